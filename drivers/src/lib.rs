@@ -1,0 +1,1 @@
+//! Foreign engines behind the device contract; the one address of unsafe code.

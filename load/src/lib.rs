@@ -1,0 +1,1 @@
+//! The open-loop load generator: honest latency, many connections, verified bytes.

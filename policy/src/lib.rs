@@ -1,0 +1,1 @@
+//! Placement and codec choice as pure functions.

@@ -1,0 +1,1 @@
+//! Memcached text and meta commands, parsed and composed both ways, sans-I/O.

@@ -1,0 +1,1 @@
+//! The offload runtime: queues, polling, fallback, metrics, and the tokio adapter.

@@ -1,0 +1,1 @@
+//! The services and their wiring: listeners, sessions, upstream connections, admin pages, configuration.

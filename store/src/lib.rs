@@ -1,0 +1,1 @@
+//! The frame, the embedded store and the ketama ring.

@@ -1,0 +1,1 @@
+//! Drives the built binary with real clients, real memcached as oracle.

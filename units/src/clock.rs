@@ -1,0 +1,70 @@
+//! Time as an argument: whoever needs "now" is handed a clock, so that tests and the simulator own time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::Nanos;
+
+/// A monotonic clock; its zero is its owner's start.
+pub trait Clock: Send + Sync {
+    /// The time since the clock's zero [ns].
+    fn now(&self) -> Nanos;
+}
+
+/// The machine's monotonic clock, counted from its construction.
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose zero is now.
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.start.elapsed())
+    }
+}
+
+/// A clock that stands still until it is moved; clones share the time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    now_ns: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Nanos) {
+        self.now_ns.fetch_add(by.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.now_ns.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_of_a_manual_clock_share_the_time() {
+        let clock = ManualClock::default();
+        let other = clock.clone();
+        clock.advance(Nanos::micros(3));
+        assert_eq!(other.now(), Nanos(3_000));
+    }
+}

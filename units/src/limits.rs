@@ -1,0 +1,36 @@
+//! The page of limits: every bound that more than one room relies on, related to each other at compile time.
+
+use crate::ByteCount;
+
+/// Longest key (memcached's `KEY_MAX_LENGTH`).
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// memcached's default `-I`: the largest item, its key and header included.
+pub const ITEM_BYTES_MAX_DEFAULT: ByteCount = ByteCount::mib(1);
+
+/// Bounds of `-I`, as memcached 1.6 checks them.
+pub const ITEM_BYTES_MAX_LOWEST: ByteCount = ByteCount::kib(1);
+/// Upper bound of `-I`.
+pub const ITEM_BYTES_MAX_HIGHEST: ByteCount = ByteCount::mib(1024);
+
+/// What memcached adds to key and value when it compares an item with `-I`: the 48-byte item header, 8 bytes
+/// of CAS, the key's terminator and the value's CR LF. We count the same, so that both refuse the same values.
+pub const ITEM_OVERHEAD_BYTES: usize = 48 + 8 + 1 + 2;
+
+/// A command line without its newline after this many bytes is hostile and closes the connection
+/// (memcached 1.6 gives up above 2048 bytes unless the line is a multi-get).
+pub const LINE_BYTES_MAX: usize = 2_048;
+
+/// A multi-get line may be longer, up to this many bytes.
+pub const GET_LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The frame's header without a dictionary id; see docs/format.md.
+pub const FRAME_HEADER_BYTES: usize = 16;
+
+/// Values below this are never compressed: a deflate stream and the frame's header would not shrink them,
+/// and counters stay readable by the store's own incr and decr. docs/measurements.md, "smallest value".
+pub const COMPRESS_BYTES_MIN: usize = 64;
+
+const _: () = assert!(COMPRESS_BYTES_MIN > FRAME_HEADER_BYTES);
+const _: () = assert!(LINE_BYTES_MAX > 2 * KEY_BYTES_MAX);
+const _: () = assert!(ITEM_BYTES_MAX_LOWEST.0 as usize > KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES);

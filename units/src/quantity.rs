@@ -1,0 +1,173 @@
+//! Byte counts and durations as types, with the human forms that configuration and reports use.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteCount(pub u64);
+
+impl ByteCount {
+    /// `count` KiB.
+    pub const fn kib(count: u64) -> Self {
+        Self(count << 10)
+    }
+
+    /// `count` MiB.
+    pub const fn mib(count: u64) -> Self {
+        Self(count << 20)
+    }
+
+    /// The count as a `usize`; saturates where `usize` is narrower.
+    pub const fn as_usize(self) -> usize {
+        if self.0 > usize::MAX as u64 { usize::MAX } else { self.0 as usize }
+    }
+}
+
+/// A duration or an instant relative to the owner's start [ns].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// `count` microseconds.
+    pub const fn micros(count: u64) -> Self {
+        Self(count * 1_000)
+    }
+
+    /// `count` milliseconds.
+    pub const fn millis(count: u64) -> Self {
+        Self(count * 1_000_000)
+    }
+
+    /// `count` seconds.
+    pub const fn secs(count: u64) -> Self {
+        Self(count * 1_000_000_000)
+    }
+
+    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    pub const fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0 + other.0)
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0 - other.0)
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        self.0 += other.0;
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(value: Nanos) -> Duration {
+        Duration::from_nanos(value.0)
+    }
+}
+
+impl From<Duration> for Nanos {
+    fn from(value: Duration) -> Nanos {
+        Nanos(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// The text is not a byte count such as `4096`, `64k`, `64KiB`, `1m` or `2GiB`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAByteCount(pub String);
+
+impl fmt::Display for NotAByteCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a byte count; write 4096, 64KiB, 1MiB or 2GiB", self.0)
+    }
+}
+
+impl std::error::Error for NotAByteCount {}
+
+impl FromStr for ByteCount {
+    type Err = NotAByteCount;
+
+    /// Plain bytes, or a whole number with a binary unit (`k`, `KB` and `KiB` all mean 1024, as in memcached).
+    fn from_str(text: &str) -> Result<Self, NotAByteCount> {
+        let fail = || NotAByteCount(text.to_owned());
+        let trimmed = text.trim();
+        let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match trimmed[digits.len()..].to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            _ => return Err(fail()),
+        };
+        let count: u64 = digits.trim_end().parse().map_err(|_| fail())?;
+        count.checked_mul(1 << shift).map(ByteCount).ok_or_else(fail)
+    }
+}
+
+impl fmt::Display for ByteCount {
+    /// The largest binary unit that divides the count exactly, so that printing and parsing round trip.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let exact = units.iter().find(|(shift, _)| self.0 != 0 && self.0 % (1 << shift) == 0);
+        match exact {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl Serialize for ByteCount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Count(u64),
+            Text(String),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Count(count) => Ok(ByteCount(count)),
+            Form::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_round_trip_through_text() {
+        for count in [0, 1, 1023, 1024, 1536, 1 << 20, 3 << 30, u64::MAX] {
+            let printed = ByteCount(count).to_string();
+            assert_eq!(printed.parse(), Ok(ByteCount(count)), "{printed}");
+        }
+    }
+
+    #[test]
+    fn byte_counts_refuse_other_text() {
+        for text in ["", "k", "12 parsecs", "-1", "1.5m", "99999999999g"] {
+            assert!(text.parse::<ByteCount>().is_err(), "{text:?}");
+        }
+    }
+}

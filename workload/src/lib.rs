@@ -1,0 +1,1 @@
+//! Sizes, keys, arrivals, payload classes and the presets read from specs/.
