@@ -1,1 +1,24 @@
-//! The open-loop load generator: honest latency, many connections, verified bytes.
+//! The load generator: requests at a fixed offered rate (or as fast as answers come), latency from the time each
+//! request was *due*, so that a stall of the server counts against every request it held up, and values verified
+//! byte for byte.
+//! It speaks memcached to any server and knows nothing of ours. It tells when it was itself too slow to be
+//! believed. It draws no conclusions and starts no servers.
+
+mod address;
+mod connection;
+mod engine;
+mod poller;
+mod recorder;
+mod report;
+mod run;
+mod source;
+mod spec;
+mod table;
+
+pub use address::{Address, BadAddress};
+pub use report::{
+    ConnectionReport, GeneratorReport, LoadReport, OpReport, Percentiles, PopulateReport,
+    WrongBytes,
+};
+pub use run::{LoadError, Phase, Progress, run};
+pub use spec::{BadSpec, LoadSpec, Pace, Payload};

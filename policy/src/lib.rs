@@ -1,1 +1,13 @@
-//! Placement and codec choice as pure functions.
+//! Decisions as pure functions: where a job runs ([`Policy`]) and in which form a value is stored ([`form`]).
+//! No clock, lock, queue, I/O or hidden randomness: everything a decision may depend on is an argument, so the
+//! runtime, the simulator and a unit test get the same answer.
+
+pub mod form;
+pub mod placement;
+pub mod software;
+pub mod threshold;
+
+pub use form::{Form, FormPolicy, RawReason};
+pub use placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
+pub use software::AlwaysSoftware;
+pub use threshold::{AsyncOffload, BoundedInline, SyncOffload};

@@ -1,1 +1,11 @@
-//! The offload runtime: queues, polling, fallback, metrics, and the tokio adapter.
+//! The offload runtime: one [`Runtime`] per core places jobs on devices, learns their completions and falls back to
+//! software, counting every path. It knows devices only through the contract, runs on any executor through
+//! [`Runtime::turn`], and touches no socket. [`tokio_adapter`] makes it awaitable in tokio tasks.
+
+pub mod core;
+pub mod metrics;
+pub mod tokio_adapter;
+
+pub use crate::core::{Fallback, Finished, Path, Runtime, RuntimeConfig, StartError, Ticket};
+pub use metrics::{Metrics, PathCount};
+pub use tokio_adapter::TokioRuntime;

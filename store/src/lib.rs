@@ -1,1 +1,10 @@
-//! The frame, the embedded store and the ketama ring.
+//! What holds values, and how they look while they are held: the frame, the embedded store and the ketama ring.
+//! No codecs, no placement, no sockets, no threads and no clock: bytes and the time of day are arguments.
+
+pub mod embedded;
+pub mod frame;
+pub mod ring;
+
+pub use embedded::{Embedded, Options};
+pub use frame::{Codec, FrameError, Header, Inspected, inspect};
+pub use ring::{Ketama, Ring, Server};

@@ -1,1 +1,37 @@
-//! Drives the built binary with real clients, real memcached as oracle.
+//! The harness of the end-to-end tests: starts and stops servers, speaks the text protocol byte by byte,
+//! and reads the command table. It holds no product code and never links a product room's behaviour:
+//! whatever is proved here is proved about the built binary.
+
+pub mod answer;
+pub mod client;
+pub mod load;
+pub mod payload;
+pub mod process;
+pub mod runner;
+pub mod server;
+pub mod table;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use answer::{Answer, Ending, shown};
+pub use client::Client;
+pub use load::Load;
+pub use server::Server;
+
+/// Longest wait for anything that should happen at once on an idle machine; generous because CI is not idle.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks `probe` until it has an answer; `None` when `limit` has passed without one.
+pub fn poll_for<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return Some(found);
+        }
+        if start.elapsed() >= limit {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,1 +1,23 @@
-//! Sizes, keys, arrivals, payload classes and the presets read from specs/.
+//! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and the presets of
+//! `specs/workloads/` that put published numbers to them.
+//! Everything is a function of a seed. This crate runs nothing: no threads, sockets or clocks; only presets and
+//! corpora are read from files.
+
+mod arrivals;
+mod corpus;
+mod generate;
+mod hash;
+mod keys;
+mod popularity;
+mod preset;
+mod sizes;
+mod values;
+
+pub use arrivals::{ArrivalKind, Arrivals};
+pub use corpus::{Corpus, CorpusError};
+pub use generate::{PayloadClass, UnknownClass};
+pub use keys::Keys;
+pub use popularity::Popularity;
+pub use preset::{Preset, PresetError, Sourced};
+pub use sizes::{BadSizes, SizeDist, SizePart, Sizes, Weighting};
+pub use values::{Mismatch, Values};

@@ -1,0 +1,53 @@
+//! The texts of `-h`, `-i` and `-V`. Callers search them for what a server can do (memcached's own tests do), so they
+//! name only what is served.
+
+/// `-V`.
+pub(super) const VERSION: &str = concat!("rebate ", env!("CARGO_PKG_VERSION"), " (speaks memcached 1.6)");
+
+/// `-i`.
+pub(super) const LICENSE: &str = concat!(
+    "rebate ",
+    env!("CARGO_PKG_VERSION"),
+    "\n\nLicensed under the Apache License, Version 2.0:\nhttp://www.apache.org/licenses/LICENSE-2.0"
+);
+
+/// `-h`, after the version.
+pub(super) const HELP: &str = "
+A compressed cache behind memcached's flags: values are stored compressed, clients see no difference.
+
+-p, --port=<num>          TCP port (default: 11211; -1 takes a free one)
+-l, --listen=<addr>       interfaces, separated by commas, each with an optional :port
+                          (default: every interface; IPv6 with a port in brackets)
+-s, --unix-socket=<file>  Unix socket; turns TCP off
+-a, --unix-mask=<mask>    permission bits of the Unix socket, octal (default: 700)
+-m, --memory-limit=<num>  memory for items in megabytes (default: 64)
+-M, --disable-evictions   answer an error when memory is full instead of evicting
+-I, --max-item-size=<num> largest item by its uncompressed size (default: 1m, min: 1k, max: 1024m)
+-c, --conn-limit=<num>    client connections at most (default: 1024)
+-t, --threads=<num>       worker threads (default: 4, max: 64)
+-R, --max-reqs-per-event=<num>
+                          commands of one connection before others get their turn (default: 20)
+-b, --listen-backlog=<num>
+                          accept queue (default: 1024)
+-d, --daemon              run in the background
+-u, --user=<user>         become this user (needed when run as root)
+-P, --pidfile=<file>      write the process id to this file
+-k, --lock-memory         keep all memory from being paged out
+-r, --enable-coredumps    raise the limit on core files
+-v, --verbose             log more (-vv, -vvv: more still)
+-h, --help                this text
+-i, --license             the license
+-V, --version             the version
+-o, --extended=<list>     memcached's suboptions are accepted; those that tune what does not exist here
+                          have no effect (-v says which)
+
+-f, -n, -L, -C, -D, -A, -X, -W and -N are accepted and have no effect (-v says so). UDP (-U other than 0),
+-B binary, -S, -Y, -Z, -F and -e are refused.
+
+Further settings come from the file that REBATE_CONFIG names and from REBATE_SECTION__KEY variables;
+`rebate serve --print-config` lists them.
+
+Examples:
+  rebate memcached -m 1024 -l 127.0.0.1 -u nobody
+  rebate memcached -d -P /run/rebate.pid -u nobody -c 10000 -t 4
+  REBATE_COMPRESS__CODEC=lz4 rebate memcached -u nobody";

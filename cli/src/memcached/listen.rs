@@ -1,0 +1,106 @@
+//! memcached's `-p` and `-l` as socket addresses: lists by `,` or `;`, `*`, `HOST:PORT`, IPv6 in brackets or bare,
+//! and the prefixes `tag[..]:` and `proto[..]:`. Names are resolved here, as memcached does at start.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+/// The addresses of `-l`, or every interface where there is none.
+///
+/// # Errors
+/// What is wrong with the list.
+pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let mut found = Vec::new();
+    for text in list.unwrap_or("*").split([',', ';']).filter(|text| !text.is_empty()) {
+        let text = after_prefixes(text)?;
+        let (host, port) = split(text, port)?;
+        found.extend(resolve(host, port)?);
+    }
+    Ok(found)
+}
+
+/// memcached's port number: -1 takes a free one.
+pub(super) fn port(number: i32) -> Result<u16, String> {
+    let free = if number == -1 { 0 } else { number };
+    u16::try_from(free).map_err(|_| format!("ERROR: Invalid port number {number}."))
+}
+
+fn after_prefixes(mut text: &str) -> Result<&str, String> {
+    if text.starts_with("notls") {
+        return Err("'notls' option is valid only when SSL is enabled".to_owned());
+    }
+    for prefix in ["proto[", "tag["] {
+        let Some(rest) = text.strip_prefix(prefix) else { continue };
+        let invalid = || format!("Invalid listener \"{text}\": give {prefix}NAME]:ADDRESS");
+        let (name, rest) = rest.split_once("]:").ok_or_else(invalid)?;
+        if prefix == "proto[" && !["ascii", "negotiating"].contains(&name) {
+            return Err(format!("Protocol \"{name}\" is not served, only ascii"));
+        }
+        text = rest;
+    }
+    Ok(text)
+}
+
+fn split(text: &str, port_default: u16) -> Result<(&str, u16), String> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let unclosed = || format!("Invalid IPV6 address: \"{text}\"");
+            let (host, after) = rest.split_once(']').ok_or_else(unclosed)?;
+            (host, after.strip_prefix(':'))
+        }
+        // Several colons without brackets: an IPv6 address without a port.
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    let Some(port) = port else { return Ok((host, port_default)) };
+    let invalid = || format!("Invalid port number: \"{port}\"");
+    Ok((host, self::port(port.parse().map_err(|_| invalid())?)?))
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let all: Vec<SocketAddr> = if host == "*" {
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        any.map(|ip| SocketAddr::new(ip, port)).into()
+    } else {
+        let found = (host, port).to_socket_addrs();
+        found.map_err(|error| format!("cannot resolve \"{host}\": {error}"))?.collect()
+    };
+    // A name may have addresses of a family that this machine lacks: one good address is enough.
+    let here: Vec<SocketAddr> =
+        all.iter().copied().filter(|at| TcpListener::bind((at.ip(), 0)).is_ok()).collect();
+    Ok(if here.is_empty() { all } else { here })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(list: &str) -> Vec<String> {
+        addresses(Some(list), 11211).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn lists_name_hosts_and_ports_in_memcacheds_forms() {
+        assert_eq!(shown("127.0.0.1"), ["127.0.0.1:11211"]);
+        assert_eq!(shown("127.0.0.1:1;127.0.0.2"), ["127.0.0.1:1", "127.0.0.2:11211"]);
+        assert_eq!(shown("127.0.0.1:-1,"), ["127.0.0.1:0"]);
+        assert_eq!(shown("[::1]:2,::1"), ["[::1]:2", "[::1]:11211"]);
+        assert_eq!(shown("tag[a]:127.0.0.1"), ["127.0.0.1:11211"]);
+        assert_eq!(shown("proto[ascii]:127.0.0.1:3"), ["127.0.0.1:3"]);
+        assert!(addresses(None, 5).unwrap().contains(&"0.0.0.0:5".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_cannot_be_listened_on_is_named() {
+        for (list, problem) in [
+            ("127.0.0.1:abc", "Invalid port number: \"abc\""),
+            ("127.0.0.1:70000", "ERROR: Invalid port number 70000."),
+            ("[::1", "Invalid IPV6 address: \"[::1\""),
+            ("notls:127.0.0.1", "'notls' option is valid only when SSL is enabled"),
+            ("proto[binary]:127.0.0.1", "Protocol \"binary\" is not served, only ascii"),
+        ] {
+            assert_eq!(addresses(Some(list), 1).unwrap_err(), problem);
+        }
+        assert!(addresses(Some("999.1.1.1"), 1).unwrap_err().starts_with("cannot resolve"));
+    }
+}

@@ -1,0 +1,185 @@
+//! memcached's flags as configuration: memcached's defaults below every other source, its flags above. So a file and
+//! the environment may set what memcached has no flag for (the codec, the admin address).
+
+use std::net::SocketAddr;
+
+use server::config::Config;
+use server::config_source::{Flag, Sources};
+use units::{ByteCount, limits};
+
+use super::flags::{EX_USAGE, Flags};
+use super::{EX_OSERR, Failure, listen};
+
+/// memcached's port and worker threads where no flag names others.
+const PORT: u16 = 11211;
+const THREADS: usize = 4;
+
+/// What a memcached without flags would do.
+pub(super) fn defaults() -> Result<Config, Failure> {
+    let mut config = Config::default();
+    config.server.listen = shown(&addresses(None, PORT)?);
+    config.server.threads = THREADS;
+    // The largest item must fit what may be in flight, whatever -I says.
+    config.runtime.inflight_bytes_max = limits::ITEM_BYTES_MAX_HIGHEST;
+    Ok(config)
+}
+
+/// The sources of a server started with `flags`.
+///
+/// # Errors
+/// A value that memcached refuses, or an address that cannot be resolved.
+pub(super) fn sources(
+    flags: &Flags,
+    environment: Vec<(String, String)>,
+) -> Result<Sources, Failure> {
+    check(flags)?;
+    let mut set = Vec::new();
+    let mut push = |name: &str, key: &str, value: String| {
+        set.push(Flag { name: name.to_owned(), key: key.to_owned(), value });
+    };
+    if let Some(path) = &flags.unix_socket {
+        push("-s", "server.unix_socket", absolute(path)?);
+        push("-s", "server.listen", String::new());
+    } else if flags.port == Some(0) {
+        // memcached runs on, with no way in.
+        let text = "-p 0 turns TCP off and there is no -s: no client could connect (-p -1 takes a free port)";
+        return Err(Failure::new(EX_USAGE, text.to_owned()));
+    } else if flags.port.is_some() || flags.listen.is_some() {
+        let port = flags.port.map_or(Ok(PORT), listen::port);
+        let port = port.map_err(|text| Failure::new(EX_USAGE, text))?;
+        push("-l/-p", "server.listen", shown(&addresses(flags.listen.as_deref(), port)?).join(","));
+    }
+    let mut number = |name: &str, key: &str, value: Option<i64>| {
+        if let Some(value) = value {
+            push(name, key, value.to_string());
+        }
+    };
+    number("-c", "server.connections_max", flags.connections.map(i64::from));
+    number("-t", "server.threads", flags.threads.map(i64::from));
+    number("-R", "server.requests_per_turn", flags.requests_per_turn.map(i64::from));
+    // A negative backlog is the system's largest to the kernel; so is a large one.
+    let backlog = flags.backlog.map(|count| if count < 0 { i32::MAX } else { count });
+    number("-b", "server.backlog", backlog.map(i64::from));
+    number("-m", "store.memory", flags.memory_mib.map(|mib| i64::from(mib) << 20));
+    number("-I", "store.item_bytes_max", flags.item_bytes);
+    if let Some(bits) = flags.unix_mask {
+        push("-a", "server.unix_socket_mode", format!("{bits:o}"));
+    }
+    if let Some(evict) = flags.evict {
+        push("-M", "store.evict", evict.to_string());
+    }
+    Ok(Sources { defaults: defaults()?, file: None, environment, flags: set })
+}
+
+/// memcached's checks of the item size against the memory, with its messages.
+fn check(flags: &Flags) -> Result<(), Failure> {
+    let item = flags.item_bytes.unwrap_or(limits::ITEM_BYTES_MAX_DEFAULT.0 as i64);
+    let memory = flags.memory_mib.map_or(ByteCount::mib(64), |mib| ByteCount::mib(u64::from(mib)));
+    let problem = if item < limits::ITEM_BYTES_MAX_LOWEST.0 as i64 {
+        "Item max size cannot be less than 1024 bytes."
+    } else if item > (memory.0 / 2) as i64 {
+        "Cannot set item size limit higher than 1/2 of memory max."
+    } else if item > limits::ITEM_BYTES_MAX_HIGHEST.0 as i64 {
+        "Cannot set item size limit higher than a gigabyte."
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(EX_USAGE, problem.to_owned()))
+}
+
+fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+    listen::addresses(list, port).map_err(|problem| {
+        let place = list.map_or(String::new(), |list| {
+            format!("\nfailed to listen on one of interface(s) {list}")
+        });
+        Failure::new(EX_OSERR, format!("{problem}{place}"))
+    })
+}
+
+fn shown(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+/// A path that still holds after a daemon has changed its directory.
+pub(super) fn absolute(path: &str) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Failure::new(EX_OSERR, format!("{path}: {error}")))?;
+    Ok(absolute.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use server::config_source::load;
+
+    use super::super::flags::{Request, parse};
+    use super::*;
+
+    fn flags(line: &str) -> Flags {
+        let args = line.split(' ').map(str::to_owned).collect();
+        let Ok(Request::Serve(flags)) = parse(args) else { panic!("{line}") };
+        *flags
+    }
+
+    fn config(line: &str) -> Config {
+        load(&sources(&flags(line), Vec::new()).unwrap()).unwrap().config
+    }
+
+    #[test]
+    fn flags_become_configuration() {
+        let config = config(
+            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -a 666 -o modern",
+        );
+        assert_eq!(config.server.listen, ["127.0.0.1:7", "127.0.0.2:5"]);
+        assert_eq!(config.store.memory, ByteCount::mib(256));
+        assert_eq!(config.store.item_bytes_max, ByteCount::mib(128));
+        assert!(!config.store.evict);
+        assert_eq!(config.server.connections_max, 9);
+        assert_eq!(config.server.threads, 3);
+        assert_eq!(config.server.requests_per_turn, 8);
+        assert_eq!(config.server.backlog, i32::MAX as u32);
+        assert_eq!(config.server.unix_socket_mode, 0o666);
+    }
+
+    #[test]
+    fn without_flags_it_listens_where_memcached_does() {
+        let config = config("-v");
+        assert!(config.server.listen.contains(&"0.0.0.0:11211".to_owned()));
+        assert_eq!((config.server.threads, config.server.connections_max), (4, 1024));
+    }
+
+    #[test]
+    fn a_unix_socket_turns_tcp_off() {
+        let config = config("-s /run/r.sock -p 11211 -l 127.0.0.1");
+        assert_eq!(config.server.unix_socket.as_deref(), Some("/run/r.sock".as_ref()));
+        assert!(config.server.listen.is_empty());
+    }
+
+    #[test]
+    fn the_environment_sets_what_no_flag_names_and_flags_win() {
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let environment =
+            vec![set("REBATE_COMPRESS__CODEC", "lz4"), set("REBATE_SERVER__THREADS", "2")];
+        let sources = sources(&flags("-t 3"), environment).unwrap();
+        let config = load(&sources).unwrap().config;
+        assert_eq!(config.compress.codec, server::config::CodecName::Lz4);
+        assert_eq!(config.server.threads, 3);
+    }
+
+    #[test]
+    fn sizes_out_of_range_fail_as_in_memcached() {
+        for (line, code, text) in [
+            ("-m 0", 64, "Cannot set item size limit higher than 1/2 of memory max."),
+            ("-m abc", 64, "Cannot set item size limit higher than 1/2 of memory max."),
+            ("-I 512", 64, "Item max size cannot be less than 1024 bytes."),
+            ("-I 64m", 64, "Cannot set item size limit higher than 1/2 of memory max."),
+            ("-I 1025m -m 8192", 64, "Cannot set item size limit higher than a gigabyte."),
+            ("-p 70000", 64, "ERROR: Invalid port number 70000."),
+            ("-p 0", 64, "-p 0 turns TCP off"),
+            ("-l 127.0.0.1:abc", 71, "Invalid port number: \"abc\"\nfailed to listen on one of"),
+        ] {
+            let failure = sources(&flags(line), Vec::new()).unwrap_err();
+            assert_eq!(failure.code, code, "{line}");
+            assert!(failure.text.starts_with(text), "{line}: {}", failure.text);
+        }
+    }
+}

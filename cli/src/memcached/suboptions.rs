@@ -1,0 +1,181 @@
+//! memcached's `-o` suboptions. Most tune slabs, the LRU and threads that do not exist here: they are checked as
+//! memcached checks them and have no effect. Unknown ones, and those whose absence would surprise, are refused.
+
+use super::number;
+
+/// Checks the suboptions of one `-o` and says which of them have no effect here.
+///
+/// # Errors
+/// The first one that memcached would refuse, or that this server refuses, with the reason.
+pub(super) fn check(list: &str) -> Result<Vec<String>, String> {
+    let mut idle = Vec::new();
+    // A comma at the end is no further suboption.
+    for suboption in list.strip_suffix(',').unwrap_or(list).split(',') {
+        if list.is_empty() {
+            break;
+        }
+        let (name, value) = match suboption.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (suboption, None),
+        };
+        let known = KNOWN.iter().find(|(known, _)| *known == name);
+        let (_, rule) = known.ok_or_else(|| format!("Illegal suboption \"{name}\""))?;
+        rule.check(name, value)?;
+        if !matches!(rule, Rule::AsIs) {
+            idle.push(format!("-o {name} has no effect here"));
+        }
+    }
+    Ok(idle)
+}
+
+/// What memcached demands of a suboption's value.
+enum Rule {
+    /// Says what this server does anyway.
+    AsIs,
+    /// No value, or one that nobody looks at.
+    Any,
+    /// Some value.
+    Given,
+    /// A whole number within the range.
+    Whole(i32, i32),
+    /// A whole number within the range, if there is a value.
+    WholeIfGiven(i32, i32),
+    /// An unsigned number and nothing after it.
+    Unsigned,
+    /// A number above zero, and no more than this.
+    Above0(f64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Would change what the server is.
+    Refused(&'static str),
+}
+
+const KNOWN: &[(&str, Rule)] = &[
+    ("maxconns_fast", Rule::Any),
+    ("no_maxconns_fast", Rule::AsIs),
+    ("hashpower", Rule::Whole(12, 32)),
+    ("no_hashexpand", Rule::Any),
+    ("slab_reassign", Rule::Any),
+    ("no_slab_reassign", Rule::Any),
+    ("slab_automove", Rule::WholeIfGiven(0, 2)),
+    ("no_slab_automove", Rule::Any),
+    ("slab_automove_ratio", Rule::Above0(1.0)),
+    ("slab_automove_window", Rule::Whole(3, i32::MAX)),
+    ("slab_automove_freeratio", Rule::Given),
+    ("slab_sizes", Rule::Given),
+    ("slab_chunk_max", Rule::Unsigned),
+    ("no_chunked_items", Rule::Any),
+    ("tail_repair_time", Rule::Whole(10, i32::MAX)),
+    ("hash_algorithm", Rule::Word(&["jenkins", "murmur3", "xxh3"])),
+    ("lru_crawler", Rule::Any),
+    ("no_lru_crawler", Rule::Any),
+    ("lru_crawler_sleep", Rule::Whole(0, 1_000_000)),
+    ("lru_crawler_tocrawl", Rule::Unsigned),
+    ("lru_maintainer", Rule::Any),
+    ("no_lru_maintainer", Rule::Any),
+    ("hot_lru_pct", Rule::Whole(1, 79)),
+    ("warm_lru_pct", Rule::Whole(1, 79)),
+    ("hot_max_factor", Rule::Above0(f64::MAX)),
+    ("warm_max_factor", Rule::Above0(f64::MAX)),
+    ("temporary_ttl", Rule::Given),
+    ("idle_timeout", Rule::Given),
+    ("watcher_logbuf_size", Rule::Unsigned),
+    ("worker_logbuf_size", Rule::Unsigned),
+    ("track_sizes", Rule::Any),
+    ("inline_ascii_resp", Rule::Any),
+    ("no_inline_ascii_resp", Rule::Any),
+    ("modern", Rule::AsIs),
+    ("no_modern", Rule::Any),
+    ("drop_privileges", Rule::Any),
+    ("no_drop_privileges", Rule::AsIs),
+    ("relaxed_privileges", Rule::AsIs),
+    ("resp_obj_mem_limit", Rule::Any),
+    ("read_buf_mem_limit", Rule::Unsigned),
+    ("sock_cookie_id", Rule::Any),
+    ("ext_path", Rule::Refused("this server has no external storage")),
+    ("ext_page_size", Rule::Given),
+    ("ext_wbuf_size", Rule::Given),
+    ("ext_threads", Rule::Given),
+    ("ext_item_size", Rule::Given),
+    ("ext_item_age", Rule::Given),
+    ("ext_low_ttl", Rule::Given),
+    ("ext_drop_unread", Rule::Any),
+    ("ext_recache_rate", Rule::Given),
+    ("ext_compact_under", Rule::Given),
+    ("ext_drop_under", Rule::Given),
+    ("ext_max_frag", Rule::Given),
+    ("ext_max_sleep", Rule::Given),
+    ("ssl_chain_cert", Rule::Given),
+    ("ssl_key", Rule::Given),
+    ("ssl_keyformat", Rule::Given),
+    ("ssl_verify_mode", Rule::Whole(0, 3)),
+    ("ssl_ciphers", Rule::Given),
+    ("ssl_ca_cert", Rule::Given),
+    ("ssl_wbuf_size", Rule::Unsigned),
+    ("ssl_session_cache", Rule::Any),
+    ("ssl_kernel_tls", Rule::Any),
+    ("ssl_min_version", Rule::Whole(0, 3)),
+];
+
+impl Rule {
+    fn check(&self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let optional = matches!(self, Rule::AsIs | Rule::Any | Rule::WholeIfGiven(..));
+        if let Rule::Refused(reason) = self {
+            return Err(format!("-o {name}: {reason}"));
+        }
+        let Some(value) = value else {
+            let missing = || format!("Missing {name} argument");
+            return if optional { Ok(()) } else { Err(missing()) };
+        };
+        let (good, valid) = match self {
+            Rule::AsIs | Rule::Any | Rule::Given | Rule::Refused(_) => (true, String::new()),
+            Rule::Whole(min, max) | Rule::WholeIfGiven(min, max) => {
+                let good = (*min..=*max).contains(&number::integer(value));
+                (good, format!("a whole number from {min} to {max}"))
+            }
+            Rule::Unsigned => {
+                (number::is_unsigned(value), "a whole number below 4294967296".to_owned())
+            }
+            Rule::Above0(max) => {
+                let number = number::float(value);
+                let bound = if *max < f64::MAX { format!(" and at most {max}") } else { String::new() };
+                (number > 0.0 && number <= *max, format!("a number above 0{bound}"))
+            }
+            Rule::Word(words) => (words.contains(&value), format!("one of {}", words.join(", "))),
+        };
+        if good { Ok(()) } else { Err(format!("-o {name}={value} is not valid; give {valid}")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_suboptions_pass_and_say_that_they_have_no_effect() {
+        let list = "modern,hashpower=20,slab_automove,slab_automove=2,hot_max_factor=0.5,";
+        let idle = ["hashpower", "slab_automove", "slab_automove", "hot_max_factor"]
+            .map(|name| format!("-o {name} has no effect here"));
+        assert_eq!(check(list).unwrap(), idle);
+        assert_eq!(check("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_memcached_refuses_is_refused() {
+        for (list, problem) in [
+            ("nonesuch", "Illegal suboption \"nonesuch\""),
+            ("modern,,track_sizes", "Illegal suboption \"\""),
+            ("hashpower", "Missing hashpower argument"),
+            ("hashpower=99", "-o hashpower=99 is not valid; give a whole number from 12 to 32"),
+            ("slab_automove=3", "-o slab_automove=3 is not valid; give a whole number from 0 to 2"),
+            (
+                "slab_automove_ratio=2",
+                "-o slab_automove_ratio=2 is not valid; give a number above 0 and at most 1",
+            ),
+            ("hash_algorithm=md5", "-o hash_algorithm=md5 is not valid; give one of jenkins, murmur3, xxh3"),
+            ("ext_path=/d:5G", "-o ext_path: this server has no external storage"),
+        ] {
+            assert_eq!(check(list).unwrap_err(), problem);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What a server asks of the operating system before it starts: limits, identity, daemon, locked memory, pid files.
+//! Everything here belongs before the first thread.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, Uid, User, setgid, setgroups, setuid};
+
+/// Descriptors beyond the clients': listeners, epoll, the connections to memcached servers, logs.
+const DESCRIPTORS_RESERVED: rlim_t = 128;
+
+/// Raises the limit on open files to what so many connections need.
+///
+/// # Errors
+/// The limit that cannot be raised, where it is below the number of connections.
+pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
+    let connections = connections_max as rlim_t;
+    let needed = connections.saturating_add(DESCRIPTORS_RESERVED);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| format!("cannot read the limit on open files: {error}"))?;
+    if soft >= needed || setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).is_ok() {
+        return Ok(());
+    }
+    let reached = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard);
+    if reached >= connections {
+        return Ok(());
+    }
+    Err(format!(
+        "failed to set rlimit for open files: {connections} connections need as many, the limit is {reached}. \
+         Raise it (ulimit -n) or ask for fewer connections."
+    ))
+}
+
+/// Raises the limit on core files as far as it goes.
+pub(crate) fn allow_core_files() -> Result<(), String> {
+    let unlimited = nix::sys::resource::RLIM_INFINITY;
+    if setrlimit(Resource::RLIMIT_CORE, unlimited, unlimited).is_ok() {
+        return Ok(());
+    }
+    match getrlimit(Resource::RLIMIT_CORE) {
+        Ok((_, hard)) if hard > 0 && setrlimit(Resource::RLIMIT_CORE, hard, hard).is_ok() => Ok(()),
+        _ => Err("failed to ensure corefile creation".to_owned()),
+    }
+}
+
+/// Why the process kept its identity.
+#[derive(Debug)]
+pub(crate) enum IdentityError {
+    /// Root must name a user.
+    NoUser,
+    /// The system knows no such user.
+    Unknown(String),
+    /// The system refused.
+    Refused(String),
+}
+
+/// Gives up root for `user`; whoever is not root stays who they are.
+///
+/// # Errors
+/// If the process would stay root without having been told to.
+pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
+    if !Uid::current().is_root() && !Uid::effective().is_root() {
+        return Ok(());
+    }
+    let name = user.filter(|name| !name.is_empty()).ok_or(IdentityError::NoUser)?;
+    let found = User::from_name(name).ok().flatten();
+    let user = found.ok_or_else(|| IdentityError::Unknown(name.to_owned()))?;
+    match setgroups(&[]) {
+        // Already as small as can be: a container without the capability.
+        Ok(()) | Err(Errno::EPERM) => {}
+        Err(error) => {
+            let text = format!("failed to drop supplementary groups: {error}");
+            return Err(IdentityError::Refused(text));
+        }
+    }
+    setgid(user.gid).and_then(|()| setuid(user.uid)).map_err(|error| {
+        IdentityError::Refused(format!("failed to assume identity of user {name}: {error}"))
+    })
+}
+
+/// Continues in a child that has no terminal; the parent ends with success. Must run before the first thread.
+pub(crate) fn daemonize(keep_directory: bool, keep_output: bool) -> Result<(), String> {
+    nix::unistd::daemon(keep_directory, keep_output)
+        .map_err(|error| format!("failed to daemon() in order to daemonize: {error}"))
+}
+
+/// Keeps all memory of the process, now and later, from being paged out.
+pub(crate) fn lock_memory() -> Result<(), String> {
+    mlockall(MlockAllFlags::all())
+        .map_err(|error| format!("warning: -k invalid, mlockall() failed: {error}"))
+}
+
+/// Writes this process's id to `path` in one step, so that nobody reads an empty file. Says when the file named a
+/// process that still runs.
+pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
+    let before = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let running = before.filter(|&pid| pid > 0 && kill(Pid::from_raw(pid), None).is_ok());
+    replace(path, "tmp", &format!("{}\n", std::process::id()))?;
+    Ok(running.map(|pid| {
+        format!("WARNING: The pid file contained the following (running) pid: {pid}")
+    }))
+}
+
+/// Replaces the file at `path` in one step, by way of `path.suffix`.
+pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".");
+    aside.push(suffix);
+    let mut file = fs::File::create(&aside)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&aside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_file_of_a_running_process_is_noticed_and_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pid");
+        assert_eq!(write_pidfile(&path).unwrap(), None);
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        assert!(write_pidfile(&path).unwrap().unwrap().contains("(running) pid"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn more_connections_than_the_system_allows_are_refused() {
+        let refusal = allow_connections(usize::MAX / 2).unwrap_err();
+        assert!(refusal.starts_with("failed to set rlimit for open files"), "{refusal}");
+    }
+}

@@ -1,0 +1,414 @@
+//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and takes it back
+//! when the last user drops it; a buffer that travels with a job therefore outlives whatever the device does to it.
+//! Memory is the process's own, or registered with a device through [`Memory`]. No placement, no device calls.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use units::ByteCount;
+
+/// Where a buffer's memory comes from. A device that needs registered memory compares ids; a buffer from
+/// elsewhere costs it a copy, which it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryId(u64);
+
+impl MemoryId {
+    /// The process's own heap: every CPU device reads it, no DMA engine does.
+    pub const HEAP: MemoryId = MemoryId(0);
+
+    /// An id that no other memory of this process has.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// One piece of registered memory; returned to its [`Memory`] by drop.
+pub trait MemoryBlock: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
+
+/// Memory that a device can reach: a memfd shared with a peer, pinned or huge pages for DMA.
+pub trait Memory: Send + Sync {
+    /// The id that buffers of this memory carry.
+    fn id(&self) -> MemoryId;
+
+    /// An initialised block of at least `bytes`, or none when the region is exhausted.
+    fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
+}
+
+/// Hands out buffers of at least the asked capacity and keeps returned ones for reuse. Clones share the pool.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+impl Pool {
+    /// A pool over the process's heap that retains at most `retained_max` of returned memory.
+    pub fn heap(retained_max: ByteCount) -> Self {
+        Self::build(None, retained_max)
+    }
+
+    /// A pool over registered memory.
+    pub fn registered(memory: Arc<dyn Memory>, retained_max: ByteCount) -> Self {
+        Self::build(Some(memory), retained_max)
+    }
+
+    /// An empty buffer with room for `capacity` bytes. When registered memory is exhausted the buffer is from the
+    /// heap instead, and says so in [`Buffer::memory`]: slower, never an error.
+    pub fn take(&self, capacity: usize) -> Buffer {
+        let class = class_of(capacity);
+        let reused = class.and_then(|class| self.0.free[class].lock().pop());
+        let block = match reused {
+            Some(block) => {
+                self.0.retained_bytes.fetch_sub(block.bytes().len(), Ordering::Relaxed);
+                block
+            }
+            None => self.0.allocate(class.map_or(capacity, class_bytes)),
+        };
+        self.0.outstanding_bytes.fetch_add(block.bytes().len(), Ordering::Relaxed);
+        Buffer { block: Some(block), filled_bytes: 0, pool: self.clone() }
+    }
+
+    /// Where this pool's buffers normally come from.
+    pub fn memory(&self) -> MemoryId {
+        self.0.memory.as_ref().map_or(MemoryId::HEAP, |memory| memory.id())
+    }
+
+    /// Bytes handed out and not yet returned.
+    pub fn outstanding(&self) -> ByteCount {
+        ByteCount(self.0.outstanding_bytes.load(Ordering::Relaxed) as u64)
+    }
+
+    /// Bytes kept for reuse.
+    pub fn retained(&self) -> ByteCount {
+        ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
+    }
+
+    fn build(memory: Option<Arc<dyn Memory>>, retained_max: ByteCount) -> Self {
+        Self(Arc::new(Shared {
+            memory,
+            free: std::array::from_fn(|_| Mutex::new(Vec::new())),
+            retained_bytes: AtomicUsize::new(0),
+            retained_bytes_max: retained_max.as_usize(),
+            outstanding_bytes: AtomicUsize::new(0),
+        }))
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("outstanding", &self.outstanding())
+            .field("retained", &self.retained())
+            .finish()
+    }
+}
+
+/// A piece of pool memory. All of its capacity is initialised; the first `len()` bytes hold data.
+pub struct Buffer {
+    block: Option<Block>,
+    filled_bytes: usize,
+    pool: Pool,
+}
+
+impl Buffer {
+    /// How many bytes fit.
+    pub fn capacity(&self) -> usize {
+        self.block_ref().bytes().len()
+    }
+
+    /// Declares the first `bytes` to hold data.
+    ///
+    /// # Panics
+    /// If `bytes` is over the capacity.
+    pub fn set_len(&mut self, bytes: usize) {
+        assert!(bytes <= self.capacity(), "{bytes} bytes in a buffer of {}", self.capacity());
+        self.filled_bytes = bytes;
+    }
+
+    /// The whole capacity, for writing; [`Buffer::set_len`] then says how much counts.
+    pub fn space(&mut self) -> &mut [u8] {
+        match self.block.as_mut() {
+            Some(block) => block.bytes_mut(),
+            None => &mut [],
+        }
+    }
+
+    /// Appends `bytes`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        let start = self.filled_bytes;
+        self.space()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.filled_bytes += bytes.len();
+    }
+
+    /// The pool the buffer goes back to.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Where the memory is.
+    pub fn memory(&self) -> MemoryId {
+        self.block_ref().memory()
+    }
+
+    /// The given part as shared bytes, without copying; the memory returns to the pool with the last clone.
+    ///
+    /// # Panics
+    /// If the range is not within the filled bytes.
+    pub fn freeze(self, range: Range<usize>) -> Bytes {
+        assert!(range.end <= self.filled_bytes, "{range:?} of {} bytes", self.filled_bytes);
+        Bytes::from_owner(self).slice(range)
+    }
+
+    fn block_ref(&self) -> &Block {
+        self.block.as_ref().expect("a buffer has its block until it is dropped")
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.block_ref().bytes()[..self.filled_bytes]
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let filled_bytes = self.filled_bytes;
+        &mut self.space()[..filled_bytes]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} of {} bytes)", self.filled_bytes, self.capacity())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.pool.0.give_back(block);
+        }
+    }
+}
+
+/// What a job reads: shared, immutable bytes and where they are. Cloning is cheap, so the runtime keeps the input
+/// of a job that a lost device still holds and redoes it elsewhere.
+#[derive(Clone, Debug)]
+pub struct Input {
+    bytes: Bytes,
+    memory: MemoryId,
+}
+
+impl Input {
+    /// Bytes from anywhere in the process.
+    pub fn heap(bytes: Bytes) -> Self {
+        Self { bytes, memory: MemoryId::HEAP }
+    }
+
+    /// A part of a pool buffer; it keeps the buffer's memory id.
+    ///
+    /// # Panics
+    /// If the range is not within the filled bytes.
+    pub fn pooled(buffer: Buffer, range: Range<usize>) -> Self {
+        let memory = buffer.memory();
+        Self { bytes: buffer.freeze(range), memory }
+    }
+
+    /// Where the bytes are.
+    pub fn memory(&self) -> MemoryId {
+        self.memory
+    }
+
+    /// The shared bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The shared bytes, by value.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
+    }
+}
+
+impl Deref for Input {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+struct Shared {
+    memory: Option<Arc<dyn Memory>>,
+    free: [Mutex<Vec<Block>>; CLASSES],
+    retained_bytes: AtomicUsize,
+    retained_bytes_max: usize,
+    outstanding_bytes: AtomicUsize,
+}
+
+impl Shared {
+    fn allocate(&self, bytes: usize) -> Block {
+        let registered = self.memory.as_ref().and_then(|memory| {
+            memory.allocate(bytes).map(|block| Block::Registered(memory.id(), block))
+        });
+        registered.unwrap_or_else(|| Block::Heap(vec![0; bytes].into_boxed_slice()))
+    }
+
+    fn give_back(&self, block: Block) {
+        let bytes = block.bytes().len();
+        self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // Two threads may both pass the test and overshoot by a block each: a bound, not an exact figure.
+        let retained = self.retained_bytes.load(Ordering::Relaxed);
+        let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
+        if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {
+            self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.free[class].lock().push(block);
+        }
+    }
+}
+
+enum Block {
+    Heap(Box<[u8]>),
+    Registered(MemoryId, Box<dyn MemoryBlock>),
+}
+
+impl Block {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Block::Heap(bytes) => bytes,
+            Block::Registered(_, block) => (**block).as_ref(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Block::Heap(bytes) => bytes,
+            Block::Registered(_, block) => (**block).as_mut(),
+        }
+    }
+
+    fn memory(&self) -> MemoryId {
+        match self {
+            Block::Heap(_) => MemoryId::HEAP,
+            Block::Registered(id, _) => *id,
+        }
+    }
+}
+
+/// The class whose blocks hold `bytes`, none above the largest class (such blocks are not kept).
+fn class_of(bytes: usize) -> Option<usize> {
+    let bytes = bytes.max(CLASS_BYTES_MIN);
+    let doublings = (bytes - 1).ilog2() - CLASS_BYTES_MIN.ilog2().min((bytes - 1).ilog2());
+    let start = (doublings as usize) * STEPS_PER_DOUBLING;
+    (start.saturating_sub(1)..(start + STEPS_PER_DOUBLING + 1).min(CLASSES))
+        .find(|class| class_bytes(*class) >= bytes)
+}
+
+/// The size of a class's blocks [bytes].
+const fn class_bytes(class: usize) -> usize {
+    let base = CLASS_BYTES_MIN << (class / STEPS_PER_DOUBLING);
+    base + base / STEPS_PER_DOUBLING * (class % STEPS_PER_DOUBLING)
+}
+
+/// The smallest block; smaller values share it, and a page holds eight.
+const CLASS_BYTES_MIN: usize = 512;
+
+/// Four sizes per doubling waste at most a fifth of a block; one per doubling wastes up to a half.
+const STEPS_PER_DOUBLING: usize = 4;
+
+/// Up to 1.75 MiB: a 1 MiB item with its frame is pooled; larger blocks go back to the allocator.
+const CLASSES: usize = 12 * STEPS_PER_DOUBLING;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_grow_and_hold_what_was_asked() {
+        for bytes in (1..70_000).chain([1 << 20, (1 << 20) + 64, class_bytes(CLASSES - 1)]) {
+            let class = class_of(bytes).expect("within the largest class");
+            assert!(class_bytes(class) >= bytes);
+            assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}: {class} is not tight");
+        }
+        assert_eq!(class_of(class_bytes(CLASSES - 1) + 1), None);
+    }
+
+    #[test]
+    fn memory_returns_to_the_pool_with_the_last_clone() {
+        let pool = Pool::heap(ByteCount::mib(1));
+        let mut buffer = pool.take(4_000);
+        buffer.extend(b"hello");
+        let bytes = buffer.freeze(0..5);
+        let other = bytes.clone();
+        drop(bytes);
+        assert_ne!(pool.outstanding(), ByteCount(0));
+        assert_eq!(&other[..], b"hello");
+        drop(other);
+        assert_eq!(pool.outstanding(), ByteCount(0));
+        assert_eq!(pool.retained(), ByteCount(4_096));
+    }
+
+    #[test]
+    fn retention_is_bounded_and_large_blocks_are_not_kept() {
+        let pool = Pool::heap(ByteCount::kib(8));
+        let buffers: Vec<_> = (0..10).map(|_| pool.take(4_096)).collect();
+        drop(buffers);
+        assert_eq!(pool.retained(), ByteCount::kib(8));
+        drop(pool.take(64 << 20));
+        assert_eq!(pool.retained(), ByteCount::kib(8));
+    }
+
+    #[test]
+    fn a_reused_buffer_starts_empty() {
+        let pool = Pool::heap(ByteCount::kib(8));
+        let mut buffer = pool.take(100);
+        buffer.extend(b"secret");
+        drop(buffer);
+        assert!(pool.take(100).is_empty());
+    }
+
+    struct Page(Vec<u8>);
+    impl AsRef<[u8]> for Page {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    impl AsMut<[u8]> for Page {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+    impl MemoryBlock for Page {}
+    struct OnePage(MemoryId, AtomicUsize);
+    impl Memory for OnePage {
+        fn id(&self) -> MemoryId {
+            self.0
+        }
+        fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
+            let first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
+            first.then(|| Box::new(Page(vec![0; bytes])) as Box<dyn MemoryBlock>)
+        }
+    }
+
+    #[test]
+    fn exhausted_registered_memory_falls_back_to_the_heap_and_says_so() {
+        let id = MemoryId::unique();
+        let memory = Arc::new(OnePage(id, AtomicUsize::new(0)));
+        let pool = Pool::registered(memory, ByteCount::kib(8));
+        let first = pool.take(1_000);
+        let second = pool.take(1_000);
+        assert_eq!((first.memory(), second.memory()), (id, MemoryId::HEAP));
+        assert_eq!(Input::pooled(first, 0..0).memory(), id);
+    }
+}

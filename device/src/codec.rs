@@ -1,0 +1,128 @@
+//! Codecs as devices see them: what a stream promises its readers ([`Dialect`]), and the CPU engines that write and
+//! read streams ([`Engine`]). Which engine serves which size is data of `Software`; which codec a value gets is policy.
+
+use crate::job::DeviceError;
+
+/// A compression format. The frame names it; any engine of the same codec reads what another wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Raw deflate (RFC 1951), no zlib or gzip wrapper.
+    Deflate,
+    /// A zstd frame (RFC 8878) without checksum and content size.
+    Zstd,
+    /// An lz4 block.
+    Lz4,
+}
+
+impl Codec {
+    /// Every codec, in the order of its index.
+    pub const ALL: [Codec; 3] = [Codec::Deflate, Codec::Zstd, Codec::Lz4];
+
+    /// The word that configuration and metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Codec::Deflate => "deflate",
+            Codec::Zstd => "zstd",
+            Codec::Lz4 => "lz4",
+        }
+    }
+}
+
+/// What a stream promises its readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dialect {
+    /// The format.
+    pub codec: Codec,
+    /// No match reaches further back than `1 << window_log2` bytes; none where the writer promises nothing beyond
+    /// the codec's own bound (32 KiB for deflate).
+    pub window_log2: Option<u8>,
+}
+
+impl Dialect {
+    /// A codec at its own window.
+    pub const fn of(codec: Codec) -> Self {
+        Self { codec, window_log2: None }
+    }
+
+    /// Deflate within 4 KiB, which Intel IAA can read.
+    pub const IAA: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(12) };
+
+    /// Whether a stream of at most `original_bytes` in this dialect is also one of `other`'s.
+    pub fn satisfies(self, other: Dialect, original_bytes: usize) -> bool {
+        let within = |window: u8| {
+            let all = 1usize.checked_shl(window.into()).is_none_or(|all| original_bytes <= all);
+            all || self.window_log2.is_some_and(|own| own <= window)
+        };
+        self.codec == other.codec && other.window_log2.is_none_or(within)
+    }
+}
+
+/// How hard a writer tries. Engines map it to their own scale; `docs/measurements.md` has ratio and time of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The least time.
+    Fast,
+    /// Ratio at least zlib level 1's, at a fraction of its time.
+    #[default]
+    Default,
+    /// Ratio first; for batch work.
+    High,
+}
+
+/// Why an engine gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineError {
+    /// The compressed form does not fit the output space: not an error, the value is stored as it came.
+    DoesNotFit,
+    /// Anything else.
+    Device(DeviceError),
+}
+
+/// A CPU implementation of one codec: contexts are its own and reused, so an engine belongs to one thread.
+pub trait Engine: Send {
+    /// The library, as metrics and `rebate devices` name it: `isal`, `libdeflate`, `zstd`, `lz4_flex`.
+    fn name(&self) -> &'static str;
+
+    /// The codec it implements.
+    fn codec(&self) -> Codec;
+
+    /// Whether it can write `dialect` for an input of that size. False means that `compress` is never called so.
+    fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool;
+
+    /// Compresses all of `input` to the start of `output`, in the dialect asked for.
+    ///
+    /// # Errors
+    /// [`EngineError::DoesNotFit`] when `output` is too small; what `output` then holds is unspecified.
+    fn compress(
+        &mut self,
+        dialect: Dialect,
+        level: Level,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, EngineError>;
+
+    /// Decompresses one stream, which must fill `output` exactly: the frame states the original size.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidInput`] for a corrupt, truncated or too long stream; never a write beyond `output`.
+    fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError>;
+}
+
+/// Makes an engine for one thread.
+pub type EngineFactory = fn() -> Box<dyn Engine>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_value_satisfies_any_window() {
+        let plain = Dialect::of(Codec::Deflate);
+        assert!(plain.satisfies(Dialect::IAA, 4_096));
+        assert!(!plain.satisfies(Dialect::IAA, 4_097));
+        assert!(Dialect::IAA.satisfies(plain, 1 << 20));
+        assert!(!Dialect::of(Codec::Zstd).satisfies(Dialect::IAA, 10));
+        let hostile = Dialect { codec: Codec::Deflate, window_log2: Some(u8::MAX) };
+        assert!(plain.satisfies(hostile, usize::MAX));
+    }
+}

@@ -1,0 +1,264 @@
+//! One queue and everything around it that a check would otherwise repeat: buffers between canaries, tags, waiting as
+//! the device says, and an exact account of what is inside.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use units::ByteCount;
+
+use crate::buffer::{Input, Memory, MemoryBlock, MemoryId, Pool};
+use crate::job::{Completion, DeviceError, Job, Outcome, Task};
+use crate::queue::{Device, Queue, RefusedReason, Waiting};
+
+/// One thread's queue under test. Every call checks `pending`; dropping it checks the canaries.
+pub(super) struct Harness {
+    queue: Box<dyn Queue>,
+    waiting: Waiting,
+    wakes: Arc<Wakes>,
+    pool: Pool,
+    intact: Arc<AtomicBool>,
+    tag: u64,
+    inside: HashMap<u64, Mark>,
+}
+
+/// What must come back with a tag.
+struct Mark {
+    job: *const Job,
+    input: *const u8,
+    output_offset: usize,
+}
+
+impl Harness {
+    pub(super) fn open(device: &dyn Device) -> Self {
+        let intact = Arc::new(AtomicBool::new(true));
+        let memory = Guarded { id: MemoryId::unique(), intact: Arc::clone(&intact) };
+        let wakes = Arc::new(Wakes { thread: thread::current(), count: AtomicU64::new(0) });
+        let queue = device.open_queue(Waker::from(Arc::clone(&wakes)));
+        Self {
+            queue: queue.expect("a healthy device opens a queue"),
+            waiting: device.capabilities().waiting,
+            wakes,
+            pool: Pool::registered(Arc::new(memory), ByteCount(0)),
+            intact,
+            tag: 0,
+            inside: HashMap::new(),
+        }
+    }
+
+    /// A job whose header space and output hold the fill byte.
+    pub(super) fn job(&mut self, task: Task, input: Bytes, output_capacity: usize) -> Box<Job> {
+        let mut output = self.pool.take(HEADER_BYTES + output_capacity);
+        output.space().fill(FILL);
+        let mut job = Job::new(task, Input::heap(input), output);
+        job.output_offset = HEADER_BYTES;
+        self.tag += 1;
+        job.tag = self.tag;
+        Box::new(job)
+    }
+
+    /// Submits; a refusal must hand back this very job, and leave nothing inside.
+    pub(super) fn submit(&mut self, job: Box<Job>) -> Result<(), (Box<Job>, RefusedReason)> {
+        let (tag, task, address) = (job.tag, job.task, &raw const *job);
+        let mark =
+            Mark { job: address, input: job.input.as_ptr(), output_offset: job.output_offset };
+        let refused = match self.queue.try_submit(job) {
+            Ok(()) => {
+                self.inside.insert(tag, mark);
+                None
+            }
+            Err(refused) => {
+                assert!(std::ptr::eq(address, &raw const *refused.job), "another job came back");
+                assert_eq!((refused.job.tag, refused.job.task), (tag, task), "a changed job");
+                Some((refused.job, refused.reason))
+            }
+        };
+        assert_eq!(self.queue.pending(), self.inside.len(), "pending after a submission");
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Everything that one poll gives.
+    pub(super) fn poll(&mut self) -> Vec<Completion> {
+        let mut done = Vec::new();
+        let count = self.queue.poll(&mut done);
+        assert_eq!(count, done.len(), "poll miscounts");
+        for completion in &done {
+            self.check_returned(completion);
+        }
+        assert_eq!(self.queue.pending(), self.inside.len(), "pending after a poll");
+        done
+    }
+
+    /// Waits as the device says until nothing is inside.
+    pub(super) fn drain(&mut self) -> Vec<Completion> {
+        let mut done = Vec::new();
+        let give_up = Instant::now() + PATIENCE;
+        while !self.inside.is_empty() {
+            let wakes = self.wakes.count.load(Ordering::Acquire);
+            let arrived = self.poll();
+            let waited = arrived.is_empty();
+            done.extend(arrived);
+            assert!(Instant::now() < give_up, "{} jobs never came back", self.inside.len());
+            match self.waiting {
+                Waiting::Inline => assert!(!waited, "an inline device has nothing to wait for"),
+                Waiting::Polled { .. } => thread::yield_now(),
+                Waiting::Signalled if waited => self.wakes.wait_after(wakes),
+                Waiting::Signalled => {}
+            }
+        }
+        done
+    }
+
+    /// Runs one job to its end; passing faults and refusals are met by doing it again.
+    pub(super) fn run(
+        &mut self,
+        task: Task,
+        input: &Bytes,
+        capacity: usize,
+    ) -> (Outcome, Box<Job>) {
+        for _ in 0..ATTEMPTS {
+            let job = self.job(task, input.clone(), capacity);
+            match self.submit(job) {
+                Err((_, RefusedReason::Full)) => continue,
+                Err((_, reason)) => panic!("{task:?} is advertised and was refused: {reason:?}"),
+                Ok(()) => {}
+            }
+            let completion = self.drain().pop().expect("drained until the job came back");
+            if !matches!(completion.outcome, Outcome::Failed(DeviceError::Fault(_))) {
+                return (completion.outcome, completion.job);
+            }
+        }
+        panic!("{task:?} failed {ATTEMPTS} times in a row");
+    }
+
+    /// Runs a job that must succeed and returns its result.
+    pub(super) fn run_well(&mut self, task: Task, input: &Bytes, capacity: usize) -> Bytes {
+        let (outcome, job) = self.run(task, input, capacity);
+        let Outcome::Done { output_bytes } = outcome else {
+            panic!("{task:?} of {} bytes: {outcome:?}", input.len());
+        };
+        job.output.freeze(HEADER_BYTES..HEADER_BYTES + output_bytes)
+    }
+
+    /// The pool that jobs' outputs come from.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn check_returned(&mut self, completion: &Completion) {
+        let job = &completion.job;
+        let mark = self.inside.remove(&job.tag).expect("a job comes back once, with its tag");
+        assert!(std::ptr::eq(mark.job, &raw const **job), "the box is the submitter's own");
+        assert_eq!(mark.input, job.input.as_ptr(), "the input is untouched");
+        assert_eq!(mark.output_offset, job.output_offset, "the offset is the caller's");
+        if let Outcome::Done { output_bytes } = completion.outcome {
+            assert_eq!(
+                job.output.len(),
+                HEADER_BYTES + output_bytes,
+                "the length covers the result"
+            );
+            assert!(job.output[..HEADER_BYTES].iter().all(|b| *b == FILL), "header space written");
+        }
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            assert!(self.intact.load(Ordering::Acquire), "written outside of an output buffer");
+        }
+    }
+}
+
+/// Counts wakes and unparks the thread that owns the queue.
+struct Wakes {
+    thread: thread::Thread,
+    count: AtomicU64,
+}
+
+impl Wakes {
+    fn wait_after(&self, seen: u64) {
+        let give_up = Instant::now() + PATIENCE;
+        while self.count.load(Ordering::Acquire) == seen {
+            let left = give_up.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no wake for a job inside");
+            thread::park_timeout(left);
+        }
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// Memory whose blocks lie between canaries.
+struct Guarded {
+    id: MemoryId,
+    intact: Arc<AtomicBool>,
+}
+
+impl Memory for Guarded {
+    fn id(&self) -> MemoryId {
+        self.id
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
+        let all = vec![CANARY; bytes + 2 * CANARY_BYTES];
+        Some(Box::new(GuardedBlock { all, intact: Arc::clone(&self.intact) }))
+    }
+}
+
+struct GuardedBlock {
+    all: Vec<u8>,
+    intact: Arc<AtomicBool>,
+}
+
+impl MemoryBlock for GuardedBlock {}
+
+impl AsRef<[u8]> for GuardedBlock {
+    fn as_ref(&self) -> &[u8] {
+        &self.all[CANARY_BYTES..self.all.len() - CANARY_BYTES]
+    }
+}
+
+impl AsMut<[u8]> for GuardedBlock {
+    fn as_mut(&mut self) -> &mut [u8] {
+        let end = self.all.len() - CANARY_BYTES;
+        &mut self.all[CANARY_BYTES..end]
+    }
+}
+
+impl Drop for GuardedBlock {
+    fn drop(&mut self) {
+        let (before, rest) = self.all.split_at(CANARY_BYTES);
+        let after = &rest[rest.len() - CANARY_BYTES..];
+        if before.iter().chain(after).any(|byte| *byte != CANARY) {
+            self.intact.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Header space of every job; what it and the rest of the buffer hold at first.
+const HEADER_BYTES: usize = 16;
+const FILL: u8 = 0xA5;
+
+/// Wider than the widest vector store.
+const CANARY_BYTES: usize = 128;
+const CANARY: u8 = 0x5A;
+
+/// A job that comes back at all comes back within this time, on a machine however busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Faults come by count, so that two in a row are the most that a plan for the suite makes.
+const ATTEMPTS: usize = 16;

@@ -1,0 +1,263 @@
+//! The CPU codecs, and the set of them that one thread works with: which engine writes a dialect, which reads a
+//! stream. Devices are made of sets ([`crate::software`], [`crate::worker`]); a set knows no queue and no clock.
+
+pub mod libdeflate;
+pub mod lz4;
+pub mod zstd;
+
+use units::{ByteCount, limits};
+
+use crate::codec::{Codec, Dialect, Engine, EngineError, EngineFactory};
+use crate::job::{DeviceError, Job, Outcome, Task};
+use crate::queue::{Capabilities, Waiting};
+
+/// One engine of each codec, without foreign code beyond the crates' own.
+pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
+
+/// One thread's engines. The first of a codec that writes a dialect is its writer; readers go by
+/// [`READ_PREFERENCES`].
+pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
+
+impl EngineSet {
+    pub(crate) fn open(factories: &[EngineFactory]) -> Self {
+        Self(factories.iter().map(|make| make()).collect())
+    }
+
+    /// Runs the job's task; the result is in its output when this returns.
+    pub(crate) fn run(&mut self, job: &mut Job) -> Outcome {
+        match self.output_bytes(job) {
+            Ok(output_bytes) => {
+                job.output.set_len(job.output_offset + output_bytes);
+                Outcome::Done { output_bytes }
+            }
+            Err(EngineError::DoesNotFit) => Outcome::DoesNotFit,
+            Err(EngineError::Device(error)) => Outcome::Failed(error),
+        }
+    }
+
+    /// What a device over this set accepts.
+    pub(crate) fn capabilities(&self, queue_depth: usize, waiting: Waiting) -> Capabilities {
+        let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
+        Capabilities {
+            writes: codecs().flat_map(|codec| self.dialects_written(codec)).collect(),
+            reads: codecs().map(Dialect::of).collect(),
+            work_bytes_max: WORK_BYTES_MAX,
+            queue_depth,
+            waiting,
+        }
+    }
+
+    /// Name and codec of each engine.
+    pub(crate) fn names(&self) -> Vec<(&'static str, Codec)> {
+        self.0.iter().map(|engine| (engine.name(), engine.codec())).collect()
+    }
+
+    fn output_bytes(&mut self, job: &mut Job) -> Result<usize, EngineError> {
+        let offset = job.output_offset;
+        let space = job.output.space().get_mut(offset..).unwrap_or_default();
+        match job.task {
+            Task::Compress { dialect, level } => {
+                if space.is_empty() {
+                    return Err(EngineError::DoesNotFit);
+                }
+                let writer = self.writer(dialect, job.input.len());
+                writer.ok_or(NO_ENGINE)?.compress(dialect, level, &job.input, space)
+            }
+            Task::Decompress { dialect, original_bytes } => {
+                let space = space.get_mut(..original_bytes).ok_or(NO_ROOM)?;
+                let reader = self.reader(dialect.codec, original_bytes, job.input.len());
+                let read = reader.ok_or(NO_ENGINE)?.decompress(&job.input, space);
+                read.map(|()| original_bytes).map_err(EngineError::Device)
+            }
+        }
+    }
+
+    fn writer(&mut self, dialect: Dialect, input_bytes: usize) -> Option<&mut Box<dyn Engine>> {
+        let writes = |engine: &&mut Box<dyn Engine>| {
+            engine.codec() == dialect.codec && engine.writes(dialect, input_bytes)
+        };
+        self.0.iter_mut().find(writes)
+    }
+
+    fn reader(
+        &mut self,
+        codec: Codec,
+        original_bytes: usize,
+        compressed_bytes: usize,
+    ) -> Option<&mut Box<dyn Engine>> {
+        let index = READ_PREFERENCES
+            .iter()
+            .filter(|row| row.serves(codec, original_bytes, compressed_bytes))
+            .find_map(|row| self.0.iter().position(|engine| engine.name() == row.engine))
+            .or_else(|| self.0.iter().position(|engine| engine.codec() == codec))?;
+        self.0.get_mut(index)
+    }
+
+    fn reads(&self, codec: Codec) -> bool {
+        self.0.iter().any(|engine| engine.codec() == codec)
+    }
+
+    /// The codec at its own window, and at the narrowest that some engine keeps to for inputs of any size.
+    fn dialects_written(&self, codec: Codec) -> impl Iterator<Item = Dialect> {
+        let writes = |dialect: &Dialect| {
+            let of_codec = self.0.iter().filter(|engine| engine.codec() == codec);
+            of_codec.into_iter().any(|engine| engine.writes(*dialect, WORK_BYTES_MAX.as_usize()))
+        };
+        let windowed = |window| Dialect { codec, window_log2: Some(window) };
+        let narrowest = (0..WINDOW_LOG2_END).map(windowed).find(writes);
+        let plain = Some(Dialect::of(codec)).filter(writes);
+        plain.into_iter().chain(narrowest)
+    }
+}
+
+/// A row of the measured preference: `engine` reads streams of `codec` from the stated size and density on.
+struct ReadPreference {
+    codec: Codec,
+    engine: &'static str,
+    original_bytes_min: usize,
+    /// Original over compressed size, at most; literal-heavy streams have a low one.
+    ratio_max: usize,
+}
+
+impl ReadPreference {
+    fn serves(&self, codec: Codec, original_bytes: usize, compressed_bytes: usize) -> bool {
+        self.codec == codec
+            && original_bytes >= self.original_bytes_min
+            && original_bytes <= compressed_bytes.saturating_mul(self.ratio_max)
+    }
+}
+
+/// The inflate that measured fastest (docs/measurements.md, "which inflate"); the first row that serves a stream
+/// and whose engine is in the set decides, and without one the first engine of the codec reads.
+const READ_PREFERENCES: [ReadPreference; 2] = [
+    ReadPreference {
+        codec: Codec::Deflate,
+        engine: "isal",
+        original_bytes_min: 8 << 10,
+        ratio_max: 3,
+    },
+    ReadPreference {
+        codec: Codec::Deflate,
+        engine: "libdeflate",
+        original_bytes_min: 0,
+        ratio_max: usize::MAX,
+    },
+];
+
+/// The largest item that memcached's `-I` allows.
+const WORK_BYTES_MAX: ByteCount = limits::ITEM_BYTES_MAX_HIGHEST;
+
+/// One past the widest window asked for: it holds any work whole.
+const WINDOW_LOG2_END: u8 = 31;
+
+const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
+const NO_ROOM: EngineError =
+    EngineError::Device(DeviceError::InvalidInput("the output buffer has no room for the result"));
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::buffer::{Input, Pool};
+    use crate::codec::Level;
+
+    /// Writes and reads nothing, and says so with its name.
+    struct Named(&'static str, u8);
+
+    impl Engine for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+        fn codec(&self) -> Codec {
+            Codec::Deflate
+        }
+        fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
+            let own = Dialect { codec: Codec::Deflate, window_log2: Some(self.1) };
+            own.satisfies(dialect, input_bytes)
+        }
+        fn compress(
+            &mut self,
+            _: Dialect,
+            _: Level,
+            _: &[u8],
+            _: &mut [u8],
+        ) -> Result<usize, EngineError> {
+            Err(EngineError::Device(DeviceError::Fault(self.0)))
+        }
+        fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<(), DeviceError> {
+            Err(DeviceError::Fault(self.0))
+        }
+    }
+
+    fn isal() -> Box<dyn Engine> {
+        Box::new(Named("isal", 9))
+    }
+
+    fn inflate() -> Box<dyn Engine> {
+        Box::new(Named("libdeflate", 15))
+    }
+
+    /// The engine that a task falls to.
+    fn engine_of(factories: &[EngineFactory], task: Task, input_bytes: usize) -> &'static str {
+        let output = Pool::heap(ByteCount(0)).take(1 << 20);
+        let mut job = Job::new(task, Input::heap(Bytes::from(vec![0; input_bytes])), output);
+        match EngineSet::open(factories).run(&mut job) {
+            Outcome::Failed(DeviceError::Fault(name)) => name,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_inflate_goes_by_size_and_ratio() {
+        let read = |factories: &[EngineFactory], original_bytes, compressed_bytes| {
+            let dialect = Dialect::of(Codec::Deflate);
+            let task = Task::Decompress { dialect, original_bytes };
+            engine_of(factories, task, compressed_bytes)
+        };
+        assert_eq!(read(&[isal, inflate], 8 << 10, 4 << 10), "isal");
+        assert_eq!(read(&[isal, inflate], 8 << 10, 2 << 10), "libdeflate");
+        assert_eq!(read(&[isal, inflate], 4 << 10, 3 << 10), "libdeflate");
+        assert_eq!(read(&[isal], 4 << 10, 1 << 10), "isal");
+        assert_eq!(read(&[inflate], 64 << 10, 60 << 10), "libdeflate");
+    }
+
+    #[test]
+    fn the_first_engine_that_keeps_the_window_writes() {
+        let write = |factories: &[EngineFactory], dialect, bytes| {
+            engine_of(factories, Task::Compress { dialect, level: Level::Default }, bytes)
+        };
+        assert_eq!(write(&[inflate, isal], Dialect::of(Codec::Deflate), 9_000), "libdeflate");
+        assert_eq!(write(&[inflate, isal], Dialect::IAA, 9_000), "isal");
+        assert_eq!(write(&[inflate, isal], Dialect::IAA, 4_000), "libdeflate");
+    }
+
+    #[test]
+    fn the_narrowest_window_of_any_engine_is_advertised() {
+        let deflate = |window_log2| Dialect { codec: Codec::Deflate, window_log2 };
+        let writes = |factories: &[EngineFactory]| {
+            EngineSet::open(factories).capabilities(1, Waiting::Inline).writes
+        };
+        assert_eq!(writes(&[inflate, isal]), [deflate(None), deflate(Some(9))]);
+        assert_eq!(writes(&[inflate]), [deflate(None), deflate(Some(15))]);
+        assert!(writes(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_buffer_without_room_for_the_result_is_the_callers_error() {
+        let output = Pool::heap(ByteCount(0)).take(600);
+        let capacity = output.capacity();
+        let dialect = Dialect::of(Codec::Lz4);
+        let task = Task::Decompress { dialect, original_bytes: capacity };
+        let mut job = Job::new(task, Input::heap(Bytes::from_static(b"x")), output);
+        for output_offset in [1, capacity, capacity + 1, usize::MAX] {
+            job.output_offset = output_offset;
+            let outcome = EngineSet::open(&BUILT_IN).run(&mut job);
+            assert!(matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_))));
+            job.task = Task::Compress { dialect, level: Level::Fast };
+            job.output_offset = output_offset.max(capacity);
+            assert_eq!(EngineSet::open(&BUILT_IN).run(&mut job), Outcome::DoesNotFit);
+            job.task = task;
+        }
+    }
+}

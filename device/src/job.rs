@@ -1,0 +1,158 @@
+//! Jobs and what becomes of them. Values only: nothing here runs a job or decides where it runs.
+
+use std::fmt;
+
+use units::{Nanos, Op};
+
+use crate::buffer::{Buffer, Input};
+use crate::codec::{Dialect, Level};
+
+/// One op with its parameters. A job owns its buffers and always comes back.
+#[derive(Debug)]
+pub struct Job {
+    /// The submitter's own mark, returned untouched.
+    pub tag: u64,
+    /// The op and its parameters.
+    pub task: Task,
+    /// What the op reads.
+    pub input: Input,
+    /// Where the result goes: at `output_offset`, within the buffer's capacity.
+    pub output: Buffer,
+    /// Bytes at the start of `output` that stay the caller's, for a header.
+    pub output_offset: usize,
+    /// Who asked; limits and fairness are per tenant.
+    pub tenant: TenantId,
+    /// What the job must be good at.
+    pub class: Class,
+    /// When the result stops being useful, on the runtime's clock.
+    pub deadline: Option<Nanos>,
+}
+
+impl Job {
+    /// A latency-critical job of the default tenant, without deadline and header space.
+    pub fn new(task: Task, input: Input, output: Buffer) -> Self {
+        Self {
+            tag: 0,
+            task,
+            input,
+            output,
+            output_offset: 0,
+            tenant: TenantId::default(),
+            class: Class::default(),
+            deadline: None,
+        }
+    }
+
+    /// The size that costs grow with: the uncompressed side.
+    pub fn work_bytes(&self) -> usize {
+        match self.task {
+            Task::Compress { .. } => self.input.len(),
+            Task::Decompress { original_bytes, .. } => original_bytes,
+        }
+    }
+}
+
+/// An op with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Compress the whole input into one stream.
+    Compress {
+        /// What the stream must promise.
+        dialect: Dialect,
+        /// How hard to try.
+        level: Level,
+    },
+    /// Decompress one stream.
+    Decompress {
+        /// What the stream promises.
+        dialect: Dialect,
+        /// The exact size of the result; the output buffer has room for it.
+        original_bytes: usize,
+    },
+}
+
+impl Task {
+    /// The op.
+    pub const fn op(&self) -> Op {
+        match self {
+            Task::Compress { .. } => Op::Compress,
+            Task::Decompress { .. } => Op::Decompress,
+        }
+    }
+
+    /// The dialect written or read.
+    pub const fn dialect(&self) -> Dialect {
+        match self {
+            Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => *dialect,
+        }
+    }
+}
+
+/// Whose job it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TenantId(pub u16);
+
+/// What a job must be good at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Someone waits for this very job.
+    #[default]
+    LatencyCritical,
+    /// Only the total counts.
+    Batch,
+}
+
+/// A job that a device is done with.
+#[derive(Debug)]
+pub struct Completion {
+    /// The job, with its buffers. After `Done` the output's length covers header space and result.
+    pub job: Box<Job>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Time the device worked on it, without queueing [ns].
+    pub service: Nanos,
+}
+
+/// What became of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The result is in `output[output_offset..output_offset + output_bytes]`.
+    Done {
+        /// Size of the result.
+        output_bytes: usize,
+    },
+    /// Compression only: the stream does not fit the output buffer. The value is stored as it came.
+    DoesNotFit,
+    /// The device could not do it.
+    Failed(DeviceError),
+}
+
+/// Why a device failed a job or did not open, sorted by who must act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The caller: the input is not a valid stream of its dialect, or not of the stated size.
+    InvalidInput(&'static str),
+    /// The runtime: the device is gone; redo the job elsewhere and retire the device.
+    Lost,
+    /// The runtime: no completion in time; the buffers stay the device's until it lets go.
+    Timeout,
+    /// The runtime: a passing fault; redo the job elsewhere, the device lives.
+    Fault(&'static str),
+    /// The operator: the device is there and cannot be used as configured.
+    Misconfigured(String),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::InvalidInput(what) => write!(f, "invalid input: {what}"),
+            DeviceError::Lost => f.write_str("device lost"),
+            DeviceError::Timeout => f.write_str("no completion in time"),
+            DeviceError::Fault(what) => write!(f, "device fault: {what}"),
+            DeviceError::Misconfigured(what) => write!(f, "misconfigured: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}

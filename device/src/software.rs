@@ -1,0 +1,99 @@
+//! The calling core as a device: jobs run inside `try_submit` and `poll` hands them over. Always present, so no job
+//! can be homeless. It never waits and starts no thread.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use units::Nanos;
+
+use crate::codec::{Codec, EngineFactory};
+use crate::engines::{BUILT_IN, EngineSet};
+use crate::job::{Completion, DeviceError, Job};
+use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
+
+/// The calling core, with the given engines.
+#[derive(Debug)]
+pub struct Software {
+    factories: Vec<EngineFactory>,
+    engines: Vec<(&'static str, Codec)>,
+    capabilities: Capabilities,
+}
+
+impl Software {
+    /// A device over the given engines. Of several that write a dialect the first does; a stream is read by the
+    /// engine that measured fastest for its size and ratio.
+    pub fn new(factories: &[EngineFactory]) -> Self {
+        let set = EngineSet::open(factories);
+        Self {
+            factories: factories.to_vec(),
+            engines: set.names(),
+            capabilities: set.capabilities(QUEUE_DEPTH, Waiting::Inline),
+        }
+    }
+
+    /// Name and codec of each engine, most preferred writer first.
+    pub fn engines(&self) -> &[(&'static str, Codec)] {
+        &self.engines
+    }
+}
+
+impl Default for Software {
+    /// The engines of this crate: libdeflate, zstd, lz4_flex.
+    fn default() -> Self {
+        Self::new(&BUILT_IN)
+    }
+}
+
+impl Device for Software {
+    fn name(&self) -> &str {
+        "software"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(SoftwareQueue {
+            set: EngineSet::open(&self.factories),
+            capabilities: self.capabilities.clone(),
+            finished: Vec::with_capacity(QUEUE_DEPTH),
+        }))
+    }
+}
+
+/// One thread's engines and the jobs that `poll` has not yet handed over.
+struct SoftwareQueue {
+    set: EngineSet,
+    capabilities: Capabilities,
+    finished: Vec<Completion>,
+}
+
+impl Queue for SoftwareQueue {
+    fn try_submit(&mut self, mut job: Box<Job>) -> Result<(), Refused> {
+        if !self.capabilities.accepts(&job.task, job.work_bytes()) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
+        if self.finished.len() >= self.capabilities.queue_depth {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        }
+        let start = Instant::now();
+        let outcome = self.set.run(&mut job);
+        let service = Nanos::from(start.elapsed());
+        self.finished.push(Completion { job, outcome, service });
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let count = self.finished.len();
+        done.append(&mut self.finished);
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.finished.len()
+    }
+}
+
+/// Jobs run as they come, so depth only bounds what an owner who does not poll can pile up.
+const QUEUE_DEPTH: usize = 64;

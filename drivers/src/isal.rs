@@ -1,0 +1,358 @@
+//! Deflate by ISA-L, the library behind QPL's software path: the fastest writer at zlib level 1's ratio, and one that
+//! can keep its matches within a narrow window, so that Intel IAA reads its streams. One-shot calls only; its
+//! streaming state, gzip and zlib wrappers are not used.
+
+use std::ptr;
+
+use device::codec::{Codec, Dialect, Engine, EngineError, Level};
+use device::job::DeviceError;
+use isal_sys::igzip_lib as sys;
+
+/// A new engine; its contexts are made on first use.
+pub fn engine() -> Box<dyn Engine> {
+    Box::new(Isal::default())
+}
+
+/// The library's contexts of one thread.
+#[derive(Default)]
+struct Isal {
+    writer: Option<Writer>,
+    reader: Option<Reader>,
+}
+
+impl Engine for Isal {
+    fn name(&self) -> &'static str {
+        "isal"
+    }
+
+    fn codec(&self) -> Codec {
+        Codec::Deflate
+    }
+
+    fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
+        OWN.satisfies(dialect, input_bytes) && u32::try_from(input_bytes).is_ok()
+    }
+
+    fn compress(
+        &mut self,
+        dialect: Dialect,
+        level: Level,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, EngineError> {
+        let writer = self.writer.get_or_insert_with(Writer::new);
+        writer.compress(window_bits(dialect), level_of(level), input, output)
+    }
+
+    fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError> {
+        self.reader.get_or_insert_with(Reader::new).decompress(input, output)
+    }
+}
+
+/// A compression context and the buffer that levels above 0 work in.
+struct Writer {
+    stream: Box<sys::isal_zstream>,
+    level_buffer: Box<[LevelUnit]>,
+}
+
+// SAFETY: the context owns no thread-bound state, and its pointers are set at the start of each call and cleared at its
+// end, so that none outlives the borrow it came from or is seen by another thread.
+unsafe impl Send for Writer {}
+
+impl Writer {
+    fn new() -> Self {
+        let units = LEVEL_BUFFER_BYTES.div_ceil(size_of::<LevelUnit>());
+        Self {
+            stream: zeroed_stream(),
+            level_buffer: vec![LevelUnit([0; 64]); units].into_boxed_slice(),
+        }
+    }
+
+    fn compress(
+        &mut self,
+        window_bits: u16,
+        level: u32,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, EngineError> {
+        let stream = &mut *self.stream;
+        // SAFETY: `stream` is an exclusive, initialised context; the call only sets its fields.
+        unsafe { sys::isal_deflate_stateless_init(stream) };
+        stream.avail_in = u32::try_from(input.len()).map_err(|_| EngineError::Device(TOO_LARGE))?;
+        stream.avail_out = length_capped(output);
+        // The library reads through this pointer and never writes; its type is the header's.
+        stream.next_in = input.as_ptr().cast_mut();
+        stream.next_out = output.as_mut_ptr();
+        stream.level = level;
+        stream.level_buf = self.level_buffer.as_mut_ptr().cast();
+        stream.level_buf_size = LEVEL_BUFFER_BYTES as u32;
+        stream.hist_bits = window_bits;
+        stream.end_of_stream = 1;
+        let given_out = stream.avail_out;
+        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe the two slices, or a prefix of the output;
+        // `level_buf` is exclusive, of the stated size, at least the level's requirement, and aligned for any of its
+        // structures. The library stays within the stated lengths and keeps no pointer after a stateless call.
+        let status = unsafe { sys::isal_deflate_stateless(stream) };
+        let written = given_out.checked_sub(stream.avail_out);
+        let all_read = stream.avail_in == 0;
+        stream.next_in = ptr::null_mut();
+        stream.next_out = ptr::null_mut();
+        stream.level_buf = ptr::null_mut();
+        match (status, written) {
+            (OK, Some(written)) if all_read => Ok(written as usize),
+            (sys::STATELESS_OVERFLOW, _) => Err(EngineError::DoesNotFit),
+            _ => Err(EngineError::Device(DeviceError::Fault("isal did not compress"))),
+        }
+    }
+}
+
+/// A decompression context.
+struct Reader {
+    state: Box<sys::inflate_state>,
+}
+
+// SAFETY: as for `Writer`.
+unsafe impl Send for Reader {}
+
+impl Reader {
+    fn new() -> Self {
+        let mut state = zeroed_state();
+        // SAFETY: `state` is an exclusive, initialised context; the call only sets its fields.
+        unsafe { sys::isal_inflate_init(&mut *state) };
+        Self { state }
+    }
+
+    fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError> {
+        let state = &mut *self.state;
+        state.avail_in = u32::try_from(input.len()).map_err(|_| TOO_LARGE)?;
+        state.avail_out = u32::try_from(output.len()).map_err(|_| TOO_LARGE)?;
+        // The library reads through this pointer and never writes; its type is the header's.
+        state.next_in = input.as_ptr().cast_mut();
+        state.next_out = output.as_mut_ptr();
+        state.crc_flag = sys::ISAL_DEFLATE;
+        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe exactly the two slices. The call resets
+        // the rest of the state, stays within the stated lengths whatever the input holds, refuses matches from
+        // before the start of the output, and keeps no pointer.
+        let status = unsafe { sys::isal_inflate_stateless(state) };
+        let (unread, unwritten) = (state.avail_in, state.avail_out);
+        state.next_in = ptr::null_mut();
+        state.next_out = ptr::null_mut();
+        match (status, unwritten) {
+            (OK, 0) if unread == 0 => Ok(()),
+            (OK, 0) => Err(DeviceError::InvalidInput("bytes follow the deflate stream")),
+            (OK, _) => Err(DeviceError::InvalidInput("deflate stream is shorter than stated")),
+            (OUT_OVERFLOW, _) => {
+                Err(DeviceError::InvalidInput("deflate stream is longer than stated"))
+            }
+            _ => Err(DeviceError::InvalidInput("not a deflate stream")),
+        }
+    }
+}
+
+/// A piece of the level buffer, aligned for the widest vector loads.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct LevelUnit([u8; 64]);
+
+/// Built in place: the contexts are too large for a worker's stack.
+fn zeroed_stream() -> Box<sys::isal_zstream> {
+    let mut stream = Box::<sys::isal_zstream>::new_uninit();
+    // SAFETY: the pointer is to one exclusive allocation of the type; every field is an integer, an array of integers or
+    // a raw pointer, for all of which zero bytes are a value.
+    unsafe {
+        stream.as_mut_ptr().write_bytes(0, 1);
+        stream.assume_init()
+    }
+}
+
+/// As [`zeroed_stream`].
+fn zeroed_state() -> Box<sys::inflate_state> {
+    let mut state = Box::<sys::inflate_state>::new_uninit();
+    // SAFETY: as in `zeroed_stream`; the one union has integers only.
+    unsafe {
+        state.as_mut_ptr().write_bytes(0, 1);
+        state.assume_init()
+    }
+}
+
+/// Space beyond 4 GiB is not told to the library, whose lengths have 32 bits.
+fn length_capped(output: &[u8]) -> u32 {
+    u32::try_from(output.len()).unwrap_or(u32::MAX)
+}
+
+/// The window the library is held to. A dialect narrower than its least came with an input that fits it whole.
+fn window_bits(dialect: Dialect) -> u16 {
+    let asked = dialect.window_log2.unwrap_or(WINDOW_LOG2_MAX);
+    u16::from(asked.clamp(WINDOW_LOG2_MIN, WINDOW_LOG2_MAX))
+}
+
+const fn level_of(level: Level) -> u32 {
+    match level {
+        Level::Fast => 0,
+        Level::Default => 1,
+        Level::High => 3,
+    }
+}
+
+const OWN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(WINDOW_LOG2_MIN) };
+
+/// The library takes 1 to 15; below 9 its hash tables find nothing worth the name.
+const WINDOW_LOG2_MIN: u8 = 9;
+
+/// Deflate's own.
+const WINDOW_LOG2_MAX: u8 = sys::ISAL_DEF_MAX_HIST_BITS as u8;
+
+/// What the library recommends for its most demanding level, enough for all: deflate blocks of 64 Ki tokens and more.
+const LEVEL_BUFFER_BYTES: usize = sys::ISAL_DEF_LVL3_DEFAULT as usize;
+
+/// Both directions' success.
+const OK: i32 = sys::COMP_OK as i32;
+const OUT_OVERFLOW: i32 = sys::ISAL_OUT_OVERFLOW as i32;
+
+const TOO_LARGE: DeviceError = DeviceError::InvalidInput("over 4 GiB; isal counts in 32 bits");
+
+const _: () = assert!(LEVEL_BUFFER_BYTES >= sys::ISAL_DEF_LVL1_DEFAULT as usize);
+const _: () = assert!(LEVEL_BUFFER_BYTES >= sys::ISAL_DEF_LVL2_DEFAULT as usize);
+const _: () = assert!(OK == sys::ISAL_DECOMP_OK as i32);
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+
+    use device::contract::inflate::inflate;
+    use device::contract::payload::Payload;
+    use device::engines::{libdeflate, lz4, zstd};
+    use device::{EngineFactory, Software, Worker, device_contract};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FACTORIES: [EngineFactory; 4] = [engine, libdeflate::engine, zstd::engine, lz4::engine];
+
+    device_contract!(software_with_isal, Arc::new(Software::new(&FACTORIES)));
+    device_contract!(software_of_isal_alone, Arc::new(Software::new(&[engine])));
+    device_contract!(worker_with_isal, Arc::new(worker()));
+
+    fn worker() -> Worker {
+        let count = |count| NonZeroUsize::new(count).expect("not zero");
+        Worker::start(count(2), count(16), &FACTORIES).expect("two threads")
+    }
+
+    fn compressed(dialect: Dialect, level: Level, original: &[u8]) -> Vec<u8> {
+        let mut stream = vec![0; original.len() + original.len() / 8 + 1_024];
+        let written = engine().compress(dialect, level, original, &mut stream);
+        stream.truncate(written.expect("ample room"));
+        stream
+    }
+
+    #[test]
+    fn keeps_to_every_window_at_every_level() {
+        for class in [Payload::Text, Payload::FarRepeat, Payload::Numbers, Payload::Zeros] {
+            for bytes in [64 << 10, 1 << 20] {
+                let original = class.bytes(bytes, 1);
+                for window in 9..=15 {
+                    let dialect = Dialect { codec: Codec::Deflate, window_log2: Some(window) };
+                    for level in [Level::Fast, Level::Default, Level::High] {
+                        let stream = compressed(dialect, level, &original);
+                        let inflated = inflate(&stream, bytes).expect("a valid stream");
+                        assert!(inflated.bytes == original);
+                        assert!(
+                            inflated.reach_bytes <= 1 << window,
+                            "{class:?} {window} {level:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_unbounded_window_reaches_beyond_4_kib() {
+        let original = Payload::FarRepeat.bytes(64 << 10, 1);
+        let stream = compressed(Dialect::of(Codec::Deflate), Level::Default, &original);
+        let reach = inflate(&stream, original.len()).expect("a valid stream").reach_bytes;
+        assert!(reach > 4_096, "the test of windows above would pass on anything: {reach}");
+    }
+
+    #[test]
+    fn an_empty_input_round_trips() {
+        let stream = compressed(Dialect::IAA, Level::Default, &[]);
+        assert_eq!(engine().decompress(&stream, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn bytes_after_the_stream_are_refused() {
+        let original = Payload::Text.bytes(5_000, 1);
+        let mut stream = compressed(Dialect::IAA, Level::Default, &original);
+        stream.push(0);
+        let refused = engine().decompress(&stream, &mut vec![0; original.len()]);
+        assert!(matches!(refused, Err(DeviceError::InvalidInput(_))));
+    }
+
+    /// Decompresses into the middle of poisoned space and checks that the rest stays as it was.
+    fn decompress_guarded(stream: &[u8], original_bytes: usize) -> Result<Vec<u8>, DeviceError> {
+        const GUARD: usize = 512;
+        let mut space = vec![0xC3; original_bytes + 2 * GUARD];
+        let result = engine().decompress(stream, &mut space[GUARD..GUARD + original_bytes]);
+        let (before, rest) = space.split_at(GUARD);
+        let (output, after) = rest.split_at(original_bytes);
+        assert!(before.iter().chain(after).all(|byte| *byte == 0xC3), "written outside");
+        result.map(|()| output.to_vec())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn corrupt_streams_never_write_outside(
+            seed in any::<u64>(),
+            bytes in 1usize..20_000,
+            class in 0..Payload::ALL.len(),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 0..6),
+            short_by in 0usize..50,
+            stated in 0usize..20_000,
+        ) {
+            let original = Payload::ALL[class].bytes(bytes, seed);
+            let mut stream = compressed(Dialect::IAA, Level::Default, &original);
+            let untouched = flips.is_empty() && short_by == 0;
+            for (index, bit) in &flips {
+                let index = index.index(stream.len());
+                stream[index] ^= 1 << bit;
+            }
+            stream.truncate(stream.len().saturating_sub(short_by));
+            let _ = decompress_guarded(&stream, stated);
+            let exact = decompress_guarded(&stream, bytes);
+            if untouched {
+                prop_assert_eq!(exact, Ok(original));
+            }
+        }
+
+        #[test]
+        fn garbage_never_writes_outside(
+            garbage in prop::collection::vec(any::<u8>(), 0..3_000),
+            stated in 0usize..70_000,
+        ) {
+            let _ = decompress_guarded(&garbage, stated);
+        }
+
+        #[test]
+        fn compression_never_writes_outside(
+            seed in any::<u64>(),
+            bytes in 0usize..40_000,
+            class in 0..Payload::ALL.len(),
+            room in 0usize..45_000,
+            window in prop::option::of(9u8..=15),
+            level in prop::sample::select(vec![Level::Fast, Level::Default, Level::High]),
+        ) {
+            let original = Payload::ALL[class].bytes(bytes, seed);
+            let mut space = vec![0xC3; room + 512];
+            let dialect = Dialect { codec: Codec::Deflate, window_log2: window };
+            let written = engine().compress(dialect, level, &original, &mut space[..room]);
+            prop_assert!(space[room..].iter().all(|byte| *byte == 0xC3));
+            if let Ok(written) = written {
+                prop_assert_eq!(decompress_guarded(&space[..written], bytes), Ok(original));
+            }
+        }
+    }
+}

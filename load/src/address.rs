@@ -1,0 +1,111 @@
+//! Where a server listens, and opening a connection to it without waiting.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde::{Serialize, Serializer};
+
+/// A server's address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// `host:port`, resolved.
+    Tcp(SocketAddr),
+    /// A unix socket's path.
+    Unix(PathBuf),
+}
+
+/// The text is no address; the caller must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path")]
+pub struct BadAddress {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// A socket on its way.
+pub(crate) enum Opening {
+    /// Connected already.
+    Done(OwnedFd),
+    /// Connected, or failed, once it becomes writable.
+    Pending(OwnedFd),
+}
+
+impl Address {
+    /// Begins a connection; never waits.
+    pub(crate) fn open(&self) -> Result<Opening, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let (socket, connected) = match self {
+            Self::Tcp(address) => {
+                let v4 = address.is_ipv4();
+                let socket = socket(if v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                let connected = rustix::net::connect(&socket, address);
+                (socket, connected)
+            }
+            Self::Unix(path) => {
+                let socket = socket(AddressFamily::UNIX)?;
+                let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+                (socket, connected)
+            }
+        };
+        match connected {
+            Ok(()) => Ok(Opening::Done(socket)),
+            Err(Errno::INPROGRESS) => Ok(Opening::Pending(socket)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    /// `host:port`, or `unix:/path`, or an absolute path.
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = |reason: String| BadAddress { text: text.to_owned(), reason };
+        if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
+            let fits = SocketAddrUnix::new(path);
+            return fits.map(|_| Self::Unix(path.into())).map_err(|error| bad(error.to_string()));
+        }
+        let mut found = text.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
+        found.next().map(Self::Tcp).ok_or_else(|| bad("the host has no address".to_owned()))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_round_trip_and_others_are_refused() {
+        for text in ["127.0.0.1:11211", "[::1]:80", "unix:/run/cache.sock"] {
+            assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
+        }
+        let long = format!("unix:/{}", "x".repeat(200));
+        for text in ["", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", long.as_str()] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

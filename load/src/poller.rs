@@ -1,0 +1,120 @@
+//! Waiting for sockets and for the next due time, whichever comes first, to the precision of the kernel's
+//! high-resolution timers. The timer is a file in the same epoll set: unlike `epoll_pwait2` that works on every kernel
+//! and is not subject to timer slack.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::{self, Errno};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use units::Nanos;
+
+/// An epoll set with a timer in it.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// What the timer was last set to, to save setting it again.
+    armed_for: Nanos,
+    events: Vec<epoll::Event>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // Edge-triggered: an expiry wakes once and need not be read; setting the timer clears it.
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), edge)?;
+        Ok(Self { epoll, timer, armed_for: Nanos(0), events: Vec::with_capacity(EVENTS_MAX) })
+    }
+
+    /// Adds a socket under `index`, edge-triggered in both directions. Closing it takes it out.
+    pub(crate) fn add(&self, socket: impl AsFd, index: usize) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(index as u64), flags)
+    }
+
+    /// Waits until a socket is ready or it is `until`; never longer.
+    pub(crate) fn wait(&mut self, now: Nanos, until: Nanos) -> io::Result<()> {
+        let wait = until.since(now);
+        let blocking = wait.0 >= SPIN_BELOW_NS;
+        if blocking && self.armed_for != until {
+            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let value = Itimerspec { it_interval: none, it_value: timespec(wait) };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
+            self.armed_for = until;
+        }
+        // The coarse timeout is only there in case the timer's edge was consumed early.
+        let timeout = timespec(if blocking { wait + Nanos::millis(1) } else { Nanos(0) });
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many events the last wait brought.
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// One event of the last wait; none for the timer's.
+    pub(crate) fn event(&self, position: usize) -> Option<Readiness> {
+        let event = self.events[position];
+        let (data, flags) = (event.data.u64(), event.flags);
+        let closing = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        (data != TIMER).then_some(Readiness {
+            index: data as usize,
+            writable: flags.contains(epoll::EventFlags::OUT),
+            closing: flags.intersects(closing),
+        })
+    }
+}
+
+/// What a socket is ready for; reading is always worth a try.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readiness {
+    pub(crate) index: usize,
+    pub(crate) writable: bool,
+    /// The peer has ended the connection: there is no later event to wait for.
+    pub(crate) closing: bool,
+}
+
+fn timespec(time: Nanos) -> Timespec {
+    Timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 }
+}
+
+const TIMER: u64 = u64::MAX;
+const EVENTS_MAX: usize = 512;
+/// Setting the timer, sleeping and waking cost about this much; a shorter wait is spent polling.
+const SPIN_BELOW_NS: u64 = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use units::{Clock, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn waits_end_on_time_and_not_before() {
+        let (mut poller, clock) = (Poller::new().expect("a poller"), SystemClock::new());
+        let mut late = Vec::new();
+        for gap_ns in [20_000, 300_000, 1_500_000].repeat(20) {
+            let until = clock.now() + Nanos(gap_ns);
+            while clock.now() < until {
+                poller.wait(clock.now(), until).expect("a wait");
+            }
+            late.push(clock.now().since(until).0);
+        }
+        late.sort_unstable();
+        println!("late: median {} ns, max {:?} ns", late[late.len() / 2], late.last());
+        assert!(late[late.len() / 2] < 1_000_000, "median lateness {} ns", late[late.len() / 2]);
+    }
+}

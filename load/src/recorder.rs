@@ -1,0 +1,310 @@
+//! What one generator thread notes while it runs, and the sum of all of them as a report.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use units::Nanos;
+
+use crate::connection::{Answer, Outcome};
+use crate::report::{
+    ConnectionReport, GeneratorReport, LoadReport, OpReport, Percentiles, PopulateReport,
+    WrongBytes,
+};
+use crate::source::{Op, Request};
+use crate::{LoadSpec, Pace};
+
+/// One thread's notes.
+pub(crate) struct Recorder {
+    /// Requests due from here ...
+    from: Nanos,
+    /// ... to here count.
+    to: Nanos,
+    ops: [OpRecord; 3],
+    lateness: Histogram<u64>,
+    errors: BTreeMap<String, u64>,
+    wrong: WrongBytes,
+    cpu_from: Option<(Nanos, Nanos)>,
+    cpu_utilisation: f64,
+    pub(crate) unsent: u64,
+    pub(crate) unanswered: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) connections: ConnectionReport,
+}
+
+struct OpRecord {
+    offered: u64,
+    answered: u64,
+    answered_within: u64,
+    hits: u64,
+    misses: u64,
+    errors: u64,
+    value_bytes: u64,
+    latency: Histogram<u64>,
+    service: Histogram<u64>,
+}
+
+impl Recorder {
+    /// Notes on requests that are due within `from..to`.
+    pub(crate) fn new(from: Nanos, to: Nanos) -> Self {
+        Self {
+            from,
+            to,
+            ops: std::array::from_fn(|_| OpRecord::new()),
+            lateness: histogram(),
+            errors: BTreeMap::new(),
+            wrong: WrongBytes::default(),
+            cpu_from: None,
+            cpu_utilisation: 0.0,
+            unsent: 0,
+            unanswered: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            connections: ConnectionReport::default(),
+        }
+    }
+
+    /// Whether `request` is of the measured window.
+    pub(crate) fn counts(&self, request: &Request) -> bool {
+        (self.from..self.to).contains(&request.intended)
+    }
+
+    /// A request came up at `now`.
+    pub(crate) fn offered(&mut self, request: &Request, now: Nanos, by_the_clock: bool) {
+        if self.counts(request) {
+            self.ops[request.op as usize].offered += 1;
+            if by_the_clock {
+                self.lateness.saturating_record(now.since(request.intended).0);
+            }
+        }
+    }
+
+    /// A request found no room.
+    pub(crate) fn not_sent(&mut self, request: &Request) {
+        self.unsent += u64::from(self.counts(request));
+    }
+
+    /// A request has its answer.
+    pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) {
+        let counts = self.counts(&answer.request);
+        let op = &mut self.ops[answer.request.op as usize];
+        if let Outcome::Error(message) = &answer.outcome {
+            if counts {
+                op.errors += 1;
+                self.count_error(message);
+            }
+            return;
+        }
+        // Throughput is what came back during the window, whenever it was due.
+        op.answered_within += u64::from((self.from..self.to).contains(&now));
+        if let Outcome::Wrong(what) = &answer.outcome {
+            // Wrong bytes matter whenever they are seen.
+            self.wrong.add(answer.request.id, what);
+        }
+        if !counts {
+            return;
+        }
+        op.answered += 1;
+        op.latency.saturating_record(now.since(answer.request.intended).0);
+        op.service.saturating_record(now.since(answer.sent).0);
+        match answer.outcome {
+            Outcome::Hit { value_bytes } => {
+                op.hits += 1;
+                op.value_bytes += value_bytes as u64;
+            }
+            Outcome::Wrong(_) => op.hits += 1,
+            Outcome::Miss => op.misses += 1,
+            Outcome::Stored | Outcome::Error(_) => {}
+        }
+    }
+
+    /// A request failed with its connection.
+    pub(crate) fn failed(&mut self, request: &Request, reason: &str) {
+        if self.counts(request) {
+            self.ops[request.op as usize].errors += 1;
+            self.count_error(&format!("connection lost: {reason}"));
+        }
+    }
+
+    /// Notes the thread's CPU time at the window's two ends.
+    pub(crate) fn watch_cpu(&mut self, now: Nanos) {
+        if self.cpu_from.is_none() && now >= self.from {
+            self.cpu_from = Some((now, thread_cpu()));
+        }
+        if let Some((from, cpu)) = self.cpu_from
+            && now <= self.to
+            && now > from
+        {
+            self.cpu_utilisation = thread_cpu().since(cpu).0 as f64 / now.since(from).0 as f64;
+        }
+    }
+
+    /// Adds another thread's notes.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (op, other) in self.ops.iter_mut().zip(&other.ops) {
+            op.add(other);
+        }
+        self.lateness.add(&other.lateness).expect(SAME_BOUNDS);
+        for (message, count) in other.errors {
+            *self.errors.entry(message).or_default() += count;
+        }
+        self.wrong.count += other.wrong.count;
+        self.wrong.examples.extend(other.wrong.examples);
+        self.wrong.examples.truncate(WRONG_EXAMPLES_MAX);
+        self.cpu_utilisation = self.cpu_utilisation.max(other.cpu_utilisation);
+        self.unsent += other.unsent;
+        self.unanswered += other.unanswered;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+        self.connections.lost += other.connections.lost;
+        self.connections.reopened += other.connections.reopened;
+        self.connections.failed_attempts += other.connections.failed_attempts;
+    }
+
+    /// The notes of a populate phase.
+    pub(crate) fn into_populate_report(self, elapsed_s: f64) -> PopulateReport {
+        let set = &self.ops[Op::Set as usize];
+        let failed = set.errors + self.unanswered + self.unsent;
+        PopulateReport { stored: set.answered, failed, elapsed_s, errors: self.errors }
+    }
+
+    /// The notes of a run whose window ended at `end`, possibly early.
+    pub(crate) fn into_report(
+        self,
+        spec: LoadSpec,
+        prepopulate: Option<PopulateReport>,
+        end: Nanos,
+    ) -> LoadReport {
+        let measured_s = self.to.min(end).since(self.from).0 as f64 / 1e9;
+        let [get, set, fill] = [Op::Get, Op::Set, Op::Fill]
+            .map(|op| self.ops[op as usize].report(measured_s));
+        let reason = self.bottleneck(&spec.pace);
+        LoadReport {
+            measured_s,
+            stopped_early: end < self.to,
+            prepopulate,
+            get,
+            set,
+            fill,
+            unsent: self.unsent,
+            unanswered: self.unanswered,
+            generator: GeneratorReport {
+                lateness: Percentiles::of(&self.lateness),
+                cpu_utilisation: self.cpu_utilisation,
+                was_bottleneck: reason.is_some(),
+                reason,
+            },
+            errors: self.errors,
+            wrong: self.wrong,
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+            connections: self.connections,
+            spec,
+        }
+    }
+
+    /// Why the generator limited the result, if it did.
+    fn bottleneck(&self, pace: &Pace) -> Option<String> {
+        let cpu = self.cpu_utilisation;
+        if cpu > CPU_UTILISATION_HIGH {
+            return Some(format!(
+                "a generator thread was {:.0} % busy; give it more threads or a lower rate",
+                cpu * 100.0
+            ));
+        }
+        let late = Nanos(self.lateness.value_at_quantile(0.99));
+        if matches!(pace, Pace::Open { .. }) && late > LATENESS_HIGH {
+            return Some(format!(
+                "1 % of the requests were taken up over {:.2} ms late; the generator lacks CPU time",
+                late.0 as f64 / 1e6
+            ));
+        }
+        None
+    }
+
+    fn count_error(&mut self, message: &str) {
+        if let Some(count) = self.errors.get_mut(message) {
+            *count += 1;
+            return;
+        }
+        let full = self.errors.len() >= ERROR_KINDS_MAX;
+        let kind = if full { "other errors" } else { message };
+        *self.errors.entry(kind.to_owned()).or_default() += 1;
+    }
+}
+
+impl OpRecord {
+    fn new() -> Self {
+        Self {
+            offered: 0,
+            answered: 0,
+            answered_within: 0,
+            hits: 0,
+            misses: 0,
+            errors: 0,
+            value_bytes: 0,
+            latency: histogram(),
+            service: histogram(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.answered += other.answered;
+        self.answered_within += other.answered_within;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.errors += other.errors;
+        self.value_bytes += other.value_bytes;
+        self.latency.add(&other.latency).expect(SAME_BOUNDS);
+        self.service.add(&other.service).expect(SAME_BOUNDS);
+    }
+
+    fn report(&self, measured_s: f64) -> OpReport {
+        let per_s = |count: u64| if measured_s > 0.0 { count as f64 / measured_s } else { 0.0 };
+        let looked_up = self.hits + self.misses;
+        OpReport {
+            offered: self.offered,
+            offered_per_s: per_s(self.offered),
+            answered: self.answered,
+            achieved_per_s: per_s(self.answered_within),
+            hits: self.hits,
+            misses: self.misses,
+            hit_ratio: (looked_up > 0).then(|| self.hits as f64 / looked_up as f64),
+            errors: self.errors,
+            value_bytes: self.value_bytes,
+            latency: Percentiles::of(&self.latency),
+            service: Percentiles::of(&self.service),
+        }
+    }
+}
+
+impl WrongBytes {
+    fn add(&mut self, id: u64, what: &str) {
+        self.count += 1;
+        if self.examples.len() < WRONG_EXAMPLES_MAX {
+            self.examples.push(format!("key number {id}: {what}"));
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, TIME_MAX.0, 3).expect("valid bounds")
+}
+
+/// The calling thread's CPU time.
+fn thread_cpu() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// The longest time told apart; the longest request timeout.
+const TIME_MAX: Nanos = Nanos::secs(3_600);
+const SAME_BOUNDS: &str = "all histograms have the same bounds";
+/// A server's words are not ours to bound, so their variety is.
+const ERROR_KINDS_MAX: usize = 64;
+const WRONG_EXAMPLES_MAX: usize = 8;
+/// Above this a thread has no room left to be on time.
+const CPU_UTILISATION_HIGH: f64 = 0.9;
+/// Later than this for one request in a hundred, and the generator's own delay shows in the p99 of any cache.
+const LATENESS_HIGH: Nanos = Nanos::millis(1);

@@ -1,0 +1,232 @@
+//! What to load a server with: a plain description, checked before anything starts.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use units::{ByteCount, Nanos};
+use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
+
+use crate::Address;
+
+/// One run of the load generator.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadSpec {
+    /// The servers, alike to each other; connections are dealt out to them in turn.
+    pub targets: Vec<Address>,
+    /// Connections in all.
+    pub connections: usize,
+    /// Generator threads; each has its share of connections and rate.
+    pub threads: usize,
+    /// What decides when a request is sent.
+    pub pace: Pace,
+    /// How long to measure, after the warm-up [ns].
+    pub duration: Nanos,
+    /// How long to load before measuring [ns].
+    pub warmup: Nanos,
+    /// The fraction of requests that are gets; the others are sets.
+    pub get_share: f64,
+    /// How many keys there are.
+    pub keys: u64,
+    /// Sizes of key names.
+    pub key_bytes: SizeDist,
+    /// The exponent of the keys' popularity; 0 is uniform.
+    pub zipf_alpha: f64,
+    /// Sizes of values; each key keeps its size.
+    pub value_bytes: SizeDist,
+    /// Whether `value_bytes` counts calls or bytes.
+    pub weighting: Weighting,
+    /// Larger values are cut to this, so that the server's item limit holds.
+    pub value_bytes_max: ByteCount,
+    /// What the values look like.
+    pub payload: Payload,
+    /// The preset that the above came from, for the report.
+    pub preset: Option<String>,
+    /// The most requests in flight on one connection of an open loop.
+    pub pipeline_max: usize,
+    /// The most requests of an open loop that wait for room on a connection; above it they are dropped, and
+    /// counted.
+    pub backlog_max: usize,
+    /// After a get that missed, set the key, as a read-through client does.
+    pub set_on_miss: bool,
+    /// Set every key once before the load.
+    pub prepopulate: bool,
+    /// Compare every value read with what was written.
+    pub verify: bool,
+    /// The expiry sent with sets [s]; 0 is never.
+    pub exptime_s: i32,
+    /// A connection whose oldest request waits longer than this is given up and opened anew [ns].
+    pub request_timeout: Nanos,
+    /// The seed of keys, values and draws: the same seed asks for the same keys and bytes.
+    pub seed: u64,
+}
+
+/// What decides when a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// At this rate, whatever the server does; latency counts from when a request was due.
+    Open {
+        /// Offered requests per second.
+        rate_per_s: f64,
+        /// How the gaps are distributed.
+        arrivals: ArrivalKind,
+    },
+    /// As fast as answers come, for throughput; its latency says nothing about a load that does not wait.
+    Closed {
+        /// Requests kept in flight on each connection.
+        depth: usize,
+    },
+}
+
+/// Where the bytes of values come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Payload {
+    /// A synthetic class.
+    Class(PayloadClass),
+    /// Slices of the files in a directory.
+    Corpus(PathBuf),
+}
+
+/// A field of a [`LoadSpec`] that cannot be; the caller must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}; valid is {valid}")]
+pub struct BadSpec {
+    /// The field's name.
+    pub field: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it may be.
+    pub valid: &'static str,
+}
+
+impl LoadSpec {
+    /// A modest load on `targets`: 1,000 gets and sets per second, 9 to 1, of 4 KiB of html for 10 s.
+    pub fn new(targets: Vec<Address>) -> Self {
+        Self {
+            targets,
+            connections: 16,
+            threads: 1,
+            pace: Pace::Open { rate_per_s: 1_000.0, arrivals: ArrivalKind::Poisson },
+            duration: Nanos::secs(10),
+            warmup: Nanos::secs(1),
+            get_share: 0.9,
+            keys: 10_000,
+            key_bytes: SizeDist::Fixed { bytes: 32 },
+            zipf_alpha: 0.99,
+            value_bytes: SizeDist::Fixed { bytes: 4_096 },
+            weighting: Weighting::Calls,
+            value_bytes_max: VALUE_BYTES_MAX_DEFAULT,
+            payload: Payload::Class(PayloadClass::Html),
+            preset: None,
+            pipeline_max: 32,
+            backlog_max: 100_000,
+            set_on_miss: false,
+            prepopulate: true,
+            verify: true,
+            exptime_s: 0,
+            request_timeout: Nanos::secs(5),
+            seed: 1,
+        }
+    }
+
+    /// Takes sizes, popularity, mix and payload from `preset`.
+    pub fn apply(&mut self, preset: &Preset) {
+        self.value_bytes = preset.value_bytes.value.clone();
+        self.key_bytes = preset.key_bytes.value.clone();
+        self.zipf_alpha = preset.zipf_alpha.value;
+        self.get_share = preset.get_share.value;
+        self.payload = Payload::Class(preset.payload.value);
+        self.preset = Some(preset.name.clone());
+    }
+
+    /// Checks every number against its range. Size distributions are checked where they are prepared.
+    pub fn check(&self) -> Result<(), BadSpec> {
+        let whole = |field, value: u64, low, high, valid| {
+            in_range(field, value as f64, low as f64, high as f64, valid)
+        };
+        whole("targets", self.targets.len() as u64, 1, 1_000, "1 to 1000 addresses")?;
+        whole("connections", self.connections as u64, 1, 60_000, "1 to 60000")?;
+        whole("threads", self.threads as u64, 1, 256, "1 to 256")?;
+        in_range("get_share", self.get_share, 0.0, 1.0, "0 to 1")?;
+        whole("keys", self.keys, 1, 1 << 40, "1 to 2^40")?;
+        in_range("zipf_alpha", self.zipf_alpha, 0.0, 10.0, "0 to 10")?;
+        whole("pipeline_max", self.pipeline_max as u64, 1, 10_000, "1 to 10000")?;
+        whole("backlog_max", self.backlog_max as u64, 1, 10_000_000, "1 to 10000000")?;
+        let (hour, day) = (Nanos::secs(3_600).0, Nanos::secs(86_400).0);
+        whole("duration", self.duration.0, 1_000_000, day, "1 ms to 24 h, in ns")?;
+        whole("warmup", self.warmup.0, 0, hour, "0 to 1 h, in ns")?;
+        whole("request_timeout", self.request_timeout.0, 1_000_000, hour, "1 ms to 1 h, in ns")?;
+        let highest = units::limits::ITEM_BYTES_MAX_HIGHEST.0;
+        whole("value_bytes_max", self.value_bytes_max.0, 0, highest, "0 to 1 GiB")?;
+        match self.pace {
+            Pace::Open { rate_per_s, .. } => {
+                in_range("rate_per_s", rate_per_s, 1e-3, 1e8, "0.001 to 100000000")
+            }
+            Pace::Closed { depth } => whole("depth", depth as u64, 1, 10_000, "1 to 10000"),
+        }
+    }
+
+    /// The offered rate of an open loop [1/s].
+    pub fn rate_per_s(&self) -> Option<f64> {
+        match self.pace {
+            Pace::Open { rate_per_s, .. } => Some(rate_per_s),
+            Pace::Closed { .. } => None,
+        }
+    }
+}
+
+fn in_range(
+    field: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+    valid: &'static str,
+) -> Result<(), BadSpec> {
+    // Not a number is in no range.
+    let fits = (low..=high).contains(&value);
+    if fits { Ok(()) } else { Err(BadSpec { field, value: value.to_string(), valid }) }
+}
+
+/// What memcached stores by default under any key, item header and frame included.
+const VALUE_BYTES_MAX_DEFAULT: ByteCount = ByteCount(1_000_000);
+
+const _: () = assert!(
+    VALUE_BYTES_MAX_DEFAULT.0
+        + (units::limits::KEY_BYTES_MAX
+            + units::limits::ITEM_OVERHEAD_BYTES
+            + units::limits::FRAME_HEADER_BYTES) as u64
+        <= units::limits::ITEM_BYTES_MAX_DEFAULT.0
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_are_refused_by_name() {
+        let spec = LoadSpec::new(vec!["127.0.0.1:1".parse().expect("an address")]);
+        assert_eq!(spec.check(), Ok(()));
+        let open = |rate_per_s| Pace::Open { rate_per_s, arrivals: ArrivalKind::Poisson };
+        let bad = [
+            (LoadSpec { connections: 0, ..spec.clone() }, "connections is 0"),
+            (LoadSpec { targets: vec![], ..spec.clone() }, "targets is 0"),
+            (LoadSpec { get_share: f64::NAN, ..spec.clone() }, "get_share is NaN"),
+            (LoadSpec { pace: open(-3.0), ..spec.clone() }, "rate_per_s is -3"),
+            (LoadSpec { pace: Pace::Closed { depth: 0 }, ..spec.clone() }, "depth is 0"),
+            (LoadSpec { keys: 0, ..spec }, "keys is 0"),
+        ];
+        for (spec, expected) in bad {
+            let error = spec.check().expect_err(expected).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_preset_sets_what_it_publishes() {
+        let mut spec = LoadSpec::new(vec!["127.0.0.1:1".parse().expect("an address")]);
+        spec.apply(&Preset::find("twitter-c12").expect("compiled in"));
+        assert_eq!((spec.get_share, spec.zipf_alpha), (0.2, 0.3048));
+        assert_eq!(spec.preset.as_deref(), Some("twitter-c12"));
+    }
+}

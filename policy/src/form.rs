@@ -1,0 +1,213 @@
+//! The form a value is stored in: as it came, as one byte, or compressed with which codec. A pure function of the value
+//! and the configuration; it looks at a bounded sample and never compresses.
+
+use device::{Codec, Dialect, Level};
+use store::frame;
+
+/// Chooses the stored form of values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FormPolicy {
+    /// Whether new values are compressed at all.
+    pub compress: bool,
+    /// The codec; none picks by size.
+    pub codec: Option<Codec>,
+    /// How hard to try.
+    pub level: Level,
+    /// Smaller values are stored as they came.
+    pub bytes_min: usize,
+    /// The share of a value that its stored form must save, header included.
+    pub saving_min: f64,
+    /// Every new stream stays within this window; 12 is what Intel IAA reads.
+    pub window_log2: Option<u8>,
+}
+
+impl FormPolicy {
+    /// The form for `value`.
+    pub fn choose(&self, value: &[u8]) -> Form {
+        if frame::must_wrap(value) && !self.compress {
+            return Form::Wrapped;
+        }
+        match self.raw_reason(value) {
+            Some(_) if frame::must_wrap(value) => Form::Wrapped,
+            Some(reason) => Form::Raw(reason),
+            None => match frame::same_filled(value) {
+                Some(byte) => Form::SameFilled(byte),
+                None => self.compressed(value.len()),
+            },
+        }
+    }
+
+    fn raw_reason(&self, value: &[u8]) -> Option<RawReason> {
+        if !self.compress {
+            return Some(RawReason::Off);
+        }
+        if value.len() < self.bytes_min {
+            return Some(RawReason::Small);
+        }
+        if frame::is_number(value) {
+            return Some(RawReason::Number);
+        }
+        if frame::looks_compressed(value).is_some() {
+            return Some(RawReason::AlreadyCompressed);
+        }
+        let probe = value.len() >= PROBE_BYTES_MIN;
+        let dense = probe && frame::entropy_probe(value) > ENTROPY_BITS_MAX;
+        dense.then_some(RawReason::HighEntropy)
+    }
+
+    fn compressed(&self, value_bytes: usize) -> Form {
+        let codec = match (self.codec, self.window_log2) {
+            // Only deflate streams are readable by the devices that need a window.
+            (_, Some(_)) => Codec::Deflate,
+            (Some(codec), None) => codec,
+            (None, None) => Codec::Deflate,
+        };
+        let dialect = Dialect { codec, window_log2: self.window_log2 };
+        let stored_bytes_max = (value_bytes as f64 * (1.0 - self.saving_min)) as usize;
+        Form::Compressed { dialect, level: self.level, stored_bytes_max }
+    }
+}
+
+/// The form of one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As it came.
+    Raw(RawReason),
+    /// As it came, in a frame: it begins like one.
+    Wrapped,
+    /// The one byte that it repeats, in a frame.
+    SameFilled(u8),
+    /// A compressed stream in a frame, if frame and stream are no longer than stated; else as it came.
+    Compressed {
+        /// What the stream promises.
+        dialect: Dialect,
+        /// How hard to try.
+        level: Level,
+        /// Header and stream together.
+        stored_bytes_max: usize,
+    },
+}
+
+/// Why a value is stored as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RawReason {
+    /// Compression is off.
+    Off,
+    /// Too small to shrink.
+    Small,
+    /// A number, which the store's own incr and decr must be able to read.
+    Number,
+    /// A format that is compressed already.
+    AlreadyCompressed,
+    /// A sample of it is as dense as random bytes.
+    HighEntropy,
+    /// It was compressed and saved too little.
+    DidNotShrink,
+}
+
+impl RawReason {
+    /// Every reason, in the order of its index.
+    pub const ALL: [RawReason; 6] = [
+        RawReason::Off,
+        RawReason::Small,
+        RawReason::Number,
+        RawReason::AlreadyCompressed,
+        RawReason::HighEntropy,
+        RawReason::DidNotShrink,
+    ];
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RawReason::Off => "off",
+            RawReason::Small => "small",
+            RawReason::Number => "number",
+            RawReason::AlreadyCompressed => "already_compressed",
+            RawReason::HighEntropy => "high_entropy",
+            RawReason::DidNotShrink => "did_not_shrink",
+        }
+    }
+}
+
+/// Above this order-0 entropy no codec here saves a tenth: base64 of random bytes (6 bits) still compresses by a
+/// quarter, random bytes do not. The probe corrects for its sample's size.
+const ENTROPY_BITS_MAX: f32 = 7.5;
+
+/// Below this a sample says too little, and trying costs only microseconds.
+const PROBE_BYTES_MIN: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Prng;
+
+    fn policy() -> FormPolicy {
+        FormPolicy {
+            compress: true,
+            codec: None,
+            level: Level::Default,
+            bytes_min: 64,
+            saving_min: 0.1,
+            window_log2: None,
+        }
+    }
+
+    fn random(bytes: usize) -> Vec<u8> {
+        let mut value = vec![0; bytes];
+        Prng::new(1).fill(&mut value);
+        value
+    }
+
+    #[test]
+    fn text_is_compressed_within_the_saving_asked_for() {
+        let value = "the quick brown fox jumps over the lazy dog. ".repeat(100);
+        let form = policy().choose(value.as_bytes());
+        let bound = (value.len() as f64 * 0.9) as usize;
+        assert!(
+            matches!(form, Form::Compressed { stored_bytes_max, .. } if stored_bytes_max == bound)
+        );
+    }
+
+    #[test]
+    fn what_will_not_shrink_stays_as_it_came() {
+        let raw = |value: &[u8]| match policy().choose(value) {
+            Form::Raw(reason) => Some(reason),
+            _ => None,
+        };
+        assert_eq!(raw(&[b'x'; 63]), Some(RawReason::Small));
+        assert_eq!(raw(b"12345678901234567890"), Some(RawReason::Small));
+        for bytes in [1_024, 4_096, 65_536] {
+            assert_eq!(raw(&random(bytes)), Some(RawReason::HighEntropy), "{bytes}");
+        }
+        let mut gzip = vec![0x1f, 0x8b, 8, 0];
+        gzip.extend(random(500));
+        assert_eq!(raw(&gzip), Some(RawReason::AlreadyCompressed));
+        let off = FormPolicy { compress: false, ..policy() };
+        assert_eq!(off.choose(&[b'x'; 4_096]), Form::Raw(RawReason::Off));
+    }
+
+    #[test]
+    fn a_value_that_begins_like_a_frame_is_never_stored_as_it_came() {
+        let mut value = frame::MAGIC.to_vec();
+        value.extend(random(2_000));
+        let off = FormPolicy { compress: false, ..policy() };
+        assert_eq!(off.choose(&value), Form::Wrapped);
+        assert_eq!(policy().choose(&value), Form::Wrapped);
+        assert_eq!(policy().choose(&frame::MAGIC), Form::Wrapped);
+    }
+
+    #[test]
+    fn one_byte_stands_for_a_value_that_repeats_it() {
+        assert_eq!(policy().choose(&[0; 4_096]), Form::SameFilled(0));
+    }
+
+    #[test]
+    fn readers_with_a_window_get_deflate_within_it() {
+        let value = "abcdefghij".repeat(1_000);
+        let windowed = FormPolicy { window_log2: Some(12), codec: Some(Codec::Zstd), ..policy() };
+        assert!(matches!(
+            windowed.choose(value.as_bytes()),
+            Form::Compressed { dialect: Dialect::IAA, .. }
+        ));
+    }
+}

@@ -1,0 +1,189 @@
+//! The placement contract: what a policy sees and what it answers.
+
+use device::{Class, Dialect, TenantId};
+use units::{Nanos, Op};
+
+/// Decides where one job runs and how it is waited for.
+pub trait Policy: Send + Sync {
+    /// The name that configuration and metrics use.
+    fn name(&self) -> &'static str;
+
+    /// The decision. `draw` is the caller's random number, uniform over all of `u64`.
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
+}
+
+/// What a policy may know of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobFacts {
+    /// The kind of work.
+    pub op: Op,
+    /// What the stream promises.
+    pub dialect: Dialect,
+    /// The uncompressed size [bytes].
+    pub work_bytes: usize,
+    /// What the job must be good at.
+    pub class: Class,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Time left until the deadline, if it has one.
+    pub time_left: Option<Nanos>,
+}
+
+/// The devices as the runtime sees them now. Device 0 is always software on the calling core.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// One entry per device, in the order of the configuration.
+    pub devices: &'a [DeviceState],
+}
+
+impl Snapshot<'_> {
+    /// The first device beside software that takes the job and has room.
+    pub fn first_open(&self) -> Option<usize> {
+        let open = |state: &DeviceState| state.eligible && state.depth < state.capacity;
+        self.devices.iter().skip(1).position(open).map(|index| index + 1)
+    }
+
+    /// Why no device beside software takes the job.
+    pub fn reason_for_software(&self) -> Reason {
+        match self.devices.get(1..) {
+            None | Some([]) => Reason::OnlyDevice,
+            Some(others) if others.iter().any(|state| state.eligible) => Reason::QueueFull,
+            Some(others) if others.iter().any(|state| !state.healthy) => Reason::DeviceLost,
+            Some(_) => Reason::Ineligible,
+        }
+    }
+}
+
+/// One device, now.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceState {
+    /// Healthy, and accepts this job's dialect and size.
+    pub eligible: bool,
+    /// Not retired.
+    pub healthy: bool,
+    /// Jobs inside.
+    pub depth: usize,
+    /// Jobs it holds at most.
+    pub capacity: usize,
+    /// Expected time from submission to completion at the current depth, where the runtime has one.
+    pub estimated: Option<Nanos>,
+}
+
+/// Where a job runs and how it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// On the calling core, before submission returns.
+    Software,
+    /// On a device, the calling thread waiting for it.
+    Sync,
+    /// On a device, the calling thread doing other work.
+    Async,
+}
+
+impl Placement {
+    /// Every placement, in the order of its index.
+    pub const ALL: [Placement; 3] = [Placement::Software, Placement::Sync, Placement::Async];
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Placement::Software => "software",
+            Placement::Sync => "sync",
+            Placement::Async => "async",
+        }
+    }
+}
+
+/// A policy's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Index into the snapshot's devices.
+    pub device: usize,
+    /// How it is waited for.
+    pub placement: Placement,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Choice {
+    /// Software on the calling core.
+    pub const fn software(reason: Reason) -> Self {
+        Self { device: 0, placement: Placement::Software, reason }
+    }
+}
+
+/// Why a job ran where it ran: part of every completion and every metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The policy prefers this device for this job.
+    Policy,
+    /// There is no other device.
+    OnlyDevice,
+    /// Below the size from which offload pays.
+    Small,
+    /// Above the size that may run on the calling core.
+    Large,
+    /// No other device accepts the dialect or the size.
+    Ineligible,
+    /// The devices that accept it are full.
+    QueueFull,
+    /// The device that would have run it is gone.
+    DeviceLost,
+    /// The device failed the job; it was redone here.
+    DeviceFault,
+    /// The device did not answer in time; the job was redone here.
+    Timeout,
+    /// The configuration forbids another placement for this direction.
+    Configured,
+    /// The arm not preferred, tried on purpose.
+    Probe,
+}
+
+impl Reason {
+    /// Every reason, in the order of its index.
+    pub const ALL: [Reason; 11] = [
+        Reason::Policy,
+        Reason::OnlyDevice,
+        Reason::Small,
+        Reason::Large,
+        Reason::Ineligible,
+        Reason::QueueFull,
+        Reason::DeviceLost,
+        Reason::DeviceFault,
+        Reason::Timeout,
+        Reason::Configured,
+        Reason::Probe,
+    ];
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Policy => "policy",
+            Reason::OnlyDevice => "only_device",
+            Reason::Small => "small",
+            Reason::Large => "large",
+            Reason::Ineligible => "ineligible",
+            Reason::QueueFull => "queue_full",
+            Reason::DeviceLost => "device_lost",
+            Reason::DeviceFault => "device_fault",
+            Reason::Timeout => "timeout",
+            Reason::Configured => "configured",
+            Reason::Probe => "probe",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_match_the_tables() {
+        for (index, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+        }
+        for (index, placement) in Placement::ALL.into_iter().enumerate() {
+            assert_eq!(placement as usize, index);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `AlwaysSoftware`: every job on the calling core. The baseline of every comparison.
+
+use crate::placement::{Choice, JobFacts, Policy, Reason, Snapshot};
+
+/// Every job on the calling core.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AlwaysSoftware;
+
+impl Policy for AlwaysSoftware {
+    fn name(&self) -> &'static str {
+        "always-software"
+    }
+
+    fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        let only = snapshot.devices.len() == 1;
+        Choice::software(if only { Reason::OnlyDevice } else { Reason::Policy })
+    }
+}

@@ -1,0 +1,129 @@
+//! Policies with a fixed size threshold: offload from a size on, or keep the calling core free of long jobs.
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+
+/// Offload every job of at least `work_bytes_min` to the first open device, the calling thread waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncOffload {
+    /// Below this the submit cost exceeds the work saved (`docs/measurements.md`).
+    pub work_bytes_min: usize,
+}
+
+impl Policy for SyncOffload {
+    fn name(&self) -> &'static str {
+        "sync-offload"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        offload(job, snapshot, self.work_bytes_min, Placement::Sync)
+    }
+}
+
+/// Offload every job of at least `work_bytes_min` to the first open device, the calling thread doing other work.
+#[derive(Clone, Copy, Debug)]
+pub struct AsyncOffload {
+    /// Below this the submit cost exceeds the work saved (`docs/measurements.md`).
+    pub work_bytes_min: usize,
+}
+
+impl Policy for AsyncOffload {
+    fn name(&self) -> &'static str {
+        "async-offload"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        offload(job, snapshot, self.work_bytes_min, Placement::Async)
+    }
+}
+
+/// Software on the calling core, except for jobs so large that the other sessions of that core would wait for them
+/// longer than the stated bound: those go to another device, in the shipped configuration a pool of workers.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundedInline {
+    /// The largest job that may run on the calling core.
+    pub inline_bytes_max: usize,
+}
+
+impl Policy for BoundedInline {
+    fn name(&self) -> &'static str {
+        "bounded-inline"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        if job.work_bytes <= self.inline_bytes_max {
+            return Choice::software(Reason::Policy);
+        }
+        match snapshot.first_open() {
+            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Large },
+            None => Choice::software(snapshot.reason_for_software()),
+        }
+    }
+}
+
+fn offload(job: &JobFacts, snapshot: &Snapshot<'_>, min: usize, placement: Placement) -> Choice {
+    if job.work_bytes < min {
+        return Choice::software(Reason::Small);
+    }
+    match snapshot.first_open() {
+        Some(device) => Choice { device, placement, reason: Reason::Policy },
+        None => Choice::software(snapshot.reason_for_software()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::DeviceState;
+    use device::{Class, Codec, Dialect, TenantId};
+    use units::Op;
+
+    fn job(work_bytes: usize) -> JobFacts {
+        JobFacts {
+            op: Op::Compress,
+            dialect: Dialect::of(Codec::Deflate),
+            work_bytes,
+            class: Class::LatencyCritical,
+            tenant: TenantId(0),
+            time_left: None,
+        }
+    }
+
+    fn state(eligible: bool, depth: usize) -> DeviceState {
+        DeviceState { eligible, healthy: true, depth, capacity: 2, estimated: None }
+    }
+
+    #[test]
+    fn small_jobs_stay_and_large_ones_go() {
+        let devices = [state(true, 0), state(true, 1)];
+        let snapshot = Snapshot { devices: &devices };
+        let policy = AsyncOffload { work_bytes_min: 100 };
+        assert_eq!(policy.place(&job(99), &snapshot, 0), Choice::software(Reason::Small));
+        let expected = Choice { device: 1, placement: Placement::Async, reason: Reason::Policy };
+        assert_eq!(policy.place(&job(100), &snapshot, 0), expected);
+    }
+
+    #[test]
+    fn the_reason_says_why_no_device_took_it() {
+        let policy = SyncOffload { work_bytes_min: 0 };
+        let reason = |others: &[DeviceState]| {
+            let devices = [&[state(true, 0)], others].concat();
+            policy.place(&job(1), &Snapshot { devices: &devices }, 0).reason
+        };
+        assert_eq!(reason(&[]), Reason::OnlyDevice);
+        assert_eq!(reason(&[state(true, 2)]), Reason::QueueFull);
+        assert_eq!(reason(&[state(false, 0)]), Reason::Ineligible);
+        let lost = DeviceState { healthy: false, eligible: false, ..state(true, 0) };
+        assert_eq!(reason(&[lost]), Reason::DeviceLost);
+        assert_eq!(reason(&[state(true, 2), state(true, 0)]), Reason::Policy);
+    }
+
+    #[test]
+    fn long_jobs_leave_the_calling_core_only_when_someone_takes_them() {
+        let policy = BoundedInline { inline_bytes_max: 1_000 };
+        let open = [state(true, 0), state(true, 0)];
+        assert_eq!(policy.place(&job(1_001), &Snapshot { devices: &open }, 0).device, 1);
+        let full = [state(true, 0), state(true, 2)];
+        assert_eq!(policy.place(&job(1_001), &Snapshot { devices: &full }, 0).device, 0);
+        assert_eq!(policy.place(&job(1_000), &Snapshot { devices: &open }, 0).device, 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Keys: what a text command may name ([`Key`]) and what a meta command may ([`MetaKey`], any
+//! bytes, by base64). A value of either type cannot break the line it is written into.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use units::limits::KEY_BYTES_MAX;
+
+use crate::base64;
+
+/// A key as text commands carry it: 1 to 250 bytes, none a space, newline or NUL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key<'a>(&'a [u8]);
+
+/// A key of a meta command, decoded if it came in base64.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MetaKey<'a> {
+    bytes: Cow<'a, [u8]>,
+    binary: bool,
+}
+
+/// The bytes cannot be a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    /// Too short or too long.
+    #[error("a key of {len} bytes; keys have 1 to {max}")]
+    Length {
+        /// The key's length.
+        len: usize,
+        /// The longest key of its kind.
+        max: usize,
+    },
+    /// A byte that would end the key or the line.
+    #[error("byte {byte:#04x} at {position}; keys of text commands hold no space, CR, LF or NUL")]
+    Byte {
+        /// The offending byte.
+        byte: u8,
+        /// Where it stands.
+        position: usize,
+    },
+}
+
+impl<'a> Key<'a> {
+    /// Checks `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, BadKey> {
+        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
+            return Err(BadKey::Length { len: bytes.len(), max: KEY_BYTES_MAX });
+        }
+        match bytes.iter().position(|&byte| ends_key(byte)) {
+            None => Ok(Self(bytes)),
+            Some(position) => Err(BadKey::Byte { byte: bytes[position], position }),
+        }
+    }
+
+    /// A token of a parsed line: only its length is still in question.
+    pub(crate) fn of_token(token: &'a [u8]) -> Option<Self> {
+        (token.len() <= KEY_BYTES_MAX).then_some(Self(token))
+    }
+
+    /// The key's bytes, for as long as the line lives.
+    pub const fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl Deref for Key<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl<'a> MetaKey<'a> {
+    /// Checks `bytes`; those that a line cannot hold as they are will travel in base64.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, BadKey> {
+        let binary = bytes.iter().any(|&byte| ends_key(byte));
+        let max = if binary { BINARY_KEY_BYTES_MAX } else { KEY_BYTES_MAX };
+        if bytes.is_empty() || bytes.len() > max {
+            return Err(BadKey::Length { len: bytes.len(), max });
+        }
+        Ok(Self { bytes: Cow::Borrowed(bytes), binary })
+    }
+
+    pub(crate) fn of_key(key: Key<'a>) -> Self {
+        Self { bytes: Cow::Borrowed(key.0), binary: false }
+    }
+
+    /// The key behind base64 `text`; none where memcached cannot decode it.
+    pub(crate) fn of_base64(text: Key<'_>) -> Option<Self> {
+        base64::decode(&text).map(|bytes| Self { bytes: Cow::Owned(bytes), binary: true })
+    }
+
+    /// The key as the store knows it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The key, owned where it was decoded.
+    pub fn into_bytes(self) -> Cow<'a, [u8]> {
+        self.bytes
+    }
+
+    /// Whether it travels in base64.
+    pub const fn is_binary(&self) -> bool {
+        self.binary
+    }
+
+    /// Appends the key as it travels, `as_binary` in base64. memcached too encodes anew instead of
+    /// repeating what was sent, which matters where the client's base64 was sloppy.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, as_binary: bool) {
+        if as_binary {
+            base64::encode(&self.bytes, out);
+        } else {
+            out.extend_from_slice(&self.bytes);
+        }
+    }
+}
+
+/// Longest key whose base64 still fits [`KEY_BYTES_MAX`].
+pub const BINARY_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
+
+const _: () = assert!(base64::encoded_len(BINARY_KEY_BYTES_MAX) <= KEY_BYTES_MAX);
+
+fn ends_key(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\r' | b'\n' | 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_would_break_a_line_are_refused() {
+        assert_eq!(Key::new(b""), Err(BadKey::Length { len: 0, max: 250 }));
+        assert_eq!(Key::new(&[b'k'; 251]), Err(BadKey::Length { len: 251, max: 250 }));
+        assert_eq!(Key::new(b"a b"), Err(BadKey::Byte { byte: b' ', position: 1 }));
+        assert!(Key::new(b"a\r").is_err() && Key::new(b"\n").is_err() && Key::new(b"\0").is_err());
+        assert_eq!(Key::new(&[0xff; 250]).map(|key| key.len()), Ok(250));
+    }
+
+    #[test]
+    fn meta_keys_turn_to_base64_where_they_must() {
+        assert!(!MetaKey::new(b"plain").is_ok_and(|key| key.is_binary()));
+        assert!(MetaKey::new(b"two words").is_ok_and(|key| key.is_binary()));
+        assert!(MetaKey::new(&[0; 186]).is_ok());
+        assert_eq!(MetaKey::new(&[0; 187]), Err(BadKey::Length { len: 187, max: 186 }));
+    }
+}

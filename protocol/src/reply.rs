@@ -1,0 +1,292 @@
+//! What a server writes. Values are not copied here: after a header the caller appends the value
+//! and CR LF itself. `q` is honoured here: a reply that the client asked not to have writes
+//! nothing. The error lines are in [`crate::refusal`].
+
+use crate::key::MetaKey;
+use crate::meta::Meta;
+use crate::number::write as write_number;
+
+/// The fixed lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Reply {
+    Stored,
+    NotStored,
+    Exists,
+    NotFound,
+    Deleted,
+    Touched,
+    Ok,
+    /// The end of what get, gets, gat, gats and stats answer.
+    End,
+    /// `stats reset` was done.
+    Reset,
+    /// mn's answer.
+    MetaNoop,
+    /// me's answer where nothing is.
+    MetaMiss,
+}
+
+impl Reply {
+    /// The whole line.
+    pub const fn line(self) -> &'static [u8] {
+        match self {
+            Reply::Stored => b"STORED\r\n",
+            Reply::NotStored => b"NOT_STORED\r\n",
+            Reply::Exists => b"EXISTS\r\n",
+            Reply::NotFound => b"NOT_FOUND\r\n",
+            Reply::Deleted => b"DELETED\r\n",
+            Reply::Touched => b"TOUCHED\r\n",
+            Reply::Ok => b"OK\r\n",
+            Reply::End => b"END\r\n",
+            Reply::Reset => b"RESET\r\n",
+            Reply::MetaNoop => b"MN\r\n",
+            Reply::MetaMiss => b"EN\r\n",
+        }
+    }
+}
+
+/// What the return flags of mg and ma may ask about an item, as it was before the command touched
+/// it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemFacts {
+    /// `s`, and the length that `VA` states: the logical value's.
+    pub value_bytes: usize,
+    /// `c`
+    pub cas: u64,
+    /// `f`
+    pub client_flags: u32,
+    /// `t`: what is left, in seconds; none for an item that never expires.
+    pub ttl_s: Option<u32>,
+    /// `l`: since the last access, in seconds.
+    pub idle_s: u32,
+    /// `h`: read since it was stored.
+    pub fetched: bool,
+    /// Whether the item was stored by a key in base64, which decides the form of `k`. A store that
+    /// does not remember passes the request's [`MetaKey::is_binary`].
+    pub binary_key: bool,
+    /// `W`: this client is to refresh the item.
+    pub won: bool,
+    /// `X`: the item is stale.
+    pub stale: bool,
+    /// `Z`: another client won before.
+    pub already_won: bool,
+}
+
+/// How ms, md and ma end; mg has [`meta_hit`] and [`meta_miss`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaOutcome {
+    /// Done: `HD`. The nominal outcome, which `q` leaves unsaid.
+    Done,
+    /// `NF`
+    NotFound,
+    /// `NS`
+    NotStored,
+    /// `EX`: the CAS differs.
+    Exists,
+}
+
+impl MetaOutcome {
+    /// The two letters.
+    pub const fn code(self) -> &'static [u8; 2] {
+        match self {
+            MetaOutcome::Done => b"HD",
+            MetaOutcome::NotFound => b"NF",
+            MetaOutcome::NotStored => b"NS",
+            MetaOutcome::Exists => b"EX",
+        }
+    }
+}
+
+/// The line before a value: `VALUE key flags length [cas]`.
+pub fn value_header(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    client_flags: u32,
+    value_bytes: usize,
+    cas: Option<u64>,
+) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    write_number(out, client_flags);
+    out.push(b' ');
+    write_number(out, value_bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        write_number(out, cas);
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// The answer of incr and decr.
+pub fn number(out: &mut Vec<u8>, value: u64) {
+    write_number(out, value);
+    out.extend_from_slice(CRLF);
+}
+
+/// The answer of version.
+pub fn version(out: &mut Vec<u8>, version: &str) {
+    out.extend_from_slice(b"VERSION ");
+    out.extend_from_slice(version.as_bytes());
+    out.extend_from_slice(CRLF);
+}
+
+/// One line of stats; [`Reply::End`] follows the last.
+pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(b"STAT ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(CRLF);
+}
+
+/// mg's answer for an item. Where `v` was asked, the value and CR LF must follow.
+pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &ItemFacts) {
+    status_of_item(out, meta, facts.value_bytes);
+    return_flags(out, meta, facts.binary_key, |out, letter| match letter {
+        b's' => flag(out, b's', facts.value_bytes),
+        b'c' => flag(out, b'c', facts.cas),
+        b'f' => flag(out, b'f', facts.client_flags),
+        b't' => ttl(out, facts.ttl_s),
+        b'l' => flag(out, b'l', facts.idle_s),
+        b'h' => flag(out, b'h', u8::from(facts.fetched)),
+        _ => {}
+    });
+    for (fact, text) in [(facts.already_won, b" Z"), (facts.stale, b" X"), (facts.won, b" W")] {
+        if fact {
+            out.extend_from_slice(text);
+        }
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// mg's answer where nothing is; `q` leaves it unsaid.
+pub fn meta_miss(out: &mut Vec<u8>, meta: &Meta<'_>) {
+    if !meta.flags.is_quiet() {
+        outcome(out, meta, b"EN", None);
+    }
+}
+
+/// ms's answer; `cas` is the stored item's, zero where nothing was stored.
+pub fn meta_set(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome, cas: u64) {
+    if result != MetaOutcome::Done || !meta.flags.is_quiet() {
+        outcome(out, meta, result.code(), Some(cas));
+    }
+}
+
+/// md's answer, and ma's where there is no number to tell.
+pub fn meta_outcome(out: &mut Vec<u8>, meta: &Meta<'_>, result: MetaOutcome) {
+    if result != MetaOutcome::Done || !meta.flags.is_quiet() {
+        outcome(out, meta, result.code(), None);
+    }
+}
+
+/// ma's answer with the number it came to. An item that `N` `created` is told even under `q`. Of
+/// the facts only the CAS and the time left are used. The whole answer is written, the number
+/// included.
+pub fn meta_number(
+    out: &mut Vec<u8>,
+    meta: &Meta<'_>,
+    value: u64,
+    created: bool,
+    facts: &ItemFacts,
+) {
+    if meta.flags.is_quiet() && !created {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(value).as_bytes();
+    status_of_item(out, meta, digits.len());
+    return_flags(out, meta, meta.key.is_binary(), |out, letter| match letter {
+        b'c' => flag(out, b'c', facts.cas),
+        b't' => ttl(out, facts.ttl_s),
+        _ => {}
+    });
+    out.extend_from_slice(CRLF);
+    if meta.flags.wants_value() {
+        out.extend_from_slice(digits);
+        out.extend_from_slice(CRLF);
+    }
+}
+
+/// me's answer for an item; `item_bytes` is the size with all overhead. memcached counts `exp` from
+/// the expiry to now, so that a time left is negative, and says -1 for an item that never expires.
+pub fn meta_debug(
+    out: &mut Vec<u8>,
+    key: &MetaKey<'_>,
+    facts: &ItemFacts,
+    slab_class: u32,
+    item_bytes: usize,
+) {
+    out.extend_from_slice(b"ME ");
+    key.write(out, facts.binary_key);
+    out.extend_from_slice(b" exp=");
+    write_number(out, facts.ttl_s.map_or(-1, |ttl_s| -i64::from(ttl_s)));
+    out.extend_from_slice(b" la=");
+    write_number(out, facts.idle_s);
+    out.extend_from_slice(b" cas=");
+    write_number(out, facts.cas);
+    out.extend_from_slice(if facts.fetched { b" fetch=yes cls=" } else { b" fetch=no cls=" });
+    write_number(out, slab_class);
+    out.extend_from_slice(b" size=");
+    write_number(out, item_bytes);
+    out.extend_from_slice(CRLF);
+}
+
+const CRLF: &[u8] = b"\r\n";
+
+/// `VA length` where the value was asked, else `HD`.
+fn status_of_item(out: &mut Vec<u8>, meta: &Meta<'_>, value_bytes: usize) {
+    if meta.flags.wants_value() {
+        out.extend_from_slice(b"VA ");
+        write_number(out, value_bytes);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+}
+
+/// A line without an item: of the return flags only `O` and `k`, and for ms `c`, are answered.
+fn outcome(out: &mut Vec<u8>, meta: &Meta<'_>, code: &[u8; 2], cas: Option<u64>) {
+    out.extend_from_slice(code);
+    return_flags(out, meta, meta.key.is_binary(), |out, letter| {
+        if let (b'c', Some(cas)) = (letter, cas) {
+            flag(out, b'c', cas);
+        }
+    });
+    out.extend_from_slice(CRLF);
+}
+
+/// The return flags in the client's order; `fact` answers those that depend on an item.
+fn return_flags(
+    out: &mut Vec<u8>,
+    meta: &Meta<'_>,
+    binary_key: bool,
+    fact: impl Fn(&mut Vec<u8>, u8),
+) {
+    for (letter, argument) in meta.flags.iter() {
+        match letter {
+            b'O' => {
+                out.extend_from_slice(b" O");
+                out.extend_from_slice(argument);
+            }
+            b'k' => {
+                out.extend_from_slice(b" k");
+                meta.key.write(out, binary_key);
+                if binary_key {
+                    out.extend_from_slice(b" b");
+                }
+            }
+            _ => fact(out, letter),
+        }
+    }
+}
+
+fn flag(out: &mut Vec<u8>, letter: u8, value: impl itoa::Integer) {
+    out.extend_from_slice(&[b' ', letter]);
+    write_number(out, value);
+}
+
+fn ttl(out: &mut Vec<u8>, ttl_s: Option<u32>) {
+    flag(out, b't', ttl_s.map_or(-1, i64::from));
+}

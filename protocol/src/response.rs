@@ -1,0 +1,220 @@
+//! What a client reads. One line at a time: of a value only its header is read here, so that the
+//! caller reads the body, whose length it can check first, into a buffer of its choice.
+
+use memchr::memchr;
+
+use crate::meta::Flags;
+use crate::number::decimal;
+use crate::reply::MetaOutcome;
+use crate::tokens::Tokens;
+
+/// What the bytes so far are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parse<'a> {
+    /// No whole line yet: read more.
+    Incomplete,
+    /// A response line.
+    Complete {
+        /// Which; the body of a value starts at `consumed`.
+        response: Response<'a>,
+        /// The line's length with its end.
+        consumed: usize,
+    },
+    /// Not a memcached response: the connection is of no further use.
+    Malformed(Malformed),
+}
+
+/// One response line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Response<'a> {
+    /// `VALUE`: the value and CR LF follow.
+    Value {
+        /// Whose value.
+        key: &'a [u8],
+        /// The client flags stored with it.
+        client_flags: u32,
+        /// The value's length without its CR LF.
+        value_bytes: u64,
+        /// For gets and gats.
+        cas: Option<u64>,
+    },
+    /// `VA`: the value and CR LF follow.
+    MetaValue {
+        /// The value's length without its CR LF.
+        value_bytes: u64,
+        /// The return flags.
+        flags: Flags<'a>,
+    },
+    /// `HD`, `NF`, `NS` or `EX`.
+    Meta {
+        /// Which.
+        outcome: MetaOutcome,
+        /// The return flags.
+        flags: Flags<'a>,
+    },
+    /// `EN`
+    MetaMiss {
+        /// The return flags.
+        flags: Flags<'a>,
+    },
+    /// `MN`
+    MetaNoop,
+    /// `ME` and what follows it.
+    MetaDebug(&'a [u8]),
+    /// The end of the values of a get, or of stats.
+    End,
+    /// `STORED`
+    Stored,
+    /// `NOT_STORED`
+    NotStored,
+    /// `EXISTS`
+    Exists,
+    /// `NOT_FOUND`
+    NotFound,
+    /// `DELETED`
+    Deleted,
+    /// `TOUCHED`
+    Touched,
+    /// `OK`
+    Ok,
+    /// `RESET`
+    Reset,
+    /// What incr or decr came to.
+    Number(u64),
+    /// `VERSION` and what follows it.
+    Version(&'a [u8]),
+    /// One line of stats.
+    Stat {
+        /// The counter's name.
+        name: &'a [u8],
+        /// Its value, possibly empty, possibly with spaces.
+        value: &'a [u8],
+    },
+    /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
+    Error {
+        /// Who is to blame.
+        kind: ErrorKind,
+        /// The server's words.
+        message: &'a [u8],
+    },
+}
+
+/// Whom an error line blames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The command is unknown to the server.
+    Unknown,
+    /// The client's line is wrong.
+    Client,
+    /// The server could not do it.
+    Server,
+}
+
+/// The bytes are no memcached response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memcached response of at most {RESPONSE_LINE_BYTES_MAX} bytes: {}", .0.escape_ascii())]
+pub struct Malformed(pub Box<[u8]>);
+
+/// Longest response line; memcached's longest, a `STAT` or `ME` line, is well below.
+pub const RESPONSE_LINE_BYTES_MAX: usize = 4_096;
+
+/// Reads one response line from the front of `input`.
+pub fn parse(input: &[u8]) -> Parse<'_> {
+    let window = &input[..input.len().min(RESPONSE_LINE_BYTES_MAX)];
+    let Some(newline) = memchr(b'\n', window) else {
+        let full = window.len() == RESPONSE_LINE_BYTES_MAX;
+        return if full { malformed(window) } else { Parse::Incomplete };
+    };
+    let line = window[..newline].strip_suffix(b"\r");
+    match line.and_then(response) {
+        Some(response) => Parse::Complete { response, consumed: newline + 1 },
+        None => malformed(&window[..newline]),
+    }
+}
+
+impl Response<'_> {
+    /// How many bytes follow the line: the value and its CR LF. None for a response without a
+    /// value.
+    pub const fn body_bytes(&self) -> Option<u64> {
+        match self {
+            Response::Value { value_bytes, .. } | Response::MetaValue { value_bytes, .. } => {
+                Some(value_bytes.saturating_add(2))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How much of a malformed line its error repeats.
+const EXCERPT_BYTES: usize = 64;
+
+fn malformed<'a>(line: &[u8]) -> Parse<'a> {
+    Parse::Malformed(Malformed(line[..line.len().min(EXCERPT_BYTES)].into()))
+}
+
+fn response(line: &[u8]) -> Option<Response<'_>> {
+    let (name, rest) = match memchr(b' ', line) {
+        Some(space) => (&line[..space], &line[space + 1..]),
+        None => (line, &line[line.len()..]),
+    };
+    let flags = Flags(Tokens::new(rest));
+    let meta = |outcome| Some(Response::Meta { outcome, flags });
+    let error = |kind| Some(Response::Error { kind, message: rest });
+    match name {
+        b"VALUE" => value(rest),
+        b"VA" => meta_value(rest),
+        b"HD" => meta(MetaOutcome::Done),
+        b"NF" => meta(MetaOutcome::NotFound),
+        b"NS" => meta(MetaOutcome::NotStored),
+        b"EX" => meta(MetaOutcome::Exists),
+        b"EN" => Some(Response::MetaMiss { flags }),
+        b"ME" => Some(Response::MetaDebug(rest)),
+        b"STAT" => stat(rest),
+        b"VERSION" => Some(Response::Version(rest)),
+        b"ERROR" | b"ERROR:" => error(ErrorKind::Unknown),
+        b"CLIENT_ERROR" => error(ErrorKind::Client),
+        b"SERVER_ERROR" => error(ErrorKind::Server),
+        _ if name.len() == line.len() => word(line),
+        _ => None,
+    }
+}
+
+fn word(line: &[u8]) -> Option<Response<'_>> {
+    Some(match line {
+        b"END" => Response::End,
+        b"STORED" => Response::Stored,
+        b"NOT_STORED" => Response::NotStored,
+        b"EXISTS" => Response::Exists,
+        b"NOT_FOUND" => Response::NotFound,
+        b"DELETED" => Response::Deleted,
+        b"TOUCHED" => Response::Touched,
+        b"OK" => Response::Ok,
+        b"MN" => Response::MetaNoop,
+        b"RESET" => Response::Reset,
+        _ => Response::Number(decimal(line)?),
+    })
+}
+
+fn value(rest: &[u8]) -> Option<Response<'_>> {
+    let mut tokens = Tokens::new(rest);
+    let key = tokens.next()?;
+    let client_flags = u32::try_from(decimal(tokens.next()?)?).ok()?;
+    let value_bytes = decimal(tokens.next()?)?;
+    let cas = match tokens.next() {
+        Some(cas) => Some(decimal(cas)?),
+        None => None,
+    };
+    tokens.next().is_none().then_some(Response::Value { key, client_flags, value_bytes, cas })
+}
+
+fn meta_value(rest: &[u8]) -> Option<Response<'_>> {
+    let mut tokens = Tokens::new(rest);
+    let value_bytes = decimal(tokens.next()?)?;
+    Some(Response::MetaValue { value_bytes, flags: Flags(tokens) })
+}
+
+fn stat(rest: &[u8]) -> Option<Response<'_>> {
+    let space = memchr(b' ', rest).unwrap_or(rest.len());
+    let value = rest.get(space + 1..).unwrap_or_default();
+    (space > 0).then_some(Response::Stat { name: &rest[..space], value })
+}

@@ -1,0 +1,76 @@
+//! A line as memcached splits it: runs of spaces separate, nothing quotes, no other byte separates.
+
+use std::iter::FusedIterator;
+
+use memchr::memchr;
+
+/// The tokens of what is left of a line. Cheap to copy and to walk again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    /// The tokens of `line`, which has no line end any more.
+    pub const fn new(line: &'a [u8]) -> Self {
+        Self { rest: line }
+    }
+
+    /// Whether no token is left.
+    pub fn is_empty(self) -> bool {
+        self.rest.iter().all(|&byte| byte == b' ')
+    }
+
+    /// No token is longer than this.
+    pub(crate) const fn token_bytes_max(self) -> usize {
+        self.rest.len()
+    }
+
+    /// Whether the last token is `noreply`, the only place where memcached looks for it.
+    pub fn ends_in_noreply(self) -> bool {
+        self.last() == Some(b"noreply")
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|&byte| byte != b' ')?;
+        let rest = &self.rest[start..];
+        let (token, rest) = rest.split_at(memchr(b' ', rest).unwrap_or(rest.len()));
+        self.rest = rest;
+        Some(token)
+    }
+}
+
+impl FusedIterator for Tokens<'_> {}
+
+impl PartialEq for Tokens<'_> {
+    /// Equal tokens in the same order; how many spaces stood between them does not matter.
+    fn eq(&self, other: &Self) -> bool {
+        Iterator::eq(*self, *other)
+    }
+}
+
+impl Eq for Tokens<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_spaces_separate_once() {
+        let tokens: Vec<&[u8]> = Tokens::new(b"  get  a\tb   c ").collect();
+        assert_eq!(tokens, [&b"get"[..], b"a\tb", b"c"]);
+        assert_eq!(Tokens::new(b"    ").next(), None);
+        assert_eq!(Tokens::new(b"a  b"), Tokens::new(b" a b "));
+    }
+
+    #[test]
+    fn noreply_counts_only_at_the_end() {
+        assert!(Tokens::new(b"k 1 noreply ").ends_in_noreply());
+        assert!(!Tokens::new(b"k noreply 1").ends_in_noreply());
+        assert!(!Tokens::new(b"").ends_in_noreply());
+    }
+}

@@ -1,0 +1,193 @@
+//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime without contention and
+//! read by whoever shows it. No names of protocols or pages here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use device::{Job, Outcome};
+use policy::{JobFacts, Placement, Reason};
+use units::{Nanos, Op};
+
+use crate::core::Path;
+
+/// One core's counters.
+pub struct Metrics {
+    devices: Vec<String>,
+    paths: Vec<PathCell>,
+    fallbacks: Vec<AtomicU64>,
+    lost: Vec<AtomicU64>,
+    timeouts: Vec<AtomicU64>,
+    detached: AtomicU64,
+    late: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn new(devices: Vec<String>) -> Self {
+        let count = devices.len();
+        let cells = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let paths = OPS.len() * count * Placement::ALL.len() * Reason::ALL.len();
+        Self {
+            paths: (0..paths).map(|_| PathCell::default()).collect(),
+            fallbacks: cells(count * Reason::ALL.len()),
+            lost: cells(count),
+            timeouts: cells(count),
+            devices,
+            detached: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+        }
+    }
+
+    /// Every path that ran at least once.
+    pub fn paths(&self) -> Vec<PathCount> {
+        let mut counts = Vec::new();
+        for (index, cell) in self.paths.iter().enumerate() {
+            let jobs = cell.jobs.load(Ordering::Relaxed);
+            if jobs == 0 {
+                continue;
+            }
+            let (rest, reason) = (index / Reason::ALL.len(), index % Reason::ALL.len());
+            let (rest, placement) = (rest / Placement::ALL.len(), rest % Placement::ALL.len());
+            let (op, device) = (rest / self.devices.len(), rest % self.devices.len());
+            counts.push(PathCount {
+                op: OPS[op],
+                device: self.devices[device].clone(),
+                placement: Placement::ALL[placement],
+                reason: Reason::ALL[reason],
+                jobs,
+                failed: cell.failed.load(Ordering::Relaxed),
+                did_not_fit: cell.did_not_fit.load(Ordering::Relaxed),
+                input_bytes: cell.input_bytes.load(Ordering::Relaxed),
+                output_bytes: cell.output_bytes.load(Ordering::Relaxed),
+                service: Nanos(cell.service_ns.load(Ordering::Relaxed)),
+                queueing: Nanos(cell.queueing_ns.load(Ordering::Relaxed)),
+            });
+        }
+        counts
+    }
+
+    /// Jobs redone in software, by the device that did not do them and the reason.
+    pub fn fallbacks(&self) -> Vec<(String, Reason, u64)> {
+        let cells = self.fallbacks.iter().enumerate();
+        let counted = cells.map(|(index, cell)| (index, cell.load(Ordering::Relaxed)));
+        counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(index, count)| {
+                let (device, reason) = (index / Reason::ALL.len(), index % Reason::ALL.len());
+                (self.devices[device].clone(), Reason::ALL[reason], count)
+            })
+            .collect()
+    }
+
+    /// Times that each device was retired, and jobs it kept too long.
+    pub fn losses(&self) -> Vec<(String, u64, u64)> {
+        let names = self.devices.iter().enumerate();
+        names
+            .map(|(index, name)| {
+                let lost = self.lost[index].load(Ordering::Relaxed);
+                (name.clone(), lost, self.timeouts[index].load(Ordering::Relaxed))
+            })
+            .collect()
+    }
+
+    /// Jobs whose owner went away first.
+    pub fn detached(&self) -> u64 {
+        self.detached.load(Ordering::Relaxed)
+    }
+
+    /// Completions of jobs that had timed out.
+    pub fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(
+        &self,
+        facts: &JobFacts,
+        path: &Path,
+        outcome: &Outcome,
+        job: &Job,
+        service: Nanos,
+        queueing: Nanos,
+    ) {
+        let op = usize::from(facts.op == Op::Decompress);
+        let index = (op * self.devices.len() + path.device) * Placement::ALL.len();
+        let index = (index + path.placement as usize) * Reason::ALL.len() + path.reason as usize;
+        let cell = &self.paths[index];
+        let add = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
+        add(&cell.jobs, 1);
+        add(&cell.service_ns, service.0);
+        add(&cell.queueing_ns, queueing.0);
+        match outcome {
+            Outcome::Done { output_bytes } => {
+                add(&cell.input_bytes, job.input.len() as u64);
+                add(&cell.output_bytes, *output_bytes as u64);
+            }
+            Outcome::DoesNotFit => {
+                add(&cell.did_not_fit, 1);
+            }
+            Outcome::Failed(_) => {
+                add(&cell.failed, 1);
+            }
+        }
+    }
+
+    pub(crate) fn count_fallback(&self, device: usize, reason: Reason) {
+        let index = device * Reason::ALL.len() + reason as usize;
+        self.fallbacks[index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_lost(&self, device: usize) {
+        self.lost[device].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_timeout(&self, device: usize) {
+        self.timeouts[device].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_detached(&self) {
+        self.detached.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What one path did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCount {
+    /// The kind of work.
+    pub op: Op,
+    /// The device's name.
+    pub device: String,
+    /// How it was waited for.
+    pub placement: Placement,
+    /// Why there.
+    pub reason: Reason,
+    /// Jobs finished.
+    pub jobs: u64,
+    /// Of these, failed.
+    pub failed: u64,
+    /// Of these, compressed to more than their bound.
+    pub did_not_fit: u64,
+    /// Bytes read by the jobs that were done.
+    pub input_bytes: u64,
+    /// Bytes written by the jobs that were done.
+    pub output_bytes: u64,
+    /// Time the device worked, summed.
+    pub service: Nanos,
+    /// Time jobs waited beside that, summed.
+    pub queueing: Nanos,
+}
+
+#[derive(Default)]
+struct PathCell {
+    jobs: AtomicU64,
+    failed: AtomicU64,
+    did_not_fit: AtomicU64,
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
+    service_ns: AtomicU64,
+    queueing_ns: AtomicU64,
+}
+
+/// The ops counted by path.
+const OPS: [Op; 2] = [Op::Compress, Op::Decompress];

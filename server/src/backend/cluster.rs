@@ -1,0 +1,430 @@
+//! A ring of memcached servers as a backend: requests are composed anew for the server that owns the key, and answers
+//! are read back. Values travel in their stored form; what a client sees of them is the session's.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store, StoreVerb};
+use protocol::counter::Direction;
+use protocol::meta::Meta;
+use protocol::reply::{ItemFacts, MetaOutcome};
+use protocol::{Key, MetaKey, request};
+use smallvec::SmallVec;
+use store::Ring;
+
+use super::{
+    Count, Failure, Issue, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written,
+};
+use crate::out::Out;
+use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Timing};
+use crate::values::Stored;
+
+/// One worker's view of the ring.
+#[derive(Clone)]
+pub(crate) struct Cluster(Rc<Shared>);
+
+struct Shared {
+    ring: Ring,
+    links: Vec<Link>,
+}
+
+/// The requests of one get, and the position in `requests` of each key's.
+pub(crate) struct SentGet {
+    requests: SmallVec<[Issued; 1]>,
+    owners: SmallVec<[u16; 4]>,
+}
+
+impl Cluster {
+    pub(crate) fn new(ring: Ring, links: Vec<Link>) -> Self {
+        Self(Rc::new(Shared { ring, links }))
+    }
+
+    pub(crate) fn links(&self) -> &[Link] {
+        &self.0.links
+    }
+
+    pub(crate) fn set_timing(&self, timing: Timing) {
+        self.links().iter().for_each(|link| link.set_timing(timing));
+    }
+
+    pub(super) fn get(&self, get: &Get<'_>) -> SentGet {
+        let mut keys = get.keys;
+        let single = keys.next().filter(|_| keys.next().is_none());
+        if let Some(key) = single {
+            let request = self.link(&key).request(Expect::Values, |out| {
+                request::get_again(out.text(), get);
+            });
+            return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
+        }
+        let servers: SmallVec<[usize; 4]> =
+            get.keys.map(|key| self.0.ring.server(&key)).collect();
+        let mut asked: SmallVec<[usize; 4]> = SmallVec::new();
+        for server in &servers {
+            if !asked.contains(server) {
+                asked.push(*server);
+            }
+        }
+        let ask = |server: &usize| {
+            let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
+            let own = own.map(|(key, _)| key);
+            self.links()[*server].request(Expect::Values, |out| match get.touch_exptime_s {
+                None => request::get(out.text(), own, get.with_cas),
+                Some(exptime_s) => {
+                    request::get_and_touch(out.text(), exptime_s, own, get.with_cas);
+                }
+            })
+        };
+        let position = |server: &usize| asked.iter().position(|other| other == server);
+        let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
+        SentGet { requests: asked.iter().map(ask).collect(), owners }
+    }
+
+    pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>) -> Issued {
+        let stored = Store { value_bytes: value.as_slice().len(), noreply: false, ..*store };
+        self.link(&store.key).request(Expect::One, |out| {
+            request::store(out.text(), &stored);
+            append(out, value);
+        })
+    }
+
+    pub(super) fn delete(&self, key: Key<'_>) -> Issued {
+        self.link(&key).request(Expect::One, |out| request::delete(out.text(), key, false))
+    }
+
+    pub(super) fn touch(&self, key: Key<'_>, exptime_s: i32) -> Issued {
+        self.link(&key).request(Expect::One, |out| {
+            request::touch(out.text(), key, exptime_s, false);
+        })
+    }
+
+    pub(super) async fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
+        let asked = Arithmetic { noreply: false, ..*arithmetic };
+        let issued = self.link(&arithmetic.key).request(Expect::One, |out| {
+            request::arithmetic(out.text(), &asked);
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::Number(number) => {
+                Ok(Count::Done { number, created: false, facts: ItemFacts::default() })
+            }
+            Answer::NotFound => Ok(Count::NotFound),
+            Answer::Error(line) if is_non_numeric(&line) => Ok(Count::NonNumeric),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(super) fn meta_get(&self, meta: &Meta<'_>, with_value: bool) -> Issued {
+        self.link(meta.key.bytes()).request(Expect::One, |out| {
+            let mut line = request::meta_get(out.text(), &meta.key);
+            for (letter, _) in meta.flags.iter() {
+                line = match letter {
+                    b's' | b'v' | b'O' | b'q' | b'b' => line,
+                    b'T' => line.number(b'T', meta.flags.exptime_s.unwrap_or(0)),
+                    b'N' => line.number(b'N', meta.flags.vivify_exptime_s.unwrap_or(0)),
+                    b'R' => line.number(b'R', meta.flags.recache_s.unwrap_or(0)),
+                    other if other.is_ascii_alphabetic() => match meta.flags.argument(other) {
+                        Some([]) => line.flag(other),
+                        _ => line,
+                    },
+                    _ => line,
+                };
+            }
+            if with_value { line.flag(b'v').end() } else { line.end() }
+        })
+    }
+
+    pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: Stored<'_>) -> Issued {
+        let flags = &set.meta.flags;
+        self.link(set.meta.key.bytes()).request(Expect::One, |out| {
+            let value_bytes = value.as_slice().len();
+            let mut line = request::meta_set(out.text(), &set.meta.key, value_bytes).flag(b'c');
+            if flags.client_flags != 0 {
+                line = line.number(b'F', flags.client_flags);
+            }
+            if let Some(exptime_s) = flags.exptime_s {
+                line = line.number(b'T', exptime_s);
+            }
+            if let Some(cas) = flags.compare {
+                line = line.number(b'C', cas);
+            }
+            if flags.has(b'I') {
+                line = line.flag(b'I');
+            }
+            if let Some(mode) = flags.mode {
+                line = line.mode(mode);
+            }
+            line.end();
+            append(out, value);
+        })
+    }
+
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Issued {
+        let flags = &meta.flags;
+        self.link(meta.key.bytes()).request(Expect::One, |out| {
+            let mut line = request::meta_delete(out.text(), &meta.key);
+            if let Some(cas) = flags.compare {
+                line = line.number(b'C', cas);
+            }
+            if let Some(exptime_s) = flags.exptime_s {
+                line = line.number(b'T', exptime_s);
+            }
+            if flags.has(b'I') {
+                line = line.flag(b'I');
+            }
+            line.end();
+        })
+    }
+
+    pub(super) async fn meta_count(&self, arithmetic: &MetaArithmetic<'_>) -> Outcome<Count> {
+        let (key, flags) = (&arithmetic.meta.key, &arithmetic.meta.flags);
+        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+            let down = arithmetic.direction == Direction::Decrement;
+            let mut line = request::meta_arithmetic(out.text(), key)
+                .flag(b'v')
+                .mode(if down { b'D' } else { b'I' })
+                .number(b'D', flags.delta)
+                .number(b'J', flags.initial);
+            for (letter, _) in flags.iter() {
+                line = match letter {
+                    b'N' => line.number(b'N', flags.vivify_exptime_s.unwrap_or(0)),
+                    b'T' => line.number(b'T', flags.exptime_s.unwrap_or(0)),
+                    b'C' => line.number(b'C', flags.compare.unwrap_or(0)),
+                    b't' | b'c' => line.flag(letter),
+                    _ => line,
+                };
+            }
+            line.end();
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::Meta { outcome: MetaOutcome::Done, returned, value: Some(value) } => {
+                let digits = std::str::from_utf8(&value).ok();
+                let number = digits.and_then(|text| text.trim_end().parse().ok()).unwrap_or(0);
+                let facts = ItemFacts {
+                    cas: returned.cas,
+                    ttl_s: returned.ttl_s,
+                    ..ItemFacts::default()
+                };
+                // The server says so only by answering in spite of `q`, which we do not pass on.
+                Ok(Count::Done { number, created: false, facts })
+            }
+            Answer::Meta { outcome: MetaOutcome::NotFound, .. } => Ok(Count::NotFound),
+            Answer::Meta { outcome: MetaOutcome::NotStored, .. } => Ok(Count::NotStored),
+            Answer::Meta { outcome: MetaOutcome::Exists, .. } => Ok(Count::Exists),
+            Answer::Error(line) if is_non_numeric(&line) => Ok(Count::NonNumeric),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(super) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
+        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+            request::meta_debug(out.text(), key);
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::MetaMiss => Ok(None),
+            Answer::MetaDebug(line) => Ok(Some(MetaDebug::Line(line))),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(super) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
+        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+            let line = request::meta_get(out.text(), key);
+            line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::MetaMiss => Ok(None),
+            Answer::Meta { returned, value: Some(value), .. } => Ok(Some(Version {
+                value,
+                client_flags: returned.client_flags,
+                cas: returned.cas,
+                ttl_s: returned.ttl_s,
+            })),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    pub(super) async fn rewrite(
+        &self,
+        key: &MetaKey<'_>,
+        version: &Version,
+        exptime_s: Option<i32>,
+        value: Stored<'_>,
+    ) -> Outcome<Written> {
+        // Zero would be never, and this item is in its last second.
+        let kept = version.ttl_s.map(|ttl_s| i32::try_from(ttl_s.max(1)).unwrap_or(i32::MAX));
+        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+            let value_bytes = value.as_slice().len();
+            let line = request::meta_set(out.text(), key, value_bytes)
+                .flag(b'c')
+                .number(b'F', version.client_flags)
+                .number(b'C', version.cas);
+            match exptime_s.or(kept) {
+                Some(exptime_s) => line.number(b'T', exptime_s).end(),
+                None => line.end(),
+            }
+            append(out, value);
+        });
+        written(issued.await)
+    }
+
+    pub(super) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
+        let ask = |link: &Link| {
+            link.request(Expect::One, |out| request::flush_all(out.text(), delay_s, false))
+        };
+        let issued: Vec<Issued> = self.links().iter().map(ask).collect();
+        for request in issued {
+            match request.await.map_err(Failure::Link)? {
+                Answer::Done => {}
+                other => return Err(unexpected(other)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers are summed over the servers; of the rest the first server's word is passed on.
+    pub(super) async fn stats(&self, page: &str) -> Vec<(String, String)> {
+        let ask = |link: &Link| {
+            link.request(Expect::Stats, |out| request::stats(out.text(), page))
+        };
+        let issued: Vec<Issued> = self.links().iter().map(ask).collect();
+        let mut summed: Vec<(String, String)> = Vec::new();
+        for request in issued {
+            let Ok(Answer::Stats(stats)) = request.await else { continue };
+            for (name, value) in stats {
+                match summed.iter_mut().find(|(other, _)| *other == name) {
+                    None => summed.push((name, value)),
+                    Some((_, sum)) => {
+                        if let (Ok(left), Ok(right)) = (sum.parse::<u64>(), value.parse::<u64>()) {
+                            *sum = left.saturating_add(right).to_string();
+                        }
+                    }
+                }
+            }
+        }
+        summed
+    }
+
+    fn link(&self, key: &[u8]) -> &Link {
+        &self.0.links[self.0.ring.server(key)]
+    }
+}
+
+impl SentGet {
+    pub(crate) async fn items(self, get: &Get<'_>) -> Outcome<Items> {
+        let mut answers: SmallVec<[std::iter::Peekable<_>; 1]> = SmallVec::new();
+        for request in self.requests {
+            match request.await.map_err(Failure::Link)? {
+                Answer::Values(values) => answers.push(values.into_iter().peekable()),
+                other => return Err(unexpected(other)),
+            }
+        }
+        let mut owners = self.owners.iter();
+        let item = |key: Key<'_>| {
+            let owner = owners.next().map_or(0, |owner| usize::from(*owner));
+            let found = answers.get_mut(owner)?.next_if(|value| value.key[..] == *key)?;
+            Some(Item {
+                value: found.value,
+                client_flags: found.client_flags,
+                cas: found.cas,
+            })
+        };
+        Ok(get.keys.map(item).collect())
+    }
+}
+
+impl Issue<Outcome<Written>> {
+    pub(crate) async fn written(self) -> Outcome<Written> {
+        match self {
+            Issue::Ready(outcome) => outcome,
+            Issue::Sent(issued) => written(issued.await),
+        }
+    }
+}
+
+impl Issue<Outcome<bool>> {
+    pub(crate) async fn was_there(self) -> Outcome<bool> {
+        match self {
+            Issue::Ready(outcome) => outcome,
+            Issue::Sent(issued) => match issued.await.map_err(Failure::Link)? {
+                Answer::Done => Ok(true),
+                Answer::NotFound => Ok(false),
+                other => Err(unexpected(other)),
+            },
+        }
+    }
+}
+
+impl Issue<Option<MetaItem>> {
+    pub(crate) async fn meta_item(self) -> Outcome<Option<MetaItem>> {
+        let issued = match self {
+            Issue::Ready(item) => return Ok(item),
+            Issue::Sent(issued) => issued,
+        };
+        match issued.await.map_err(Failure::Link)? {
+            Answer::MetaMiss => Ok(None),
+            Answer::Meta { returned, value, .. } => {
+                let facts = ItemFacts {
+                    value_bytes: value.as_ref().map_or(0, Bytes::len),
+                    cas: returned.cas,
+                    client_flags: returned.client_flags,
+                    ttl_s: returned.ttl_s,
+                    idle_s: returned.idle_s,
+                    fetched: returned.fetched,
+                    binary_key: returned.binary_key,
+                    won: returned.won,
+                    stale: returned.stale,
+                    already_won: returned.already_won,
+                };
+                Ok(Some(MetaItem { facts, value }))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+impl Issue<Outcome<MetaOutcome>> {
+    pub(crate) async fn meta_outcome(self) -> Outcome<MetaOutcome> {
+        match self {
+            Issue::Ready(outcome) => outcome,
+            Issue::Sent(issued) => match issued.await.map_err(Failure::Link)? {
+                Answer::Meta { outcome, .. } => Ok(outcome),
+                other => Err(unexpected(other)),
+            },
+        }
+    }
+}
+
+fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
+    match answer.map_err(Failure::Link)? {
+        Answer::Stored => Ok(Written::Stored { cas: 0 }),
+        Answer::NotStored => Ok(Written::NotStored),
+        Answer::Exists => Ok(Written::Exists),
+        Answer::NotFound => Ok(Written::NotFound),
+        Answer::Meta { outcome, returned, .. } => Ok(match outcome {
+            MetaOutcome::Done => Written::Stored { cas: returned.cas },
+            MetaOutcome::NotStored => Written::NotStored,
+            MetaOutcome::Exists => Written::Exists,
+            MetaOutcome::NotFound => Written::NotFound,
+        }),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// An error line is passed on; any other answer that does not fit is the server's fault.
+fn unexpected(answer: Answer) -> Failure {
+    match answer {
+        Answer::Error(line) => Failure::Line(line),
+        _ => Failure::Line(b"SERVER_ERROR the memcached server answered another question".to_vec()),
+    }
+}
+
+fn is_non_numeric(line: &[u8]) -> bool {
+    line.starts_with(b"CLIENT_ERROR cannot increment or decrement")
+}
+
+fn append(out: &mut Out, value: Stored<'_>) {
+    match value {
+        Stored::Slice(bytes) => out.text().extend_from_slice(bytes),
+        Stored::Shared(bytes) => out.value(bytes),
+    }
+    out.text().extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,295 @@
+//! The embedded store as a backend: every answer is ready at once.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store, StoreVerb};
+use protocol::counter::Direction;
+use protocol::meta::Meta;
+use protocol::reply::{ItemFacts, MetaOutcome};
+use protocol::MetaKey;
+use smallvec::SmallVec;
+use store::embedded::{
+    self, Counted, Delta, Embedded, Fetch, Fetched, Mode, NewItem, Removal, Step,
+};
+use units::limits::ITEM_OVERHEAD_BYTES;
+use units::{Clock, Nanos};
+
+use super::{Count, Failure, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written};
+use crate::values::Stored;
+
+/// The embedded store, shared by all workers.
+#[derive(Clone)]
+pub(crate) struct Local {
+    store: Arc<Embedded>,
+    time: Seconds,
+}
+
+/// memcached's coarse clock: whole seconds since shortly before the start.
+#[derive(Clone)]
+pub(crate) struct Seconds {
+    clock: Arc<dyn Clock>,
+    started_unix_s: u64,
+}
+
+impl Seconds {
+    pub(crate) fn start(clock: Arc<dyn Clock>) -> Self {
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
+    }
+
+    pub(crate) fn now_s(&self) -> u32 {
+        let Nanos(ns) = self.clock.now();
+        u32::try_from(ns / 1_000_000_000 + OFFSET_S).unwrap_or(u32::MAX)
+    }
+
+    fn expiry(&self, exptime_s: i32) -> u32 {
+        embedded::expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
+    }
+}
+
+impl Local {
+    pub(crate) fn new(store: Arc<Embedded>, time: Seconds) -> Self {
+        Self { store, time }
+    }
+
+    /// Removes some of the items whose time has come.
+    pub(crate) fn sweep(&self) -> usize {
+        self.store.sweep(SWEEP_ITEMS, self.time.now_s())
+    }
+
+    pub(super) fn get(&self, get: &Get<'_>) -> Items {
+        let now_s = self.time.now_s();
+        let touch = get.touch_exptime_s.map(|exptime_s| [Step::Touch(self.time.expiry(exptime_s))]);
+        let steps = touch.as_ref().map_or(&[][..], |steps| &steps[..]);
+        let how = Fetch { steps, ..Fetch::GET };
+        let item = |fetched: Fetched| Item {
+            value: fetched.value,
+            client_flags: fetched.flags,
+            cas: fetched.cas,
+        };
+        get.keys.map(|key| self.store.fetch(&key, &how, now_s).map(item)).collect()
+    }
+
+    pub(super) fn store(&self, store: &Store<'_>, value: &Stored<'_>) -> Outcome<Written> {
+        let mode = match store.verb {
+            StoreVerb::Add => Mode::Add,
+            StoreVerb::Replace => Mode::Replace,
+            StoreVerb::Cas => Mode::Compare { cas: store.cas, stale_if_older: false },
+            StoreVerb::Set | StoreVerb::Append | StoreVerb::Prepend => Mode::Set,
+        };
+        let item = NewItem {
+            value: exact(value),
+            flags: store.client_flags,
+            exptime_s: self.time.expiry(store.exptime_s),
+            key_is_binary: false,
+        };
+        self.write(&store.key, item, mode)
+    }
+
+    pub(super) fn delete(&self, key: &[u8]) -> bool {
+        self.store.delete(key, None, self.time.now_s()) == Removal::Done
+    }
+
+    pub(super) fn touch(&self, key: &[u8], exptime_s: i32) -> bool {
+        self.store.touch(key, self.time.expiry(exptime_s), self.time.now_s())
+    }
+
+    pub(super) fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
+        let increment = arithmetic.direction == Direction::Increment;
+        let delta = Delta::classic(increment, arithmetic.delta);
+        self.counted(&arithmetic.key, &delta)
+    }
+
+    pub(super) fn meta_get(&self, meta: &Meta<'_>) -> Option<MetaItem> {
+        let steps = self.steps(meta);
+        let how = Fetch { bump: true, meta: true, steps: &steps };
+        let now_s = self.time.now_s();
+        let fetched = self.store.fetch(meta.key.bytes(), &how, now_s)?;
+        let facts = facts(&fetched, now_s, meta.key.is_binary());
+        Some(MetaItem { facts, value: Some(fetched.value) })
+    }
+
+    pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: &Stored<'_>) -> Outcome<Written> {
+        let flags = &set.meta.flags;
+        let mode = match set.verb {
+            StoreVerb::Add => Mode::Add,
+            StoreVerb::Replace => Mode::Replace,
+            StoreVerb::Cas => Mode::Compare {
+                cas: flags.compare.unwrap_or(0),
+                stale_if_older: flags.has(b'I'),
+            },
+            StoreVerb::Set | StoreVerb::Append | StoreVerb::Prepend => Mode::Set,
+        };
+        let item = NewItem {
+            value: exact(value),
+            flags: flags.client_flags,
+            exptime_s: flags.exptime_s.map_or(0, |exptime_s| self.time.expiry(exptime_s)),
+            key_is_binary: set.meta.key.is_binary(),
+        };
+        self.write(set.meta.key.bytes(), item, mode)
+    }
+
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> MetaOutcome {
+        let (key, flags, now_s) = (meta.key.bytes(), &meta.flags, self.time.now_s());
+        let removal = if flags.has(b'I') {
+            let exptime_s = flags.exptime_s.map(|exptime_s| self.time.expiry(exptime_s));
+            self.store.invalidate(key, flags.compare, exptime_s, now_s)
+        } else {
+            self.store.delete(key, flags.compare, now_s)
+        };
+        match removal {
+            Removal::Done => MetaOutcome::Done,
+            Removal::NotFound => MetaOutcome::NotFound,
+            Removal::Exists => MetaOutcome::Exists,
+        }
+    }
+
+    pub(super) fn meta_count(&self, arithmetic: &MetaArithmetic<'_>) -> Outcome<Count> {
+        let flags = &arithmetic.meta.flags;
+        let steps = self.steps(&arithmetic.meta);
+        let delta = Delta {
+            increment: arithmetic.direction == Direction::Increment,
+            by: flags.delta,
+            compare: flags.compare.unwrap_or(0),
+            initial: flags.initial,
+            steps: &steps,
+        };
+        self.counted(arithmetic.meta.key.bytes(), &delta)
+    }
+
+    pub(super) fn meta_debug(&self, key: &MetaKey<'_>) -> Option<MetaDebug> {
+        let now_s = self.time.now_s();
+        let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
+        let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + fetched.value.len();
+        let facts = facts(&fetched, now_s, key.is_binary());
+        Some(MetaDebug::Facts { facts, item_bytes })
+    }
+
+    pub(super) fn peek(&self, key: &MetaKey<'_>) -> Option<Version> {
+        let now_s = self.time.now_s();
+        let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
+        Some(Version {
+            ttl_s: ttl_s(fetched.exptime_s, now_s),
+            value: fetched.value,
+            client_flags: fetched.flags,
+            cas: fetched.cas,
+        })
+    }
+
+    pub(super) fn rewrite(
+        &self,
+        key: &MetaKey<'_>,
+        version: &Version,
+        exptime_s: Option<i32>,
+        value: &Stored<'_>,
+    ) -> Outcome<Written> {
+        let kept = version.ttl_s.map_or(0, |ttl_s| self.time.now_s() + ttl_s);
+        let item = NewItem {
+            value: exact(value),
+            flags: version.client_flags,
+            exptime_s: exptime_s.map_or(kept, |exptime_s| self.time.expiry(exptime_s)),
+            key_is_binary: key.is_binary(),
+        };
+        let mode = Mode::Compare { cas: version.cas, stale_if_older: false };
+        self.write(key.bytes(), item, mode)
+    }
+
+    pub(super) fn flush_all(&self, delay_s: i32) {
+        let now_s = self.time.now_s();
+        let at_s = if delay_s <= 0 { now_s } else { self.time.expiry(delay_s) };
+        self.store.flush_all(at_s, now_s);
+    }
+
+    pub(super) fn stats(&self, page: &str) -> Vec<(String, String)> {
+        if !page.is_empty() {
+            return Vec::new();
+        }
+        let stats = self.store.stats();
+        let named = [
+            ("curr_items", stats.curr_items),
+            ("total_items", stats.total_items),
+            ("bytes", stats.bytes),
+            ("limit_maxbytes", stats.limit_maxbytes),
+            ("evictions", stats.evictions),
+            ("evicted_unfetched", stats.evicted_unfetched),
+            ("expired_unfetched", stats.expired_unfetched),
+            ("reclaimed", stats.reclaimed),
+            ("crawler_reclaimed", stats.crawler_reclaimed),
+            ("get_expired", stats.get_expired),
+            ("get_flushed", stats.get_flushed),
+        ];
+        named.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+    }
+
+    fn write(&self, key: &[u8], item: NewItem, mode: Mode) -> Outcome<Written> {
+        match self.store.store(key, item, mode, self.time.now_s()) {
+            Ok(embedded::Stored::Stored { cas }) => Ok(Written::Stored { cas }),
+            Ok(embedded::Stored::NotStored) => Ok(Written::NotStored),
+            Ok(embedded::Stored::Exists) => Ok(Written::Exists),
+            Ok(embedded::Stored::NotFound) => Ok(Written::NotFound),
+            Err(_) => Err(Failure::OutOfMemory),
+        }
+    }
+
+    fn counted(&self, key: &[u8], delta: &Delta<'_>) -> Outcome<Count> {
+        let now_s = self.time.now_s();
+        match self.store.arithmetic(key, delta, now_s) {
+            Ok(Counted::Done { number, cas, exptime_s, created }) => {
+                let ttl_s = ttl_s(exptime_s, now_s);
+                let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
+                Ok(Count::Done { number, created, facts })
+            }
+            Ok(Counted::NotFound) => Ok(Count::NotFound),
+            Ok(Counted::Exists) => Ok(Count::Exists),
+            Ok(Counted::NotANumber) => Ok(Count::NonNumeric),
+            Err(_) => Err(Failure::OutOfMemory),
+        }
+    }
+
+    /// What the flags do to the item's life, in the client's order.
+    fn steps(&self, meta: &Meta<'_>) -> SmallVec<[Step; 4]> {
+        let flags = &meta.flags;
+        let step = |letter| match letter {
+            b'T' => flags.exptime_s.map(|exptime_s| Step::Touch(self.time.expiry(exptime_s))),
+            b'N' => {
+                flags.vivify_exptime_s.map(|exptime_s| Step::Vivify(self.time.expiry(exptime_s)))
+            }
+            b'R' => flags.recache_s.map(|before_s| Step::Recache(self.time.expiry(before_s))),
+            b't' => Some(Step::Ttl),
+            _ => None,
+        };
+        flags.iter().filter_map(|(letter, _)| step(letter)).collect()
+    }
+}
+
+/// The stored bytes in an allocation of their own size: a slice of a pool buffer would keep all of it alive.
+fn exact(value: &Stored<'_>) -> Bytes {
+    Bytes::copy_from_slice(value.as_slice())
+}
+
+fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
+    ItemFacts {
+        value_bytes: fetched.value.len(),
+        cas: fetched.cas,
+        client_flags: fetched.flags,
+        ttl_s: ttl_s(fetched.exptime_s, now_s),
+        idle_s: fetched.idle_s,
+        fetched: fetched.hit_before,
+        binary_key: if fetched.created { binary_key } else { fetched.key_is_binary },
+        won: fetched.won,
+        stale: fetched.stale,
+        already_won: fetched.token_sent,
+    }
+}
+
+fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
+    (exptime_s != 0).then(|| exptime_s.saturating_sub(now_s))
+}
+
+/// Before the first request, second 1 must be long ago.
+const OFFSET_S: u64 = 2;
+
+/// Items looked at per sweep: some hundred microseconds once a second.
+const SWEEP_ITEMS: usize = 50_000;

@@ -1,0 +1,244 @@
+//! One set of operations on *stored* values, before the embedded store or a ring of memcached servers. The session does
+//! not know which; it gets what it asked for at once, or a future of it. Logical values, frames and replies are not
+//! known here.
+
+mod cluster;
+mod local;
+
+use std::fmt;
+
+use bytes::Bytes;
+use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
+use protocol::meta::Meta;
+use protocol::reply::{ItemFacts, MetaOutcome};
+use protocol::{Key, MetaKey};
+use smallvec::SmallVec;
+
+use crate::upstream::{Issued, LinkError};
+use crate::values::Stored;
+
+pub(crate) use cluster::Cluster;
+pub(crate) use local::Local;
+
+/// Where stored values are.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    Local(Local),
+    Cluster(Cluster),
+}
+
+/// What an operation came to, or that its answer is under way.
+pub(crate) enum Issue<T> {
+    Ready(T),
+    Sent(Issued),
+}
+
+/// An item as a get finds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) value: Bytes,
+    pub(crate) client_flags: u32,
+    pub(crate) cas: u64,
+}
+
+/// The items of a get, in the order of its keys.
+pub(crate) type Items = SmallVec<[Option<Item>; 1]>;
+
+/// An item as mg finds it; its value is there if it was asked for.
+#[derive(Debug)]
+pub(crate) struct MetaItem {
+    pub(crate) facts: ItemFacts,
+    pub(crate) value: Option<Bytes>,
+}
+
+/// What it takes to write an item anew without changing anything else about it.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) value: Bytes,
+    pub(crate) client_flags: u32,
+    pub(crate) cas: u64,
+    /// What is left [s]; none for never.
+    pub(crate) ttl_s: Option<u32>,
+}
+
+/// What became of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// With the version, where the store tells it.
+    Stored { cas: u64 },
+    NotStored,
+    Exists,
+    NotFound,
+}
+
+/// What became of counting.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Done { number: u64, created: bool, facts: ItemFacts },
+    NotFound,
+    NotStored,
+    Exists,
+    NonNumeric,
+}
+
+/// Why an operation was not done; the session tells the client.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A memcached server could not be asked.
+    Link(LinkError),
+    /// A memcached server refused, in these words.
+    Line(Vec<u8>),
+    /// The embedded store has no room.
+    OutOfMemory,
+}
+
+impl fmt::Display for Failure {
+    /// The whole error line, without CR LF.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Link(error) => write!(f, "SERVER_ERROR {error}"),
+            Failure::Line(line) => write!(f, "{}", String::from_utf8_lossy(line)),
+            Failure::OutOfMemory => f.write_str("SERVER_ERROR out of memory storing object"),
+        }
+    }
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// A get whose items are here or under way.
+pub(crate) enum GetIssue {
+    Ready(Items),
+    /// One request per server that owns any of the keys, and the server of each key.
+    Sent(cluster::SentGet),
+}
+
+impl Backend {
+    pub(crate) fn get(&self, get: &Get<'_>) -> GetIssue {
+        match self {
+            Backend::Local(local) => GetIssue::Ready(local.get(get)),
+            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get)),
+        }
+    }
+
+    /// set, add, replace and cas; never append or prepend, which need the logical value.
+    pub(crate) fn store(&self, store: &Store<'_>, value: Stored<'_>) -> Issue<Outcome<Written>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(local.store(store, &value)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.store(store, value)),
+        }
+    }
+
+    /// The answer says whether the item was there.
+    pub(crate) fn delete(&self, key: Key<'_>) -> Issue<Outcome<bool>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(Ok(local.delete(&key))),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.delete(key)),
+        }
+    }
+
+    /// The answer says whether the item was there.
+    pub(crate) fn touch(&self, key: Key<'_>, exptime_s: i32) -> Issue<Outcome<bool>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(Ok(local.touch(&key, exptime_s))),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.touch(key, exptime_s)),
+        }
+    }
+
+    pub(crate) async fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
+        match self {
+            Backend::Local(local) => local.count(arithmetic),
+            Backend::Cluster(cluster) => cluster.count(arithmetic).await,
+        }
+    }
+
+    /// `with_value` asks for the value even where the client did not.
+    pub(crate) fn meta_get(&self, meta: &Meta<'_>, with_value: bool) -> Issue<Option<MetaItem>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(local.meta_get(meta)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_get(meta, with_value)),
+        }
+    }
+
+    pub(crate) fn meta_set(
+        &self,
+        set: &MetaSet<'_>,
+        value: Stored<'_>,
+    ) -> Issue<Outcome<Written>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(local.meta_set(set, &value)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_set(set, value)),
+        }
+    }
+
+    pub(crate) fn meta_delete(&self, meta: &Meta<'_>) -> Issue<Outcome<MetaOutcome>> {
+        match self {
+            Backend::Local(local) => Issue::Ready(Ok(local.meta_delete(meta))),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_delete(meta)),
+        }
+    }
+
+    pub(crate) async fn meta_count(&self, arithmetic: &MetaArithmetic<'_>) -> Outcome<Count> {
+        match self {
+            Backend::Local(local) => local.meta_count(arithmetic),
+            Backend::Cluster(cluster) => cluster.meta_count(arithmetic).await,
+        }
+    }
+
+    /// What me answers after the key; none where nothing is.
+    pub(crate) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
+        match self {
+            Backend::Local(local) => Ok(local.meta_debug(key)),
+            Backend::Cluster(cluster) => cluster.meta_debug(key).await,
+        }
+    }
+
+    /// The item as it is, leaving as little mark on it as the store allows.
+    pub(crate) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
+        match self {
+            Backend::Local(local) => Ok(local.peek(key)),
+            Backend::Cluster(cluster) => cluster.peek(key).await,
+        }
+    }
+
+    /// Writes a value in place of the version that was peeked at, with its flags and what is left of its life, or with
+    /// a new expiry.
+    pub(crate) async fn rewrite(
+        &self,
+        key: &MetaKey<'_>,
+        version: &Version,
+        exptime_s: Option<i32>,
+        value: Stored<'_>,
+    ) -> Outcome<Written> {
+        match self {
+            Backend::Local(local) => local.rewrite(key, version, exptime_s, &value),
+            Backend::Cluster(cluster) => cluster.rewrite(key, version, exptime_s, value).await,
+        }
+    }
+
+    /// Everywhere; the first server that could not be told fails it.
+    pub(crate) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
+        match self {
+            Backend::Local(local) => {
+                local.flush_all(delay_s);
+                Ok(())
+            }
+            Backend::Cluster(cluster) => cluster.flush_all(delay_s).await,
+        }
+    }
+
+    /// The store's own counters, summed over servers, under memcached's names.
+    pub(crate) async fn stats(&self, page: &str) -> Vec<(String, String)> {
+        match self {
+            Backend::Local(local) => local.stats(page),
+            Backend::Cluster(cluster) => cluster.stats(page).await,
+        }
+    }
+}
+
+/// What me tells of an item.
+#[derive(Debug)]
+pub(crate) enum MetaDebug {
+    Facts { facts: ItemFacts, item_bytes: usize },
+    /// A memcached server's own words behind `ME `.
+    Line(Vec<u8>),
+}

@@ -1,0 +1,209 @@
+//! The configuration: one struct per concern, every default a named reason, unknown keys refused. Values only; where
+//! they come from (file, environment, flags) and how they are shown is [`crate::config_source`]'s.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use units::{ByteCount, limits};
+
+/// Everything `rebate serve` can be told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where clients connect.
+    pub server: ServerConfig,
+    /// What is behind the front door.
+    pub store: StoreConfig,
+    /// Which form values take.
+    pub compress: CompressConfig,
+    /// Where (de)compression runs.
+    pub runtime: RuntimeSection,
+}
+
+/// Where clients connect, and how many.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// TCP addresses for memcached clients; port 0 takes a free one. [restart]
+    pub listen: Vec<String>,
+    /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. [restart]
+    pub unix_socket: Option<PathBuf>,
+    /// Permission bits of the Unix socket, octal, as memcached's `-a`. [restart]
+    pub unix_socket_mode: u32,
+    /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. [restart]
+    pub admin_listen: String,
+    /// Worker threads, each an event loop of its own. [restart]
+    pub threads: usize,
+    /// Client connections at most; above it accepting pauses, as memcached does with `maxconns_fast` off. [hot]
+    pub connections_max: usize,
+    /// Commands of one connection served before the others get their turn (memcached's `-R`). [restart]
+    pub requests_per_turn: usize,
+    /// The accept queue (memcached's `-b`). [restart]
+    pub backlog: u32,
+    /// Time for requests in flight to finish after SIGTERM; then connections are cut [ms]. [hot]
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec!["127.0.0.1:11211".to_owned()],
+            unix_socket: None,
+            unix_socket_mode: 0o700,
+            admin_listen: String::new(),
+            threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)),
+            connections_max: 1_024,
+            requests_per_turn: 20,
+            backlog: 1_024,
+            drain_timeout_ms: 10_000,
+        }
+    }
+}
+
+/// What is behind the front door.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StoreConfig {
+    /// `embedded`, or `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers. [restart]
+    pub url: String,
+    /// Memory for items of the embedded store, keys and bookkeeping included. [restart]
+    pub memory: ByteCount,
+    /// Largest item, key and memcached's own header included, by its uncompressed size. [restart]
+    pub item_bytes_max: ByteCount,
+    /// Embedded store: whether a full store evicts; if not, it answers "out of memory" (memcached's `-M`). [restart]
+    pub evict: bool,
+    /// An unanswered request to a memcached server fails after this [ms]. [hot]
+    pub timeout_ms: u64,
+    /// A connection attempt to a memcached server fails after this [ms]. [hot]
+    pub connect_timeout_ms: u64,
+    /// After a failed attempt the next waits this long, doubled each time up to `retry_max_ms` [ms]. [hot]
+    pub retry_min_ms: u64,
+    /// The longest wait between attempts [ms]. [hot]
+    pub retry_max_ms: u64,
+    /// Use libmemcached's weighted ketama (160 points a server, as pylibmc's `ketama_weighted`). [restart]
+    pub ketama_weighted: bool,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            url: "embedded".to_owned(),
+            memory: ByteCount::mib(64),
+            item_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
+            evict: true,
+            timeout_ms: 1_000,
+            connect_timeout_ms: 500,
+            retry_min_ms: 50,
+            retry_max_ms: 1_000,
+            ketama_weighted: false,
+        }
+    }
+}
+
+/// Which form values take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompressConfig {
+    /// `on`; `read-only` and `off` write values as they came and still read frames. [hot]
+    pub mode: CompressMode,
+    /// The codec of new values; `auto` picks by size. [hot]
+    pub codec: CodecName,
+    /// `fast`, `default` or `high`. [hot]
+    pub level: LevelName,
+    /// Smaller values are stored as they came. [hot]
+    pub bytes_min: ByteCount,
+    /// Share of a value that compression must save, frame header included, or the value is stored as it came. [hot]
+    pub saving_min: f64,
+    /// Readers that every new value must suit; `iaa` keeps deflate within a 4 KiB window. [hot]
+    pub readable_by: Vec<ReaderName>,
+    /// What to do with stored values that are no frames: `serve` them as they are, or `forbid` (a miss). [hot]
+    pub foreign: Foreign,
+}
+
+impl Default for CompressConfig {
+    fn default() -> Self {
+        Self {
+            mode: CompressMode::On,
+            codec: CodecName::Auto,
+            level: LevelName::Default,
+            bytes_min: ByteCount(limits::COMPRESS_BYTES_MIN as u64),
+            saving_min: 0.1,
+            readable_by: Vec::new(),
+            foreign: Foreign::Serve,
+        }
+    }
+}
+
+/// Where (de)compression runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RuntimeSection {
+    /// Values above this are (de)compressed by worker threads, so that a session's loop never stalls longer than this
+    /// size takes inline. [restart]
+    pub inline_bytes_max: ByteCount,
+    /// Threads of the worker device; 0 leaves every job on the calling core. [restart]
+    pub workers: usize,
+    /// A job that a device keeps longer is redone in software [ms]. [restart]
+    pub job_timeout_ms: u64,
+    /// Bytes of values that one worker thread holds in flight; above it sessions stop reading. [restart]
+    pub inflight_bytes_max: ByteCount,
+}
+
+impl Default for RuntimeSection {
+    fn default() -> Self {
+        Self {
+            inline_bytes_max: ByteCount::mib(1),
+            workers: 1,
+            job_timeout_ms: 1_000,
+            inflight_bytes_max: ByteCount::mib(64),
+        }
+    }
+}
+
+/// Whether new values are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum CompressMode {
+    On,
+    Off,
+    ReadOnly,
+}
+
+/// The codec of new values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum CodecName {
+    Auto,
+    Deflate,
+    Zstd,
+    Lz4,
+}
+
+/// How hard to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LevelName {
+    Fast,
+    Default,
+    High,
+}
+
+/// A reader that new values must suit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ReaderName {
+    Iaa,
+}
+
+/// What to do with stored values that are no frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Foreign {
+    Serve,
+    Forbid,
+}

@@ -1,0 +1,140 @@
+//! Addresses as operators write them: `HOST:PORT`, IPv6 in brackets, and the store's URL. Syntax only: names are
+//! resolved by whoever connects or listens.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::str::FromStr;
+
+/// memcached's port, where a server is named without one.
+const MEMCACHED_PORT: u16 = 11211;
+
+/// A host name or address, and a port. Displays in the form that the standard library resolves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// The text is no address; it says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAnAddress(String);
+
+impl HostPort {
+    /// Reads `HOST:PORT` or, where there is a default port, `HOST`.
+    pub fn parse(text: &str, port_default: Option<u16>) -> Result<Self, NotAnAddress> {
+        let fail = |why: &str| NotAnAddress(format!("{text:?} {why}"));
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, after) = rest.split_once(']').ok_or_else(|| fail("lacks a ]"))?;
+                host.parse::<Ipv6Addr>().map_err(|_| fail("has no IPv6 address in brackets"))?;
+                let port = match after {
+                    "" => None,
+                    _ => Some(after.strip_prefix(':').ok_or_else(|| fail("is no [HOST]:PORT"))?),
+                };
+                (host, port)
+            }
+            None => match text.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err(fail("is IPv6 without brackets"));
+                }
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        if host.is_empty() || !host.bytes().all(name_byte) {
+            return Err(fail("has no valid host"));
+        }
+        let port = match (port, port_default) {
+            (Some(port), _) => port.parse().map_err(|_| fail("has no port from 0 to 65535"))?,
+            (None, Some(port)) => port,
+            (None, None) => return Err(fail("has no port")),
+        };
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// What `store.url` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// The store inside this process.
+    Embedded,
+    /// A ring of memcached servers, in the order given, at least one.
+    Memcached(Vec<HostPort>),
+}
+
+impl FromStr for StoreUrl {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        if text == "embedded" {
+            return Ok(StoreUrl::Embedded);
+        }
+        let servers = text
+            .strip_prefix("memcached://")
+            .ok_or_else(|| NotAnAddress(format!("{text:?} is no store")))?;
+        let mut list: Vec<HostPort> = Vec::new();
+        for server in servers.split(',') {
+            let server = HostPort::parse(server, Some(MEMCACHED_PORT))?;
+            if server.port == 0 {
+                return Err(NotAnAddress(format!("port 0 of {:?} is no server's", server.host)));
+            }
+            if list.contains(&server) {
+                return Err(NotAnAddress(format!("{server} is named twice")));
+            }
+            list.push(server);
+        }
+        Ok(StoreUrl::Memcached(list))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_round_trip_through_text() {
+        for text in ["127.0.0.1:11211", "[::1]:0", "cache-1.example:65535"] {
+            assert_eq!(HostPort::parse(text, None).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in
+            ["", ":1", "a", "a:", "a:x", "a:65536", "a:-1", "::1", "[::1", "[::1]", "[x]:1", "a b:1"]
+        {
+            assert!(HostPort::parse(text, None).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn store_urls_name_servers_with_memcacheds_port_by_default() {
+        let StoreUrl::Memcached(servers) = "memcached://a,b:1,[::1],[::1]:2".parse().unwrap() else {
+            panic!("a ring");
+        };
+        let shown: Vec<_> = servers.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["a:11211", "b:1", "[::1]:11211", "[::1]:2"]);
+        assert_eq!("embedded".parse(), Ok(StoreUrl::Embedded));
+    }
+
+    #[test]
+    fn store_urls_refuse_what_names_no_servers() {
+        for text in ["", "memcached://", "memcached://a,,b", "memcached://a,a", "http://a", "a:0"] {
+            assert!(text.parse::<StoreUrl>().is_err(), "{text:?}");
+        }
+    }
+}

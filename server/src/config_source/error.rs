@@ -1,0 +1,67 @@
+//! What can be wrong with a configuration, and where the wrong value came from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// No source set it.
+    Default,
+    /// A configuration file.
+    File {
+        /// The file as the user named it.
+        path: PathBuf,
+        /// The line of the key, where it is known.
+        line: Option<usize>,
+    },
+    /// An environment variable, by its name.
+    Environment(String),
+    /// A command-line flag, by its name.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File { path, line: Some(line) } => write!(f, "{}:{line}", path.display()),
+            Origin::File { path, line: None } => write!(f, "{}", path.display()),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One thing that the operator must mend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    /// The known key it concerns, if it concerns one.
+    pub key: Option<&'static str>,
+    /// The source of the offending value.
+    pub origin: Origin,
+    /// The offending value and what would be valid.
+    pub problem: String,
+}
+
+impl ConfigError {
+    pub(super) fn new(key: Option<&'static str>, origin: Origin, problem: &str) -> Self {
+        Self { key, origin, problem: problem.to_owned() }
+    }
+
+    /// The error with the origin of its key filled in.
+    pub(super) fn placed(self, origin: impl Fn(&str) -> Origin) -> Self {
+        let origin = self.key.map_or(self.origin, origin);
+        Self { origin, ..self }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if let Some(key) = self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.problem)
+    }
+}

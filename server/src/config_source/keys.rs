@@ -1,0 +1,244 @@
+//! The table of keys: for each its kind, its range and whether a running server can change it. The one place that
+//! says so; a test holds it against the fields of [`crate::config::Config`] and their comments.
+
+use toml::Value;
+use units::{ByteCount, limits};
+
+use super::address::{HostPort, StoreUrl};
+
+/// One configuration key.
+#[derive(Debug, PartialEq)]
+pub struct Key {
+    /// `section.field`.
+    pub name: &'static str,
+    /// Whether a reload can change it.
+    pub change: Change,
+    /// What its value may be.
+    pub kind: Kind,
+}
+
+/// What it takes to change a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A reload.
+    Hot,
+    /// A new process.
+    Restart,
+}
+
+/// What a value may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A path; unset where absent.
+    Path,
+    /// Permission bits, octal.
+    Mode,
+    /// A whole number in a range, ends included.
+    Count(i64, i64),
+    /// A byte count in a range, ends included.
+    Bytes(ByteCount, ByteCount),
+    /// A share from 0 to 1.
+    Share,
+    /// True or false.
+    Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any of these words.
+    Choices(&'static [&'static str]),
+    /// `HOST:PORT`; empty for none.
+    Address,
+    /// A list of `HOST:PORT`.
+    Addresses,
+    /// See [`StoreUrl`].
+    StoreUrl,
+}
+
+/// Every key, by section and in the order of the structs' fields.
+pub const KEYS: &[Key] = &[
+    restart("server.listen", Kind::Addresses),
+    restart("server.unix_socket", Kind::Path),
+    restart("server.unix_socket_mode", Kind::Mode),
+    restart("server.admin_listen", Kind::Address),
+    restart("server.threads", Kind::Count(1, THREADS_MAX)),
+    hot("server.connections_max", Kind::Count(1, CONNECTIONS_MAX)),
+    restart("server.requests_per_turn", Kind::Count(1, TURN_REQUESTS_MAX)),
+    restart("server.backlog", Kind::Count(0, BACKLOG_MAX)),
+    hot("server.drain_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    restart("store.url", Kind::StoreUrl),
+    restart("store.memory", Kind::Bytes(ByteCount::kib(64), MEMORY_MAX)),
+    restart(
+        "store.item_bytes_max",
+        Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, limits::ITEM_BYTES_MAX_HIGHEST),
+    ),
+    restart("store.evict", Kind::Switch),
+    hot("store.timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    hot("store.connect_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    hot("store.retry_min_ms", Kind::Count(1, TIME_MS_MAX)),
+    hot("store.retry_max_ms", Kind::Count(1, TIME_MS_MAX)),
+    restart("store.ketama_weighted", Kind::Switch),
+    hot("compress.mode", Kind::Choice(&["on", "off", "read-only"])),
+    hot("compress.codec", Kind::Choice(&["auto", "deflate", "zstd", "lz4"])),
+    hot("compress.level", Kind::Choice(&["fast", "default", "high"])),
+    hot("compress.bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    hot("compress.saving_min", Kind::Share),
+    hot("compress.readable_by", Kind::Choices(&["iaa"])),
+    hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
+    restart("runtime.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    restart("runtime.workers", Kind::Count(0, THREADS_MAX)),
+    restart("runtime.job_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
+];
+
+/// memcached warns above 64 worker threads; beyond it event loops only contend.
+const THREADS_MAX: i64 = 64;
+/// The system's limit on open files is far lower, and is what says no.
+const CONNECTIONS_MAX: i64 = i32::MAX as i64;
+/// More commands in one turn than any client pipelines; above it the limit would be none.
+const TURN_REQUESTS_MAX: i64 = 1_000_000;
+/// The kernel's own type for a backlog is a signed 32-bit integer.
+const BACKLOG_MAX: i64 = i32::MAX as i64;
+/// A day: a longer wait is a mistyped unit.
+const TIME_MS_MAX: i64 = 86_400_000;
+/// More memory than machines have: a larger number is a mistyped unit.
+const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
+
+const fn hot(name: &'static str, kind: Kind) -> Key {
+    Key { name, change: Change::Hot, kind }
+}
+
+const fn restart(name: &'static str, kind: Kind) -> Key {
+    Key { name, change: Change::Restart, kind }
+}
+
+impl Key {
+    /// The key of this name.
+    pub fn named(name: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// The known key that `name` was most likely meant to be; none where nothing is near.
+    pub fn nearest(name: &str) -> Option<&'static Key> {
+        let field = name.rsplit('.').next().unwrap_or(name);
+        let likeness = |key: &Key| {
+            let whole = strsim::normalized_damerau_levenshtein(name, key.name);
+            whole.max(strsim::normalized_damerau_levenshtein(field, key.field()) - SECTION_MALUS)
+        };
+        let best = KEYS.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        (likeness(best) >= LIKENESS_MIN).then_some(best)
+    }
+
+    /// The table that holds the key.
+    pub fn section(&self) -> &'static str {
+        self.name.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// The key within its section.
+    pub fn field(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(_, field)| field)
+    }
+
+    /// The value that `text` means, from the environment or a flag.
+    pub(super) fn read(&self, text: &str) -> Result<Value, String> {
+        let refused = || self.refused(&format!("{text:?}"));
+        let value = self.kind.read(text).ok_or_else(refused)?;
+        if self.kind.admits(&value) { Ok(value) } else { Err(refused()) }
+    }
+
+    /// Whether the value is of the right kind and in range; if not, the message that says what would be.
+    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+        if self.kind.admits(value) { Ok(()) } else { Err(self.refused(&value.to_string())) }
+    }
+
+    fn refused(&self, value: &str) -> String {
+        format!("{value} is not valid; give {}", self.kind.valid())
+    }
+}
+
+/// A field's name under another section is a little less likely than the same name with a typing error.
+const SECTION_MALUS: f64 = 0.1;
+/// Below this likeness a suggestion would only puzzle.
+const LIKENESS_MIN: f64 = 0.55;
+
+impl Kind {
+    /// What is valid, to follow "give".
+    pub fn valid(&self) -> String {
+        match self {
+            Kind::Path => "a path".to_owned(),
+            Kind::Mode => "permission bits in octal from 0 to 0o777, such as 0o700".to_owned(),
+            Kind::Count(min, max) => format!("a whole number from {min} to {max}"),
+            Kind::Bytes(min, max) => format!("a size from {min} to {max}, such as 64KiB or 1MiB"),
+            Kind::Share => "a number from 0 to 1, such as 0.1".to_owned(),
+            Kind::Switch => "true or false".to_owned(),
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Choices(words) => format!("a list of any of {}", words.join(", ")),
+            Kind::Address => "HOST:PORT, such as 127.0.0.1:9150, or nothing for none".to_owned(),
+            Kind::Addresses => {
+                "a list of HOST:PORT, such as 127.0.0.1:11211 or [::1]:11211".to_owned()
+            }
+            Kind::StoreUrl => {
+                "embedded, or memcached://HOST:PORT,... naming each server once".to_owned()
+            }
+        }
+    }
+
+    fn admits(&self, value: &Value) -> bool {
+        let list_of = |good: &dyn Fn(&str) -> bool| {
+            let good = |item: &Value| item.as_str().is_some_and(good);
+            value.as_array().is_some_and(|items| items.iter().all(good))
+        };
+        let address = |text: &str| HostPort::parse(text, None).is_ok();
+        match self {
+            Kind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
+            Kind::Mode => value.as_integer().is_some_and(|bits| (0..=0o777).contains(&bits)),
+            Kind::Count(min, max) => {
+                value.as_integer().is_some_and(|count| (*min..=*max).contains(&count))
+            }
+            Kind::Bytes(min, max) => {
+                byte_count(value).is_some_and(|count| (*min..=*max).contains(&count))
+            }
+            Kind::Share => share(value).is_some_and(|share| (0.0..=1.0).contains(&share)),
+            Kind::Switch => value.is_bool(),
+            Kind::Choice(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Kind::Choices(words) => list_of(&|word| words.contains(&word)),
+            Kind::Address => value.as_str().is_some_and(|text| text.is_empty() || address(text)),
+            Kind::Addresses => list_of(&address),
+            Kind::StoreUrl => value.as_str().is_some_and(|url| url.parse::<StoreUrl>().is_ok()),
+        }
+    }
+
+    fn read(&self, text: &str) -> Option<Value> {
+        match self {
+            Kind::Mode => {
+                let digits = text.strip_prefix("0o").unwrap_or(text);
+                i64::from_str_radix(digits, 8).ok().map(Value::Integer)
+            }
+            Kind::Count(..) => text.parse().ok().map(Value::Integer),
+            Kind::Share => text.parse().ok().map(Value::Float),
+            Kind::Switch => match text {
+                "true" | "on" | "yes" | "1" => Some(Value::Boolean(true)),
+                "false" | "off" | "no" | "0" => Some(Value::Boolean(false)),
+                _ => None,
+            },
+            Kind::Choices(_) | Kind::Addresses => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+            }
+            Kind::Path | Kind::Bytes(..) | Kind::Choice(_) | Kind::Address | Kind::StoreUrl => {
+                Some(Value::String(text.to_owned()))
+            }
+        }
+    }
+}
+
+fn byte_count(value: &Value) -> Option<ByteCount> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Integer(count) => u64::try_from(*count).ok().map(ByteCount),
+        _ => None,
+    }
+}
+
+fn share(value: &Value) -> Option<f64> {
+    // Integers stay integers: serde reads `1` into a float field as well.
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}

@@ -1,0 +1,118 @@
+//! Where configuration comes from and how it is shown: default < file < environment < flag, each key with its
+//! origin. Unknown keys, wrong types and values out of range are refused here, all of them at once, so that nothing
+//! further in needs to doubt a [`Config`]. What a key means is [`crate::config`]'s.
+
+mod address;
+mod error;
+mod keys;
+mod layers;
+mod print;
+mod reload;
+mod validate;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::config::Config;
+
+pub use address::{HostPort, NotAnAddress, StoreUrl};
+pub use error::{ConfigError, Origin};
+pub use keys::{Change, KEYS, Key, Kind};
+pub use print::{print, print_values};
+pub use reload::diff_for_reload;
+pub use validate::validate;
+
+/// The environment variable that names a configuration file; a `--config` flag wins over it.
+pub const FILE_VARIABLE: &str = "REBATE_CONFIG";
+
+/// Everything that may set a key. Later fields win over earlier ones.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// What holds where no source speaks.
+    pub defaults: Config,
+    /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
+    pub file: Option<PathBuf>,
+    /// The process's environment; only names starting with `REBATE_` are looked at.
+    pub environment: Vec<(String, String)>,
+    /// Flags in the order given; the last one of a key wins.
+    pub flags: Vec<Flag>,
+}
+
+/// A command-line flag that sets a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The flag as the user knows it, for messages: `--listen`.
+    pub name: String,
+    /// The key it sets, such as `server.listen`.
+    pub key: String,
+    /// The value as text; lists are separated by commas.
+    pub value: String,
+}
+
+/// A configuration with the origin of every key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The effective values, valid.
+    pub config: Config,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+impl Loaded {
+    /// Where the value of `key` comes from.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+}
+
+/// Reads every source and lays them over each other; all that is wrong is reported at once.
+pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut settings = Vec::new();
+    if let Some(path) = layers::file_path(sources) {
+        settings.extend(layers::from_file(&path, &mut errors));
+    }
+    settings.extend(layers::from_environment(&sources.environment, &mut errors));
+    settings.extend(layers::from_flags(&sources.flags, &mut errors));
+
+    let mut table = to_table(&sources.defaults).map_err(|error| vec![error])?;
+    let mut origins = BTreeMap::new();
+    for setting in settings {
+        origins.insert(setting.key.name, setting.origin);
+        insert(&mut table, setting.key, setting.value);
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let config = Config::deserialize(Value::Table(table))
+        .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
+    let loaded = Loaded { config, origins };
+    let errors: Vec<_> = validate(&loaded.config)
+        .into_iter()
+        .map(|error| error.placed(|key| loaded.origin(key).clone()))
+        .collect();
+    if errors.is_empty() { Ok(loaded) } else { Err(errors) }
+}
+
+/// `config` as TOML values; fails only where a count is beyond TOML's 64-bit signed integers.
+fn to_table(config: &Config) -> Result<Table, ConfigError> {
+    Table::try_from(config)
+        .map_err(|error| ConfigError::new(None, Origin::Default, &error.to_string()))
+}
+
+fn insert(table: &mut Table, key: &Key, value: Value) {
+    let section = table.entry(key.section()).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(section) = section {
+        section.insert(key.field().to_owned(), value);
+    }
+}
+
+/// The value of `key`, none where the key is unset.
+fn lookup<'t>(table: &'t Table, key: &Key) -> Option<&'t Value> {
+    table.get(key.section())?.get(key.field())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use units::ByteCount;
+
+use super::*;
+use crate::config::CompressMode;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn sources(text: &str) -> (tempfile::NamedTempFile, Sources) {
+    let file = file(text);
+    let sources = Sources { file: Some(file.path().to_owned()), ..Sources::default() };
+    (file, sources)
+}
+
+fn flag(name: &str, key: &str, value: &str) -> Flag {
+    Flag { name: name.into(), key: key.into(), value: value.into() }
+}
+
+fn variable(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+/// The message of the only error, without the directory of the temporary file.
+fn refusal(sources: &Sources) -> String {
+    let errors = load(sources).unwrap_err();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors[0].to_string()
+}
+
+#[test]
+fn each_source_wins_over_the_ones_below_it() {
+    let (file, mut sources) = sources("[server]\nthreads = 2\nbacklog = 5\n[store]\nevict = false\n");
+    sources.environment =
+        vec![variable("REBATE_SERVER__THREADS", "3"), variable("REBATE_SERVER__BACKLOG", "6")];
+    sources.flags = vec![flag("--threads", "server.threads", "4"), flag("-t", "server.threads", "5")];
+    let loaded = load(&sources).unwrap();
+    assert_eq!(loaded.config.server.threads, 5);
+    assert_eq!(loaded.config.server.backlog, 6);
+    assert!(!loaded.config.store.evict);
+    assert_eq!(*loaded.origin("server.threads"), Origin::Flag("-t".into()));
+    let backlog = Origin::Environment("REBATE_SERVER__BACKLOG".into());
+    assert_eq!(*loaded.origin("server.backlog"), backlog);
+    let evict = Origin::File { path: file.path().to_owned(), line: Some(5) };
+    assert_eq!(*loaded.origin("store.evict"), evict);
+    assert_eq!(*loaded.origin("store.url"), Origin::Default);
+}
+
+#[test]
+fn the_environment_names_the_file_unless_a_flag_does() {
+    let (named, chosen) = (file("[server]\nthreads = 2\n"), file("[server]\nthreads = 3\n"));
+    let path = named.path().to_str().unwrap();
+    let mut sources =
+        Sources { environment: vec![variable(FILE_VARIABLE, path)], ..Sources::default() };
+    assert_eq!(load(&sources).unwrap().config.server.threads, 2);
+    sources.file = Some(chosen.path().to_owned());
+    assert_eq!(load(&sources).unwrap().config.server.threads, 3);
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_known_one() {
+    for (text, line, wrong, meant) in [
+        ("[server]\nlisten = []\nthread = 2", 3, "server.thread", "did you mean server.threads?"),
+        ("memory = 1", 1, "memory", "did you mean store.memory?"),
+        ("[sever]\nlisten = []", 2, "sever.listen", "did you mean server.listen?"),
+        ("[compression]\nmode = 'on'", 2, "compression.mode", "did you mean compress.mode?"),
+        ("[zzz]", 1, "zzz", "--print-config lists every key"),
+        ("server = 5", 1, "server", ""),
+    ] {
+        let (file, sources) = sources(text);
+        let refusal = refusal(&sources);
+        let place = format!("{}:{line}: unknown key {wrong:?}", file.path().display());
+        assert!(refusal.starts_with(&place) && refusal.ends_with(meant), "{text:?}: {refusal}");
+    }
+}
+
+#[test]
+fn unknown_variables_and_flags_are_refused_too() {
+    let sources = Sources {
+        environment: vec![
+            variable("REBATE_SERVER__LISTN", "x"),
+            variable("REBATE_SERVER_THREADS", "1"),
+            variable("REBATE_PORT_11211_TCP", "tcp://10.0.0.1:11211"),
+        ],
+        flags: vec![flag("--set", "store.memry", "1")],
+        ..Sources::default()
+    };
+    let messages: Vec<_> = load(&sources).unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "environment REBATE_SERVER__LISTN: unknown key \"server.listn\"; did you mean server.listen?",
+            "environment REBATE_SERVER_THREADS: sets nothing; did you mean REBATE_SERVER__THREADS?",
+            "flag --set: unknown key \"store.memry\"; did you mean store.memory?",
+        ]
+    );
+}
+
+#[test]
+fn wrong_values_name_the_key_the_value_and_what_is_valid() {
+    for (text, tail) in [
+        (
+            "[server]\nthreads = 65",
+            ":2: server.threads: 65 is not valid; give a whole number from 1 to 64",
+        ),
+        (
+            "[server]\nthreads = 'many'",
+            ":2: server.threads: \"many\" is not valid; give a whole number from 1 to 64",
+        ),
+        (
+            "[store]\nitem_bytes_max = '1023'",
+            ":2: store.item_bytes_max: \"1023\" is not valid; give a size from 1KiB to 1GiB, \
+             such as 64KiB or 1MiB",
+        ),
+        (
+            "[compress]\nmode = 'maybe'",
+            ":2: compress.mode: \"maybe\" is not valid; give one of on, off, read-only",
+        ),
+        (
+            "[compress]\nsaving_min = nan",
+            ":2: compress.saving_min: nan is not valid; give a number from 0 to 1, such as 0.1",
+        ),
+        (
+            "[store]\nurl = 'memcached://a:99999'",
+            ":2: store.url: \"memcached://a:99999\" is not valid; give embedded, or \
+             memcached://HOST:PORT,... naming each server once",
+        ),
+    ] {
+        let (_file, sources) = sources(text);
+        let refusal = refusal(&sources);
+        assert!(refusal.ends_with(tail), "{refusal}");
+    }
+}
+
+#[test]
+fn values_of_every_kind_are_read_from_text() {
+    let texts = [
+        ("server.listen", "127.0.0.1:1, [::1]:2"),
+        ("server.unix_socket", "/run/rebate.sock"),
+        ("server.unix_socket_mode", "0o640"),
+        ("server.admin_listen", ""),
+        ("store.memory", "1g"),
+        ("store.evict", "off"),
+        ("compress.mode", "read-only"),
+        ("compress.saving_min", "1"),
+        ("compress.readable_by", "iaa"),
+    ];
+    let flags = texts.iter().map(|(key, value)| flag("--set", key, value)).collect();
+    let config = load(&Sources { flags, ..Sources::default() }).unwrap().config;
+    assert_eq!(config.server.listen, ["127.0.0.1:1", "[::1]:2"]);
+    assert_eq!(config.server.unix_socket_mode, 0o640);
+    assert_eq!(config.store.memory, ByteCount::mib(1024));
+    assert!(!config.store.evict);
+    assert_eq!(config.compress.mode, CompressMode::ReadOnly);
+    assert_eq!(config.compress.saving_min, 1.0);
+    assert_eq!(config.compress.readable_by.len(), 1);
+}
+
+#[test]
+fn files_that_are_no_configuration_are_refused() {
+    let missing = Sources { file: Some("/nonexistent/rebate.toml".into()), ..Sources::default() };
+    assert!(refusal(&missing).starts_with("/nonexistent/rebate.toml: cannot read it"));
+    let (_file, broken) = sources("[server]\nthreads = = 2\n");
+    assert!(refusal(&broken).contains(":2: "), "{}", refusal(&broken));
+    let (_file, huge) = sources(&"#".repeat(2 << 20));
+    assert!(refusal(&huge).ends_with("no configuration"));
+    let (_file, deep) = sources(&format!("a = {}", "[".repeat(100_000)));
+    assert!(load(&deep).is_err());
+}
+
+#[test]
+fn relations_between_keys_are_checked_and_placed() {
+    let (_file, sources) = sources("[store]\nmemory = '1MiB'\nretry_min_ms = 2000\n");
+    let messages: Vec<_> = load(&sources).unwrap_err().iter().map(ToString::to_string).collect();
+    assert!(messages[0].contains(":2: store.memory: 1MiB is too little"), "{messages:?}");
+    assert!(messages[1].contains(":3: store.retry_min_ms: 2000 is above"), "{messages:?}");
+}
+
+#[test]
+fn the_default_configuration_is_valid() {
+    assert_eq!(validate(&Config::default()), []);
+}
+
+#[test]
+fn what_is_printed_loads_as_the_same_configuration() {
+    let (_file, mut sources) = sources("[store]\nurl = 'memcached://a,[::1]:2'\n[server]\nlisten=[]\n");
+    sources.flags = vec![
+        flag("--unix-socket", "server.unix_socket", "/tmp/a \"b\".sock"),
+        flag("--set", "compress.readable_by", "iaa"),
+    ];
+    sources.environment = vec![variable("REBATE_SERVER__THREADS", "7")];
+    let loaded = load(&sources).unwrap();
+    let text = print(&loaded);
+    assert!(text.contains("threads = 7  # environment REBATE_SERVER__THREADS, restart"), "{text}");
+    assert!(text.contains("connections_max = 1024  # default, hot"), "{text}");
+    assert!(text.contains("unix_socket_mode = 0o700"), "{text}");
+    assert_eq!(toml::from_str::<Config>(&text).unwrap(), loaded.config);
+    let values = print_values(&Config::default());
+    assert_eq!(toml::from_str::<Config>(&values).unwrap(), Config::default());
+}
+
+#[test]
+fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
+    let mut config = Config::default();
+    config.server.unix_socket = Some("/run/rebate.sock".into());
+    let table = to_table(&config).unwrap();
+    let fields: BTreeSet<String> = table
+        .iter()
+        .flat_map(|(section, fields)| {
+            let names = fields.as_table().unwrap().keys();
+            names.map(move |field| format!("{section}.{field}"))
+        })
+        .collect();
+    let keys: BTreeSet<String> = KEYS.iter().map(|key| key.name.to_owned()).collect();
+    assert_eq!(fields, keys);
+
+    let source = include_str!("../config.rs");
+    for key in KEYS {
+        let field = format!("    pub {}: ", key.field());
+        let comment = source.split_once(&field).unwrap().0;
+        let tag = match key.change {
+            Change::Hot => "[hot]\n",
+            Change::Restart => "[restart]\n",
+        };
+        assert!(comment.ends_with(tag), "{}: its comment lacks {tag}", key.name);
+    }
+}
+
+#[test]
+fn a_reload_changes_hot_keys_and_nothing_when_one_needs_a_restart() {
+    let old = Config::default();
+    let mut new = old.clone();
+    assert_eq!(diff_for_reload(&old, &new), Ok(vec![]));
+    new.compress.mode = CompressMode::Off;
+    new.store.timeout_ms = 7;
+    assert_eq!(diff_for_reload(&old, &new), Ok(vec!["store.timeout_ms", "compress.mode"]));
+    new.server.unix_socket = Some("/run/rebate.sock".into());
+    assert_eq!(diff_for_reload(&old, &new), Err(vec!["server.unix_socket"]));
+}

@@ -1,0 +1,59 @@
+//! Whether a configuration can be served: every key in its range, and the relations between keys.
+
+use super::error::{ConfigError, Origin};
+use super::keys::KEYS;
+use super::{StoreUrl, lookup, to_table};
+use crate::config::Config;
+
+/// memcached's own rule: the largest item takes at most half of the memory, or storing one would evict everything.
+const ITEMS_IN_MEMORY_MIN: u64 = 2;
+
+/// All that is wrong with `config`; its origins are not known here.
+pub fn validate(config: &Config) -> Vec<ConfigError> {
+    let table = match to_table(config) {
+        Ok(table) => table,
+        Err(error) => return vec![error],
+    };
+    let out_of_range = KEYS.iter().filter_map(|key| {
+        let problem = key.check(lookup(&table, key)?).err()?;
+        Some(ConfigError::new(Some(key.name), Origin::Default, &problem))
+    });
+    let mut errors: Vec<_> = out_of_range.collect();
+    let mut refuse = |key, problem: String| {
+        errors.push(ConfigError::new(Some(key), Origin::Default, &problem));
+    };
+
+    let (server, store) = (&config.server, &config.store);
+    if server.listen.is_empty() && server.unix_socket.is_none() {
+        refuse("server.listen", "is empty and there is no server.unix_socket: no client could connect".into());
+    }
+    let memory_min = store.item_bytes_max.0.saturating_mul(ITEMS_IN_MEMORY_MIN);
+    if store.url.parse() == Ok(StoreUrl::Embedded) && store.memory.0 < memory_min {
+        let item = store.item_bytes_max;
+        let needed = units::ByteCount(memory_min);
+        refuse(
+            "store.memory",
+            format!(
+                "{} is too little for store.item_bytes_max = {item}; give at least {needed} or \
+                 lower store.item_bytes_max",
+                store.memory
+            ),
+        );
+    }
+    if store.retry_min_ms > store.retry_max_ms {
+        refuse(
+            "store.retry_min_ms",
+            format!("{} is above store.retry_max_ms = {}", store.retry_min_ms, store.retry_max_ms),
+        );
+    }
+    if config.runtime.inflight_bytes_max < store.item_bytes_max {
+        refuse(
+            "runtime.inflight_bytes_max",
+            format!(
+                "{} is below store.item_bytes_max = {}: the largest item could never be served",
+                config.runtime.inflight_bytes_max, store.item_bytes_max
+            ),
+        );
+    }
+    errors
+}

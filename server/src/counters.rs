@@ -1,0 +1,247 @@
+//! What the server counts: one [`Counters`] per worker, written without contention and summed by whoever shows it.
+//! Names here are memcached's where it has one. Which path a job took is counted by the runtime's own metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use policy::RawReason;
+use units::Nanos;
+
+/// One counter; relaxed, because nothing is decided by it.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn up(&self) {
+        self.add(1);
+    }
+
+    /// `by` more.
+    pub fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// One less, for gauges.
+    pub fn down(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The count.
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Back to zero (`stats reset`).
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Default)]
+        pub struct $name { $($(#[$doc])* pub $field: Counter,)* }
+
+        impl $name {
+            /// Every counter with its name, in the order of declaration.
+            pub fn named(&self) -> Vec<(&'static str, &Counter)> {
+                vec![$((stringify!($field), &self.$field),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// What memcached counts per command and connection.
+    Commands {
+        /// Connections open now.
+        curr_connections,
+        /// Connections opened since the start.
+        total_connections,
+        /// Connections refused because of `connections_max`.
+        rejected_connections,
+        /// Retrieval commands' keys.
+        cmd_get,
+        /// Storage commands.
+        cmd_set,
+        /// flush_all commands.
+        cmd_flush,
+        /// touch, gat and gats keys.
+        cmd_touch,
+        /// Meta commands.
+        cmd_meta,
+        /// Keys found.
+        get_hits,
+        /// Keys not found.
+        get_misses,
+        /// Deletions of an item that was there.
+        delete_hits,
+        /// Deletions of an item that was not.
+        delete_misses,
+        /// Increments of an item that was there.
+        incr_hits,
+        /// Increments of an item that was not.
+        incr_misses,
+        /// Decrements of an item that was there.
+        decr_hits,
+        /// Decrements of an item that was not.
+        decr_misses,
+        /// cas that stored.
+        cas_hits,
+        /// cas of an item that was not there.
+        cas_misses,
+        /// cas of another version.
+        cas_badval,
+        /// touch of an item that was there.
+        touch_hits,
+        /// touch of an item that was not.
+        touch_misses,
+        /// Values over the item limit.
+        store_too_large,
+        /// Values for which there was no memory.
+        store_no_memory,
+        /// Bytes read from clients.
+        bytes_read,
+        /// Bytes written to clients.
+        bytes_written,
+        /// Times that a connection gave way to others in the middle of its commands.
+        conn_yields,
+        /// Lines that were no command.
+        bad_lines,
+        /// Requests that a memcached server did not answer properly.
+        upstream_errors,
+        /// Connections to memcached servers made.
+        upstream_connects,
+        /// Requests to memcached servers that timed out.
+        upstream_timeouts,
+        /// Sessions that waited because too many bytes were in flight.
+        backpressure_waits,
+    }
+}
+
+counters! {
+    /// What became of values.
+    Values {
+        /// Values written compressed.
+        written_compressed,
+        /// Values written as one byte.
+        written_same_filled,
+        /// Values written in a frame as they came.
+        written_wrapped,
+        /// Values read from compressed frames.
+        read_compressed,
+        /// Values read from other frames.
+        read_framed,
+        /// Values read that were no frames.
+        read_foreign,
+        /// Foreign values withheld because of `foreign = "forbid"`.
+        foreign_refused,
+        /// Values with the magic and an invalid header: misses.
+        frame_invalid,
+        /// Frames whose payload did not decode to the value they were sealed for: misses.
+        frame_corrupt,
+        /// Results of a device that failed the frame's checksum and were redone in software.
+        device_corrupt,
+        /// Logical bytes of values written.
+        logical_bytes_written,
+        /// Stored bytes of values written.
+        stored_bytes_written,
+        /// Logical bytes of values read.
+        logical_bytes_read,
+        /// Stored bytes of values read.
+        stored_bytes_read,
+        /// Values copied because they came in a buffer that could not be handed on.
+        copies,
+        /// Bytes of those copies.
+        copied_bytes,
+    }
+}
+
+/// One worker's counters.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Commands and connections.
+    pub commands: Commands,
+    /// Values.
+    pub values: Values,
+    /// Values written as they came, by reason.
+    pub raw: [Counter; RawReason::ALL.len()],
+    /// Time from a command's parse to its reply's composition, by kind.
+    pub durations: [Histogram; CommandKind::ALL.len()],
+}
+
+/// The kinds of commands whose durations are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CommandKind {
+    Get,
+    Set,
+    Other,
+}
+
+impl CommandKind {
+    /// Every kind, in the order of its index.
+    pub const ALL: [CommandKind; 3] = [CommandKind::Get, CommandKind::Set, CommandKind::Other];
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CommandKind::Get => "get",
+            CommandKind::Set => "set",
+            CommandKind::Other => "other",
+        }
+    }
+}
+
+/// A histogram over powers of two from 1 µs to about 8 s.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [Counter; Histogram::BUCKETS],
+    sum_ns: Counter,
+}
+
+impl Histogram {
+    /// Finite buckets and the one without bound.
+    pub const BUCKETS: usize = 25;
+
+    /// Counts one duration.
+    pub fn record(&self, duration: Nanos) {
+        let micros = duration.0.div_ceil(1_000).max(1);
+        let bucket = (u64::BITS - (micros - 1).leading_zeros()) as usize;
+        self.buckets[bucket.min(Self::BUCKETS - 1)].up();
+        self.sum_ns.add(duration.0);
+    }
+
+    /// Upper bound of a bucket [ns]; none for the last.
+    pub const fn bound(bucket: usize) -> Option<Nanos> {
+        if bucket + 1 < Self::BUCKETS { Some(Nanos(1_000 << bucket)) } else { None }
+    }
+
+    /// The buckets' counts, each its own and not cumulated.
+    pub fn counts(&self) -> [u64; Self::BUCKETS] {
+        std::array::from_fn(|bucket| self.buckets[bucket].read())
+    }
+
+    /// The durations' sum.
+    pub fn sum(&self) -> Nanos {
+        Nanos(self.sum_ns.read())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_fall_into_the_bucket_that_bounds_them() {
+        let histogram = Histogram::default();
+        for nanos in [0, 1, 999, 1_000, 1_001, 2_000, 2_001, 1_000_000_000_000] {
+            histogram.record(Nanos(nanos));
+        }
+        let counts = histogram.counts();
+        assert_eq!((counts[0], counts[1], counts[2]), (4, 2, 1));
+        assert_eq!(counts[Histogram::BUCKETS - 1], 1);
+        assert_eq!(counts.iter().sum::<u64>(), 8);
+    }
+}

@@ -1,0 +1,145 @@
+//! Bytes on their way to a socket: small ones gathered, large values queued as they are, written in one call.
+//! It owns no socket; the caller writes when it is ready.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::Bytes;
+
+/// A queue of bytes to write.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    sealed: VecDeque<Bytes>,
+    tail: Vec<u8>,
+    /// Bytes of the first piece that are written already.
+    written: usize,
+    sealed_bytes: usize,
+}
+
+impl Out {
+    /// Where to append lines and small values.
+    pub(crate) fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.tail
+    }
+
+    /// Appends a value; a large one is not copied.
+    pub(crate) fn value(&mut self, value: Bytes) {
+        if value.len() < GATHER_BYTES_MAX {
+            self.tail.extend_from_slice(&value);
+            return;
+        }
+        self.seal();
+        self.sealed_bytes += value.len();
+        self.sealed.push_back(value);
+    }
+
+    /// Bytes not yet written.
+    pub(crate) fn len(&self) -> usize {
+        self.sealed_bytes + self.tail.len() - self.written
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Writes with one call of `write` and answers how much is left.
+    ///
+    /// # Errors
+    /// What `write` says; `WriteZero` if it writes nothing.
+    pub(crate) fn write(
+        &mut self,
+        write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut slices = [const { IoSlice::new(&[]) }; SLICES_MAX];
+        let mut count = 0;
+        let mut skip = self.written;
+        for piece in self.sealed.iter().map(|piece| &piece[..]).chain([&self.tail[..]]) {
+            if count == SLICES_MAX {
+                break;
+            }
+            if piece.len() > skip {
+                slices[count] = IoSlice::new(&piece[skip..]);
+                count += 1;
+            }
+            skip = skip.saturating_sub(piece.len());
+        }
+        let bytes = write(&slices[..count])?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.advance(bytes);
+        Ok(self.len())
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.written += bytes;
+        while let Some(piece) = self.sealed.front() {
+            if self.written < piece.len() {
+                return;
+            }
+            self.written -= piece.len();
+            self.sealed_bytes -= piece.len();
+            self.sealed.pop_front();
+        }
+        if self.written == self.tail.len() {
+            self.written = 0;
+            self.tail.clear();
+            // An idle connection keeps a page at most.
+            self.tail.shrink_to(IDLE_BYTES_MAX);
+            self.sealed.shrink_to(0);
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.sealed_bytes += tail.len();
+            self.sealed.push_back(Bytes::from(tail));
+        }
+    }
+}
+
+/// Values below this are copied behind their header: a copy costs less than another slice to the kernel.
+const GATHER_BYTES_MAX: usize = 8 << 10;
+
+/// Slices of one call; more values than that go in the next.
+const SLICES_MAX: usize = 16;
+
+const IDLE_BYTES_MAX: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_written_once_and_in_order_whatever_the_socket_takes() {
+        for step in [1, 7, 4_096, 1 << 20] {
+            let mut out = Out::default();
+            let mut expected = Vec::new();
+            for round in 0..20u8 {
+                out.text().extend_from_slice(&[round; 33]);
+                expected.extend_from_slice(&[round; 33]);
+                let value = vec![round | 0x80; if round % 3 == 0 { 10_000 } else { 100 }];
+                expected.extend_from_slice(&value);
+                out.value(Bytes::from(value));
+            }
+            assert_eq!(out.len(), expected.len());
+            let mut written = Vec::new();
+            while !out.is_empty() {
+                let sink = |slices: &[IoSlice<'_>]| {
+                    let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                    let taken = all.len().min(step);
+                    written.extend_from_slice(&all[..taken]);
+                    Ok(taken)
+                };
+                out.write(sink).expect("the sink takes bytes");
+            }
+            assert_eq!(written, expected);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Commands that need the old logical value: append, prepend, and counting in a value that is stored compressed. They
+//! read, change and write under the item's CAS, and start over when someone else was faster.
+
+use protocol::command::StoreVerb;
+use protocol::counter::{self, Direction};
+use protocol::reply::ItemFacts;
+use protocol::MetaKey;
+use units::limits::ITEM_OVERHEAD_BYTES;
+
+use super::Session;
+use crate::backend::{Count, Failure, Outcome, Version, Written};
+use crate::values::{Body, Logical};
+
+/// Whether the verb puts its value beside the one that is there.
+pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
+    matches!(verb, StoreVerb::Append | StoreVerb::Prepend)
+}
+
+impl Session {
+    /// append or prepend; with `compare`, only to that version.
+    pub(super) async fn extend(
+        &self,
+        key: &MetaKey<'_>,
+        verb: StoreVerb,
+        compare: Option<u64>,
+        more: &[u8],
+    ) -> Outcome<Written> {
+        for _ in 0..TRIES_MAX {
+            let Some((version, old)) = self.old_value(key).await? else {
+                return Ok(Written::NotStored);
+            };
+            if compare.is_some_and(|cas| cas != version.cas) {
+                return Ok(Written::Exists);
+            }
+            let value_bytes = old.len() + more.len();
+            let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + value_bytes;
+            if item_bytes as u64 > self.context.limits.item_bytes_max.0 {
+                return Ok(Written::NotStored);
+            }
+            let mut value = self.context.values.pool().take(value_bytes);
+            let (first, second) =
+                if verb == StoreVerb::Append { (&old[..], more) } else { (more, &old[..]) };
+            value.extend(first);
+            value.extend(second);
+            let stored = self.context.values.pack(Body::Pooled(value)).await;
+            match self.context.backend.rewrite(key, &version, None, stored).await? {
+                Written::Exists | Written::NotFound => {}
+                done => return Ok(done),
+            }
+        }
+        Err(contended())
+    }
+
+    /// incr, decr or ma on an item that the store itself cannot count in: a frame, if it is a number at all.
+    pub(super) async fn count_logical(
+        &self,
+        key: &MetaKey<'_>,
+        direction: Direction,
+        delta: u64,
+        compare: Option<u64>,
+        exptime_s: Option<i32>,
+    ) -> Outcome<Count> {
+        for _ in 0..TRIES_MAX {
+            let Some((version, old)) = self.old_value(key).await? else {
+                return Ok(Count::NotFound);
+            };
+            if compare.is_some_and(|cas| cas != 0 && cas != version.cas) {
+                return Ok(Count::Exists);
+            }
+            let mut text = Vec::new();
+            let Ok(number) = counter::apply(&old, direction, delta, &mut text) else {
+                return Ok(Count::NonNumeric);
+            };
+            let stored = self.context.values.pack(Body::Slice(&text)).await;
+            match self.context.backend.rewrite(key, &version, exptime_s, stored).await? {
+                Written::Stored { cas } => {
+                    let facts =
+                        ItemFacts { cas, ttl_s: version.ttl_s, ..ItemFacts::default() };
+                    return Ok(Count::Done { number, created: false, facts });
+                }
+                _ => continue,
+            }
+        }
+        Err(contended())
+    }
+
+    async fn old_value(&self, key: &MetaKey<'_>) -> Outcome<Option<(Version, bytes::Bytes)>> {
+        let Some(version) = self.context.backend.peek(key).await? else { return Ok(None) };
+        match self.context.values.unpack(version.value.clone()).await {
+            Logical::Value(value) => Ok(Some((version, value))),
+            Logical::Unreadable => Ok(None),
+        }
+    }
+}
+
+fn contended() -> Failure {
+    Failure::Line(b"SERVER_ERROR the item kept changing; try again".to_vec())
+}
+
+/// Each try loses only to a write that succeeded, so this many in a row mean a key under a storm of writers.
+const TRIES_MAX: usize = 100;

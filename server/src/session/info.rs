@@ -1,0 +1,69 @@
+//! Commands about the server: version, stats, verbosity, flush_all and what operators may ask.
+
+use protocol::command::{Admin, AdminVerb, Command};
+use protocol::reply::{self, Reply};
+use protocol::{Tokens, refusal};
+
+use super::Session;
+
+impl Session {
+    pub(super) async fn inform(&mut self, command: Command<'_>) {
+        match command {
+            Command::MetaNoop => self.line(Reply::MetaNoop),
+            Command::Version => reply::version(self.out.text(), VERSION),
+            Command::Quit => self.closing = true,
+            Command::Verbosity { noreply, .. } => {
+                if !noreply {
+                    self.line(Reply::Ok);
+                }
+            }
+            Command::FlushAll { delay_s, noreply } => self.flush_all(delay_s, noreply).await,
+            Command::Stats { arguments } => self.stats(arguments).await,
+            Command::Admin(admin) => self.admin(&admin),
+            _ => self.out.text().extend_from_slice(refusal::ERROR),
+        }
+    }
+
+    async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
+        self.context.counters.commands.cmd_flush.up();
+        match self.context.backend.flush_all(delay_s).await {
+            Err(failure) => self.fail(failure),
+            Ok(()) if noreply => {}
+            Ok(()) => self.line(Reply::Ok),
+        }
+    }
+
+    async fn stats(&mut self, mut arguments: Tokens<'_>) {
+        let page = arguments.next().unwrap_or_default();
+        if page == b"reset" {
+            self.context.stats.reset();
+            return self.line(Reply::Reset);
+        }
+        let page = String::from_utf8_lossy(page).into_owned();
+        let stored = self.context.backend.stats(&page).await;
+        for (name, value) in self.context.stats.page(&page, &stored) {
+            reply::stat(self.out.text(), &name, &value);
+        }
+        self.line(Reply::End);
+    }
+
+    fn admin(&mut self, admin: &Admin<'_>) {
+        let out = self.out.text();
+        match admin.verb {
+            // Slabs and LRU segments are memcached's own; that nothing had to be done is the truth here.
+            AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs if !admin.noreply => {
+                out.extend_from_slice(Reply::Ok.line());
+            }
+            AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs => {}
+            AdminVerb::CacheMemlimit => out.extend_from_slice(
+                b"CLIENT_ERROR the memory limit is set at start (store.memory)\r\n",
+            ),
+            AdminVerb::Shutdown => out.extend_from_slice(b"ERROR: shutdown not enabled\r\n"),
+            AdminVerb::Watch => out.extend_from_slice(b"ERROR watch is not supported\r\n"),
+            AdminVerb::Extstore | AdminVerb::RefreshCerts => out.extend_from_slice(refusal::ERROR),
+        }
+    }
+}
+
+/// What `version` answers: the memcached whose behaviour this is, then our own.
+const VERSION: &str = concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION"));

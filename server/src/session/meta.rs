@@ -1,0 +1,161 @@
+//! The meta commands on items.
+
+use protocol::command::{MetaArithmetic, MetaSet, StoreVerb};
+use protocol::counter::Direction;
+use protocol::meta::Meta;
+use protocol::reply::{self, MetaOutcome, Reply};
+use protocol::{MetaKey, refusal};
+
+use super::classic::count_cas;
+use super::{Pending, Session, edit};
+use crate::backend::{Count, Issue, MetaDebug, MetaItem, Outcome, Written};
+use crate::values::{Body, Logical};
+
+impl Session {
+    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>) -> Pending<'a> {
+        // The logical size of a frame is in its header, so `s` needs the value too.
+        let with_value = meta.flags.wants_value() || meta.flags.has(b's');
+        let issue = self.context.backend.meta_get(&meta, with_value);
+        Pending::MetaGet(meta, issue)
+    }
+
+    pub(super) async fn reply_meta_get(
+        &mut self,
+        meta: &Meta<'_>,
+        issue: Issue<Option<MetaItem>>,
+    ) {
+        self.context.counters.commands.cmd_meta.up();
+        let touched = meta.flags.exptime_s.is_some();
+        let item = match issue.meta_item().await {
+            Err(failure) => return self.fail(failure),
+            Ok(None) => {
+                self.count_get(false, touched);
+                return reply::meta_miss(self.out.text(), meta);
+            }
+            Ok(Some(item)) => item,
+        };
+        let MetaItem { mut facts, value } = item;
+        if !meta.flags.wants_value() {
+            let logical = value.map(|value| self.context.values.logical_bytes(&value));
+            facts.value_bytes = logical.flatten().unwrap_or(0);
+            self.count_get(true, touched);
+            return reply::meta_hit(self.out.text(), meta, &facts);
+        }
+        match self.context.values.unpack(value.unwrap_or_default()).await {
+            Logical::Unreadable => {
+                self.count_get(false, touched);
+                reply::meta_miss(self.out.text(), meta);
+            }
+            Logical::Value(value) => {
+                self.count_get(true, touched);
+                facts.value_bytes = value.len();
+                reply::meta_hit(self.out.text(), meta, &facts);
+                self.value(value);
+            }
+        }
+    }
+
+    pub(super) async fn meta_set(&mut self, set: &MetaSet<'_>, value: Body<'_>) {
+        let commands = &self.context.counters.commands;
+        commands.cmd_meta.up();
+        commands.cmd_set.up();
+        let outcome = if edit::needs_old_value(set.verb) {
+            let compare = set.meta.flags.compare.filter(|cas| *cas != 0);
+            self.extend(&set.meta.key, set.verb, compare, value.as_slice()).await
+        } else {
+            let stored = self.context.values.pack(value).await;
+            self.context.backend.meta_set(set, stored).written().await
+        };
+        if set.verb == StoreVerb::Cas {
+            count_cas(&self.context.counters.commands, &outcome);
+        }
+        let (result, cas) = match outcome {
+            Err(failure) => {
+                self.context.counters.commands.store_no_memory.up();
+                return self.fail(failure);
+            }
+            Ok(Written::Stored { cas }) => (MetaOutcome::Done, cas),
+            Ok(Written::NotStored) => (MetaOutcome::NotStored, 0),
+            Ok(Written::Exists) => (MetaOutcome::Exists, 0),
+            Ok(Written::NotFound) => (MetaOutcome::NotFound, 0),
+        };
+        reply::meta_set(self.out.text(), &set.meta, result, cas);
+    }
+
+    pub(super) async fn meta_delete(&mut self, meta: &Meta<'_>) {
+        let commands = &self.context.counters.commands;
+        commands.cmd_meta.up();
+        match self.context.backend.meta_delete(meta).meta_outcome().await {
+            Err(failure) => self.fail(failure),
+            Ok(outcome) => {
+                match outcome {
+                    MetaOutcome::NotFound => commands_of(self).delete_misses.up(),
+                    _ => commands_of(self).delete_hits.up(),
+                }
+                reply::meta_outcome(self.out.text(), meta, outcome);
+            }
+        }
+    }
+
+    pub(super) async fn meta_arithmetic(&mut self, arithmetic: &MetaArithmetic<'_>) {
+        self.context.counters.commands.cmd_meta.up();
+        let MetaArithmetic { meta, direction } = arithmetic;
+        let outcome = match self.context.backend.meta_count(arithmetic).await {
+            Ok(Count::NonNumeric) => {
+                let flags = &meta.flags;
+                let (delta, compare) = (flags.delta, flags.compare);
+                self.count_logical(&meta.key, *direction, delta, compare, flags.exptime_s).await
+            }
+            other => other,
+        };
+        self.count_arithmetic(*direction, &outcome);
+        let out = self.out.text();
+        match outcome {
+            Err(failure) => self.fail(failure),
+            Ok(Count::NonNumeric) => out.extend_from_slice(refusal::NON_NUMERIC),
+            Ok(Count::Done { number, created, facts }) => {
+                reply::meta_number(out, meta, number, created, &facts);
+            }
+            Ok(Count::NotFound) => reply::meta_outcome(out, meta, MetaOutcome::NotFound),
+            Ok(Count::NotStored) => reply::meta_outcome(out, meta, MetaOutcome::NotStored),
+            Ok(Count::Exists) => reply::meta_outcome(out, meta, MetaOutcome::Exists),
+        }
+    }
+
+    pub(super) async fn meta_debug(&mut self, key: &MetaKey<'_>) {
+        self.context.counters.commands.cmd_meta.up();
+        match self.context.backend.meta_debug(key).await {
+            Err(failure) => self.fail(failure),
+            Ok(None) => self.line(Reply::MetaMiss),
+            Ok(Some(MetaDebug::Line(line))) => {
+                let out = self.out.text();
+                out.extend_from_slice(b"ME ");
+                out.extend_from_slice(&line);
+                out.extend_from_slice(b"\r\n");
+            }
+            Ok(Some(MetaDebug::Facts { facts, item_bytes })) => {
+                reply::meta_debug(self.out.text(), key, &facts, SLAB_CLASS, item_bytes);
+            }
+        }
+    }
+
+    pub(super) fn count_arithmetic(&self, direction: Direction, outcome: &Outcome<Count>) {
+        let commands = &self.context.counters.commands;
+        let (hits, misses) = match direction {
+            Direction::Increment => (&commands.incr_hits, &commands.incr_misses),
+            Direction::Decrement => (&commands.decr_hits, &commands.decr_misses),
+        };
+        match outcome {
+            Ok(Count::Done { .. }) => hits.up(),
+            Ok(Count::NotFound) => misses.up(),
+            _ => {}
+        }
+    }
+}
+
+fn commands_of(session: &Session) -> &crate::counters::Commands {
+    &session.context.counters.commands
+}
+
+/// The embedded store has no slab classes; memcached numbers its own from 1.
+const SLAB_CLASS: u32 = 1;

@@ -1,0 +1,454 @@
+//! One client's connection: bytes in, commands in order, replies out. A session holds a read buffer only while it has
+//! unread bytes, so an idle connection costs its task and nothing else. What commands do is in the files beside this.
+
+mod classic;
+mod edit;
+mod info;
+mod meta;
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use device::Buffer;
+use protocol::command::{Command, Get};
+use protocol::meta::Meta;
+use protocol::{Limits, Parse, Refusal, refusal};
+use tokio::io::Interest;
+
+use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
+use crate::context::WorkerContext;
+use crate::out::Out;
+use crate::stream::Stream;
+use crate::values::Body;
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+    let commands = &context.counters.commands;
+    commands.curr_connections.up();
+    commands.total_connections.up();
+    let mut session = Session::new(stream, Rc::clone(&context));
+    if let Err(error) = session.run().await {
+        tracing::debug!(%error, "connection ended");
+    }
+    commands.curr_connections.down();
+    context.connections.leave();
+}
+
+pub(crate) struct Session {
+    stream: Stream,
+    context: Rc<WorkerContext>,
+    out: Out,
+    /// Commands served since other sessions had their turn.
+    served: usize,
+    first_bytes: bool,
+    closing: bool,
+}
+
+/// A command that was issued and whose reply is still to be written; replies keep the commands' order.
+enum Pending<'a> {
+    Get(Get<'a>, GetIssue),
+    Store { issue: Issue<Outcome<Written>>, is_cas: bool, noreply: bool },
+    Delete { issue: Issue<Outcome<bool>>, noreply: bool },
+    Touch { issue: Issue<Outcome<bool>>, noreply: bool },
+    MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
+}
+
+/// What a session does next.
+enum Step {
+    /// Go on behind this many bytes.
+    Consumed(usize),
+    /// A command's value is not here yet: it is read into a buffer of its own.
+    NeedsBody { line_bytes: usize, body_bytes: usize },
+    /// Read more.
+    Incomplete,
+}
+
+impl Session {
+    fn new(stream: Stream, context: Rc<WorkerContext>) -> Self {
+        let out = Out::default();
+        Self { stream, context, out, served: 0, first_bytes: true, closing: false }
+    }
+
+    async fn run(&mut self) -> io::Result<()> {
+        while !self.closing {
+            if !self.wait_readable().await? {
+                break;
+            }
+            let mut input = self.context.values.pool().take(INPUT_BYTES);
+            let bytes = match self.stream.try_read(input.space()) {
+                Ok(0) => break,
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            };
+            self.context.counters.commands.bytes_read.add(bytes as u64);
+            input.set_len(bytes);
+            self.converse(input).await?;
+        }
+        self.flush().await
+    }
+
+    /// Waits for bytes; false when the server drains and the client has nothing under way.
+    async fn wait_readable(&self) -> io::Result<bool> {
+        if self.context.is_draining() {
+            return Ok(false);
+        }
+        tokio::select! {
+            biased;
+            ready = self.stream.ready(Interest::READABLE) => ready.map(|()| true),
+            () = self.context.drained() => Ok(false),
+        }
+    }
+
+    /// Serves commands until no unread byte is left, then gives the buffer back.
+    async fn converse(&mut self, mut input: Buffer) -> io::Result<()> {
+        let mut start = 0;
+        loop {
+            start += self.serve_buffered(&mut input, start).await?;
+            self.flush().await?;
+            if self.closing || start == input.len() {
+                return Ok(());
+            }
+            input = self.make_room(input, start);
+            start = 0;
+            if !self.read_more(&mut input).await? {
+                self.closing = true;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves the whole commands of the input from `start`; answers how many bytes are done with.
+    async fn serve_buffered(&mut self, input: &mut Buffer, start: usize) -> io::Result<usize> {
+        let mut position = start;
+        loop {
+            let (done, step) = self.serve_batch(&input[position..]).await?;
+            position += done;
+            match step {
+                Step::Consumed(_) => return Ok(position - start),
+                Step::Incomplete => return Ok(position - start),
+                Step::NeedsBody { line_bytes, body_bytes } => {
+                    let line_end = position + line_bytes;
+                    let body = self.read_body(&input[line_end..], body_bytes).await?;
+                    let Some(body) = body else {
+                        self.closing = true;
+                        return Ok(position - start);
+                    };
+                    let limits = self.context.limits;
+                    if let Parse::Command { command, .. } = protocol::parse(&input[position..], &limits)
+                    {
+                        self.serve_with_body(command, body).await;
+                    }
+                    // What was in the buffer behind the line was all of it the value's.
+                    return Ok(input.len() - start);
+                }
+            }
+        }
+    }
+
+    /// Issues commands as they come and settles them in order.
+    async fn serve_batch(&mut self, input: &[u8]) -> io::Result<(usize, Step)> {
+        let mut pending: VecDeque<Pending<'_>> = VecDeque::new();
+        let mut position = 0;
+        let step = loop {
+            if position == input.len() || self.closing {
+                break Step::Consumed(position);
+            }
+            match self.serve_one(&input[position..], &mut pending).await {
+                Step::Consumed(bytes) => position += bytes,
+                other => break other,
+            }
+            if pending.len() >= PENDING_MAX || self.out.len() >= OUT_BYTES_MAX {
+                self.settle_all(&mut pending).await;
+                self.flush().await?;
+            }
+        };
+        self.settle_all(&mut pending).await;
+        Ok((position, step))
+    }
+
+    async fn serve_one<'a>(&mut self, input: &'a [u8], pending: &mut VecDeque<Pending<'a>>) -> Step {
+        if std::mem::take(&mut self.first_bytes)
+            && let Some(refusal) = protocol::refuse_binary(input)
+        {
+            self.refuse(refusal).await;
+            return Step::Consumed(input.len());
+        }
+        self.yield_sometimes().await;
+        match protocol::parse(input, &self.context.limits) {
+            Parse::Incomplete => Step::Incomplete,
+            Parse::Refused { refusal, consumed } => {
+                self.settle_all(pending).await;
+                self.context.counters.commands.bad_lines.up();
+                let swallow = refusal.swallow_bytes;
+                self.refuse(refusal).await;
+                let here = ((input.len() - consumed) as u64).min(swallow);
+                if here < swallow && !self.closing && self.swallow(swallow - here).await.is_err() {
+                    self.closing = true;
+                }
+                Step::Consumed(consumed + here as usize)
+            }
+            Parse::Command { command, consumed } => match command.body_bytes() {
+                None => {
+                    self.serve_without_body(command, pending).await;
+                    Step::Consumed(consumed)
+                }
+                Some(body_bytes) if input.len() - consumed < body_bytes => {
+                    Step::NeedsBody { line_bytes: consumed, body_bytes }
+                }
+                Some(body_bytes) => {
+                    let body = &input[consumed..consumed + body_bytes];
+                    self.store_in_order(command, body, pending).await;
+                    Step::Consumed(consumed + body_bytes)
+                }
+            },
+        }
+    }
+
+    /// A storage command whose value is in the read buffer; plain ones are issued without waiting.
+    async fn store_in_order<'a>(
+        &mut self,
+        command: Command<'a>,
+        body: &'a [u8],
+        pending: &mut VecDeque<Pending<'a>>,
+    ) {
+        let value = body.strip_suffix(b"\r\n");
+        match (command, value) {
+            (Command::Store(store), Some(value)) if !edit::needs_old_value(store.verb) => {
+                let issued = self.issue_store(&store, Body::Slice(value)).await;
+                self.push(issued, pending).await;
+            }
+            (command, _) => {
+                self.settle_all(pending).await;
+                self.serve_body(command, Body::Slice(body)).await;
+            }
+        }
+    }
+
+    async fn serve_with_body(&mut self, command: Command<'_>, body: Buffer) {
+        self.serve_body(command, Body::Pooled(body)).await;
+    }
+
+    /// Checks the value's end, takes it off and serves the command.
+    async fn serve_body(&mut self, command: Command<'_>, body: Body<'_>) {
+        if !body.as_slice().ends_with(b"\r\n") {
+            let silent = matches!(&command, Command::Store(store) if store.noreply);
+            self.context.counters.commands.bad_lines.up();
+            if !silent {
+                self.out.text().extend_from_slice(refusal::BAD_DATA_CHUNK);
+            }
+            return;
+        }
+        let value = match body {
+            Body::Slice(bytes) => Body::Slice(&bytes[..bytes.len() - 2]),
+            Body::Pooled(mut buffer) => {
+                let value_bytes = buffer.len() - 2;
+                buffer.set_len(value_bytes);
+                Body::Pooled(buffer)
+            }
+        };
+        match command {
+            Command::Store(store) => self.store(&store, value).await,
+            Command::MetaSet(set) => self.meta_set(&set, value).await,
+            _ => unreachable!("only storage commands have a body"),
+        }
+    }
+
+    async fn serve_without_body<'a>(
+        &mut self,
+        command: Command<'a>,
+        pending: &mut VecDeque<Pending<'a>>,
+    ) {
+        let issued = match command {
+            Command::Get(get) => self.issue_get(get),
+            Command::Delete { key, noreply } => {
+                Pending::Delete { issue: self.context.backend.delete(key), noreply }
+            }
+            Command::Touch { key, exptime_s, noreply } => {
+                Pending::Touch { issue: self.context.backend.touch(key, exptime_s), noreply }
+            }
+            Command::MetaGet(meta) => self.issue_meta_get(meta),
+            other => {
+                self.settle_all(pending).await;
+                return self.serve_alone(other).await;
+            }
+        };
+        self.push(issued, pending).await;
+    }
+
+    /// Commands that wait for all before them and keep all behind them waiting.
+    async fn serve_alone(&mut self, command: Command<'_>) {
+        match command {
+            Command::Arithmetic(arithmetic) => self.arithmetic(&arithmetic).await,
+            Command::MetaDelete(meta) => self.meta_delete(&meta).await,
+            Command::MetaArithmetic(arithmetic) => self.meta_arithmetic(&arithmetic).await,
+            Command::MetaDebug { key } => self.meta_debug(&key).await,
+            other => self.inform(other).await,
+        }
+    }
+
+    /// Settles at once what is ready and has nothing before it; else it waits its turn.
+    async fn push<'a>(&mut self, issued: Pending<'a>, pending: &mut VecDeque<Pending<'a>>) {
+        if pending.is_empty() && issued.is_ready() {
+            self.settle(issued).await;
+        } else {
+            pending.push_back(issued);
+        }
+    }
+
+    async fn settle_all(&mut self, pending: &mut VecDeque<Pending<'_>>) {
+        while let Some(issued) = pending.pop_front() {
+            self.settle(issued).await;
+        }
+    }
+
+    async fn refuse(&mut self, refusal: Refusal<'_>) {
+        if let Some(key) = &refusal.unlink {
+            self.context.counters.commands.store_too_large.up();
+            self.unlink(key).await;
+        }
+        if !refusal.silent {
+            self.out.text().extend_from_slice(refusal.reply);
+        }
+        self.closing |= refusal.close;
+    }
+
+    /// Gives other sessions of this core their turn after a number of commands.
+    async fn yield_sometimes(&mut self) {
+        self.served += 1;
+        if self.served > self.context.requests_per_turn {
+            self.served = 0;
+            self.context.counters.commands.conn_yields.up();
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Appends an error line.
+    fn fail(&mut self, failure: impl std::fmt::Display) {
+        use std::io::Write;
+        self.context.counters.commands.upstream_errors.up();
+        let text = self.out.text();
+        let _ = write!(text, "{failure}\r\n");
+    }
+
+    fn value(&mut self, value: Bytes) {
+        self.out.value(value);
+        self.out.text().extend_from_slice(b"\r\n");
+    }
+
+    // Reading and writing.
+
+    /// Unread bytes at the front of a buffer with room behind them.
+    fn make_room(&self, input: Buffer, start: usize) -> Buffer {
+        let unread = input.len() - start;
+        let capacity = if unread * 2 > INPUT_BYTES { LONG_LINE_BYTES } else { INPUT_BYTES };
+        let mut next = self.context.values.pool().take(capacity);
+        next.extend(&input[start..]);
+        next
+    }
+
+    /// Reads behind what is there; false at the end of the stream.
+    async fn read_more(&mut self, input: &mut Buffer) -> io::Result<bool> {
+        let filled = input.len();
+        let bytes = self.read_into(&mut input.space()[filled..]).await?;
+        input.set_len(filled + bytes);
+        Ok(bytes > 0)
+    }
+
+    async fn read_into(&self, space: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.try_read(space) {
+                Ok(bytes) => {
+                    self.context.counters.commands.bytes_read.add(bytes as u64);
+                    return Ok(bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::select! {
+                        biased;
+                        ready = self.stream.ready(Interest::READABLE) => ready?,
+                        () = self.context.cut() => return Ok(0),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A value of which `here` has been read already, in a pool buffer of its own; none at the end of the stream.
+    async fn read_body(&mut self, here: &[u8], body_bytes: usize) -> io::Result<Option<Buffer>> {
+        let _admitted = self.context.admit(body_bytes).await;
+        let mut body = self.context.values.pool().take(body_bytes);
+        body.extend(here);
+        while body.len() < body_bytes {
+            let filled = body.len();
+            let bytes = self.read_into(&mut body.space()[filled..body_bytes]).await?;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            body.set_len(filled + bytes);
+        }
+        Ok(Some(body))
+    }
+
+    /// Reads and drops what belongs to a refused command.
+    async fn swallow(&mut self, mut bytes: u64) -> io::Result<()> {
+        self.flush().await?;
+        let mut scratch = self.context.values.pool().take(INPUT_BYTES);
+        while bytes > 0 {
+            let wanted = (scratch.capacity() as u64).min(bytes) as usize;
+            let read = self.read_into(&mut scratch.space()[..wanted]).await?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            bytes -= read as u64;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            let before = self.out.len();
+            let stream = &self.stream;
+            match self.out.write(|slices| stream.try_write(slices)) {
+                Ok(left) => self.context.counters.commands.bytes_written.add((before - left) as u64),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.ready(Interest::WRITABLE).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pending<'_> {
+    const fn is_ready(&self) -> bool {
+        match self {
+            Pending::Get(_, issue) => matches!(issue, GetIssue::Ready(_)),
+            Pending::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
+            Pending::Delete { issue, .. } | Pending::Touch { issue, .. } => {
+                matches!(issue, Issue::Ready(_))
+            }
+            Pending::MetaGet(_, issue) => matches!(issue, Issue::Ready(_)),
+        }
+    }
+}
+
+/// The read buffer of a connection with bytes to read: a pipeline of a hundred small commands fits.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// The read buffer of a connection in the middle of a long get line.
+const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + 4096;
+
+/// Requests of one connection under way to the store at once.
+const PENDING_MAX: usize = 64;
+
+/// Replies gathered before they are written; a value may go beyond.
+const OUT_BYTES_MAX: usize = 256 << 10;
+
+const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);
+
+/// What a session may be told about lines.
+pub(crate) type LineLimits = Limits;

@@ -1,0 +1,102 @@
+//! What a memcached server answered, owned, and what went wrong when it did not.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::reply::MetaOutcome;
+use smallvec::SmallVec;
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// VALUE lines and END, in the order of the request's keys.
+    Values(SmallVec<[Value; 1]>),
+    /// `STORED`
+    Stored,
+    /// `NOT_STORED`
+    NotStored,
+    /// `EXISTS`
+    Exists,
+    /// `NOT_FOUND`
+    NotFound,
+    /// `DELETED`, `TOUCHED`, `OK`, `RESET` or `MN`
+    Done,
+    /// What incr or decr came to.
+    Number(u64),
+    /// `VERSION`
+    Version(String),
+    /// `HD`, `NF`, `NS`, `EX` or `VA`, with its return flags.
+    Meta {
+        outcome: MetaOutcome,
+        returned: Returned,
+        value: Option<Bytes>,
+    },
+    /// `EN`
+    MetaMiss,
+    /// `ME` and the rest of its line.
+    MetaDebug(Vec<u8>),
+    /// STAT lines and END.
+    Stats(Vec<(String, String)>),
+    /// An error line, whole, without CR LF.
+    Error(Vec<u8>),
+}
+
+/// One VALUE.
+#[derive(Debug)]
+pub(crate) struct Value {
+    pub(crate) key: SmallVec<[u8; 40]>,
+    pub(crate) client_flags: u32,
+    pub(crate) cas: u64,
+    pub(crate) value: Bytes,
+}
+
+/// The return flags of a meta response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returned {
+    pub(crate) cas: u64,
+    pub(crate) client_flags: u32,
+    /// What is left [s]; none for never.
+    pub(crate) ttl_s: Option<u32>,
+    pub(crate) idle_s: u32,
+    pub(crate) fetched: bool,
+    pub(crate) won: bool,
+    pub(crate) stale: bool,
+    pub(crate) already_won: bool,
+    /// The server told the key in base64.
+    pub(crate) binary_key: bool,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkError {
+    pub(crate) server: String,
+    pub(crate) fault: LinkFault,
+}
+
+/// What is wrong with the server or the way to it.
+#[derive(Clone, Debug)]
+pub(crate) enum LinkFault {
+    /// It cannot be reached.
+    Down(String),
+    /// The connection ended with the request under way.
+    Lost(String),
+    /// It did not answer in time.
+    TimedOut(Duration),
+    /// It did not answer in memcached's words.
+    Malformed(String),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = &self.server;
+        match &self.fault {
+            LinkFault::Down(why) => write!(f, "{server} is down: {why}"),
+            LinkFault::Lost(why) => write!(f, "{server} went away: {why}"),
+            LinkFault::TimedOut(limit) => {
+                write!(f, "{server} gave no answer within {} ms", limit.as_millis())
+            }
+            LinkFault::Malformed(what) => write!(f, "{server} answered nonsense: {what}"),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Connections to memcached servers: one per worker and server, shared by all sessions of the worker, pipelined.
+//! Requests go out in one write per turn of the event loop and come back in order. What a request means is the
+//! backend's; which server gets it is the ring's.
+
+mod answer;
+mod reader;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use device::Pool;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+
+pub(crate) use answer::{Answer, LinkError, LinkFault, Value};
+
+use crate::counters::Counters;
+use crate::out::Out;
+use crate::stream::Stream;
+use reader::Reader;
+
+/// A worker's connection to one server. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Link(Rc<Shared>);
+
+struct Shared {
+    address: String,
+    out: RefCell<Out>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    work: Notify,
+    health: RefCell<Health>,
+    timing: Cell<Timing>,
+    pool: Pool,
+    counters: Arc<Counters>,
+    value_bytes_max: usize,
+}
+
+/// How long to wait for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timing {
+    pub(crate) request: Duration,
+    pub(crate) connect: Duration,
+    pub(crate) retry_min: Duration,
+    pub(crate) retry_max: Duration,
+}
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// VALUE lines and END.
+    Values,
+    /// One line, a meta response with its value included.
+    One,
+    /// STAT lines and END.
+    Stats,
+}
+
+impl Link {
+    /// A link to `address` (host:port, or a path for a Unix socket); it connects with the first request.
+    pub(crate) fn start(
+        address: String,
+        timing: Timing,
+        value_bytes_max: usize,
+        pool: Pool,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let link = Self(Rc::new(Shared {
+            address,
+            out: RefCell::default(),
+            waiting: RefCell::default(),
+            work: Notify::new(),
+            health: RefCell::new(Health::Untried),
+            timing: Cell::new(timing),
+            pool,
+            counters,
+            value_bytes_max,
+        }));
+        tokio::task::spawn_local(Rc::clone(&link.0).run());
+        link
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    pub(crate) fn set_timing(&self, timing: Timing) {
+        self.0.timing.set(timing);
+    }
+
+    /// Whether the last attempt to reach the server worked, or none was made yet.
+    pub(crate) fn is_up(&self) -> bool {
+        !matches!(*self.0.health.borrow(), Health::Down { .. })
+    }
+
+    /// Sends a request, written by `compose`, and answers with a future of what comes back. A server that was found
+    /// dead a moment ago fails at once.
+    pub(crate) fn request(&self, expect: Expect, compose: impl FnOnce(&mut Out)) -> Issued {
+        let shared = &self.0;
+        if let Health::Down { until, why, .. } = &*shared.health.borrow()
+            && Instant::now() < *until
+        {
+            let fault = LinkFault::Down(why.clone());
+            return Issued(Slot::answered(Err(shared.error(fault))));
+        }
+        let slot = Slot::default();
+        compose(&mut shared.out.borrow_mut());
+        let mut waiting = shared.waiting.borrow_mut();
+        waiting.push_back(Waiting { slot: slot.clone(), expect, since: Instant::now() });
+        drop(waiting);
+        shared.work.notify_one();
+        Issued(slot)
+    }
+}
+
+/// The answer to come of one request. Dropping it leaves the request to be answered and forgotten.
+pub(crate) struct Issued(Slot);
+
+impl Future for Issued {
+    type Output = Result<Answer, LinkError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.borrow_mut();
+        match std::mem::replace(&mut *state, SlotState::Taken) {
+            SlotState::Answered(answer) => Poll::Ready(*answer),
+            SlotState::Open(_) => {
+                *state = SlotState::Open(Some(context.waker().clone()));
+                Poll::Pending
+            }
+            SlotState::Taken => unreachable!("an answer is taken once"),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Slot(Rc<RefCell<SlotState>>);
+
+enum SlotState {
+    Open(Option<Waker>),
+    Answered(Box<Result<Answer, LinkError>>),
+    Taken,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self(Rc::new(RefCell::new(SlotState::Open(None))))
+    }
+}
+
+impl Slot {
+    fn answered(answer: Result<Answer, LinkError>) -> Self {
+        Self(Rc::new(RefCell::new(SlotState::Answered(Box::new(answer)))))
+    }
+
+    fn answer(self, answer: Result<Answer, LinkError>) {
+        let answered = SlotState::Answered(Box::new(answer));
+        if let SlotState::Open(Some(waker)) = self.0.replace(answered) {
+            waker.wake();
+        }
+    }
+}
+
+struct Waiting {
+    slot: Slot,
+    expect: Expect,
+    since: Instant,
+}
+
+enum Health {
+    Untried,
+    Up,
+    Down { until: Instant, backoff: Duration, why: String },
+}
+
+impl Shared {
+    /// Connects when there is work, serves until the connection ends, and starts over.
+    async fn run(self: Rc<Self>) {
+        loop {
+            while self.waiting.borrow().is_empty() {
+                self.work.notified().await;
+            }
+            match self.connect().await {
+                Ok(stream) => {
+                    *self.health.borrow_mut() = Health::Up;
+                    self.counters.commands.upstream_connects.up();
+                    let fault = self.serve(&stream).await;
+                    // An idle connection that the server closed is no fault of the next request.
+                    if !self.waiting.borrow().is_empty() {
+                        self.fail_all(fault);
+                    }
+                    self.out.borrow_mut().clear();
+                }
+                Err(error) => self.mark_down(error),
+            }
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Stream> {
+        let attempt = async {
+            if self.address.starts_with('/') {
+                return UnixStream::connect(&self.address).await.map(Stream::Unix);
+            }
+            let stream = TcpStream::connect(&self.address).await?;
+            stream.set_nodelay(true)?;
+            Ok(Stream::Tcp(stream))
+        };
+        let limit = self.timing.get().connect;
+        let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
+        tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
+    }
+
+    fn mark_down(&self, error: io::Error) {
+        let timing = self.timing.get();
+        let mut health = self.health.borrow_mut();
+        let backoff = match &*health {
+            Health::Down { backoff, .. } => (*backoff * 2).min(timing.retry_max),
+            _ => timing.retry_min,
+        };
+        let why = error.to_string();
+        *health = Health::Down { until: Instant::now() + backoff, backoff, why: why.clone() };
+        drop(health);
+        tracing::warn!(server = self.address, error = why, "memcached server is down");
+        self.out.borrow_mut().clear();
+        self.fail_all(LinkFault::Down(why));
+    }
+
+    fn fail_all(&self, fault: LinkFault) {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        self.counters.commands.upstream_errors.add(waiting.len() as u64);
+        for request in waiting {
+            request.slot.answer(Err(self.error(fault.clone())));
+        }
+    }
+
+    fn error(&self, fault: LinkFault) -> LinkError {
+        LinkError { server: self.address.clone(), fault }
+    }
+
+    /// Writes what sessions queued and hands answers back, until the connection ends; answers why it did.
+    async fn serve(&self, stream: &Stream) -> LinkFault {
+        let mut reader = Reader::new(self.pool.clone(), self.value_bytes_max);
+        let timer = tokio::time::sleep(self.timing.get().request);
+        tokio::pin!(timer);
+        loop {
+            if let Err(error) = self.write(stream) {
+                return LinkFault::Lost(error.to_string());
+            }
+            match self.read(stream, &mut reader) {
+                Ok(()) => {}
+                Err(fault) => return fault,
+            }
+            let all_written = self.out.borrow().is_empty();
+            let interest =
+                if all_written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+            let outstanding = !self.waiting.borrow().is_empty();
+            tokio::select! {
+                biased;
+                ready = stream.ready(interest) => {
+                    if let Err(error) = ready {
+                        return LinkFault::Lost(error.to_string());
+                    }
+                }
+                () = self.work.notified() => {}
+                () = &mut timer, if outstanding => {
+                    let oldest = self.waiting.borrow().front().map(|request| request.since);
+                    let limit = self.timing.get().request;
+                    let due = oldest.map_or_else(Instant::now, |since| since) + limit;
+                    if due <= Instant::now() {
+                        self.counters.commands.upstream_timeouts.up();
+                        return LinkFault::TimedOut(limit);
+                    }
+                    timer.as_mut().reset(due.into());
+                }
+            }
+        }
+    }
+
+    fn write(&self, stream: &Stream) -> io::Result<()> {
+        let mut out = self.out.borrow_mut();
+        while !out.is_empty() {
+            match out.write(|slices| stream.try_write(slices)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<(), LinkFault> {
+        loop {
+            let space = reader.space();
+            let space_bytes = space.len();
+            match stream.try_read(space) {
+                Ok(0) => return Err(LinkFault::Lost("closed by the server".to_owned())),
+                Ok(bytes) => {
+                    reader.filled(bytes);
+                    self.deliver(reader)?;
+                    if bytes < space_bytes {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(LinkFault::Lost(error.to_string())),
+            }
+        }
+    }
+
+    fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
+        loop {
+            let expect = self.waiting.borrow().front().map(|request| request.expect);
+            let Some(answer) = reader.next(expect).map_err(LinkFault::Malformed)? else {
+                return Ok(());
+            };
+            let request = self.waiting.borrow_mut().pop_front();
+            if let Some(request) = request {
+                request.slot.answer(Ok(answer));
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Logical values to stored values and back: the frame around what the runtime compresses. Every value passes here, so
+//! nothing compressed ever reaches a client unread and nothing unreadable ever reaches one as bytes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::{Buffer, Codec, Dialect, Input, Job, Level, Outcome, Pool, Task};
+use policy::{Form, FormPolicy, RawReason};
+use runtime::TokioRuntime;
+use store::frame::{self, Header, Inspected};
+use units::limits::FRAME_HEADER_BYTES;
+
+use crate::config::Foreign;
+use crate::counters::Counters;
+
+/// One worker's way between logical and stored values.
+#[derive(Clone)]
+pub(crate) struct Values(Rc<Shared>);
+
+struct Shared {
+    runtime: TokioRuntime,
+    pool: Pool,
+    rules: RefCell<Rules>,
+    /// No logical value is longer; nothing is allocated for a frame that claims more.
+    original_bytes_max: usize,
+    counters: Arc<Counters>,
+}
+
+/// What may change while the server runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) form: FormPolicy,
+    pub(crate) foreign: Foreign,
+}
+
+/// A value on its way in: a slice of what was read, or a pool buffer of its own.
+pub(crate) enum Body<'a> {
+    Slice(&'a [u8]),
+    Pooled(Buffer),
+}
+
+impl Body<'_> {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Body::Slice(bytes) => bytes,
+            Body::Pooled(buffer) => buffer,
+        }
+    }
+}
+
+/// The stored form of a value.
+#[derive(Debug)]
+pub(crate) enum Stored<'a> {
+    Slice(&'a [u8]),
+    Shared(Bytes),
+}
+
+impl Stored<'_> {
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Stored::Slice(bytes) => bytes,
+            Stored::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// What a stored value is to a client.
+#[derive(Debug)]
+pub(crate) enum Logical {
+    Value(Bytes),
+    /// Nothing that may be served: a miss.
+    Unreadable,
+}
+
+impl Values {
+    pub(crate) fn new(
+        runtime: TokioRuntime,
+        pool: Pool,
+        rules: Rules,
+        original_bytes_max: usize,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let rules = RefCell::new(rules);
+        Self(Rc::new(Shared { runtime, pool, rules, original_bytes_max, counters }))
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        *self.0.rules.borrow_mut() = rules;
+    }
+
+    /// The stored form of a logical value.
+    pub(crate) async fn pack<'a>(&self, body: Body<'a>) -> Stored<'a> {
+        let form = self.0.rules.borrow().form.choose(body.as_slice());
+        let counters = &self.0.counters.values;
+        let original_bytes = body.as_slice().len();
+        let stored = match form {
+            Form::Raw(reason) => self.raw(body, reason),
+            Form::Wrapped => {
+                counters.written_wrapped.up();
+                let value = body.as_slice();
+                Stored::Shared(self.small_frame(frame::Codec::Stored, value, value))
+            }
+            Form::SameFilled(byte) => {
+                counters.written_same_filled.up();
+                let frame = self.small_frame(frame::Codec::SameFilled, body.as_slice(), &[byte]);
+                Stored::Shared(frame)
+            }
+            Form::Compressed { dialect, level, stored_bytes_max } => {
+                self.compress(body, dialect, level, stored_bytes_max).await
+            }
+        };
+        counters.logical_bytes_written.add(original_bytes as u64);
+        counters.stored_bytes_written.add(stored.as_slice().len() as u64);
+        stored
+    }
+
+    /// The logical value of a stored one.
+    pub(crate) async fn unpack(&self, stored: Bytes) -> Logical {
+        let counters = &self.0.counters.values;
+        let stored_bytes = stored.len() as u64;
+        let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
+            Inspected::Foreign if self.0.rules.borrow().foreign == Foreign::Forbid => {
+                // What is too small or too dense to compress is written without a frame by us too.
+                return self.foreign(stored);
+            }
+            Inspected::Foreign => {
+                counters.read_foreign.up();
+                Logical::Value(stored)
+            }
+            Inspected::Invalid(_) => {
+                counters.frame_invalid.up();
+                Logical::Unreadable
+            }
+            Inspected::Frame { header, payload } => {
+                self.open(header, stored.slice(payload)).await
+            }
+        };
+        if let Logical::Value(value) = &logical {
+            counters.stored_bytes_read.add(stored_bytes);
+            counters.logical_bytes_read.add(value.len() as u64);
+        }
+        logical
+    }
+
+    /// The logical length of a stored value; none for one that cannot be served.
+    pub(crate) fn logical_bytes(&self, stored: &[u8]) -> Option<usize> {
+        match frame::inspect(stored, self.0.original_bytes_max) {
+            Inspected::Foreign => Some(stored.len()),
+            Inspected::Frame { header, .. } => Some(header.original_bytes as usize),
+            Inspected::Invalid(_) => None,
+        }
+    }
+
+    fn foreign(&self, stored: Bytes) -> Logical {
+        let ours = self.0.rules.borrow().form.choose(&stored);
+        if matches!(ours, Form::Raw(reason) if reason != RawReason::Off) {
+            self.0.counters.values.read_foreign.up();
+            return Logical::Value(stored);
+        }
+        self.0.counters.values.foreign_refused.up();
+        Logical::Unreadable
+    }
+
+    fn raw<'a>(&self, body: Body<'a>, reason: RawReason) -> Stored<'a> {
+        self.0.counters.raw[reason as usize].up();
+        match body {
+            Body::Slice(bytes) => Stored::Slice(bytes),
+            Body::Pooled(buffer) => {
+                let bytes = buffer.len();
+                Stored::Shared(buffer.freeze(0..bytes))
+            }
+        }
+    }
+
+    fn small_frame(&self, codec: frame::Codec, original: &[u8], payload: &[u8]) -> Bytes {
+        let mut buffer = self.0.pool.take(FRAME_HEADER_BYTES + payload.len());
+        let mut header = [0; FRAME_HEADER_BYTES];
+        Header::seal(codec, 0, original).encode(&mut header);
+        buffer.extend(&header);
+        buffer.extend(payload);
+        let bytes = buffer.len();
+        buffer.freeze(0..bytes)
+    }
+
+    async fn compress<'a>(
+        &self,
+        body: Body<'a>,
+        dialect: Dialect,
+        level: Level,
+        stored_bytes_max: usize,
+    ) -> Stored<'a> {
+        let input = match body {
+            Body::Slice(bytes) => {
+                let mut buffer = self.0.pool.take(bytes.len());
+                buffer.extend(bytes);
+                buffer
+            }
+            Body::Pooled(buffer) => buffer,
+        };
+        let window_log2 = stated_window(dialect, input.len());
+        let header = Header::seal(frame_codec(dialect.codec), window_log2, &input);
+        let original_bytes = input.len();
+        let input = Input::pooled(input, 0..original_bytes);
+        let original = input.bytes().clone();
+        let output = self.0.pool.take(stored_bytes_max);
+        let mut job = Job::new(Task::Compress { dialect, level }, input, output);
+        job.output_offset = FRAME_HEADER_BYTES;
+        let finished = self.0.runtime.run(Box::new(job)).await;
+        match finished.outcome {
+            Outcome::Done { output_bytes }
+                if FRAME_HEADER_BYTES + output_bytes <= stored_bytes_max =>
+            {
+                self.0.counters.values.written_compressed.up();
+                let mut output = finished.job.output;
+                if let Some(space) = output.first_chunk_mut() {
+                    header.encode(space);
+                }
+                Stored::Shared(output.freeze(0..FRAME_HEADER_BYTES + output_bytes))
+            }
+            _ => {
+                self.0.counters.raw[RawReason::DidNotShrink as usize].up();
+                if frame::must_wrap(&original) {
+                    let frame = self.small_frame(frame::Codec::Stored, &original, &original);
+                    return Stored::Shared(frame);
+                }
+                Stored::Shared(original)
+            }
+        }
+    }
+
+    async fn open(&self, header: Header, payload: Bytes) -> Logical {
+        let counters = &self.0.counters.values;
+        let value = match header.codec {
+            frame::Codec::Stored => payload,
+            frame::Codec::SameFilled => {
+                let bytes = header.original_bytes as usize;
+                let mut buffer = self.0.pool.take(bytes);
+                buffer.space()[..bytes].fill(payload[0]);
+                buffer.set_len(bytes);
+                buffer.freeze(0..bytes)
+            }
+            frame::Codec::Deflate => return self.decompress(header, Codec::Deflate, payload).await,
+            frame::Codec::Zstd => return self.decompress(header, Codec::Zstd, payload).await,
+            frame::Codec::Lz4 => return self.decompress(header, Codec::Lz4, payload).await,
+        };
+        if !header.verify(&value) {
+            counters.frame_corrupt.up();
+            return Logical::Unreadable;
+        }
+        counters.read_framed.up();
+        Logical::Value(value)
+    }
+
+    async fn decompress(&self, header: Header, codec: Codec, payload: Bytes) -> Logical {
+        let counters = &self.0.counters.values;
+        let original_bytes = header.original_bytes as usize;
+        let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
+        let task = Task::Decompress { dialect: Dialect { codec, window_log2 }, original_bytes };
+        let job = |payload: Bytes| {
+            let output = self.0.pool.take(original_bytes);
+            Box::new(Job::new(task, Input::heap(payload), output))
+        };
+        let mut finished = self.0.runtime.run(job(payload.clone())).await;
+        if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output) {
+            // A device that errs must not cost a value: software has the last word.
+            counters.device_corrupt.up();
+            finished = self.0.runtime.run_in_software(job(payload)).await;
+        }
+        if !is_whole(&finished.outcome, &header, &finished.job.output) {
+            counters.frame_corrupt.up();
+            return Logical::Unreadable;
+        }
+        counters.read_compressed.up();
+        Logical::Value(finished.job.output.freeze(0..original_bytes))
+    }
+}
+
+fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {
+    matches!(outcome, Outcome::Done { .. }) && header.verify(output)
+}
+
+/// What the header may promise: the window asked for, or, for a short deflate stream, the one that its own length sets.
+fn stated_window(dialect: Dialect, original_bytes: usize) -> u8 {
+    match dialect.window_log2 {
+        Some(window_log2) => window_log2,
+        None if dialect.satisfies(Dialect::IAA, original_bytes) => 12,
+        None => 0,
+    }
+}
+
+const fn frame_codec(codec: Codec) -> frame::Codec {
+    match codec {
+        Codec::Deflate => frame::Codec::Deflate,
+        Codec::Zstd => frame::Codec::Zstd,
+        Codec::Lz4 => frame::Codec::Lz4,
+    }
+}

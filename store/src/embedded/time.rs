@@ -1,0 +1,40 @@
+//! memcached's reading of an expiry time that a client sends.
+
+/// The second at which an item sent with `exptime` ends, on the clock that starts at `started_unix_s` and shows
+/// `now_s`: 0 never; negative at once; up to 30 days from now; beyond that, Unix time.
+///
+/// The clock's zero has to lie at least two seconds before the first request: second 1 stands for "long ago".
+pub fn expiry(exptime: i64, now_s: u32, started_unix_s: u64) -> u32 {
+    match exptime {
+        0 => 0,
+        ..0 => LONG_AGO_S,
+        1..=RELATIVE_MAX_S => now_s.saturating_add(exptime as u32),
+        _ => match (exptime as u64).saturating_sub(started_unix_s) {
+            0 => LONG_AGO_S,
+            since_start_s => u32::try_from(since_start_s).unwrap_or(u32::MAX),
+        },
+    }
+}
+
+const LONG_AGO_S: u32 = 1;
+const RELATIVE_MAX_S: i64 = 60 * 60 * 24 * 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_follows_memcached() {
+        let started_unix_s = 1_700_000_000;
+        let at = |exptime| expiry(exptime, 100, started_unix_s);
+        assert_eq!(at(0), 0);
+        assert_eq!(at(-1), LONG_AGO_S);
+        assert_eq!(at(i64::MIN), LONG_AGO_S);
+        assert_eq!(at(1), 101);
+        assert_eq!(at(RELATIVE_MAX_S), 100 + RELATIVE_MAX_S as u32);
+        assert_eq!(at(RELATIVE_MAX_S + 1), LONG_AGO_S, "Unix time of 1970");
+        assert_eq!(at(1_700_000_000), LONG_AGO_S);
+        assert_eq!(at(1_700_000_500), 500);
+        assert_eq!(at(i64::MAX), u32::MAX);
+    }
+}

@@ -1,0 +1,240 @@
+//! The stored form of a value: a self-describing header, then the payload; docs/format.md is the byte-by-byte page.
+//! It says what a stored value claims to be and checks the claim; it neither compresses nor allocates.
+
+mod probe;
+
+use std::ops::Range;
+
+use thiserror::Error;
+use units::limits::FRAME_HEADER_BYTES;
+
+pub use probe::{entropy_probe, is_number, looks_compressed, same_filled};
+
+/// What a stored value turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inspected {
+    /// No magic: a value written before Rebate came, or past it. It is its own logical value.
+    Foreign,
+    /// A frame whose header holds together. The decoded payload must still pass [`Header::verify`].
+    Frame {
+        /// The parsed header.
+        header: Header,
+        /// Where the payload lies in the stored value.
+        payload: Range<usize>,
+    },
+    /// The magic is there and something else is wrong: to be answered as a miss, never with bytes.
+    Invalid(FrameError),
+}
+
+/// Why a value with the frame's magic cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// The value ends inside the header.
+    #[error("frame of {bytes} bytes ends inside its header")]
+    Truncated {
+        /// Length of the stored value.
+        bytes: usize,
+    },
+    /// Written by a version this one does not know.
+    #[error("frame version {0} is unknown; this reader knows {VERSION}")]
+    Version(u8),
+    /// The codec's number is not in the table.
+    #[error("frame codec {0} is unknown; valid are 0..=4")]
+    Codec(u8),
+    /// The window is neither unstated nor one that a codec can have.
+    #[error("frame window 2^{0} is out of range; valid are 0 (not stated) and 8..=31")]
+    Window(u8),
+    /// A flag is set whose meaning this version does not know.
+    #[error("frame flags {0:#04x} are unknown; valid are 0x00 and 0x01")]
+    Flags(u8),
+    /// The reserved byte is not zero.
+    #[error("frame's reserved byte is {0:#04x}; it must be zero")]
+    Reserved(u8),
+    /// The payload needs a dictionary that this reader does not have.
+    #[error("frame needs dictionary {id:#010x}, which this reader does not have")]
+    Dictionary {
+        /// The dictionary's id.
+        id: u32,
+    },
+    /// The header claims a value larger than the caller accepts; nothing was allocated for it.
+    #[error("frame claims {original_bytes} bytes; at most {original_bytes_max} are accepted")]
+    TooLong {
+        /// The claimed length of the logical value.
+        original_bytes: u32,
+        /// The caller's bound.
+        original_bytes_max: usize,
+    },
+    /// The payload's length contradicts codec and original length.
+    #[error(
+        "frame's payload of {payload_bytes} bytes cannot be {codec:?} of {original_bytes} bytes"
+    )]
+    Payload {
+        /// The codec.
+        codec: Codec,
+        /// Length of the payload found.
+        payload_bytes: usize,
+        /// The claimed length of the logical value.
+        original_bytes: u32,
+    },
+}
+
+/// How a frame's payload became the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Codec {
+    /// The value as it came.
+    Stored = 0,
+    /// Raw deflate (RFC 1951), no zlib or gzip wrapper.
+    Deflate = 1,
+    /// One zstd frame (RFC 8878).
+    Zstd = 2,
+    /// One lz4 block, no lz4 frame.
+    Lz4 = 3,
+    /// One byte, which the whole value repeats.
+    SameFilled = 4,
+}
+
+impl Codec {
+    /// Every codec, in the order of its number.
+    pub const ALL: [Codec; 5] =
+        [Codec::Stored, Codec::Deflate, Codec::Zstd, Codec::Lz4, Codec::SameFilled];
+
+    /// The word that metrics and configuration use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Codec::Stored => "stored",
+            Codec::Deflate => "deflate",
+            Codec::Zstd => "zstd",
+            Codec::Lz4 => "lz4",
+            Codec::SameFilled => "same-filled",
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// How to read the payload.
+    pub codec: Codec,
+    /// Base-2 logarithm of the window that every match distance stays within; 0 where not stated.
+    pub window_log2: u8,
+    /// Length of the logical value.
+    pub original_bytes: u32,
+    /// CRC-32C over the header's first 12 bytes and the logical value.
+    pub checksum: u32,
+}
+
+impl Header {
+    /// The header of a frame for `original`, checksum included.
+    ///
+    /// # Panics
+    /// If `original` is 4 GiB or longer; the largest item is 1 GiB.
+    pub fn seal(codec: Codec, window_log2: u8, original: &[u8]) -> Self {
+        let original_bytes = u32::try_from(original.len()).expect("items are at most 1 GiB");
+        let mut header = Self { codec, window_log2, original_bytes, checksum: 0 };
+        header.checksum = checksum(&header.prefix(), original);
+        header
+    }
+
+    /// Writes the header's bytes.
+    pub fn encode(&self, out: &mut [u8; FRAME_HEADER_BYTES]) {
+        out[..PREFIX_BYTES].copy_from_slice(&self.prefix());
+        out[PREFIX_BYTES..].copy_from_slice(&self.checksum.to_le_bytes());
+    }
+
+    /// Whether `original` is the value this header was sealed for.
+    pub fn verify(&self, original: &[u8]) -> bool {
+        original.len() == self.original_bytes as usize
+            && checksum(&self.prefix(), original) == self.checksum
+    }
+
+    fn prefix(&self) -> [u8; PREFIX_BYTES] {
+        let [l0, l1, l2, l3] = self.original_bytes.to_le_bytes();
+        let [m0, m1, m2] = MAGIC;
+        [m0, m1, m2, VERSION, self.codec as u8, self.window_log2, 0, 0, l0, l1, l2, l3]
+    }
+}
+
+/// The first bytes of every frame. 0xFB appears nowhere in UTF-8, so no text value begins with it.
+pub const MAGIC: [u8; 3] = [0xFB, b'R', b'b'];
+
+/// The version this reader writes, and the only one it reads.
+pub const VERSION: u8 = 1;
+
+/// Says what a stored value is, without allocating and without touching the payload.
+/// A frame that claims more than `original_bytes_max` is invalid.
+pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
+    if !must_wrap(value) {
+        return Inspected::Foreign;
+    }
+    match parse(value, original_bytes_max) {
+        Ok(header) => Inspected::Frame { header, payload: FRAME_HEADER_BYTES..value.len() },
+        Err(reason) => Inspected::Invalid(reason),
+    }
+}
+
+/// Whether a logical value begins like a frame, so that it has to be wrapped in one to come back as it is.
+pub fn must_wrap(value: &[u8]) -> bool {
+    value.starts_with(&MAGIC)
+}
+
+/// CRC-32C over the header's first 12 bytes, then the logical value. Over the logical value and not the
+/// payload, so that a decoder that errs is caught as well as memory that does.
+pub fn checksum(header_prefix: &[u8; PREFIX_BYTES], original: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(header_prefix), original)
+}
+
+/// The part of the header that precedes the checksum and is covered by it.
+pub const PREFIX_BYTES: usize = 12;
+
+const FLAG_DICTIONARY: u8 = 1;
+const WINDOW_LOG2_MIN: u8 = 8;
+const WINDOW_LOG2_MAX: u8 = 31;
+const _: () = assert!(PREFIX_BYTES + size_of::<u32>() == FRAME_HEADER_BYTES);
+
+fn parse(value: &[u8], original_bytes_max: usize) -> Result<Header, FrameError> {
+    let truncated = FrameError::Truncated { bytes: value.len() };
+    let (head, payload) = value.split_first_chunk::<FRAME_HEADER_BYTES>().ok_or(truncated)?;
+    let [_, _, _, version, codec, window_log2, flags, reserved, lengths @ ..] = *head;
+    let [l0, l1, l2, l3, c0, c1, c2, c3] = lengths;
+    let original_bytes = u32::from_le_bytes([l0, l1, l2, l3]);
+
+    if version != VERSION {
+        return Err(FrameError::Version(version));
+    }
+    let codec = Codec::from_number(codec).ok_or(FrameError::Codec(codec))?;
+    if window_log2 != 0 && !(WINDOW_LOG2_MIN..=WINDOW_LOG2_MAX).contains(&window_log2) {
+        return Err(FrameError::Window(window_log2));
+    }
+    if flags & !FLAG_DICTIONARY != 0 {
+        return Err(FrameError::Flags(flags));
+    }
+    if reserved != 0 {
+        return Err(FrameError::Reserved(reserved));
+    }
+    if flags & FLAG_DICTIONARY != 0 {
+        let id = payload.first_chunk::<4>().ok_or(truncated)?;
+        return Err(FrameError::Dictionary { id: u32::from_le_bytes(*id) });
+    }
+    if original_bytes as usize > original_bytes_max {
+        return Err(FrameError::TooLong { original_bytes, original_bytes_max });
+    }
+    let payload_bytes = payload.len();
+    let plausible = match codec {
+        Codec::Stored => payload_bytes == original_bytes as usize,
+        Codec::SameFilled => payload_bytes == 1,
+        Codec::Deflate | Codec::Zstd | Codec::Lz4 => payload_bytes > 0,
+    };
+    if !plausible {
+        return Err(FrameError::Payload { codec, payload_bytes, original_bytes });
+    }
+    let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
+    Ok(Header { codec, window_log2, original_bytes, checksum })
+}
+
+#[cfg(test)]
+mod tests;

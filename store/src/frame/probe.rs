@@ -1,0 +1,161 @@
+//! What a writer asks of a value before it decides how to store it. Each answer costs about a microsecond at most.
+//! No decision is taken here: thresholds belong to the policy.
+
+use std::sync::LazyLock;
+
+/// The byte that the whole value repeats, if it does.
+pub fn same_filled(value: &[u8]) -> Option<u8> {
+    // A value equals itself shifted by one exactly when all its bytes are equal; the comparison is a memcmp,
+    // which for any other value ends at its first bytes.
+    let (&first, rest) = value.split_first()?;
+    (rest == &value[..rest.len()]).then_some(first)
+}
+
+/// Whether the value is a number as memcached's incr and decr leave them: digits, perhaps blanks around
+/// them. Such values stay raw, so that any memcached can still count on them.
+pub fn is_number(value: &[u8]) -> bool {
+    let digits = value.trim_ascii();
+    let digits = digits.strip_prefix(b"+").unwrap_or(digits);
+    (1..=NUMBER_DIGITS_MAX).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+}
+
+/// The format that the value's first bytes announce, where it is one that is compressed already.
+/// Brotli and raw deflate have no magic; [`entropy_probe`] finds those.
+pub fn looks_compressed(value: &[u8]) -> Option<&'static str> {
+    format_by_magic(value).or_else(|| {
+        // php-memcached puts the original length before the stream.
+        let (_, stream) = value.split_first_chunk::<4>()?;
+        match format_by_magic(stream)? {
+            "zlib" => Some("php-zlib"),
+            "zstd" => Some("php-zstd"),
+            _ => None,
+        }
+    })
+}
+
+/// Order-0 entropy of a sample of the value [bits per byte], on a scale where uniformly random bytes read
+/// about 8 whatever the sample's size. 0 for an empty value.
+///
+/// The sample is the whole value up to 1 KiB, else 16 evenly spread runs of 64 bytes, so the cost is
+/// bounded (under a microsecond). The plain estimate is biased low: 256 random bytes cannot show
+/// more than 8 bits but are expected to show 7.17, 1 KiB shows 7.81. Dividing by that
+/// expectation puts random bytes at 8 for every size; text in few symbols stays far below
+/// (hex about 4, base64 6 to 7, prose 4 to 5.5). A threshold of 7.5 separates what is compressed or encrypted already from
+/// what Huffman coding alone still shrinks; below 64 bytes the estimate says little.
+pub fn entropy_probe(value: &[u8]) -> f32 {
+    let tables = &*TABLES;
+    let mut counts = [[0u16; 256]; LANES];
+    let sample_bytes = value.len().min(SAMPLE_BYTES);
+    if value.len() <= SAMPLE_BYTES {
+        count(&mut counts, value);
+    } else {
+        for run in 0..RUNS {
+            let start = run * (value.len() - RUN_BYTES) / (RUNS - 1);
+            count(&mut counts, &value[start..start + RUN_BYTES]);
+        }
+    }
+    let [a, b, c, d] = &counts;
+    let mut sum = 0.0;
+    for byte in 0..256 {
+        sum += tables.count_log2[usize::from(a[byte] + b[byte] + c[byte] + d[byte])];
+    }
+    tables.entropy(sum, sample_bytes)
+}
+
+const NUMBER_DIGITS_MAX: usize = 20;
+
+const RUNS: usize = 16;
+const RUN_BYTES: usize = 64;
+const SAMPLE_BYTES: usize = RUNS * RUN_BYTES;
+
+/// Histograms filled in turn: a run of one byte would otherwise wait for its own last store at each step.
+const LANES: usize = 4;
+
+fn count(counts: &mut [[u16; 256]; LANES], bytes: &[u8]) {
+    let (groups, rest) = bytes.as_chunks::<LANES>();
+    for group in groups {
+        for lane in 0..LANES {
+            counts[lane][usize::from(group[lane])] += 1;
+        }
+    }
+    for &byte in rest {
+        counts[0][usize::from(byte)] += 1;
+    }
+}
+
+static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
+
+struct Tables {
+    /// `n * log2(n)`, so that the probe takes no logarithms.
+    count_log2: [f32; SAMPLE_BYTES + 1],
+    /// 8 over the entropy that `n` uniformly random bytes are expected to show.
+    scale: [f32; SAMPLE_BYTES + 1],
+}
+
+impl Tables {
+    fn new() -> Self {
+        let mut tables =
+            Self { count_log2: [0.0; SAMPLE_BYTES + 1], scale: [0.0; SAMPLE_BYTES + 1] };
+        for n in 2..=SAMPLE_BYTES {
+            tables.count_log2[n] = (n as f32) * (n as f32).log2();
+        }
+        for n in 2..=SAMPLE_BYTES {
+            tables.scale[n] = 8.0 / tables.expected_when_random(n);
+        }
+        tables
+    }
+
+    /// Expected entropy of `n` uniformly random bytes: each byte value's count is binomial(n, 1/256).
+    fn expected_when_random(&self, n: usize) -> f32 {
+        let p = 1.0 / 256.0;
+        let mut probability = (1.0f64 - p).powi(n as i32);
+        let mut expected = 0.0f64;
+        for count in 0..n.min(COUNT_IMPROBABLE) {
+            expected += probability * f64::from(self.count_log2[count]);
+            probability *= (n - count) as f64 / (count + 1) as f64 * p / (1.0 - p);
+        }
+        (n as f32).log2() - (256.0 * expected / n as f64) as f32
+    }
+
+    fn entropy(&self, sum: f32, n: usize) -> f32 {
+        if n < 2 {
+            return 0.0;
+        }
+        ((n as f32).log2() - sum / n as f32).max(0.0) * self.scale[n]
+    }
+}
+
+/// Among 1 KiB of random bytes no value comes this often (the mean is 4).
+const COUNT_IMPROBABLE: usize = 48;
+
+fn format_by_magic(value: &[u8]) -> Option<&'static str> {
+    let at = |offset: usize, magic: &[u8]| {
+        value.get(offset..).is_some_and(|rest| rest.starts_with(magic))
+    };
+    let name = match value {
+        [0x1F, 0x8B, 8, ..] => "gzip",
+        [0x78, 0x01 | 0x5E | 0x9C | 0xDA, ..] => "zlib",
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => "zstd",
+        [0x04, 0x22, 0x4D, 0x18, ..] => "lz4",
+        [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => "xz",
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, ..] => "bzip2",
+        [0xFF, 0x06, 0x00, 0x00, b's', b'N', b'a', b'P', b'p', b'Y', ..] => "snappy",
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => "png",
+        [0xFF, 0xD8, 0xFF, ..] => "jpeg",
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "gif",
+        [b'P', b'K', 3, 4, ..] => "zip",
+        [b'7', b'z', 0xBC, 0xAF, 0x27, 0x1C, ..] => "7z",
+        [b'O', b'g', b'g', b'S', ..] => "ogg",
+        [b'f', b'L', b'a', b'C', ..] => "flac",
+        [b'w', b'O', b'F', b'2', ..] => "woff2",
+        [0x1A, 0x45, 0xDF, 0xA3, ..] => "matroska",
+        // A RIFF file may also be plain samples; only its WEBP kind is known to be compressed.
+        [b'R', b'I', b'F', b'F', ..] if at(8, b"WEBP") => "webp",
+        _ if at(4, b"ftyp") => "mp4",
+        _ => return None,
+    };
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! What a server answered, and when two answers are equal: byte for byte, except that cas numbers are equal
+//! when they appeared in the same order, ages may differ by a tick, and a version is any version.
+
+use std::fmt::Write;
+
+/// The bytes answered to one step, and how the answer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// As received.
+    pub bytes: Vec<u8>,
+    /// Whether the sentinel came.
+    pub ending: Ending,
+}
+
+impl Answer {
+    /// The bytes as text, for assertions on short answers.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The sentinel was answered: the connection lives.
+    Complete,
+    /// The server closed the connection.
+    Closed,
+    /// Neither happened before the deadline.
+    TimedOut,
+}
+
+/// The cas numbers that one server has shown within one row, in order of first appearance.
+#[derive(Clone, Debug, Default)]
+pub struct CasNumbers(Vec<u64>);
+
+impl CasNumbers {
+    /// The number that appeared as the `index`th distinct one.
+    pub fn at(&self, index: usize) -> Option<u64> {
+        self.0.get(index).copied()
+    }
+
+    /// How many distinct numbers have appeared.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn index_of(&mut self, number: u64) -> usize {
+        self.0.iter().position(|&seen| seen == number).unwrap_or_else(|| {
+            self.0.push(number);
+            self.0.len() - 1
+        })
+    }
+}
+
+/// A part of an answer that is compared by a rule of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Compared byte for byte.
+    Bytes(Vec<u8>),
+    /// A cas number, as its order of appearance.
+    Cas(usize),
+    /// An age or a time to live [s]: one tick of the server's clock either way is equal.
+    Seconds(i64),
+    /// A time to live that is over, which memcached shows as its uptime below 2^32.
+    Past,
+}
+
+impl Piece {
+    fn equals(&self, other: &Piece) -> bool {
+        match (self, other) {
+            (Piece::Seconds(a), Piece::Seconds(b)) if *a >= 0 && *b >= 0 => (a - b).abs() <= 2,
+            _ => self == other,
+        }
+    }
+}
+
+/// An answer cut into pieces.
+pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
+    let mut cutter = Cutter { cas, done: Vec::new(), plain: Vec::new() };
+    let mut rest = answer.bytes.as_slice();
+    while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+        let (line, after) = rest.split_at(end + 1);
+        let data = cutter.line(line).min(after.len());
+        cutter.plain.extend_from_slice(&after[..data]);
+        rest = &after[data..];
+    }
+    cutter.plain.extend_from_slice(rest);
+    cutter.flush();
+    cutter.done
+}
+
+/// Whether two answers in pieces are equal.
+pub fn same(a: &[Piece], b: &[Piece]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b))
+}
+
+/// Bytes as a person can read them: escaped, and cut after 240 bytes.
+pub fn shown(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for &byte in bytes.iter().take(240) {
+        let _infallible = write!(out, "{}", std::ascii::escape_default(byte));
+    }
+    if bytes.len() > 240 {
+        let _infallible = write!(out, "... ({} bytes)", bytes.len());
+    }
+    out
+}
+
+struct Cutter<'a> {
+    cas: &'a mut CasNumbers,
+    done: Vec<Piece>,
+    plain: Vec<u8>,
+}
+
+impl Cutter<'_> {
+    /// Takes one line; returns how many bytes of data follow it.
+    fn line(&mut self, line: &[u8]) -> usize {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let words: Vec<&str> = text.trim_end().split(' ').collect();
+        let length = |index: usize| words.get(index).and_then(|word| word.parse::<usize>().ok());
+        match words[0] {
+            "VALUE" => {
+                self.words(&words, |index, _| (index == 4).then_some(("", Kind::Cas)));
+                length(3).map_or(0, |length| length + 2)
+            }
+            "VA" => {
+                self.words(&words, meta_kind);
+                length(1).map_or(0, |length| length + 2)
+            }
+            "HD" | "EN" | "NS" | "EX" | "NF" => {
+                self.words(&words, meta_kind);
+                0
+            }
+            "ME" => {
+                self.words(&words, debug_kind);
+                0
+            }
+            "VERSION" => {
+                self.plain.extend_from_slice(b"VERSION *\r\n");
+                0
+            }
+            _ => {
+                self.plain.extend_from_slice(line);
+                0
+            }
+        }
+    }
+
+    fn words<'t>(
+        &mut self,
+        words: &[&'t str],
+        kind: impl Fn(usize, &'t str) -> Option<(&'t str, Kind)>,
+    ) {
+        for (index, word) in words.iter().enumerate() {
+            let special = kind(index, word).and_then(|(label, kind)| {
+                let number: i64 = word[label.len()..].parse().ok()?;
+                Some((label, kind, number))
+            });
+            match special {
+                Some((label, Kind::Cas, number)) if number > 0 => {
+                    self.plain.extend_from_slice(label.as_bytes());
+                    self.flush();
+                    let index = self.cas.index_of(number.unsigned_abs());
+                    self.done.push(Piece::Cas(index));
+                }
+                Some((label, Kind::Seconds, number)) => {
+                    self.plain.extend_from_slice(label.as_bytes());
+                    self.flush();
+                    let past = (PAST_LOWEST..1 << 32).contains(&number);
+                    self.done.push(if past { Piece::Past } else { Piece::Seconds(number) });
+                }
+                Some((label, Kind::Ignored, _)) => self.plain.extend_from_slice(label.as_bytes()),
+                _ => self.plain.extend_from_slice(word.as_bytes()),
+            }
+            self.plain.push(b' ');
+        }
+        self.plain.pop();
+        self.plain.extend_from_slice(b"\r\n");
+    }
+
+    fn flush(&mut self) {
+        if !self.plain.is_empty() {
+            self.done.push(Piece::Bytes(std::mem::take(&mut self.plain)));
+        }
+    }
+}
+
+enum Kind {
+    Cas,
+    Seconds,
+    Ignored,
+}
+
+/// 2^32 less a day of uptime.
+const PAST_LOWEST: i64 = (1 << 32) - 86_400;
+
+fn meta_kind(index: usize, word: &str) -> Option<(&str, Kind)> {
+    match (index, word.get(..1)?) {
+        (0, _) => None,
+        (_, "c") => Some(("c", Kind::Cas)),
+        (_, "t") => Some(("t", Kind::Seconds)),
+        (_, "l") => Some(("l", Kind::Seconds)),
+        _ => None,
+    }
+}
+
+/// `me` shows where the item lies in memcached's slabs, which no other server has.
+fn debug_kind(_: usize, word: &str) -> Option<(&str, Kind)> {
+    let label = &word[..=word.find('=')?];
+    let kind = match label {
+        "cas=" => Kind::Cas,
+        "exp=" | "la=" => Kind::Seconds,
+        "cls=" | "size=" => Kind::Ignored,
+        _ => return None,
+    };
+    Some((label, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(bytes: &[u8]) -> Vec<Piece> {
+        let answer = Answer { bytes: bytes.to_vec(), ending: Ending::Complete };
+        pieces(&answer, &mut CasNumbers::default())
+    }
+
+    #[test]
+    fn cas_numbers_are_equal_by_order_of_appearance() {
+        let a = cut(b"VALUE a 0 1 17\r\nx\r\nVALUE b 0 1 9\r\nx\r\nEND\r\n");
+        let b = cut(b"VALUE a 0 1 4\r\nx\r\nVALUE b 0 1 5\r\nx\r\nEND\r\n");
+        let c = cut(b"VALUE a 0 1 4\r\nx\r\nVALUE b 0 1 4\r\nx\r\nEND\r\n");
+        assert!(same(&a, &b));
+        assert!(!same(&a, &c));
+    }
+
+    #[test]
+    fn data_that_looks_like_an_answer_is_compared_byte_for_byte() {
+        let a = cut(b"VALUE a 0 5\r\nHD c17\r\nEND\r\n");
+        let b = cut(b"VALUE a 0 5\r\nHD c18\r\nEND\r\n");
+        assert!(!same(&a, &b));
+    }
+
+    #[test]
+    fn times_to_live_may_differ_by_a_tick_but_not_be_missing() {
+        assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t29\r\n")));
+        assert!(!same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n")));
+        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD t-1\r\n")));
+        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD\r\n")));
+    }
+}

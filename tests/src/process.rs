@@ -1,0 +1,122 @@
+//! A child process that is watched while it lives: its output is kept, its death is noticed at once, and it
+//! never outlives its handle. It knows nothing about what the process serves.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::poll_for;
+
+/// A running child; dropping it kills it and waits.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    words: String,
+}
+
+impl Process {
+    /// Starts `command` with its output kept.
+    ///
+    /// # Panics
+    /// If the command cannot be started.
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let words = format!("{command:?}");
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("{words} does not start: {error}"));
+        let lines = Arc::default();
+        keep(child.stdout.take(), &lines);
+        keep(child.stderr.take(), &lines);
+        Self { child, lines, words }
+    }
+
+    /// The process id, as /proc and signals name it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything the process has printed so far, both streams.
+    pub fn output(&self) -> String {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    /// What follows `label` in the first printed line that starts with it.
+    pub fn printed(&self, label: &str) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().find_map(|line| line.strip_prefix(label)).map(|rest| rest.trim().to_owned())
+    }
+
+    /// Waits until `probe` answers; fails at once, with the output, when the process dies first.
+    ///
+    /// # Panics
+    /// If the process dies or `limit` passes before `probe` answers.
+    pub fn await_ready<T>(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        probe: impl Fn(&Self) -> Option<T>,
+    ) -> T {
+        let found = poll_for(limit, || match probe(self) {
+            Some(found) => Some(Ok(found)),
+            None => self.exited().map(Err),
+        });
+        match found {
+            Some(Ok(found)) => found,
+            Some(Err(status)) => panic!("{} died: {status}\n{}", self.words, self.output()),
+            None => panic!("{}: no {what} within {limit:?}\n{}", self.words, self.output()),
+        }
+    }
+
+    /// Sends a signal; a process that is gone is left in peace.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            let _gone = kill_process(pid, signal);
+        }
+    }
+
+    /// The exit status, if the process has ended.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits at most `limit` for the process to end.
+    pub fn wait_exit(&mut self, limit: Duration) -> Option<ExitStatus> {
+        poll_for(limit, || self.exited())
+    }
+
+    /// Kills with SIGKILL and waits.
+    pub fn kill(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+
+    /// Resident memory now [bytes], from /proc.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn keep(stream: Option<impl Read + Send + 'static>, lines: &Arc<Mutex<Vec<String>>>) {
+    let Some(stream) = stream else { return };
+    let lines = Arc::clone(lines);
+    thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
+    });
+}

@@ -1,0 +1,194 @@
+//! Runs the command table against a server and compares two runs. Which rows may differ is the table's to say.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::PATIENCE;
+use crate::answer::{Answer, CasNumbers, Ending, Piece, pieces, same, shown};
+use crate::client::Client;
+use crate::poll_for;
+use crate::table::{Row, Step, expand};
+
+/// The answers to one step.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was sent.
+    pub sent: Vec<u8>,
+    /// What came back.
+    pub answer: Answer,
+    pieces: Vec<Piece>,
+}
+
+impl Outcome {
+    fn equals(&self, other: &Outcome) -> bool {
+        self.answer.ending == other.answer.ending && same(&self.pieces, &other.pieces)
+    }
+}
+
+/// A row that did not come out as it should.
+#[derive(Clone, Debug)]
+pub struct Surprise(pub String);
+
+/// Rows run in this many conversations at once, so that those that wait for an expiry do so together.
+const CONVERSATIONS: usize = 8;
+
+/// Runs every row; the answers are in the order of the rows.
+///
+/// # Panics
+/// If the server stops accepting connections.
+pub fn run(addr: SocketAddr, rows: &[Row]) -> Vec<Vec<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let outcomes: Vec<Mutex<Vec<Outcome>>> = rows.iter().map(|_| Mutex::default()).collect();
+    let put = |index: usize, found| {
+        *outcomes[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = found;
+    };
+    thread::scope(|scope| {
+        for _ in 0..CONVERSATIONS {
+            scope.spawn(|| {
+                let mut conversation = Conversation::open(addr);
+                while let Some((index, row)) = next_row(rows, &next) {
+                    if !row.exclusive {
+                        put(index, conversation.row(row));
+                    }
+                }
+            });
+        }
+    });
+    let mut conversation = Conversation::open(addr);
+    for (index, row) in rows.iter().enumerate().filter(|(_, row)| row.exclusive) {
+        put(index, conversation.row(row));
+    }
+    let taken = outcomes.into_iter().map(|outcome| outcome.into_inner());
+    taken.map(|outcome| outcome.unwrap_or_else(|poisoned| poisoned.into_inner())).collect()
+}
+
+/// Compares a configuration's answers with memcached's; what is returned is wrong.
+pub fn surprises(
+    rows: &[Row],
+    configuration: &str,
+    reference: &[Vec<Outcome>],
+    ours: &[Vec<Outcome>],
+) -> Vec<Surprise> {
+    let runs = reference.iter().zip(ours);
+    rows.iter().zip(runs).filter_map(|(row, (a, b))| surprise(row, configuration, a, b)).collect()
+}
+
+fn next_row<'a>(rows: &'a [Row], next: &AtomicUsize) -> Option<(usize, &'a Row)> {
+    let index = next.fetch_add(1, Ordering::SeqCst);
+    rows.get(index).map(|row| (index, row))
+}
+
+fn surprise(
+    row: &Row,
+    configuration: &str,
+    reference: &[Outcome],
+    ours: &[Outcome],
+) -> Option<Surprise> {
+    let different = reference.iter().zip(ours).position(|(a, b)| !a.equals(b));
+    let place = format!("[{}] {}", row.story, row.title);
+    match (different, row.reason(configuration)) {
+        (None, None) | (Some(_), Some(_)) => None,
+        (None, Some(reason)) => Some(Surprise(format!(
+            "{place}\n  equal, though the table declares a difference: {reason}"
+        ))),
+        (Some(step), None) => Some(Surprise(format!(
+            "{place}, step {}\n  sent      {}\n  memcached {}\n  ours      {}",
+            step + 1,
+            shown(&reference[step].sent),
+            described(&reference[step].answer, &ours[step].answer),
+            described(&ours[step].answer, &reference[step].answer),
+        ))),
+    }
+}
+
+fn described(answer: &Answer, other: &Answer) -> String {
+    let equal = answer.bytes.iter().zip(&other.bytes).take_while(|(a, b)| a == b).count();
+    let from = equal.saturating_sub(40);
+    let cut = if from > 0 { format!("(from byte {from}) ") } else { String::new() };
+    let ending = match answer.ending {
+        Ending::Complete => "",
+        Ending::Closed => " <closed>",
+        Ending::TimedOut => " <no answer in time>",
+    };
+    format!("{cut}\"{}\"{ending}", shown(&answer.bytes[from.min(answer.bytes.len())..]))
+}
+
+struct Conversation {
+    addr: SocketAddr,
+    client: Client,
+    /// A second connection, for a round trip between the two halves of a cut step.
+    probe: Client,
+}
+
+impl Conversation {
+    fn open(addr: SocketAddr) -> Self {
+        Self { addr, client: connected(addr), probe: connected(addr) }
+    }
+
+    fn row(&mut self, row: &Row) -> Vec<Outcome> {
+        let mut cas = CasNumbers::default();
+        let mut outcomes = Vec::new();
+        for step in &row.steps {
+            let (sent, answer) = self.step(step, &cas);
+            if answer.ending != Ending::Complete {
+                self.client = connected(self.addr);
+            }
+            let pieces = pieces(&answer, &mut cas);
+            outcomes.push(Outcome { sent, answer, pieces });
+        }
+        outcomes
+    }
+
+    fn step(&mut self, step: &Step, cas: &CasNumbers) -> (Vec<u8>, Answer) {
+        match step {
+            Step::Send(template) => {
+                let sent = expand(template, cas);
+                let answer = self.client.exchange(&sent);
+                (sent, answer)
+            }
+            Step::Until(template, wanted) => {
+                let (sent, wanted) = (expand(template, cas), expand(wanted, cas));
+                let mut answer = self.client.exchange(&sent);
+                poll_for(PATIENCE, || {
+                    if answer.bytes == wanted || answer.ending != Ending::Complete {
+                        return Some(());
+                    }
+                    answer = self.client.exchange(&sent);
+                    None
+                });
+                (sent, answer)
+            }
+            Step::Cuts(template) => {
+                let sent = expand(template, cas);
+                let mut all = Answer { bytes: Vec::new(), ending: Ending::Complete };
+                for cut in 1..sent.len() {
+                    let answer = self.cut(&sent, cut);
+                    all.bytes.extend(answer.bytes);
+                    all.ending = answer.ending;
+                    if all.ending != Ending::Complete {
+                        break;
+                    }
+                }
+                (sent, all)
+            }
+        }
+    }
+
+    /// Sends `bytes` in two writes; the round trip between them gives the server time to read the first.
+    fn cut(&mut self, bytes: &[u8], at: usize) -> Answer {
+        let (first, second) = bytes.split_at(at);
+        let _closed = self.client.send(first);
+        self.probe.exchange(b"");
+        self.client.exchange(second)
+    }
+}
+
+/// A connection that has spoken: memcached takes the first byte of one that has not as a choice of protocol.
+fn connected(addr: SocketAddr) -> Client {
+    let mut client = Client::connect(addr)
+        .unwrap_or_else(|error| panic!("{addr} refuses a connection: {error}"));
+    client.exchange(b"");
+    client
+}

@@ -1,0 +1,161 @@
+//! The servers under test and their oracle: memcached and `rebate`, each on a port of its own choosing.
+//! Nothing here knows what a right answer is.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::Process;
+use crate::{Client, PATIENCE};
+
+/// A server that accepts connections.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    addr: SocketAddr,
+    admin: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Starts memcached on a free port with `args` after our own.
+    ///
+    /// # Panics
+    /// If memcached is not installed or does not come up.
+    pub fn memcached(args: &[&str]) -> Self {
+        let folder =
+            tempfile::tempdir().unwrap_or_else(|error| panic!("temporary folder: {error}"));
+        let port_file = folder.path().join("port");
+        let mut command = memcached_command(-1, args);
+        command.env("MEMCACHED_PORT_FILENAME", &port_file);
+        let mut process = Process::start(&mut command);
+        let port = process.await_ready(PATIENCE, "port file", |_| {
+            let text = fs::read_to_string(&port_file).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
+        });
+        Self::accepting(process, local(port), None)
+    }
+
+    /// Starts memcached on a port that is known to be free, as after a crash.
+    ///
+    /// # Panics
+    /// If memcached does not come up.
+    pub fn memcached_at(port: u16, args: &[&str]) -> Self {
+        let process = Process::start(&mut memcached_command(i32::from(port), args));
+        Self::accepting(process, local(port), None)
+    }
+
+    /// Starts `rebate` with `args` and waits for the line `listening on ADDR`.
+    ///
+    /// # Panics
+    /// If the binary is missing or does not come up.
+    pub fn rebate(args: &[&str]) -> Self {
+        let mut process = Process::start(Command::new(rebate_binary()).args(args));
+        let addr = process
+            .await_ready(PATIENCE, "line `listening on ADDR`", |process| {
+                process.printed("listening on ")
+            })
+            .parse()
+            .unwrap_or_else(|error| panic!("`listening on` without an address: {error}"));
+        let admin = process.printed("admin on ").and_then(|text| text.parse().ok());
+        Self::accepting(process, addr, admin)
+    }
+
+    /// The monolith: `rebate memcached` with the embedded store.
+    pub fn rebate_memcached(args: &[&str]) -> Self {
+        let ours = ["memcached", "-p", "0", "-l", "127.0.0.1", "-U", "0", "-u", "root"];
+        Self::rebate(&[&ours, args].concat())
+    }
+
+    /// `rebate serve` with its compression mode and store, and `args` after them.
+    pub fn rebate_serve(store: &str, compress: &str, args: &[&str]) -> Self {
+        let ours = ["serve", "--listen", "127.0.0.1:0", "--store", store, "--compress", compress];
+        Self::rebate(&[&ours, args].concat())
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the admin pages are, if the server printed so before it was ready.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// `--store` for a server behind this memcached alone.
+    pub fn as_store(&self) -> String {
+        format!("memcached://{}", self.addr)
+    }
+
+    /// A new connection.
+    ///
+    /// # Panics
+    /// If the server does not accept.
+    pub fn client(&self) -> Client {
+        Client::connect(self.addr)
+            .unwrap_or_else(|error| panic!("{} refuses a connection: {error}", self.addr))
+    }
+
+    /// One number of the plain `stats`.
+    pub fn stat(&self, name: &str) -> Option<u64> {
+        let answer = self.client().ask(b"stats");
+        let text = String::from_utf8_lossy(&answer.bytes).into_owned();
+        let line = format!("STAT {name} ");
+        text.lines().find_map(|found| found.strip_prefix(&line))?.trim().parse().ok()
+    }
+
+    fn accepting(mut process: Process, addr: SocketAddr, admin: Option<SocketAddr>) -> Self {
+        process.await_ready(PATIENCE, "accepted connection", |_| {
+            TcpStream::connect_timeout(&addr, Duration::from_secs(1)).ok()
+        });
+        Self { process, addr, admin }
+    }
+}
+
+impl Deref for Server {
+    type Target = Process;
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// The built binary: `REBATE_BIN`, else beside this test in the target folder, else the other profile's.
+///
+/// # Panics
+/// If there is none, with advice.
+pub fn rebate_binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("REBATE_BIN") {
+        return PathBuf::from(named);
+    }
+    let test = std::env::current_exe().unwrap_or_default();
+    let profile = test.ancestors().nth(2).map(PathBuf::from).unwrap_or_default();
+    let places = [".", "../release", "../debug"].map(|place| profile.join(place).join("rebate"));
+    let found = places.iter().find(|place| place.is_file());
+    found.cloned().unwrap_or_else(|| {
+        panic!(
+            "no binary at {}: run `cargo build -p cli` first, or set REBATE_BIN",
+            places[0].display()
+        )
+    })
+}
+
+fn memcached_command(port: i32, args: &[&str]) -> Command {
+    let binary = std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into());
+    let mut command = Command::new(binary);
+    // memcached refuses to run as root without -u and ignores -u for anyone else.
+    command.args(["-p", &port.to_string(), "-l", "127.0.0.1", "-U", "0", "-u", "root"]).args(args);
+    command
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}

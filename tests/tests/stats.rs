@@ -1,0 +1,108 @@
+//! The names that tools and dashboards read in `stats`: each is one of memcached's, and ours has it too.
+
+use std::collections::BTreeSet;
+
+use rebate_tests::Server;
+
+/// Read by monitoring agents of memcached; the list is theirs, not ours to shorten.
+const NAMES: [&str; 44] = [
+    "pid",
+    "uptime",
+    "time",
+    "version",
+    "pointer_size",
+    "rusage_user",
+    "rusage_system",
+    "max_connections",
+    "curr_connections",
+    "total_connections",
+    "rejected_connections",
+    "cmd_get",
+    "cmd_set",
+    "cmd_flush",
+    "cmd_touch",
+    "cmd_meta",
+    "get_hits",
+    "get_misses",
+    "get_expired",
+    "get_flushed",
+    "delete_misses",
+    "delete_hits",
+    "incr_misses",
+    "incr_hits",
+    "decr_misses",
+    "decr_hits",
+    "cas_misses",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+    "touch_misses",
+    "bytes_read",
+    "bytes_written",
+    "limit_maxbytes",
+    "accepting_conns",
+    "threads",
+    "conn_yields",
+    "hash_bytes",
+    "bytes",
+    "curr_items",
+    "total_items",
+    "expired_unfetched",
+    "evicted_unfetched",
+    "evictions",
+];
+
+#[test]
+fn stats_has_the_names_that_tools_read() {
+    let store = Server::memcached(&[]);
+    let servers = [
+        Server::memcached(&[]),
+        Server::rebate_memcached(&[]),
+        Server::rebate_serve(&store.as_store(), "on", &[]),
+    ];
+    for server in servers {
+        let text = server.client().ask(b"stats").text();
+        assert!(text.ends_with("END\r\n"), "{text}");
+        let found: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("STAT ")?.split(' ').next()).collect();
+        let missing: Vec<&&str> = NAMES.iter().filter(|name| !found.contains(**name)).collect();
+        assert!(missing.is_empty(), "{}: no {missing:?}", server.addr());
+    }
+}
+
+#[test]
+fn counters_count() {
+    for server in [Server::memcached(&[]), Server::rebate_memcached(&[])] {
+        let mut client = server.client();
+        client.exchange(
+            b"set a 0 0 1\r\n1\r\nget a b\r\nincr a 1\r\nincr b 1\r\ndecr a 1\r\ntouch a 0\r\n\
+              touch b 0\r\ndelete b\r\ndelete a\r\nflush_all\r\n",
+        );
+        let expected = [
+            ("cmd_get", 2),
+            ("get_hits", 1),
+            ("get_misses", 1),
+            ("cmd_set", 1),
+            ("incr_hits", 1),
+            ("incr_misses", 1),
+            ("decr_hits", 1),
+            ("touch_hits", 1),
+            ("touch_misses", 1),
+            ("delete_hits", 1),
+            ("delete_misses", 1),
+            ("cmd_flush", 1),
+            ("total_items", 1),
+        ];
+        for (name, count) in expected {
+            // The harness's sentinel is a bare get, which counts nothing.
+            assert_eq!(server.stat(name), Some(count), "{name} of {}", server.addr());
+        }
+    }
+}
+
+#[test]
+fn stats_rebate_is_ours_alone() {
+    let server = Server::rebate_memcached(&[]);
+    let text = server.client().ask(b"stats rebate").text();
+    assert!(text.starts_with("STAT ") && text.ends_with("END\r\n"), "{text}");
+}

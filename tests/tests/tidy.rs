@@ -1,0 +1,156 @@
+//! House rules that a compiler does not know, read from the source text: sizes, open ends, where unsafe code
+//! may be. The scan is rough on purpose: it counts braces and knows no Rust.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FUNCTION_LINES_MAX: usize = 70;
+const LINE_COLUMNS_MAX: usize = 100;
+const PROSE_COLUMNS_MAX: usize = 120;
+const FILE_LINES_MAX: usize = 800;
+
+/// Built or fetched, not written.
+const NOT_OURS: [&str; 3] = ["target", ".git", "corpus"];
+
+/// The words are put together here so that this file does not find itself.
+const OPEN_ENDS: [&str; 5] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+];
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is above")
+}
+
+fn sources() -> Vec<Source> {
+    let mut files = Vec::new();
+    collect(root(), &mut files);
+    assert!(files.len() > 20, "the scan finds the sources");
+    let source = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let path = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        Source { path, text }
+    };
+    files.into_iter().map(source).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && !NOT_OURS.contains(&name.as_str()) {
+            collect(&path, files);
+        } else if name.ends_with(".rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn check(what: &str, faults: impl Fn(&Source) -> Vec<String>) {
+    let found: Vec<String> = sources().iter().flat_map(faults).collect();
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+/// Lines of the source with their place, for one-line faults.
+fn lines_with(source: &Source, fault: impl Fn(&str) -> bool) -> Vec<String> {
+    let numbered = source.text.lines().enumerate().filter(|(_, line)| fault(line));
+    numbered.map(|(index, line)| format!("{}:{}: {line}", source.path, index + 1)).collect()
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_is_for() {
+    check("no `//!` at the top", |source| {
+        if source.text.starts_with("//!") { Vec::new() } else { vec![source.path.clone()] }
+    });
+}
+
+#[test]
+fn no_line_is_too_long() {
+    // Prose is let run a little further: rustfmt does not reflow it.
+    check("long lines", |source| {
+        lines_with(source, |line| {
+            let prose = line.trim_start().starts_with("//");
+            line.chars().count() > if prose { PROSE_COLUMNS_MAX } else { LINE_COLUMNS_MAX }
+        })
+    });
+}
+
+#[test]
+fn no_file_is_longer_than_800_lines() {
+    check("long files", |source| {
+        let count = source.text.lines().count();
+        let long = count > FILE_LINES_MAX;
+        long.then(|| format!("{}: {count} lines", source.path)).into_iter().collect()
+    });
+}
+
+#[test]
+fn no_open_ends() {
+    check("open ends", |source| {
+        lines_with(source, |line| OPEN_ENDS.iter().any(|word| line.contains(word)))
+    });
+}
+
+#[test]
+fn unsafe_code_lives_under_drivers() {
+    let word = concat!("uns", "afe");
+    check("unsafe code", |source| {
+        if source.path.starts_with("drivers/") {
+            return Vec::new();
+        }
+        lines_with(source, |line| {
+            let code = line.split("//").next().unwrap_or_default();
+            let mut words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.any(|found| found == word) && !code.contains('"')
+        })
+    });
+}
+
+#[test]
+fn no_function_is_longer_than_70_lines() {
+    check("long functions", |source| {
+        if source.path.contains("tests/") || source.path.ends_with("tests.rs") {
+            return Vec::new();
+        }
+        let text = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let long = functions(text).into_iter().filter(|function| function.1 > FUNCTION_LINES_MAX);
+        long.map(|(line, count)| format!("{}:{line}: {count} lines", source.path)).collect()
+    });
+}
+
+/// First line and length of every function: from the line that says `fn` to the line where its brace closes,
+/// known by the indentation that rustfmt gives both.
+fn functions(text: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let is_function = code.split(['(', '<']).next().is_some_and(|head| {
+            let words: Vec<&str> = head.split(' ').collect();
+            words.contains(&"fn") && !code.starts_with("//")
+        });
+        let end = format!("{indent}}}");
+        let one_line = code.ends_with('}') || code.ends_with(';');
+        if is_function && !one_line {
+            let length = lines[start..].iter().position(|line| *line == end).map_or(0, |at| at + 1);
+            found.push((start + 1, length));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_scan_measures_functions() {
+    let body = "    x;\n".repeat(5);
+    let text = format!("fn short() {{}}\npub fn long(\n    a: u8,\n) {{\n{body}}}\nfn decl();\n");
+    assert_eq!(functions(&text), [(2, 9)]);
+}

@@ -1,0 +1,197 @@
+//! The bytes of values, recomputed from the key's id, so that a reader verifies them without having stored them.
+//!
+//! A value is a slice of a pool at an offset that follows from (seed, id, version). From 64 bytes on it starts
+//! with 16 hexadecimal digits: 8 of the key's hash, 8 of the version, so that a reader can tell which version it
+//! was given and that it belongs to its key. A value of one repeated character has no such header, as it would
+//! no longer be of one character; it and smaller values have no versions.
+
+use std::sync::Arc;
+
+use crate::hash::{below, mix, unit};
+use crate::{Corpus, PayloadClass, Sizes};
+
+/// The values of every key; clones share the pool.
+#[derive(Clone, Debug)]
+pub struct Values {
+    /// Empty for values of one repeated character.
+    pool: Arc<[u8]>,
+    sizes: Sizes,
+    length_max: usize,
+    seed: u64,
+}
+
+/// A value that is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Mismatch {
+    /// The value has another length than every version of it.
+    #[error("{got} bytes instead of {expected}")]
+    Length { got: usize, expected: usize },
+    /// The first byte that is wrong.
+    #[error("wrong bytes from offset {offset} on")]
+    Bytes { offset: usize },
+}
+
+impl Values {
+    /// Values of a synthetic class. Sizes are cut to `length_max`.
+    pub fn synthetic(class: PayloadClass, sizes: Sizes, length_max: usize, seed: u64) -> Self {
+        Self { pool: class.pool(POOL_BYTES, mix(seed, 0)).into(), sizes, length_max, seed }
+    }
+
+    /// Values that are slices of a corpus; one that is longer than the corpus repeats it.
+    pub fn from_corpus(corpus: Corpus, sizes: Sizes, length_max: usize, seed: u64) -> Self {
+        Self { pool: corpus.bytes.into(), sizes, length_max, seed }
+    }
+
+    /// The length of the value of key `id`, in every version [bytes].
+    pub fn length(&self, id: u64) -> usize {
+        self.sizes.at(unit(mix(self.seed ^ SIZE_STREAM, id))).min(self.length_max)
+    }
+
+    /// Appends version `version` of the value of key `id` to `out`.
+    pub fn append_to(&self, id: u64, version: u32, out: &mut Vec<u8>) {
+        let length = self.length(id);
+        if self.pool.is_empty() {
+            out.resize(out.len() + length, self.character(id));
+            return;
+        }
+        let versioned = length >= VERSIONED_BYTES_MIN;
+        let body = if versioned {
+            out.extend_from_slice(&self.header(id, version));
+            length - HEADER_BYTES
+        } else {
+            length
+        };
+        let version = if versioned { version } else { 0 };
+        self.slices(id, version, body, |slice| out.extend_from_slice(slice));
+    }
+
+    /// Whether `bytes` are some version of the value of key `id`; gives that version.
+    pub fn check(&self, id: u64, bytes: &[u8]) -> Result<u32, Mismatch> {
+        let (got, expected) = (bytes.len(), self.length(id));
+        if got != expected {
+            return Err(Mismatch::Length { got, expected });
+        }
+        if self.pool.is_empty() {
+            let character = self.character(id);
+            let wrong = bytes.iter().position(|&byte| byte != character);
+            return wrong.map_or(Ok(0), |offset| Err(Mismatch::Bytes { offset }));
+        }
+        let versioned = expected >= VERSIONED_BYTES_MIN;
+        let version = if versioned { version_of(&bytes[..HEADER_BYTES])? } else { 0 };
+        if versioned && bytes[..HEADER_BYTES] != self.header(id, version) {
+            return Err(Mismatch::Bytes { offset: 0 });
+        }
+        let mut offset = if versioned { HEADER_BYTES } else { 0 };
+        let mut wrong = None;
+        self.slices(id, version, expected - offset, |slice| {
+            let part = &bytes[offset..offset + slice.len()];
+            if wrong.is_none() && part != slice {
+                wrong = part.iter().zip(slice).position(|(a, b)| a != b).map(|at| offset + at);
+            }
+            offset += slice.len();
+        });
+        wrong.map_or(Ok(version), |offset| Err(Mismatch::Bytes { offset }))
+    }
+
+    /// Hands the `length` bytes after the header to `take`, in as few slices as the pool's end allows.
+    fn slices(&self, id: u64, version: u32, length: usize, mut take: impl FnMut(&[u8])) {
+        let hash = mix(mix(self.seed ^ OFFSET_STREAM, id), u64::from(version));
+        let mut start = below(hash, self.pool.len() as u64) as usize;
+        let mut left = length;
+        while left > 0 {
+            let end = self.pool.len().min(start + left);
+            take(&self.pool[start..end]);
+            (left, start) = (left - (end - start), 0);
+        }
+    }
+
+    fn header(&self, id: u64, version: u32) -> [u8; HEADER_BYTES] {
+        let word = mix(self.seed, id) << 32 | u64::from(version);
+        std::array::from_fn(|digit| HEXADECIMAL[(word >> (60 - 4 * digit) & 15) as usize])
+    }
+
+    fn character(&self, id: u64) -> u8 {
+        b'a' + below(mix(self.seed, id), 26) as u8
+    }
+}
+
+/// The version that a header states.
+fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
+    let digits = std::str::from_utf8(&header[HEADER_BYTES / 2..]).ok();
+    let version = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
+}
+
+/// Large enough that few values of a run share more than a window's worth of bytes at the same place.
+const POOL_BYTES: usize = 4 << 20;
+const HEADER_BYTES: usize = 16;
+/// Below this the header would be a large part of the value and change how it compresses.
+const VERSIONED_BYTES_MIN: usize = 64;
+const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
+const SIZE_STREAM: u64 = 0x5349_5A45;
+const OFFSET_STREAM: u64 = 0x4F46_4653;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SizeDist, Weighting};
+
+    fn values(class: PayloadClass, max_bytes: u64) -> Values {
+        let dist = SizeDist::Uniform { min_bytes: 0, max_bytes };
+        let sizes = Sizes::new(&dist, Weighting::Calls).expect("valid sizes");
+        Values::synthetic(class, sizes, usize::MAX, 42)
+    }
+
+    fn value(values: &Values, id: u64, version: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        values.append_to(id, version, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_was_written_passes_and_any_changed_byte_fails() {
+        for class in PayloadClass::ALL {
+            let values = values(class, 300);
+            for id in 0..100 {
+                let mut bytes = value(&values, id, 7);
+                assert_eq!(bytes.len(), values.length(id));
+                assert!(values.check(id, &bytes).is_ok(), "{class} {id}");
+                for at in 0..bytes.len() {
+                    bytes[at] ^= 1;
+                    assert!(values.check(id, &bytes).is_err(), "{class} {id} {at}");
+                    bytes[at] ^= 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_key_or_a_torn_one_fails() {
+        let values = Values::synthetic(
+            PayloadClass::Json,
+            Sizes::new(&SizeDist::Fixed { bytes: 500 }, Weighting::Calls).expect("valid sizes"),
+            usize::MAX,
+            1,
+        );
+        let (first, second) = (value(&values, 1, 1), value(&values, 1, 2));
+        assert_eq!(values.check(1, &first), Ok(1));
+        assert_eq!(values.check(1, &second), Ok(2));
+        assert!(values.check(2, &first).is_err());
+        let torn = [&first[..250], &second[250..]].concat();
+        assert!(matches!(values.check(1, &torn), Err(Mismatch::Bytes { offset }) if offset >= 250));
+        let cut = Mismatch::Length { got: 499, expected: 500 };
+        assert_eq!(values.check(1, &first[..499]), Err(cut));
+    }
+
+    #[test]
+    fn values_longer_than_the_corpus_repeat_it() {
+        let sizes = Sizes::new(&SizeDist::Fixed { bytes: 60 }, Weighting::Calls).expect("valid");
+        let corpus = Corpus { bytes: b"0123456789".to_vec() };
+        let values = Values::from_corpus(corpus, sizes, usize::MAX, 3);
+        let bytes = value(&values, 5, 0);
+        assert_eq!(bytes.len(), 60);
+        assert!(bytes.windows(2).all(|pair| (pair[0] - b'0' + 1) % 10 == pair[1] - b'0'));
+        assert_eq!(values.check(5, &bytes), Ok(0));
+    }
+}
