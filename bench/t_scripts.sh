@@ -36,6 +36,8 @@ copy_source() {
         cp -r "$source"/. "$1"
     fi
     [ -d "$1/t" ] || { echo "$source has no t/ folder" >&2; exit 2; }
+    # Every start asks for this option, which only builds with a system call filter know.
+    sed -i 's/ *-o relaxed_privileges//' "$1"/t/lib/MemcachedTest.pm "$1"/t/*.t
 }
 
 # The scripts look for two programs beside t/: the server and a runner with a time limit. Ours leaves the limit
@@ -115,6 +117,7 @@ for script in "${scripts[@]}"; do
     printf '%-28s %-6s %s\n' "$script" "$result" "$reason"
 done
 count() { cat -- *.verdict | grep -c "^$1" || true; }
-printf '\n%s pass, %s skip, %s fail; %s of those pass on the oracle (fail* fails there too)\n' \
-    "$(count pass)" "$(count skip)" "$(count fail)" "$new_failures"
+printf '\n%s pass, %s skip, %s fail' "$(count pass)" "$(count skip)" "$(count fail)"
+[ -n "$oracle" ] && printf ', of which %s pass with %s (fail*: fails there too)' "$new_failures" "$oracle"
+echo
 [ "$new_failures" -eq 0 ]

@@ -1,2 +1,80 @@
-//! The one binary, rebate.
-fn main() {}
+//! The one binary, `rebate`: reads a command line, builds what it names and says how it went. Exit codes: 0 done,
+//! 1 the work failed, 2 bad usage or input; `rebate memcached` has memcached's. No logic that a test would want to
+//! call lives here.
+
+mod devices;
+mod load;
+mod log;
+mod memcached;
+mod os;
+mod process;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The work was tried and failed.
+const EXIT_FAILED: u8 = 1;
+/// The command line or an input cannot be used.
+const EXIT_USAGE: u8 = 2;
+
+const EXAMPLES: &str = "Examples:
+  rebate serve --memory 1GiB
+  rebate memcached -m 1024 -l 127.0.0.1 -u nobody
+  rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
+  rebate devices
+
+`rebate COMMAND --help` has the flags and more examples of each.";
+
+/// A compressed cache that any memcached client can use.
+#[derive(Debug, Parser)]
+#[command(name = "rebate", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve memcached clients from a compressed cache or before memcached servers.
+    Serve(serve::Serve),
+    /// The same behind memcached's own flags: stands where a memcached binary stood.
+    Memcached(Memcached),
+    /// Load a memcached endpoint at a fixed rate and report latency and hits.
+    Load(load::Load),
+    /// List what can compress and decompress here.
+    Devices(devices::Devices),
+}
+
+/// Read by the memcached module before clap sees them; here for `rebate help`.
+#[derive(Debug, Args)]
+#[command(after_help = "`rebate memcached -h` lists memcached's flags.
+Examples:
+  rebate memcached -m 1024 -l 127.0.0.1 -u nobody")]
+struct Memcached {
+    /// memcached's flags.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(args) = memcached::arguments(&args) {
+        return memcached::run(args);
+    }
+    match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Memcached(memcached) => memcached::run(&memcached.args),
+        Command::Load(load) => load.run(),
+        Command::Devices(devices) => devices.run(),
+    }
+}
+
+/// Prints a line to stdout at once. Whoever closed the other end has seen enough.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

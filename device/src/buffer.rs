@@ -1,6 +1,7 @@
-//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and takes it back
-//! when the last user drops it; a buffer that travels with a job therefore outlives whatever the device does to it.
-//! Memory is the process's own, or registered with a device through [`Memory`]. No placement, no device calls.
+//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and
+//! takes it back when the last user drops it; a buffer that travels with a job therefore outlives
+//! whatever the device does to it. Memory is the process's own, or registered with a device through
+//! [`Memory`]. No placement, no device calls.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -11,8 +12,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use units::ByteCount;
 
-/// Where a buffer's memory comes from. A device that needs registered memory compares ids; a buffer from
-/// elsewhere costs it a copy, which it counts.
+/// Where a buffer's memory comes from. A device that needs registered memory compares ids; a buffer
+/// from elsewhere costs it a copy, which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryId(u64);
 
@@ -39,7 +40,8 @@ pub trait Memory: Send + Sync {
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
 }
 
-/// Hands out buffers of at least the asked capacity and keeps returned ones for reuse. Clones share the pool.
+/// Hands out buffers of at least the asked capacity and keeps returned ones for reuse. Clones share
+/// the pool.
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
@@ -54,8 +56,8 @@ impl Pool {
         Self::build(Some(memory), retained_max)
     }
 
-    /// An empty buffer with room for `capacity` bytes. When registered memory is exhausted the buffer is from the
-    /// heap instead, and says so in [`Buffer::memory`]: slower, never an error.
+    /// An empty buffer with room for `capacity` bytes. When registered memory is exhausted the
+    /// buffer is from the heap instead, and says so in [`Buffer::memory`]: slower, never an error.
     pub fn take(&self, capacity: usize) -> Buffer {
         let class = class_of(capacity);
         let reused = class.and_then(|class| self.0.free[class].lock().pop());
@@ -155,7 +157,8 @@ impl Buffer {
         self.block_ref().memory()
     }
 
-    /// The given part as shared bytes, without copying; the memory returns to the pool with the last clone.
+    /// The given part as shared bytes, without copying; the memory returns to the pool with the
+    /// last clone.
     ///
     /// # Panics
     /// If the range is not within the filled bytes.
@@ -203,8 +206,8 @@ impl Drop for Buffer {
     }
 }
 
-/// What a job reads: shared, immutable bytes and where they are. Cloning is cheap, so the runtime keeps the input
-/// of a job that a lost device still holds and redoes it elsewhere.
+/// What a job reads: shared, immutable bytes and where they are. Cloning is cheap, so the runtime
+/// keeps the input of a job that a lost device still holds and redoes it elsewhere.
 #[derive(Clone, Debug)]
 pub struct Input {
     bytes: Bytes,
@@ -268,7 +271,8 @@ impl Shared {
     fn give_back(&self, block: Block) {
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Two threads may both pass the test and overshoot by a block each: a bound, not an exact figure.
+        // Two threads may both pass the test and overshoot by a block each: a bound, not an exact
+        // figure.
         let retained = self.retained_bytes.load(Ordering::Relaxed);
         let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
         if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {

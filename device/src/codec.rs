@@ -1,5 +1,6 @@
-//! Codecs as devices see them: what a stream promises its readers ([`Dialect`]), and the CPU engines that write and
-//! read streams ([`Engine`]). Which engine serves which size is data of `Software`; which codec a value gets is policy.
+//! Codecs as devices see them: what a stream promises its readers ([`Dialect`]), and the CPU
+//! engines that write and read streams ([`Engine`]). Which engine serves which size is data of
+//! `Software`; which codec a value gets is policy.
 
 use crate::job::DeviceError;
 
@@ -33,8 +34,8 @@ impl Codec {
 pub struct Dialect {
     /// The format.
     pub codec: Codec,
-    /// No match reaches further back than `1 << window_log2` bytes; none where the writer promises nothing beyond
-    /// the codec's own bound (32 KiB for deflate).
+    /// No match reaches further back than `1 << window_log2` bytes; none where the writer promises
+    /// nothing beyond the codec's own bound (32 KiB for deflate).
     pub window_log2: Option<u8>,
 }
 
@@ -57,7 +58,8 @@ impl Dialect {
     }
 }
 
-/// How hard a writer tries. Engines map it to their own scale; `docs/measurements.md` has ratio and time of each.
+/// How hard a writer tries. Engines map it to their own scale; `docs/measurements.md` has ratio and
+/// time of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
     /// The least time.
@@ -72,27 +74,32 @@ pub enum Level {
 /// Why an engine gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
-    /// The compressed form does not fit the output space: not an error, the value is stored as it came.
+    /// The compressed form does not fit the output space: not an error, the value is stored as it
+    /// came.
     DoesNotFit,
     /// Anything else.
     Device(DeviceError),
 }
 
-/// A CPU implementation of one codec: contexts are its own and reused, so an engine belongs to one thread.
+/// A CPU implementation of one codec: contexts are its own and reused, so an engine belongs to one
+/// thread.
 pub trait Engine: Send {
-    /// The library, as metrics and `rebate devices` name it: `isal`, `libdeflate`, `zstd`, `lz4_flex`.
+    /// The library, as metrics and `rebate devices` name it: `isal`, `libdeflate`, `zstd`,
+    /// `lz4_flex`.
     fn name(&self) -> &'static str;
 
     /// The codec it implements.
     fn codec(&self) -> Codec;
 
-    /// Whether it can write `dialect` for an input of that size. False means that `compress` is never called so.
+    /// Whether it can write `dialect` for an input of that size. False means that `compress` is
+    /// never called so.
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool;
 
     /// Compresses all of `input` to the start of `output`, in the dialect asked for.
     ///
     /// # Errors
-    /// [`EngineError::DoesNotFit`] when `output` is too small; what `output` then holds is unspecified.
+    /// [`EngineError::DoesNotFit`] when `output` is too small; what `output` then holds is
+    /// unspecified.
     fn compress(
         &mut self,
         dialect: Dialect,
@@ -101,10 +108,12 @@ pub trait Engine: Send {
         output: &mut [u8],
     ) -> Result<usize, EngineError>;
 
-    /// Decompresses one stream, which must fill `output` exactly: the frame states the original size.
+    /// Decompresses one stream, which must fill `output` exactly: the frame states the original
+    /// size.
     ///
     /// # Errors
-    /// [`DeviceError::InvalidInput`] for a corrupt, truncated or too long stream; never a write beyond `output`.
+    /// [`DeviceError::InvalidInput`] for a corrupt, truncated or too long stream; never a write
+    /// beyond `output`.
     fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError>;
 }
 

@@ -1,6 +1,7 @@
-//! The contract suite: what every [`Device`] must do, as checks that a test module of any crate expands for its device
-//! with [`crate::device_contract`]. Passing faults (reported ones) are met by doing the job again, so that
-//! [`crate::Faulty`] can be held to it too; silent corruption is not a device's to catch.
+//! The contract suite: what every [`Device`] must do, as checks that a test module of any crate
+//! expands for its device with [`crate::device_contract`]. Passing faults (reported ones) are met
+//! by doing the job again, so that [`crate::Faulty`] can be held to it too; silent corruption is
+//! not a device's to catch.
 
 mod harness;
 pub mod inflate;
@@ -19,7 +20,8 @@ use crate::queue::{Device, RefusedReason};
 use harness::Harness;
 use payload::Payload;
 
-/// Expands to a module of tests that hold the device made by the expression (an `Arc<dyn Device>`) to the contract.
+/// Expands to a module of tests that hold the device made by the expression (an `Arc<dyn Device>`)
+/// to the contract.
 #[macro_export]
 macro_rules! device_contract {
     ($name:ident, $make:expr) => {
@@ -49,8 +51,8 @@ macro_rules! device_contract {
     };
 }
 
-/// Streams of every advertised dialect, level, class and size are read back exactly, by the device and by our own
-/// engine of the codec, and keep within their window.
+/// Streams of every advertised dialect, level, class and size are read back exactly, by the device
+/// and by our own engine of the codec, and keep within their window.
 pub fn writes_what_every_engine_reads(device: &dyn Device) {
     let mut harness = Harness::open(device);
     let mut engines = references();
@@ -142,7 +144,8 @@ fn check_accepted(
     panic!("{task:?} found an empty queue full again and again");
 }
 
-/// A queue takes no more than its depth, hands back the rest at once, and takes more when it was polled.
+/// A queue takes no more than its depth, hands back the rest at once, and takes more when it was
+/// polled.
 pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
     let Some(dialect) = device.capabilities().writes.first().copied() else { return };
     let mut harness = Harness::open(device);
@@ -217,7 +220,8 @@ fn expect_invalid(outcome: Outcome, at: usize) {
     assert!(invalid, "{outcome:?} at {at}");
 }
 
-/// Any flipped bit and any garbage gives a result or an error, never a write outside of the buffer or a panic.
+/// Any flipped bit and any garbage gives a result or an error, never a write outside of the buffer
+/// or a panic.
 pub fn survives_flipped_bits(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (dialect, original, stream) in streams(device) {

@@ -1,5 +1,6 @@
-//! The CPU codecs, and the set of them that one thread works with: which engine writes a dialect, which reads a
-//! stream. Devices are made of sets ([`crate::software`], [`crate::worker`]); a set knows no queue and no clock.
+//! The CPU codecs, and the set of them that one thread works with: which engine writes a dialect,
+//! which reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]); a set
+//! knows no queue and no clock.
 
 pub mod libdeflate;
 pub mod lz4;
@@ -97,7 +98,8 @@ impl EngineSet {
         self.0.iter().any(|engine| engine.codec() == codec)
     }
 
-    /// The codec at its own window, and at the narrowest that some engine keeps to for inputs of any size.
+    /// The codec at its own window, and at the narrowest that some engine keeps to for inputs of
+    /// any size.
     fn dialects_written(&self, codec: Codec) -> impl Iterator<Item = Dialect> {
         let writes = |dialect: &Dialect| {
             let of_codec = self.0.iter().filter(|engine| engine.codec() == codec);
@@ -110,7 +112,8 @@ impl EngineSet {
     }
 }
 
-/// A row of the measured preference: `engine` reads streams of `codec` from the stated size and density on.
+/// A row of the measured preference: `engine` reads streams of `codec` from the stated size and
+/// density on.
 struct ReadPreference {
     codec: Codec,
     engine: &'static str,
@@ -127,8 +130,9 @@ impl ReadPreference {
     }
 }
 
-/// The inflate that measured fastest (docs/measurements.md, "which inflate"); the first row that serves a stream
-/// and whose engine is in the set decides, and without one the first engine of the codec reads.
+/// The inflate that measured fastest (docs/measurements.md, "which inflate"); the first row that
+/// serves a stream and whose engine is in the set decides, and without one the first engine of the
+/// codec reads.
 const READ_PREFERENCES: [ReadPreference; 2] = [
     ReadPreference {
         codec: Codec::Deflate,

@@ -1,5 +1,6 @@
-//! A device that misbehaves on purpose, by count and seed, so that every fault a runtime must survive can be had on any
-//! machine and again. It keeps the contract while it does; only corruption is silent, as it is in life.
+//! A device that misbehaves on purpose, by count and seed, so that every fault a runtime must
+//! survive can be had on any machine and again. It keeps the contract while it does; only
+//! corruption is silent, as it is in life.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -216,7 +217,8 @@ const FAIL_STREAM: u64 = 1;
 const CORRUPT_STREAM: u64 = 2;
 const REFUSE_STREAM: u64 = 3;
 
-/// A device that only holds jobs back is done with them after the polls planned, however fast those come.
+/// A device that only holds jobs back is done with them after the polls planned, however fast those
+/// come.
 const EXPECTED: Nanos = Nanos::micros(10);
 
 #[cfg(test)]

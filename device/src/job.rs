@@ -109,7 +109,7 @@ pub struct Completion {
     pub job: Box<Job>,
     /// What became of it.
     pub outcome: Outcome,
-    /// Time the device worked on it, without queueing [ns].
+    /// Time the device worked on it, without queueing.
     pub service: Nanos,
 }
 

@@ -1,4 +1,5 @@
-//! The two traits of the contract. The crate's documentation states the life cycle and what may be relied on.
+//! The two traits of the contract. The crate's documentation states the life cycle and what may be
+//! relied on.
 
 use std::task::Waker;
 
@@ -15,7 +16,8 @@ pub trait Device: Send + Sync {
     /// What it accepts and how its completions are learnt.
     fn capabilities(&self) -> &Capabilities;
 
-    /// One thread's way in. A [`Waiting::Signalled`] device calls `waker` whenever a completion became ready.
+    /// One thread's way in. A [`Waiting::Signalled`] device calls `waker` whenever a completion
+    /// became ready.
     ///
     /// # Errors
     /// [`DeviceError::Lost`] or [`DeviceError::Misconfigured`].

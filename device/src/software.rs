@@ -1,5 +1,5 @@
-//! The calling core as a device: jobs run inside `try_submit` and `poll` hands them over. Always present, so no job
-//! can be homeless. It never waits and starts no thread.
+//! The calling core as a device: jobs run inside `try_submit` and `poll` hands them over. Always
+//! present, so no job can be homeless. It never waits and starts no thread.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -20,8 +20,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// A device over the given engines. Of several that write a dialect the first does; a stream is read by the
-    /// engine that measured fastest for its size and ratio.
+    /// A device over the given engines. Of several that write a dialect the first does; a stream is
+    /// read by the engine that measured fastest for its size and ratio.
     pub fn new(factories: &[EngineFactory]) -> Self {
         let set = EngineSet::open(factories);
         Self {

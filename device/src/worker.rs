@@ -1,5 +1,6 @@
-//! Other cores as a device: named threads with engines of their own take jobs from one bounded channel, so that a
-//! large codec job does not stall its caller. It refuses rather than blocks, and never chooses which jobs come.
+//! Other cores as a device: named threads with engines of their own take jobs from one bounded
+//! channel, so that a large codec job does not stall its caller. It refuses rather than blocks, and
+//! never chooses which jobs come.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +17,8 @@ use crate::engines::EngineSet;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
-/// A pool of threads that run jobs. Dropping it lets the accepted jobs finish and joins the threads; a queue that
-/// outlives it refuses as lost.
+/// A pool of threads that run jobs. Dropping it lets the accepted jobs finish and joins the
+/// threads; a queue that outlives it refuses as lost.
 #[derive(Debug)]
 pub struct Worker {
     /// The only strong sender: without it the threads run out of work and end.
@@ -27,8 +28,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts `threads` threads, each with the given engines; one queue holds at most `queue_depth` jobs, and
-    /// so do all queues together before a thread takes them.
+    /// Starts `threads` threads, each with the given engines; one queue holds at most `queue_depth`
+    /// jobs, and so do all queues together before a thread takes them.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`] when the system gives no thread.
@@ -124,7 +125,8 @@ impl Queue for WorkerQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        // Before the channel is drained: whoever sends after the drain finds the flag down and wakes.
+        // Before the channel is drained: whoever sends after the drain finds the flag down and
+        // wakes.
         self.signal.woken.swap(false, Ordering::AcqRel);
         let before = done.len();
         done.extend(self.done.try_iter());
@@ -138,8 +140,8 @@ impl Queue for WorkerQueue {
     }
 }
 
-/// A job on its way through the channel. Dropped unanswered (its thread panicked, the channel closed), it comes back
-/// as lost.
+/// A job on its way through the channel. Dropped unanswered (its thread panicked, the channel
+/// closed), it comes back as lost.
 struct Work {
     job: Option<Box<Job>>,
     reply: Reply,
@@ -161,8 +163,8 @@ struct Reply {
 }
 
 impl Reply {
-    /// Never blocks: a queue's channel holds as many completions as the queue may have jobs. Without a receiver the
-    /// queue is gone and the job's buffers go with the completion.
+    /// Never blocks: a queue's channel holds as many completions as the queue may have jobs.
+    /// Without a receiver the queue is gone and the job's buffers go with the completion.
     fn send(&self, completion: Completion) {
         if self.finished.try_send(completion).is_ok() {
             self.signal.wake();

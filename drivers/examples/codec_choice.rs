@@ -1,7 +1,8 @@
-//! Which engine serves which size: median time of one operation and ratio, per class, size, engine and level, and the
-//! same isal stream read by both inflates. The thresholds in `device::engines` and the levels of each engine come
-//! from its table. Run it with `cargo run --release -p drivers --example codec_choice [DIRECTORY]`; the directory's
-//! files are the `files` class (otherwise HTML under /usr/share/doc and /usr/lib, otherwise C headers).
+//! Which engine serves which size: median time of one operation and ratio, per class, size, engine
+//! and level, and the same isal stream read by both inflates. The thresholds in `device::engines`
+//! and the levels of each engine come from its table. Run it with `cargo run --release -p drivers
+//! --example codec_choice [DIRECTORY]`; the directory's files are the `files` class (otherwise HTML
+//! under /usr/share/doc and /usr/lib, otherwise C headers).
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

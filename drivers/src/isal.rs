@@ -1,6 +1,6 @@
-//! Deflate by ISA-L, the library behind QPL's software path: the fastest writer at zlib level 1's ratio, and one that
-//! can keep its matches within a narrow window, so that Intel IAA reads its streams. One-shot calls only; its
-//! streaming state, gzip and zlib wrappers are not used.
+//! Deflate by ISA-L, the library behind QPL's software path: the fastest writer at zlib level 1's
+//! ratio, and one that can keep its matches within a narrow window, so that Intel IAA reads its
+//! streams. One-shot calls only; its streaming state, gzip and zlib wrappers are not used.
 
 use std::ptr;
 
@@ -55,8 +55,9 @@ struct Writer {
     level_buffer: Box<[LevelUnit]>,
 }
 
-// SAFETY: the context owns no thread-bound state, and its pointers are set at the start of each call and cleared at its
-// end, so that none outlives the borrow it came from or is seen by another thread.
+// SAFETY: the context owns no thread-bound state, and its pointers are set at the start of each
+// call and cleared at its end, so that none outlives the borrow it came from or is seen by another
+// thread.
 unsafe impl Send for Writer {}
 
 impl Writer {
@@ -89,9 +90,10 @@ impl Writer {
         stream.hist_bits = window_bits;
         stream.end_of_stream = 1;
         let given_out = stream.avail_out;
-        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe the two slices, or a prefix of the output;
-        // `level_buf` is exclusive, of the stated size, at least the level's requirement, and aligned for any of its
-        // structures. The library stays within the stated lengths and keeps no pointer after a stateless call.
+        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe the two slices, or a
+        // prefix of the output; `level_buf` is exclusive, of the stated size, at least the level's
+        // requirement, and aligned for any of its structures. The library stays within the stated
+        // lengths and keeps no pointer after a stateless call.
         let status = unsafe { sys::isal_deflate_stateless(stream) };
         let written = given_out.checked_sub(stream.avail_out);
         let all_read = stream.avail_in == 0;
@@ -130,9 +132,9 @@ impl Reader {
         state.next_in = input.as_ptr().cast_mut();
         state.next_out = output.as_mut_ptr();
         state.crc_flag = sys::ISAL_DEFLATE;
-        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe exactly the two slices. The call resets
-        // the rest of the state, stays within the stated lengths whatever the input holds, refuses matches from
-        // before the start of the output, and keeps no pointer.
+        // SAFETY: `next_in`/`avail_in` and `next_out`/`avail_out` describe exactly the two slices.
+        // The call resets the rest of the state, stays within the stated lengths whatever the input
+        // holds, refuses matches from before the start of the output, and keeps no pointer.
         let status = unsafe { sys::isal_inflate_stateless(state) };
         let (unread, unwritten) = (state.avail_in, state.avail_out);
         state.next_in = ptr::null_mut();
@@ -157,8 +159,8 @@ struct LevelUnit([u8; 64]);
 /// Built in place: the contexts are too large for a worker's stack.
 fn zeroed_stream() -> Box<sys::isal_zstream> {
     let mut stream = Box::<sys::isal_zstream>::new_uninit();
-    // SAFETY: the pointer is to one exclusive allocation of the type; every field is an integer, an array of integers or
-    // a raw pointer, for all of which zero bytes are a value.
+    // SAFETY: the pointer is to one exclusive allocation of the type; every field is an integer, an
+    // array of integers or a raw pointer, for all of which zero bytes are a value.
     unsafe {
         stream.as_mut_ptr().write_bytes(0, 1);
         stream.assume_init()
@@ -180,7 +182,8 @@ fn length_capped(output: &[u8]) -> u32 {
     u32::try_from(output.len()).unwrap_or(u32::MAX)
 }
 
-/// The window the library is held to. A dialect narrower than its least came with an input that fits it whole.
+/// The window the library is held to. A dialect narrower than its least came with an input that
+/// fits it whole.
 fn window_bits(dialect: Dialect) -> u16 {
     let asked = dialect.window_log2.unwrap_or(WINDOW_LOG2_MAX);
     u16::from(asked.clamp(WINDOW_LOG2_MIN, WINDOW_LOG2_MAX))
@@ -202,7 +205,8 @@ const WINDOW_LOG2_MIN: u8 = 9;
 /// Deflate's own.
 const WINDOW_LOG2_MAX: u8 = sys::ISAL_DEF_MAX_HIST_BITS as u8;
 
-/// What the library recommends for its most demanding level, enough for all: deflate blocks of 64 Ki tokens and more.
+/// What the library recommends for its most demanding level, enough for all: deflate blocks of 64
+/// Ki tokens and more.
 const LEVEL_BUFFER_BYTES: usize = sys::ISAL_DEF_LVL3_DEFAULT as usize;
 
 /// Both directions' success.
@@ -293,8 +297,10 @@ mod tests {
     /// Decompresses into the middle of poisoned space and checks that the rest stays as it was.
     fn decompress_guarded(stream: &[u8], original_bytes: usize) -> Result<Vec<u8>, DeviceError> {
         const GUARD: usize = 512;
+        // An allocation of exactly the stream's size, so that memory checkers see reads beyond it.
+        let stream: Box<[u8]> = stream.into();
         let mut space = vec![0xC3; original_bytes + 2 * GUARD];
-        let result = engine().decompress(stream, &mut space[GUARD..GUARD + original_bytes]);
+        let result = engine().decompress(&stream, &mut space[GUARD..GUARD + original_bytes]);
         let (before, rest) = space.split_at(GUARD);
         let (output, after) = rest.split_at(original_bytes);
         assert!(before.iter().chain(after).all(|byte| *byte == 0xC3), "written outside");

@@ -1,4 +1,5 @@
-//! Foreign engines behind the device contract; the one address of unsafe code. Each driver is one file, and each
-//! unsafe block names the fact it rests on. No policy and no retries: a driver says what went wrong and who must act.
+//! Foreign engines behind the device contract; the one address of unsafe code. Each driver is one
+//! file, and each unsafe block names the fact it rests on. No policy and no retries: a driver says
+//! what went wrong and who must act.
 
 pub mod isal;

@@ -70,7 +70,9 @@ impl FromStr for Address {
     /// `host:port`, or `unix:/path`, or an absolute path.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress { text: text.to_owned(), reason };
-        if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text)) {
+        if let Some(path) =
+            text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text))
+        {
             let fits = SocketAddrUnix::new(path);
             return fits.map(|_| Self::Unix(path.into())).map_err(|error| bad(error.to_string()));
         }

@@ -1,5 +1,5 @@
-//! One connection: bytes out, bytes in, and the requests in flight in their order. It measures nothing: what was
-//! answered is handed up.
+//! One connection: bytes out, bytes in, and the requests in flight in their order. It measures
+//! nothing: what was answered is handed up.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -56,7 +56,9 @@ pub(crate) struct InFlight {
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Hit { value_bytes: usize },
+    Hit {
+        value_bytes: usize,
+    },
     /// A hit with a value that was not written for its key.
     Wrong(String),
     Miss,
@@ -108,10 +110,6 @@ impl Connection {
         matches!(self.state, State::Up(_))
             && self.in_flight.len() < depth
             && self.out.len() - self.out_sent < OUT_BYTES_ENOUGH
-    }
-
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len()
     }
 
     /// When the oldest unanswered request was sent.
@@ -179,8 +177,8 @@ impl Connection {
         self.writable = true;
     }
 
-    /// Reads until the socket has no more, to its end if it is `closing`; appends what was answered and gives the
-    /// number of bytes.
+    /// Reads until the socket has no more, to its end if it is `closing`; appends what was answered
+    /// and gives the number of bytes.
     pub(crate) fn receive(
         &mut self,
         closing: bool,
@@ -313,7 +311,8 @@ impl InFlight {
         Ok(())
     }
 
-    /// What `response`, the last line of an answer, means for this request; none if it answers another command.
+    /// What `response`, the last line of an answer, means for this request; none if it answers
+    /// another command.
     fn outcome(&mut self, response: &Response<'_>) -> Option<Outcome> {
         match (self.request.op, response) {
             (_, Response::Error { kind, message }) => {
@@ -341,7 +340,8 @@ impl InFlight {
 
 fn bounded(value_bytes: u64, content: &Content<'_>) -> Result<usize, Lost> {
     let max = content.value_bytes_max as u64;
-    // A value of another length than was written is wrong bytes; one beyond all of them is not even read.
+    // A value of another length than was written is wrong bytes; one beyond all of them is not even
+    // read.
     if value_bytes > max.max(RESPONSE_LINE_BYTES_MAX as u64) {
         return Err(format!("a value of {value_bytes} bytes, more than the {max} ever written"));
     }
@@ -356,7 +356,8 @@ fn excerpt(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(EXCERPT_BYTES)].escape_ascii().to_string()
 }
 
-/// A connection with this much unsent takes no more requests: a server that does not read must not fill our memory.
+/// A connection with this much unsent takes no more requests: a server that does not read must not
+/// fill our memory.
 const OUT_BYTES_ENOUGH: usize = 256 << 10;
 /// The first input buffer; grows to the largest value that arrives.
 const INPUT_BYTES_FIRST: usize = 16 << 10;

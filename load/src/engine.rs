@@ -1,6 +1,6 @@
-//! One generator thread: takes up requests when they are due, gives them to connections with room, and notes the
-//! answers. It sleeps until the next due time or the next answer, whichever comes first; nothing in the loop waits for
-//! a server.
+//! One generator thread: takes up requests when they are due, gives them to connections with room,
+//! and notes the answers. It sleeps until the next due time or the next answer, whichever comes
+//! first; nothing in the loop waits for a server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,6 +127,7 @@ impl<'a> Engine<'a> {
                 let silent = now.since(self.last_answer) > patience + patience;
                 (ids.is_empty() && idle) || silent
             }
+            Source::Open(open) if open.next_due() < self.shared.limits.end => false,
             Source::Open(_) | Source::Closed { .. } => {
                 let end = self.shared.limits.end;
                 now >= end && (idle || now >= end + patience.min(DRAIN_MAX))
@@ -203,7 +204,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Writes everything composed since the last flush: one write for all that a connection was given.
+    /// Writes everything composed since the last flush: one write for all that a connection was
+    /// given.
     fn flush_dirty(&mut self, now: Nanos) {
         while let Some(index) = self.dirty.pop() {
             self.connections[index].dirty = false;

@@ -1,8 +1,8 @@
-//! The load generator: requests at a fixed offered rate (or as fast as answers come), latency from the time each
-//! request was *due*, so that a stall of the server counts against every request it held up, and values verified
-//! byte for byte.
-//! It speaks memcached to any server and knows nothing of ours. It tells when it was itself too slow to be
-//! believed. It draws no conclusions and starts no servers.
+//! The load generator: requests at a fixed offered rate (or as fast as answers come), latency from
+//! the time each request was *due*, so that a stall of the server counts against every request it
+//! held up, and values verified byte for byte. It speaks memcached to any server and knows nothing
+//! of ours. It tells when it was itself too slow to be believed. It draws no conclusions and starts
+//! no servers.
 
 mod address;
 mod connection;

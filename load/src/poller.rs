@@ -1,6 +1,6 @@
-//! Waiting for sockets and for the next due time, whichever comes first, to the precision of the kernel's
-//! high-resolution timers. The timer is a file in the same epoll set: unlike `epoll_pwait2` that works on every kernel
-//! and is not subject to timer slack.
+//! Waiting for sockets and for the next due time, whichever comes first, to the precision of the
+//! kernel's high-resolution timers. The timer is a file in the same epoll set: unlike
+//! `epoll_pwait2` that works on every kernel and is not subject to timer slack.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -176,8 +176,8 @@ impl Recorder {
         end: Nanos,
     ) -> LoadReport {
         let measured_s = self.to.min(end).since(self.from).0 as f64 / 1e9;
-        let [get, set, fill] = [Op::Get, Op::Set, Op::Fill]
-            .map(|op| self.ops[op as usize].report(measured_s));
+        let [get, set, fill] =
+            [Op::Get, Op::Set, Op::Fill].map(|op| self.ops[op as usize].report(measured_s));
         let reason = self.bottleneck(&spec.pace);
         LoadReport {
             measured_s,
@@ -215,7 +215,7 @@ impl Recorder {
         let late = Nanos(self.lateness.value_at_quantile(0.99));
         if matches!(pace, Pace::Open { .. }) && late > LATENESS_HIGH {
             return Some(format!(
-                "1 % of the requests were taken up over {:.2} ms late; the generator lacks CPU time",
+                "1 % of the requests were taken up over {:.2} ms late; it lacks CPU time",
                 late.0 as f64 / 1e6
             ));
         }
@@ -306,5 +306,46 @@ const ERROR_KINDS_MAX: usize = 64;
 const WRONG_EXAMPLES_MAX: usize = 8;
 /// Above this a thread has no room left to be on time.
 const CPU_UTILISATION_HIGH: f64 = 0.9;
-/// Later than this for one request in a hundred, and the generator's own delay shows in the p99 of any cache.
+/// Later than this for one request in a hundred, and the generator's own delay shows in the p99 of
+/// any cache.
 const LATENESS_HIGH: Nanos = Nanos::millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(op: Op, intended: u64, outcome: Outcome) -> Answer {
+        let request = Request { op, id: 1, intended: Nanos(intended) };
+        Answer { request, sent: Nanos(intended + 10), outcome }
+    }
+
+    #[test]
+    fn only_requests_due_within_the_window_count() {
+        let mut recorder = Recorder::new(Nanos(100), Nanos(200));
+        for intended in [99, 100, 199, 200] {
+            let answer = answer(Op::Get, intended, Outcome::Hit { value_bytes: 5 });
+            recorder.offered(&answer.request, Nanos(intended + 1), true);
+            recorder.answered(&answer, Nanos(intended + 50));
+        }
+        let spec = LoadSpec::new(Vec::new());
+        let report = recorder.into_report(spec, None, Nanos(200));
+        assert_eq!((report.get.offered, report.get.hits, report.get.value_bytes), (2, 2, 10));
+        assert_eq!((report.get.latency.max_ns, report.get.service.max_ns), (50, 40));
+        // Due at 99 and answered at 149, and due at 100 and answered at 150.
+        assert_eq!(report.get.achieved_per_s, 2.0 / 1e-7);
+        assert!(!report.stopped_early);
+    }
+
+    #[test]
+    fn kinds_of_errors_are_bounded() {
+        let mut recorder = Recorder::new(Nanos(0), Nanos(10));
+        for kind in 0..1_000 {
+            let outcome = Outcome::Error(format!("SERVER_ERROR {kind}"));
+            recorder.answered(&answer(Op::Set, 5, outcome), Nanos(6));
+        }
+        let report = recorder.into_report(LoadSpec::new(Vec::new()), None, Nanos(10));
+        assert_eq!(report.errors.len(), ERROR_KINDS_MAX + 1);
+        assert_eq!(report.errors.values().sum::<u64>(), 1_000);
+        assert_eq!((report.set.errors, report.failures()), (1_000, 1_000));
+    }
+}

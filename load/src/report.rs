@@ -1,4 +1,5 @@
-//! What a run measured, as data: for programs through serde, for people through [`LoadReport::table`].
+//! What a run measured, as data: for programs through serde, for people through
+//! [`LoadReport::table`].
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,8 @@ use serde::Serialize;
 
 use crate::LoadSpec;
 
-/// The result of one run. Everything but `prepopulate` and `connections` counts requests that were due within the
-/// measured window.
+/// The result of one run. Everything but `prepopulate` and `connections` counts requests that were
+/// due within the measured window.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
     /// What was asked for.
@@ -106,7 +107,8 @@ pub struct ConnectionReport {
 /// How well the generator did.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GeneratorReport {
-    /// How late it took up requests that were due; what a server's latency includes of ours. Empty for a closed loop.
+    /// How late it took up requests that were due; what a server's latency includes of ours. Empty
+    /// for a closed loop.
     pub lateness: Percentiles,
     /// The busiest thread's CPU time over the window, 1 being a whole core.
     pub cpu_utilisation: f64,

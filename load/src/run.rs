@@ -11,9 +11,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{Clock, Nanos, Prng, SystemClock};
-use workload::{
-    Arrivals, BadSizes, Corpus, CorpusError, Keys, Popularity, Sizes, Values,
-};
+use workload::{Arrivals, BadSizes, Corpus, CorpusError, Keys, Popularity, Sizes, Values};
 
 use crate::address::{Address, Opening};
 use crate::connection::{Connection, Content, State};
@@ -92,8 +90,8 @@ struct Prepared<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Runs `spec` to its end or until `stop` is set, and reports what was measured. `progress` is called about ten
-/// times a second. Bounded in time whatever the servers do.
+/// Runs `spec` to its end or until `stop` is set, and reports what was measured. `progress` is
+/// called about ten times a second. Bounded in time whatever the servers do.
 pub fn run(
     spec: &LoadSpec,
     mut progress: impl FnMut(&Progress),
@@ -114,8 +112,7 @@ impl<'a> Prepared<'a> {
     fn new(spec: &'a LoadSpec, stop: &'a AtomicBool) -> Result<Self, LoadError> {
         let bad = |which| move |error| LoadError::BadSizes { which, error };
         let keys = Keys::new(spec.keys, &spec.key_bytes, spec.seed).map_err(bad("key sizes"))?;
-        let sizes =
-            Sizes::new(&spec.value_bytes, spec.weighting).map_err(bad("value sizes"))?;
+        let sizes = Sizes::new(&spec.value_bytes, spec.weighting).map_err(bad("value sizes"))?;
         let longest = spec.value_bytes_max.as_usize();
         let values = match &spec.payload {
             Payload::Class(class) => Values::synthetic(*class, sizes, longest, spec.seed),
@@ -127,10 +124,7 @@ impl<'a> Prepared<'a> {
         Ok(Self { spec, keys, values, clock: SystemClock::new(), stop })
     }
 
-    fn populate(
-        &self,
-        progress: &mut impl FnMut(&Progress),
-    ) -> Result<PopulateReport, LoadError> {
+    fn populate(&self, progress: &mut impl FnMut(&Progress)) -> Result<PopulateReport, LoadError> {
         let start = self.clock.now();
         let shared = self.shared(Nanos(u64::MAX));
         let source = |thread| Source::Populate {
@@ -329,13 +323,12 @@ impl Counters {
 
 /// The part of `count` things that falls to one of `threads`.
 fn share_of(count: u64, thread: usize, threads: usize) -> Range<u64> {
-    let cut = |thread: usize| {
-        (u128::from(count) * thread as u128 / threads as u128) as u64
-    };
+    let cut = |thread: usize| (u128::from(count) * thread as u128 / threads as u128) as u64;
     cut(thread)..cut(thread + 1)
 }
 
-/// Raises the soft limit of open files towards `wanted`; a failure shows when the sockets are opened.
+/// Raises the soft limit of open files towards `wanted`; a failure shows when the sockets are
+/// opened.
 fn raise_file_limit(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);
@@ -351,7 +344,8 @@ const CONNECT_TIMEOUT: Nanos = Nanos::secs(3);
 const CONNECTS_AT_ONCE: usize = 64;
 /// Files other than connections: standard streams, pollers, timers, a corpus.
 const FILES_BESIDE: u64 = 64;
-/// Lets every thread be ready before the first request is due; connecting is done by then or counts as lateness.
+/// Lets every thread be ready before the first request is due; connecting is done by then or counts
+/// as lateness.
 const HEAD_START: Nanos = Nanos::millis(2);
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 const REPORT_EVERY: Nanos = Nanos::millis(100);

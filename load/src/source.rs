@@ -1,4 +1,5 @@
-//! What to ask for next: draws of operation and key, and the three ways in which requests come about.
+//! What to ask for next: draws of operation and key, and the three ways in which requests come
+//! about.
 
 use std::ops::Range;
 

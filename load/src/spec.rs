@@ -43,8 +43,8 @@ pub struct LoadSpec {
     pub preset: Option<String>,
     /// The most requests in flight on one connection of an open loop.
     pub pipeline_max: usize,
-    /// The most requests of an open loop that wait for room on a connection; above it they are dropped, and
-    /// counted.
+    /// The most requests of an open loop that wait for room on a connection; above it they are
+    /// dropped, and counted.
     pub backlog_max: usize,
     /// After a get that missed, set the key, as a read-through client does.
     pub set_on_miss: bool,
@@ -71,7 +71,8 @@ pub enum Pace {
         /// How the gaps are distributed.
         arrivals: ArrivalKind,
     },
-    /// As fast as answers come, for throughput; its latency says nothing about a load that does not wait.
+    /// As fast as answers come, for throughput; its latency says nothing about a load that does not
+    /// wait.
     Closed {
         /// Requests kept in flight on each connection.
         depth: usize,
@@ -101,7 +102,8 @@ pub struct BadSpec {
 }
 
 impl LoadSpec {
-    /// A modest load on `targets`: 1,000 gets and sets per second, 9 to 1, of 4 KiB of html for 10 s.
+    /// A modest load on `targets`: 1,000 gets and sets per second, 9 to 1, of 4 KiB of html for 10
+    /// s.
     pub fn new(targets: Vec<Address>) -> Self {
         Self {
             targets,
@@ -140,7 +142,8 @@ impl LoadSpec {
         self.preset = Some(preset.name.clone());
     }
 
-    /// Checks every number against its range. Size distributions are checked where they are prepared.
+    /// Checks every number against its range. Size distributions are checked where they are
+    /// prepared.
     pub fn check(&self) -> Result<(), BadSpec> {
         let whole = |field, value: u64, low, high, valid| {
             in_range(field, value as f64, low as f64, high as f64, valid)

@@ -71,7 +71,12 @@ impl LoadReport {
 
     fn write_foot(&self, out: &mut String) -> std::fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        writeln!(out, "\nbytes         {:.1} MiB out, {:.1} MiB in", mib(self.bytes_out), mib(self.bytes_in))?;
+        writeln!(
+            out,
+            "\nbytes         {:.1} MiB out, {:.1} MiB in",
+            mib(self.bytes_out),
+            mib(self.bytes_in)
+        )?;
         let checked = if self.spec.verify { "" } else { " (not checked)" };
         writeln!(out, "wrong values  {}{checked}", self.wrong.count)?;
         for example in &self.wrong.examples {

@@ -116,6 +116,12 @@ impl<'a> MetaKey<'a> {
     }
 }
 
+impl<'a> From<Key<'a>> for MetaKey<'a> {
+    fn from(key: Key<'a>) -> Self {
+        Self::of_key(key)
+    }
+}
+
 /// Longest key whose base64 still fits [`KEY_BYTES_MAX`].
 pub const BINARY_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 

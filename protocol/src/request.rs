@@ -120,6 +120,11 @@ pub fn meta_arithmetic<'o>(out: &'o mut Vec<u8>, key: &MetaKey<'_>) -> MetaLine<
     MetaLine::begin(out, b"ma ", key, None)
 }
 
+/// me.
+pub fn meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>) {
+    MetaLine::begin(out, b"me ", key, None).end();
+}
+
 /// A meta command whose flags are still being written. memcached takes each flag once, and at most
 /// 17 of them (16 for ms), `b` included, which is written here where the key needs it.
 #[derive(Debug)]

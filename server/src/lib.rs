@@ -1,6 +1,28 @@
 //! The services and their wiring: listeners, sessions, connections to memcached servers, admin pages, configuration.
 //! Decisions are `policy`'s, (de)compression is a device's, the stored form is `store`'s; this room moves bytes between
 //! them and answers clients.
+//!
+//! ```text
+//! control thread   accept -> worker (round robin)        admin HTTP
+//! worker thread    session -> values (pack, unpack) -> runtime -> device
+//!                          -> backend -> embedded store, or links to memcached servers
+//! ```
 
+mod accept;
+mod backend;
 pub mod config;
 pub mod config_source;
+mod context;
+pub mod counters;
+mod out;
+mod rules;
+mod running;
+mod session;
+mod stats;
+mod stream;
+mod upstream;
+mod values;
+mod worker;
+
+pub use config::Config;
+pub use running::{Running, Server, StartError};

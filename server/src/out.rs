@@ -55,7 +55,7 @@ impl Out {
         &mut self,
         write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let mut slices = [const { IoSlice::new(&[]) }; SLICES_MAX];
+        let mut slices = std::array::from_fn::<_, SLICES_MAX, _>(|_| IoSlice::new(&[]));
         let mut count = 0;
         let mut skip = self.written;
         for piece in self.sealed.iter().map(|piece| &piece[..]).chain([&self.tail[..]]) {

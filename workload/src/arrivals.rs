@@ -19,13 +19,14 @@ pub enum ArrivalKind {
 pub struct Arrivals {
     kind: ArrivalKind,
     gap_ns: f64,
-    /// The last due time in units of the mean gap, so that equal gaps of a fractional nanosecond do not drift.
+    /// The last due time in units of the mean gap, so that equal gaps of a fractional nanosecond do
+    /// not drift.
     due_gaps: f64,
 }
 
 impl Arrivals {
-    /// A stream of `rate_per_s` arrivals per second whose first gap is shifted by `phase` of a gap (0 to 1), so
-    /// that several uniform streams interleave.
+    /// A stream of `rate_per_s` arrivals per second whose first gap is shifted by `phase` of a gap
+    /// (0 to 1), so that several uniform streams interleave.
     ///
     /// # Panics
     /// If the rate is not a positive number.

@@ -22,13 +22,13 @@ pub enum CorpusError {
         error: io::Error,
     },
     /// The directory has no bytes in regular files.
-    #[error("{path} has no files with bytes in them; a corpus needs at least one", path = .0.display())]
+    #[error("{path} has no file with a byte in it; a corpus needs one", path = .0.display())]
     Empty(PathBuf),
 }
 
 impl Corpus {
-    /// Reads every regular file under `directory`, in the order of their paths, up to 256 MiB in all. Links are
-    /// not followed.
+    /// Reads every regular file under `directory`, in the order of their paths, up to 256 MiB in
+    /// all. Links are not followed.
     pub fn read(directory: &Path) -> Result<Self, CorpusError> {
         let mut bytes = Vec::new();
         for path in regular_files(directory)? {

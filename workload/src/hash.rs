@@ -1,5 +1,5 @@
-//! A keyed hash of small integers, from which sizes, names and offsets of a key follow without being stored.
-//! Not for tables that an adversary fills.
+//! A keyed hash of small integers, from which sizes, names and offsets of a key follow without
+//! being stored. Not for tables that an adversary fills.
 
 /// 64 well mixed bits of `id` under `seed`: two rounds of an odd-multiplier xor-shift finaliser.
 pub(crate) fn mix(seed: u64, id: u64) -> u64 {

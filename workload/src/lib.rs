@@ -1,7 +1,7 @@
-//! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and the presets of
-//! `specs/workloads/` that put published numbers to them.
-//! Everything is a function of a seed. This crate runs nothing: no threads, sockets or clocks; only presets and
-//! corpora are read from files.
+//! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and
+//! the presets of `specs/workloads/` that put published numbers to them. Everything is a function
+//! of a seed. This crate runs nothing: no threads, sockets or clocks; only presets and corpora are
+//! read from files.
 
 mod arrivals;
 mod corpus;

@@ -1,4 +1,5 @@
-//! Which key a request asks for: ranks by popularity, drawn in constant time and memory whatever the key count.
+//! Which key a request asks for: ranks by popularity, drawn in constant time and memory whatever
+//! the key count.
 
 use units::Prng;
 
@@ -15,8 +16,9 @@ enum Law {
     Zipf(Zipf),
 }
 
-/// Constants of the rejection-inversion method (Hoermann and Derflinger, 1996): invert the integral of the
-/// continuous hat `x^-alpha`, round to the nearest rank, and reject where the hat lies above the histogram.
+/// Constants of the rejection-inversion method (Hoermann and Derflinger, 1996): invert the integral
+/// of the continuous hat `x^-alpha`, round to the nearest rank, and reject where the hat lies above
+/// the histogram.
 #[derive(Clone, Debug)]
 struct Zipf {
     alpha: f64,
@@ -26,7 +28,8 @@ struct Zipf {
 }
 
 impl Popularity {
-    /// A Zipf law: rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. `alpha` 0 is uniform.
+    /// A Zipf law: rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. `alpha` 0 is
+    /// uniform.
     ///
     /// # Panics
     /// If `count` is zero or `alpha` is negative or not a number.

@@ -1,5 +1,5 @@
-//! Presets: published workloads as data files, each number with its source and what we had to assume.
-//! Those of `specs/workloads/` are compiled in; any other is read from a file.
+//! Presets: published workloads as data files, each number with its source and what we had to
+//! assume. Those of `specs/workloads/` are compiled in; any other is read from a file.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
-//! Size distributions as maps from a uniform number to a byte count, so that the size of a key's value is a
-//! function of the key and need not be remembered.
+//! Size distributions as maps from a uniform number to a byte count, so that the size of a key's
+//! value is a function of the key and need not be remembered.
 
 use serde::{Deserialize, Serialize};
 use units::Prng;
@@ -25,8 +25,8 @@ pub enum SizeDist {
         min_bytes: u64,
         max_bytes: u64,
     },
-    /// Measured quantiles `[probability, bytes]`, from probability 0 to 1, joined by straight lines in the
-    /// logarithm of the size.
+    /// Measured quantiles `[probability, bytes]`, from probability 0 to 1, joined by straight lines
+    /// in the logarithm of the size.
     Quantiles { points: Vec<(f64, u64)> },
     /// Several distributions, each with its share of the draws.
     Mixture { parts: Vec<SizePart> },
@@ -49,7 +49,8 @@ pub enum Weighting {
     /// Each call counts once.
     #[default]
     Calls,
-    /// Each call counts as many times as it has bytes: where the bytes are, large sizes come up more often.
+    /// Each call counts as many times as it has bytes: where the bytes are, large sizes come up
+    /// more often.
     Bytes,
 }
 
@@ -70,8 +71,8 @@ pub struct BadSizes {
 pub struct Sizes {
     dist: SizeDist,
     mean_bytes: f64,
-    /// Ends of the grid's cells as (cumulative share of the bytes, call-weighted uniform); empty when weighted
-    /// by calls.
+    /// Ends of the grid's cells as (cumulative share of the bytes, call-weighted uniform); empty
+    /// when weighted by calls.
     by_bytes: Vec<(f64, f64)>,
 }
 
@@ -185,7 +186,8 @@ impl Sizes {
     }
 }
 
-/// Ends of the cells over which sums are taken: even, and ever finer towards 1, where heavy tails have their bytes.
+/// Ends of the cells over which sums are taken: even, and ever finer towards 1, where heavy tails
+/// have their bytes.
 fn grid() -> Vec<(f64, f64)> {
     let cell = 1.0 / GRID_CELLS as f64;
     let even = (1..GRID_CELLS).map(|index| index as f64 * cell);
@@ -279,7 +281,8 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
     Ok(())
 }
 
-/// The quantile of the standard normal distribution (Acklam's rational approximation; relative error below 2e-9).
+/// The quantile of the standard normal distribution (Acklam's rational approximation; relative
+/// error below 2e-9).
 fn normal_quantile(u: f64) -> f64 {
     let horner = |terms: &[f64], x: f64| terms.iter().fold(0.0, |sum, term| sum * x + term);
     let tail = |u: f64| {
@@ -296,7 +299,8 @@ fn normal_quantile(u: f64) -> f64 {
     }
 }
 
-/// Cells of the even part of the grid; sums over the presets change by less than 0.1 % with twice as many.
+/// Cells of the even part of the grid; sums over the presets change by less than 0.1 % with twice
+/// as many.
 const GRID_CELLS: usize = 4_096;
 /// Refinements of the last cell: down to one call in four billion.
 const GRID_HALVINGS: i32 = 20;
@@ -311,7 +315,7 @@ const CENTRE_NUMERATOR: [f64; 6] = [
     -3.969683028665376e+01,
     2.209460984245205e+02,
     -2.759285104469687e+02,
-    1.383577518672690e+02,
+    1.38357751867269e+02,
     -3.066479806614716e+01,
     2.506628277459239e+00,
 ];

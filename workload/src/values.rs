@@ -1,9 +1,11 @@
-//! The bytes of values, recomputed from the key's id, so that a reader verifies them without having stored them.
+//! The bytes of values, recomputed from the key's id, so that a reader verifies them without having
+//! stored them.
 //!
-//! A value is a slice of a pool at an offset that follows from (seed, id, version). From 64 bytes on it starts
-//! with 16 hexadecimal digits: 8 of the key's hash, 8 of the version, so that a reader can tell which version it
-//! was given and that it belongs to its key. A value of one repeated character has no such header, as it would
-//! no longer be of one character; it and smaller values have no versions.
+//! A value is a slice of a pool at an offset that follows from (seed, id, version). From 64 bytes
+//! on it starts with 16 hexadecimal digits: 8 of the key's hash, 8 of the version, so that a reader
+//! can tell which version it was given and that it belongs to its key. A value of one repeated
+//! character has no such header, as it would no longer be of one character; it and smaller values
+//! have no versions.
 
 use std::sync::Arc;
 
@@ -94,7 +96,8 @@ impl Values {
         wrong.map_or(Ok(version), |offset| Err(Mismatch::Bytes { offset }))
     }
 
-    /// Hands the `length` bytes after the header to `take`, in as few slices as the pool's end allows.
+    /// Hands the `length` bytes after the header to `take`, in as few slices as the pool's end
+    /// allows.
     fn slices(&self, id: u64, version: u32, length: usize, mut take: impl FnMut(&[u8])) {
         let hash = mix(mix(self.seed ^ OFFSET_STREAM, id), u64::from(version));
         let mut start = below(hash, self.pool.len() as u64) as usize;
@@ -123,7 +126,8 @@ fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
 }
 
-/// Large enough that few values of a run share more than a window's worth of bytes at the same place.
+/// Large enough that few values of a run share more than a window's worth of bytes at the same
+/// place.
 const POOL_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 16;
 /// Below this the header would be a large part of the value and change how it compresses.

@@ -2,13 +2,14 @@
 //! the environment may set what memcached has no flag for (the codec, the admin address).
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use server::config::Config;
 use server::config_source::{Flag, Sources};
 use units::{ByteCount, limits};
 
 use super::flags::{EX_USAGE, Flags};
-use super::{EX_OSERR, Failure, listen};
+use super::{EX_OSERR, Failure, absolute, listen};
 
 /// memcached's port and worker threads where no flag names others.
 const PORT: u16 = 11211;
@@ -19,26 +20,25 @@ pub(super) fn defaults() -> Result<Config, Failure> {
     let mut config = Config::default();
     config.server.listen = shown(&addresses(None, PORT)?);
     config.server.threads = THREADS;
-    // The largest item must fit what may be in flight, whatever -I says.
-    config.runtime.inflight_bytes_max = limits::ITEM_BYTES_MAX_HIGHEST;
     Ok(config)
 }
 
 /// The sources of a server started with `flags`.
 ///
 /// # Errors
-/// A value that memcached refuses, or an address that cannot be resolved.
+/// A port that memcached refuses, or an address that cannot be resolved. Ranges are checked when the sources are
+/// loaded.
 pub(super) fn sources(
     flags: &Flags,
     environment: Vec<(String, String)>,
 ) -> Result<Sources, Failure> {
-    check(flags)?;
     let mut set = Vec::new();
     let mut push = |name: &str, key: &str, value: String| {
         set.push(Flag { name: name.to_owned(), key: key.to_owned(), value });
     };
     if let Some(path) = &flags.unix_socket {
-        push("-s", "server.unix_socket", absolute(path)?);
+        let path = absolute(Path::new(path))?;
+        push("-s", "server.unix_socket", path.to_string_lossy().into_owned());
         push("-s", "server.listen", String::new());
     } else if flags.port == Some(0) {
         // memcached runs on, with no way in.
@@ -68,23 +68,12 @@ pub(super) fn sources(
     if let Some(evict) = flags.evict {
         push("-M", "store.evict", evict.to_string());
     }
-    Ok(Sources { defaults: defaults()?, file: None, environment, flags: set })
-}
-
-/// memcached's checks of the item size against the memory, with its messages.
-fn check(flags: &Flags) -> Result<(), Failure> {
-    let item = flags.item_bytes.unwrap_or(limits::ITEM_BYTES_MAX_DEFAULT.0 as i64);
-    let memory = flags.memory_mib.map_or(ByteCount::mib(64), |mib| ByteCount::mib(u64::from(mib)));
-    let problem = if item < limits::ITEM_BYTES_MAX_LOWEST.0 as i64 {
-        "Item max size cannot be less than 1024 bytes."
-    } else if item > (memory.0 / 2) as i64 {
-        "Cannot set item size limit higher than 1/2 of memory max."
-    } else if item > limits::ITEM_BYTES_MAX_HIGHEST.0 as i64 {
-        "Cannot set item size limit higher than a gigabyte."
-    } else {
-        return Ok(());
-    };
-    Err(Failure::new(EX_USAGE, problem.to_owned()))
+    let mut defaults = defaults()?;
+    // memcached has no such bound, so -I alone must do.
+    let inflight = &mut defaults.runtime.inflight_bytes_max;
+    let item = flags.item_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(ByteCount);
+    *inflight = (*inflight).max(item.unwrap_or_default().min(limits::ITEM_BYTES_MAX_HIGHEST));
+    Ok(Sources { defaults, file: None, environment, flags: set })
 }
 
 fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, Failure> {
@@ -98,13 +87,6 @@ fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, Failure> 
 
 fn shown(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
-}
-
-/// A path that still holds after a daemon has changed its directory.
-pub(super) fn absolute(path: &str) -> Result<String, Failure> {
-    let absolute = std::path::absolute(path)
-        .map_err(|error| Failure::new(EX_OSERR, format!("{path}: {error}")))?;
-    Ok(absolute.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -166,13 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_out_of_range_fail_as_in_memcached() {
+    fn addresses_out_of_range_fail_with_memcacheds_codes() {
         for (line, code, text) in [
-            ("-m 0", 64, "Cannot set item size limit higher than 1/2 of memory max."),
-            ("-m abc", 64, "Cannot set item size limit higher than 1/2 of memory max."),
-            ("-I 512", 64, "Item max size cannot be less than 1024 bytes."),
-            ("-I 64m", 64, "Cannot set item size limit higher than 1/2 of memory max."),
-            ("-I 1025m -m 8192", 64, "Cannot set item size limit higher than a gigabyte."),
             ("-p 70000", 64, "ERROR: Invalid port number 70000."),
             ("-p 0", 64, "-p 0 turns TCP off"),
             ("-l 127.0.0.1:abc", 71, "Invalid port number: \"abc\"\nfailed to listen on one of"),
@@ -180,6 +157,20 @@ mod tests {
             let failure = sources(&flags(line), Vec::new()).unwrap_err();
             assert_eq!(failure.code, code, "{line}");
             assert!(failure.text.starts_with(text), "{line}: {}", failure.text);
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_range_name_the_flag() {
+        for (line, text) in [
+            ("-m 0", "flag -m: store.memory: \"0\" is not valid; give a size from 64KiB"),
+            ("-I 512", "flag -I: store.item_bytes_max: \"512\" is not valid; give a size from 1KiB"),
+            ("-I 1025m -m 8192", "flag -I: store.item_bytes_max: \"1074790400\" is not valid"),
+            ("-m 1", "flag -m: store.memory: 1MiB is too little for store.item_bytes_max = 1MiB"),
+            ("-I 64m", "default: store.memory: 64MiB is too little for store.item_bytes_max = 64MiB"),
+        ] {
+            let errors = load(&sources(&flags(line), Vec::new()).unwrap()).unwrap_err();
+            assert!(errors[0].to_string().starts_with(text), "{line}: {errors:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! One queue and everything around it that a check would otherwise repeat: buffers between canaries, tags, waiting as
-//! the device says, and an exact account of what is inside.
+//! One queue and everything around it that a check would otherwise repeat: buffers between
+//! canaries, tags, waiting as the device says, and an exact account of what is inside.
 
 use std::collections::HashMap;
 use std::sync::Arc;

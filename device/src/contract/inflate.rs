@@ -1,5 +1,5 @@
-//! A slow, strict reader of raw deflate that remembers how far back a stream reaches: what a device with a small
-//! window would have to see. For checking streams, not for serving them.
+//! A slow, strict reader of raw deflate that remembers how far back a stream reaches: what a device
+//! with a small window would have to see. For checking streams, not for serving them.
 
 /// What a stream holds.
 #[derive(Debug)]
@@ -10,8 +10,8 @@ pub struct Inflated {
     pub reach_bytes: usize,
 }
 
-/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes; none if it is anything else, bytes after
-/// its end included.
+/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes; none if it is anything
+/// else, bytes after its end included.
 pub fn inflate(stream: &[u8], bytes_max: usize) -> Option<Inflated> {
     let mut bits = Bits { stream, position: 0 };
     let mut inflated = Inflated { bytes: Vec::new(), reach_bytes: 0 };

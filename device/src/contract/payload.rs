@@ -1,4 +1,5 @@
-//! Data to hold devices to: classes that take codecs down different paths, any size, repeatable by seed.
+//! Data to hold devices to: classes that take codecs down different paths, any size, repeatable by
+//! seed.
 
 use units::Prng;
 

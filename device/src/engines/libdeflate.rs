@@ -1,5 +1,6 @@
-//! Deflate by libdeflate: the fastest inflate for most values and a second opinion on every stream. It cannot
-//! narrow its window, so it writes a windowed dialect only for inputs that fit the window whole.
+//! Deflate by libdeflate: the fastest inflate for most values and a second opinion on every stream.
+//! It cannot narrow its window, so it writes a windowed dialect only for inputs that fit the window
+//! whole.
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 

@@ -1,4 +1,5 @@
-//! Lz4 blocks by lz4_flex in its checked, safe form. The block format has one effort: every level is the same.
+//! Lz4 blocks by lz4_flex in its checked, safe form. The block format has one effort: every level
+//! is the same.
 
 use lz4_flex::block::{
     CompressTable, DecompressError, compress_into_with_table, decompress_into,
@@ -22,8 +23,8 @@ struct Lz4 {
 }
 
 impl Lz4 {
-    /// The library asks for the worst case's space up front. A caller who wants the result only if it is smaller
-    /// than the input has less, so the block is made aside.
+    /// The library asks for the worst case's space up front. A caller who wants the result only if
+    /// it is smaller than the input has less, so the block is made aside.
     fn compress_aside(&mut self, input: &[u8], output: &mut [u8]) -> Result<usize, EngineError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let bound = get_maximum_output_size(input.len());

@@ -1,4 +1,5 @@
-//! Zstandard by the reference library. Frames carry neither content size nor checksum: our own frame has both.
+//! Zstandard by the reference library. Frames carry neither content size nor checksum: our own
+//! frame has both.
 
 use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
@@ -143,13 +144,14 @@ const WINDOW_LOG2_MIN: u8 = 10;
 /// No level in use chooses a window this wide by itself.
 const WINDOW_LOG2_OWN_MAX: u8 = 27;
 
-/// Negative levels save a quarter of the time and lose a fifth of the ratio: then lz4 is the better choice.
+/// Negative levels save a quarter of the time and lose a fifth of the ratio: then lz4 is the better
+/// choice.
 const LEVEL_FAST: i32 = 1;
 
 /// The first level with zlib level 1's ratio on text from 4 KiB on.
 const LEVEL_DEFAULT: i32 = 3;
 
-/// The last level before time grows much faster than ratio: 9 takes up to three times as long for 1 to 4 %.
+/// Level 9 takes up to three times as long as this one for 0 to 10 % of ratio.
 const LEVEL_HIGH: i32 = 6;
 
 const NO_MEMORY: DeviceError = DeviceError::Fault("zstd found no memory for its context");

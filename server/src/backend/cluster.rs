@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store, StoreVerb};
+use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
 use protocol::counter::Direction;
 use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
@@ -52,7 +52,7 @@ impl Cluster {
         let single = keys.next().filter(|_| keys.next().is_none());
         if let Some(key) = single {
             let request = self.link(&key).request(Expect::Values, |out| {
-                request::get_again(out.text(), get);
+                ask_for(out.text(), get, [key]);
             });
             return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
         }
@@ -67,12 +67,7 @@ impl Cluster {
         let ask = |server: &usize| {
             let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
             let own = own.map(|(key, _)| key);
-            self.links()[*server].request(Expect::Values, |out| match get.touch_exptime_s {
-                None => request::get(out.text(), own, get.with_cas),
-                Some(exptime_s) => {
-                    request::get_and_touch(out.text(), exptime_s, own, get.with_cas);
-                }
-            })
+            self.links()[*server].request(Expect::Values, |out| ask_for(out.text(), get, own))
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
         let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
@@ -118,9 +113,9 @@ impl Cluster {
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
                     b's' | b'v' | b'O' | b'q' | b'b' => line,
-                    b'T' => line.number(b'T', meta.flags.exptime_s.unwrap_or(0)),
-                    b'N' => line.number(b'N', meta.flags.vivify_exptime_s.unwrap_or(0)),
-                    b'R' => line.number(b'R', meta.flags.recache_s.unwrap_or(0)),
+                    b'T' => line.time(b'T', meta.flags.exptime_s.unwrap_or(0)),
+                    b'N' => line.time(b'N', meta.flags.vivify_exptime_s.unwrap_or(0)),
+                    b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
                     other if other.is_ascii_alphabetic() => match meta.flags.argument(other) {
                         Some([]) => line.flag(other),
                         _ => line,
@@ -138,10 +133,10 @@ impl Cluster {
             let value_bytes = value.as_slice().len();
             let mut line = request::meta_set(out.text(), &set.meta.key, value_bytes).flag(b'c');
             if flags.client_flags != 0 {
-                line = line.number(b'F', flags.client_flags);
+                line = line.number(b'F', u64::from(flags.client_flags));
             }
             if let Some(exptime_s) = flags.exptime_s {
-                line = line.number(b'T', exptime_s);
+                line = line.time(b'T', exptime_s);
             }
             if let Some(cas) = flags.compare {
                 line = line.number(b'C', cas);
@@ -165,7 +160,7 @@ impl Cluster {
                 line = line.number(b'C', cas);
             }
             if let Some(exptime_s) = flags.exptime_s {
-                line = line.number(b'T', exptime_s);
+                line = line.time(b'T', exptime_s);
             }
             if flags.has(b'I') {
                 line = line.flag(b'I');
@@ -185,8 +180,8 @@ impl Cluster {
                 .number(b'J', flags.initial);
             for (letter, _) in flags.iter() {
                 line = match letter {
-                    b'N' => line.number(b'N', flags.vivify_exptime_s.unwrap_or(0)),
-                    b'T' => line.number(b'T', flags.exptime_s.unwrap_or(0)),
+                    b'N' => line.time(b'N', flags.vivify_exptime_s.unwrap_or(0)),
+                    b'T' => line.time(b'T', flags.exptime_s.unwrap_or(0)),
                     b'C' => line.number(b'C', flags.compare.unwrap_or(0)),
                     b't' | b'c' => line.flag(letter),
                     _ => line,
@@ -255,10 +250,10 @@ impl Cluster {
             let value_bytes = value.as_slice().len();
             let line = request::meta_set(out.text(), key, value_bytes)
                 .flag(b'c')
-                .number(b'F', version.client_flags)
+                .number(b'F', u64::from(version.client_flags))
                 .number(b'C', version.cas);
             match exptime_s.or(kept) {
-                Some(exptime_s) => line.number(b'T', exptime_s).end(),
+                Some(exptime_s) => line.time(b'T', exptime_s).end(),
                 None => line.end(),
             }
             append(out, value);
@@ -414,6 +409,14 @@ fn unexpected(answer: Answer) -> Failure {
     match answer {
         Answer::Error(line) => Failure::Line(line),
         _ => Failure::Line(b"SERVER_ERROR the memcached server answered another question".to_vec()),
+    }
+}
+
+/// The get's own verb for some of its keys.
+fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = Key<'a>>) {
+    match get.touch_exptime_s {
+        None => request::get(out, keys, get.with_cas),
+        Some(exptime_s) => request::get_and_touch(out, exptime_s, keys, get.with_cas),
     }
 }
 

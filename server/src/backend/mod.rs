@@ -18,7 +18,7 @@ use crate::upstream::{Issued, LinkError};
 use crate::values::Stored;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use local::Local;
+pub(crate) use local::{Local, Seconds};
 
 /// Where stored values are.
 #[derive(Clone)]

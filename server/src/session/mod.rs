@@ -14,7 +14,7 @@ use bytes::Bytes;
 use device::Buffer;
 use protocol::command::{Command, Get};
 use protocol::meta::Meta;
-use protocol::{Limits, Parse, Refusal, refusal};
+use protocol::{Parse, Refusal, refusal};
 use tokio::io::Interest;
 
 use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
@@ -450,5 +450,3 @@ const OUT_BYTES_MAX: usize = 256 << 10;
 
 const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);
 
-/// What a session may be told about lines.
-pub(crate) type LineLimits = Limits;

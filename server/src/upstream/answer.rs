@@ -45,7 +45,7 @@ pub(crate) enum Answer {
 /// One VALUE.
 #[derive(Debug)]
 pub(crate) struct Value {
-    pub(crate) key: SmallVec<[u8; 40]>,
+    pub(crate) key: SmallVec<[u8; 32]>,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
     pub(crate) value: Bytes,

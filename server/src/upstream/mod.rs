@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
-pub(crate) use answer::{Answer, LinkError, LinkFault, Value};
+pub(crate) use answer::{Answer, LinkError, LinkFault};
 
 use crate::counters::Counters;
 use crate::out::Out;

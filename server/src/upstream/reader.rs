@@ -29,7 +29,7 @@ struct Body {
 }
 
 enum Header {
-    Classic { key: SmallVec<[u8; 40]>, client_flags: u32, cas: u64 },
+    Classic { key: SmallVec<[u8; 32]>, client_flags: u32, cas: u64 },
     Meta(Returned),
 }
 

@@ -102,7 +102,7 @@ pub enum Removal {
 pub struct OutOfMemory {
     /// What the item takes, its overhead included.
     pub needed_bytes: u64,
-    /// What its shard holds, of which one item takes at most three quarters.
+    /// What its shard holds, of which one item takes at most a quarter to a half.
     pub shard_bytes: u64,
 }
 
@@ -139,8 +139,9 @@ impl Embedded {
         let count = shard_count(options.limit.0, options.item_bytes_max.0);
         let state =
             |stream| RandomState::with_seeds(options.seed, stream, !options.seed, 0x6b65_7973);
-        let bytes = options.limit.0 / count;
-        let shards = (0..count).map(|_| Mutex::new(Shard::new(bytes, options.evict, state(1))));
+        let (bytes, item_bytes_max) = (options.limit.0 / count, options.item_bytes_max.0);
+        let shards = (0..count)
+            .map(|_| Mutex::new(Shard::new(bytes, item_bytes_max, options.evict, state(1))));
         Self {
             shards: shards.collect(),
             choose: state(2),

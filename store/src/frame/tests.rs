@@ -58,6 +58,12 @@ fn the_checksum_is_crc32c_of_prefix_and_original() {
 }
 
 #[test]
+fn the_documented_example_is_what_we_write() {
+    let written = b"\xFBRb\x01\x00\x00\x00\x00\x0B\x00\x00\x00\x85\x63\xC6\x98hello world";
+    assert_eq!(frame(Codec::Stored, b"hello world"), written);
+}
+
+#[test]
 fn a_value_without_magic_is_foreign() {
     for value in [&b""[..], b"\xFB", b"\xFBR", b"\xFBRB", b"plain text", "\u{FB}Rb".as_bytes()] {
         assert_eq!(inspect(value, MAX), Inspected::Foreign);

@@ -21,7 +21,8 @@ fn page(text: &mut Text) {
     for _ in 0..6 {
         let other = text.rare_word();
         text.put_format(format_args!(
-            "<li class=\"toctree-l1\"><a class=\"reference internal\" href=\"{other}.html\">{other}</a></li>\n"
+            "<li class=\"toctree-l1\"><a class=\"reference internal\" href=\"{other}.html\">\
+             {other}</a></li>\n"
         ));
     }
     text.put_format(format_args!("</nav>\n<section id=\"module-{module}\">\n<h1>"));
@@ -37,7 +38,8 @@ fn page(text: &mut Text) {
             return;
         }
     }
-    text.put("</section>\n<footer class=\"footer\">Last updated by the manual's build.</footer></body></html>\n");
+    text.put("</section>\n<footer class=\"footer\">Last updated by the manual's build.</footer>\n");
+    text.put("</body></html>\n");
 }
 
 fn definition(text: &mut Text, module: &str) {
@@ -72,8 +74,9 @@ fn paragraph(text: &mut Text) {
         if text.chance(0.6) {
             let (name, other) = (text.rare_word(), text.word());
             text.put_format(format_args!(
-                "<a class=\"reference internal\" href=\"{name}.html#{name}.{other}\" title=\"{name}.{other}\">\
-                 <code class=\"literal notranslate\"><span class=\"pre\">{name}.{other}</span></code></a> "
+                "<a class=\"reference internal\" href=\"{name}.html#{name}.{other}\" \
+                 title=\"{name}.{other}\"><code class=\"literal notranslate\">\
+                 <span class=\"pre\">{name}.{other}</span></code></a> "
             ));
         }
     }
@@ -85,9 +88,9 @@ fn listing(text: &mut Text, module: &str) {
     for _ in 0..text.number(2, 6) {
         let (name, call) = (text.word(), text.rare_word());
         text.put_format(format_args!(
-            "<span class=\"gp\">&gt;&gt;&gt; </span><span class=\"n\">{name}</span> <span class=\"o\">=</span> \
-             <span class=\"n\">{module}</span><span class=\"o\">.</span><span class=\"n\">{call}</span>\
-             <span class=\"p\">()</span>\n"
+            "<span class=\"gp\">&gt;&gt;&gt; </span><span class=\"n\">{name}</span> \
+             <span class=\"o\">=</span> <span class=\"n\">{module}</span>\
+             <span class=\"o\">.</span><span class=\"n\">{call}</span><span class=\"p\">()</span>\n"
         ));
     }
     text.put("</pre></div>\n");

@@ -18,8 +18,8 @@ fn record(text: &mut Text) {
     );
     let (id, parent) = (text.number(0, 999), text.number(0, 99));
     text.put_format(format_args!(
-        "    {{\n      \"id\": {id},\n      \"code\": \"{region}-{parent:02}\",\n      \"name\": \"{name} \
-         {other}\",\n      \"kind\": \"{kind}\",\n      \"scope\": \"I\",\n"
+        "    {{\n      \"id\": {id},\n      \"code\": \"{region}-{parent:02}\",\n      \
+         \"name\": \"{name} {other}\",\n      \"kind\": \"{kind}\",\n      \"scope\": \"I\",\n"
     ));
     if text.chance(0.3) {
         text.put_format(format_args!("      \"common_name\": \"{other}\",\n"));

@@ -1,6 +1,7 @@
-//! Payload classes and the generators of their bytes: text with the redundancy of real documents, so that what a
-//! codec gains on it is what it gains on theirs. The measured ratios stand in the test below; the documents
-//! themselves are not copied, and a slice of a pool need not be a well-formed document.
+//! Payload classes and the generators of their bytes: text with the redundancy of real documents,
+//! so that what a codec gains on it is what it gains on theirs. The measured ratios stand in the
+//! test below; the documents themselves are not copied, and a slice of a pool need not be a
+//! well-formed document.
 
 mod html;
 mod json;
@@ -107,8 +108,9 @@ mod tests {
         ratios[ratios.len() / 2]
     }
 
-    /// The expected ratios are zlib's at level 1 on real documents: HTML of the Python manual, the JSON of
-    /// iso-codes and a trade log (published as 3.8 and 5.5, 6.2 and 7.4, 3.2 and 3.1 at 4 and 64 KiB).
+    /// The expected ratios are zlib's at level 1 on real documents: HTML of the Python manual, the
+    /// JSON of iso-codes and a trade log (published as 3.8 and 5.5, 6.2 and 7.4, 3.2 and 3.1 at 4
+    /// and 64 KiB).
     #[test]
     fn ratios_are_within_a_quarter_of_those_of_real_documents() {
         let expected = [

@@ -64,25 +64,28 @@ impl Text {
 }
 
 /// Frequent words first, then the vocabulary of a technical manual.
-const WORDS: &str = "the of a to is in and for be that are with this as if it or by not an from can on \
-    which will value returns when object may used has string should at type have method use function but \
-    class all code other number no any one list error set return new only default default module each \
-    same name using given first file argument was more these then also arguments time into its call \
-    example data called must some there than such otherwise result specified note see following two \
-    instance bytes key changed version line process does where attribute current raised does integer \
-    values thread support before system available test option after passed objects sequence methods \
-    character length exception returned without path encoding output input statement command interface \
-    server event connection request response buffer memory limit timeout signal handler context manager \
-    iterator generator package import library standard environment variable directory message queue \
-    lock task loop socket address protocol header field record parser format pattern match group search \
-    replace start stop index offset position width precision float decimal fraction random seed sample \
-    mean median variance deviation distribution matrix vector graph node edge tree root leaf parent child \
-    depth breadth order stable sort merge heap stack frame trace debug profile measure cost benefit cache \
-    store load save restore archive compress expand stream block chunk window digest hash secret token \
-    certificate trust chain client session cookie cursor database table column row schema query commit \
-    rollback transaction isolation level warning notice deprecated removed added since future annotation \
-    hint static dynamic binding scope global local closure decorator descriptor property getter setter \
-    abstract concrete inheritance override mixin protocol sentinel singleton factory builder visitor \
-    observer locale calendar month day hour minute second zone daylight epoch platform architecture \
-    kernel driver device interrupt register pointer segment alignment padding endian signed unsigned \
-    overflow underflow rounding truncation ceiling floor modulo quotient remainder exponent logarithm";
+const WORDS: &str = "\
+    the of a to is in and for be that are with this as if it or by not an from can on which will \
+    value returns when object may used has string should at type have method use function but \
+    class all code other number no any one list error set return new only default module each \
+    same name using given first file argument was more these then also arguments time into its \
+    call example data called must some there than such otherwise result specified note see \
+    following two instance bytes key changed version line process does where attribute current \
+    raised integer values thread support before system available test option after passed \
+    objects sequence methods character length exception returned without path encoding output \
+    input statement command interface server event connection request response buffer memory \
+    limit timeout signal handler context manager iterator generator package import library \
+    standard environment variable directory message queue lock task loop socket address protocol \
+    header field record parser format pattern match group search replace start stop index offset \
+    position width precision float decimal fraction random seed sample mean median variance \
+    deviation distribution matrix vector graph node edge tree root leaf parent child depth \
+    breadth order stable sort merge heap stack frame trace debug profile measure cost benefit \
+    cache store load save restore archive compress expand stream block chunk window digest hash \
+    secret token certificate trust chain client session cookie cursor database table column row \
+    schema query commit rollback transaction isolation level warning notice deprecated removed \
+    added since future annotation hint static dynamic binding scope global local closure \
+    decorator descriptor property getter setter abstract concrete inheritance override mixin \
+    sentinel singleton factory builder visitor observer locale calendar month day hour minute \
+    second zone daylight epoch platform architecture kernel driver device interrupt register \
+    pointer segment alignment padding endian signed unsigned overflow underflow rounding \
+    truncation ceiling floor modulo quotient remainder exponent logarithm";

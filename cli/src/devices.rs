@@ -1,0 +1,147 @@
+//! The devices of this build, for a server and for `rebate devices`. Which job goes where is policy's.
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use device::{Codec, Device, DeviceError, Dialect, EngineFactory, Software, Waiting, Worker, engines};
+use serde::Serialize;
+use server::config::RuntimeSection;
+
+use crate::{EXIT_FAILED, say};
+
+/// The engines of this build, most preferred writer first.
+const ENGINES: &[EngineFactory] = &[
+    drivers::isal::engine,
+    engines::libdeflate::engine,
+    engines::zstd::engine,
+    engines::lz4::engine,
+];
+
+/// Jobs that one queue of the worker device holds at most: a few for each thread, so that none idles and a burst
+/// stays on the calling core instead of waiting here.
+const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
+
+/// Every device that a server with this configuration has, software first.
+///
+/// # Errors
+/// The device that cannot be opened, and why.
+pub(crate) fn open(config: &RuntimeSection) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
+    let mut devices: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
+    if let Some(threads) = NonZeroUsize::new(config.workers) {
+        devices.push(Arc::new(Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES)?));
+    }
+    Ok(devices)
+}
+
+const EXAMPLES: &str = "Examples:
+  rebate devices
+  rebate devices --json";
+
+/// The flags of `rebate devices`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Devices {
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one device can do.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    writes: Vec<String>,
+    reads: Vec<String>,
+    work_bytes_max: u64,
+    queue_depth: usize,
+    waiting: &'static str,
+}
+
+/// Everything that `rebate devices` says.
+#[derive(Debug, Serialize)]
+struct Report {
+    devices: Vec<Row>,
+    engines: Vec<EngineRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct EngineRow {
+    name: &'static str,
+    codec: &'static str,
+}
+
+impl Devices {
+    /// Prints the devices of a server with the default configuration.
+    pub(crate) fn run(self) -> ExitCode {
+        let devices = match open(&RuntimeSection::default()) {
+            Ok(devices) => devices,
+            Err(error) => {
+                eprintln!("rebate: {error}");
+                return ExitCode::from(EXIT_FAILED);
+            }
+        };
+        let software = Software::new(ENGINES);
+        let engine = |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
+        let report = Report {
+            devices: devices.iter().map(|device| row(device.as_ref())).collect(),
+            engines: software.engines().iter().map(engine).collect(),
+        };
+        if self.json {
+            say(&serde_json::to_string_pretty(&report).unwrap_or_default());
+        } else {
+            say(&table(&report));
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+fn row(device: &dyn Device) -> Row {
+    let can = device.capabilities();
+    let names = |dialects: &[Dialect]| dialects.iter().map(dialect).collect();
+    Row {
+        name: device.name().to_owned(),
+        writes: names(&can.writes),
+        reads: names(&can.reads),
+        work_bytes_max: can.work_bytes_max.0,
+        queue_depth: can.queue_depth,
+        waiting: match can.waiting {
+            Waiting::Inline => "inline",
+            Waiting::Polled { .. } => "polled",
+            Waiting::Signalled => "signalled",
+        },
+    }
+}
+
+fn dialect(dialect: &Dialect) -> String {
+    match dialect.window_log2 {
+        None => dialect.codec.name().to_owned(),
+        Some(log2) => {
+            let window = units::ByteCount(1u64.checked_shl(log2.into()).unwrap_or(u64::MAX));
+            format!("{}/{window}", dialect.codec.name())
+        }
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut lines = vec![format!(
+        "{:<10} {:<10} {:>10} {:>6}  {:<30} {}",
+        "device", "waiting", "largest", "depth", "writes", "reads"
+    )];
+    lines.extend(report.devices.iter().map(|row| {
+        format!(
+            "{:<10} {:<10} {:>10} {:>6}  {:<30} {}",
+            row.name,
+            row.waiting,
+            units::ByteCount(row.work_bytes_max).to_string(),
+            row.queue_depth,
+            row.writes.join(" "),
+            row.reads.join(" ")
+        )
+    }));
+    let engines: Vec<_> =
+        report.engines.iter().map(|row| format!("{} ({})", row.name, row.codec)).collect();
+    lines.push(format!("\nengines, most preferred writer first: {}", engines.join(", ")));
+    lines.join("\n")
+}

@@ -1,0 +1,364 @@
+//! `rebate load`: flags as a [`LoadSpec`], a progress bar, and the report as a table or JSON. The load itself is the
+//! crate `load`'s.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use load::{Address, LoadError, LoadReport, LoadSpec, Pace, Payload, Phase, Progress};
+use serde::Deserialize;
+use signal_hook::consts::signal::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use units::{ByteCount, Nanos};
+use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
+
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+const EXAMPLES: &str = "Examples:
+  rebate load 127.0.0.1:11211
+  rebate load 127.0.0.1:11211 --rate 20000 --duration 30s --value-size 64KiB --payload html
+  rebate load 127.0.0.1:11211 --preset cachelib-cdn --set-on-miss --no-prepopulate --json
+  rebate load 127.0.0.1:11211 --in-flight 8 --connections 32
+  rebate load unix:/run/rebate.sock --value-size 100..10KiB --corpus ./pages
+
+Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
+  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536 } }'
+Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
+
+/// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Load {
+    /// Where to: HOST:PORT or unix:/path; connections are dealt out to several in turn.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<Address>,
+    /// Requests per second, whatever the server does [default: 1000].
+    #[arg(long, value_name = "N", conflicts_with = "in_flight")]
+    rate: Option<f64>,
+    /// The gaps between requests [default: poisson].
+    #[arg(long, value_enum, conflicts_with = "in_flight")]
+    arrivals: Option<Gaps>,
+    /// As fast as answers come, with this many requests in flight on each connection: for throughput, not latency.
+    #[arg(long, value_name = "N")]
+    in_flight: Option<usize>,
+    /// Connections in all [default: 16].
+    #[arg(short, long, value_name = "N")]
+    connections: Option<usize>,
+    /// Threads of the generator [default: 1].
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    /// How long to measure [default: 10s].
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    duration: Option<Nanos>,
+    /// How long to load before measuring [default: 1s].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    warmup: Option<Nanos>,
+    /// A published workload by its name, or a file of one (NAME.toml).
+    #[arg(long, value_name = "NAME|FILE")]
+    preset: Option<String>,
+    /// The part of the requests that are gets; the others are sets [default: 0.9].
+    #[arg(long, value_name = "SHARE")]
+    get_share: Option<f64>,
+    /// How many keys there are [default: 10000].
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Sizes of key names [default: 32].
+    #[arg(long, value_name = "SIZES", value_parser = sizes)]
+    key_size: Option<SizeDist>,
+    /// The Zipf exponent of the keys' popularity; 0 is uniform [default: 0.99].
+    #[arg(long, value_name = "ALPHA")]
+    zipf: Option<f64>,
+    /// Sizes of values [default: 4KiB].
+    #[arg(long, value_name = "SIZES", value_parser = sizes)]
+    value_size: Option<SizeDist>,
+    /// What the value sizes count [default: calls].
+    #[arg(long, value_enum)]
+    weight_by: Option<WeightBy>,
+    /// Larger values are cut to this [default: 1000000].
+    #[arg(long, value_name = "SIZE")]
+    value_size_max: Option<ByteCount>,
+    /// What values look like: html, json, numeric, random or repeat [default: html].
+    #[arg(long, value_name = "CLASS", conflicts_with = "corpus")]
+    payload: Option<PayloadClass>,
+    /// Values are slices of the files in this directory.
+    #[arg(long, value_name = "DIR")]
+    corpus: Option<PathBuf>,
+    /// Requests in flight on one connection at most [default: 32].
+    #[arg(long, value_name = "N", conflicts_with = "in_flight")]
+    pipeline: Option<usize>,
+    /// Requests waiting for room on a connection at most; more are dropped and counted [default: 100000].
+    #[arg(long, value_name = "N")]
+    backlog: Option<usize>,
+    /// Set the key after a get that missed, as a read-through client does.
+    #[arg(long)]
+    set_on_miss: bool,
+    /// Do not set every key before the load.
+    #[arg(long)]
+    no_prepopulate: bool,
+    /// Do not compare values with what was written.
+    #[arg(long)]
+    no_verify: bool,
+    /// The expiry sent with sets [s]; 0 is never [default: 0].
+    #[arg(long, value_name = "SECONDS")]
+    expiry: Option<i32>,
+    /// A connection whose oldest request waits longer is opened anew [default: 5s].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    timeout: Option<Nanos>,
+    /// The same seed asks for the same keys and bytes [default: 1].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The report for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Gaps {
+    /// Exponential gaps: independent clients.
+    Poisson,
+    /// Equal gaps.
+    Uniform,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WeightBy {
+    /// Each call counts once.
+    Calls,
+    /// Large sizes come up more often: where the bytes are.
+    Bytes,
+}
+
+impl Load {
+    /// Runs the load and reports it.
+    pub(crate) fn run(self) -> ExitCode {
+        let spec = match self.spec() {
+            Ok(spec) => spec,
+            Err(problem) => return fail(EXIT_USAGE, &problem),
+        };
+        let stop = match stop_on_signal() {
+            Ok(stop) => stop,
+            Err(error) => return fail(EXIT_FAILED, &format!("cannot handle signals: {error}")),
+        };
+        let bar = Bar::new();
+        let result = load::run(&spec, |progress| bar.show(progress), &stop);
+        bar.0.finish_and_clear();
+        match result {
+            Ok(report) => self.show(&report),
+            Err(error) => {
+                let code = match error {
+                    LoadError::BadSpec(_) | LoadError::BadSizes { .. } | LoadError::Corpus(_) => {
+                        EXIT_USAGE
+                    }
+                    _ => EXIT_FAILED,
+                };
+                fail(code, &error.to_string())
+            }
+        }
+    }
+
+    fn show(&self, report: &LoadReport) -> ExitCode {
+        if self.json {
+            match serde_json::to_string_pretty(report) {
+                Ok(text) => say(&text),
+                Err(error) => return fail(EXIT_FAILED, &error.to_string()),
+            }
+        } else {
+            say(report.table().trim_end());
+        }
+        if report.wrong.count > 0 {
+            return fail(EXIT_FAILED, &format!("{} values read were wrong", report.wrong.count));
+        }
+        let answered = report.get.answered + report.set.answered;
+        if answered == 0 && !report.stopped_early {
+            return fail(EXIT_FAILED, "no request was answered");
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn spec(&self) -> Result<LoadSpec, String> {
+        let mut spec = LoadSpec::new(self.targets.clone());
+        if let Some(name) = &self.preset {
+            spec.apply(&Preset::find(name).map_err(|error| error.to_string())?);
+        }
+        spec.pace = self.pace(spec.pace);
+        put(&mut spec.connections, &self.connections);
+        put(&mut spec.threads, &self.threads);
+        put(&mut spec.duration, &self.duration);
+        put(&mut spec.warmup, &self.warmup);
+        put(&mut spec.get_share, &self.get_share);
+        put(&mut spec.keys, &self.keys);
+        put(&mut spec.key_bytes, &self.key_size);
+        put(&mut spec.zipf_alpha, &self.zipf);
+        put(&mut spec.value_bytes, &self.value_size);
+        put(&mut spec.weighting, &self.weight_by.map(Weighting::from));
+        put(&mut spec.value_bytes_max, &self.value_size_max);
+        put(&mut spec.payload, &self.payload.map(Payload::Class));
+        put(&mut spec.payload, &self.corpus.clone().map(Payload::Corpus));
+        put(&mut spec.pipeline_max, &self.pipeline);
+        put(&mut spec.backlog_max, &self.backlog);
+        put(&mut spec.exptime_s, &self.expiry);
+        put(&mut spec.request_timeout, &self.timeout);
+        put(&mut spec.seed, &self.seed);
+        spec.set_on_miss = self.set_on_miss;
+        spec.prepopulate = !self.no_prepopulate;
+        spec.verify = !self.no_verify;
+        Ok(spec)
+    }
+
+    fn pace(&self, default: Pace) -> Pace {
+        match (self.in_flight, default) {
+            (Some(depth), _) | (None, Pace::Closed { depth }) => Pace::Closed { depth },
+            (None, Pace::Open { rate_per_s, arrivals }) => Pace::Open {
+                rate_per_s: self.rate.unwrap_or(rate_per_s),
+                arrivals: self.arrivals.map_or(arrivals, ArrivalKind::from),
+            },
+        }
+    }
+}
+
+impl From<Gaps> for ArrivalKind {
+    fn from(gaps: Gaps) -> Self {
+        match gaps {
+            Gaps::Poisson => ArrivalKind::Poisson,
+            Gaps::Uniform => ArrivalKind::Uniform,
+        }
+    }
+}
+
+impl From<WeightBy> for Weighting {
+    fn from(weight: WeightBy) -> Self {
+        match weight {
+            WeightBy::Calls => Weighting::Calls,
+            WeightBy::Bytes => Weighting::Bytes,
+        }
+    }
+}
+
+/// A bar on stderr, shown only where that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::new(BAR_STEPS);
+        let style = ProgressStyle::with_template("{prefix:9} [{wide_bar}] {percent:>3} % {msg}");
+        Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
+    }
+
+    fn show(&self, progress: &Progress) {
+        self.0.set_prefix(match progress.phase {
+            Phase::Populate => "populate",
+            Phase::WarmUp => "warm up",
+            Phase::Measure => "measure",
+        });
+        self.0.set_position((progress.fraction * BAR_STEPS as f64) as u64);
+        self.0.set_message(format!("{} answered, {} failed", progress.answered, progress.failed));
+    }
+}
+
+const BAR_STEPS: u64 = 1_000;
+
+/// A flag that the first SIGINT or SIGTERM sets; the second ends the process.
+fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, EXIT_FAILED.into(), Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn put<T: Clone>(field: &mut T, value: &Option<T>) {
+    if let Some(value) = value {
+        field.clone_from(value);
+    }
+}
+
+fn fail(code: u8, problem: &str) -> ExitCode {
+    eprintln!("rebate: {problem}");
+    ExitCode::from(code)
+}
+
+fn time(text: &str) -> Result<Nanos, String> {
+    let time = humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s or 2m"))?;
+    Ok(Nanos::from(time))
+}
+
+fn sizes(text: &str) -> Result<SizeDist, String> {
+    #[derive(Deserialize)]
+    struct Wrapped {
+        sizes: SizeDist,
+    }
+    if text.trim_start().starts_with('{') {
+        let wrapped: Result<Wrapped, _> = toml::from_str(&format!("sizes = {text}"));
+        return wrapped.map(|wrapped| wrapped.sizes).map_err(|error| error.message().to_owned());
+    }
+    let bytes = |text: &str| text.parse::<ByteCount>().map_err(|error| error.to_string());
+    match text.split_once("..") {
+        Some((min, max)) => {
+            Ok(SizeDist::Uniform { min_bytes: bytes(min)?.0, max_bytes: bytes(max)?.0 })
+        }
+        None => Ok(SizeDist::Fixed { bytes: bytes(text)?.0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        load: Load,
+    }
+
+    fn spec(flags: &str) -> Result<LoadSpec, String> {
+        let line = format!("load 127.0.0.1:1 {flags}");
+        let command = Command::try_parse_from(line.split_whitespace());
+        command.map_err(|error| error.to_string())?.load.spec()
+    }
+
+    #[test]
+    fn without_flags_the_defaults_hold() {
+        let expected = LoadSpec::new(vec!["127.0.0.1:1".parse().unwrap()]);
+        assert_eq!(format!("{:?}", spec("").unwrap()), format!("{expected:?}"));
+    }
+
+    #[test]
+    fn flags_win_over_the_preset() {
+        let spec = spec("--preset twitter-c12 --get-share 0.5 --value-size 1KiB").unwrap();
+        assert_eq!((spec.get_share, spec.zipf_alpha), (0.5, 0.3048));
+        assert_eq!(spec.value_bytes, SizeDist::Fixed { bytes: 1024 });
+    }
+
+    #[test]
+    fn every_pace_and_size_has_a_flag() {
+        let closed = spec("--in-flight 8").unwrap();
+        assert_eq!(closed.pace, Pace::Closed { depth: 8 });
+        let open = spec("--rate 5.5 --arrivals uniform --duration 1500ms").unwrap();
+        let pace = Pace::Open { rate_per_s: 5.5, arrivals: ArrivalKind::Uniform };
+        assert_eq!((open.pace, open.duration), (pace, Nanos::millis(1500)));
+        let uniform = SizeDist::Uniform { min_bytes: 100, max_bytes: 10 << 10 };
+        assert_eq!(sizes("100..10KiB").unwrap(), uniform);
+        assert_eq!(sizes("{ fixed = { bytes = 7 } }").unwrap(), SizeDist::Fixed { bytes: 7 });
+    }
+
+    #[test]
+    fn flags_that_make_no_sense_are_refused() {
+        for flags in [
+            "--rate 1 --in-flight 1",
+            "--payload html --corpus .",
+            "--value-size x",
+            "--value-size {x}",
+            "--duration 10",
+            "--preset nonesuch",
+            "--payload xml",
+        ] {
+            assert!(spec(flags).is_err(), "{flags}");
+        }
+    }
+}

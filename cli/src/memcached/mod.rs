@@ -1,0 +1,145 @@
+//! `rebate memcached`: the server behind memcached's own flags, messages and exit codes, so that it stands where a
+//! memcached binary stood. This is wiring: what flags mean is in `flags` and `settings`.
+
+mod flags;
+mod getopt;
+mod help;
+mod listen;
+mod number;
+mod settings;
+mod suboptions;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use server::config_source::{self, FILE_VARIABLE, Loaded, Sources};
+
+use crate::os::{self, IdentityError};
+use crate::process::{self, Handover};
+use crate::{log, say};
+use flags::{EX_USAGE, Flags, Request};
+
+/// Why the process ends before it serves: a text for stderr and memcached's exit code.
+#[derive(Debug, PartialEq)]
+struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl Failure {
+    fn new(code: u8, text: String) -> Self {
+        Self { code, text }
+    }
+}
+
+/// sysexits.h: the user is unknown.
+const EX_NOUSER: u8 = 67;
+/// sysexits.h: the system refused.
+const EX_OSERR: u8 = 71;
+
+/// The arguments for [`run`], if the command line is memcached's: `rebate memcached ...`, or a link to this program
+/// whose name begins with `memcached`.
+pub(crate) fn arguments(args: &[OsString]) -> Option<&[OsString]> {
+    let name = args.first().map(Path::new).and_then(Path::file_name)?;
+    if name.to_string_lossy().starts_with("memcached") {
+        return args.get(1..);
+    }
+    (args.get(1)? == "memcached").then(|| &args[2..])
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    match start(args) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{}", failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn start(args: &[OsString]) -> Result<ExitCode, Failure> {
+    let text = |arg: &OsString| {
+        let not_text = || Failure::new(EX_USAGE, format!("{arg:?} is not UTF-8"));
+        arg.to_str().map(str::to_owned).ok_or_else(not_text)
+    };
+    let args = args.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    match flags::parse(args)? {
+        Request::Help => say(&format!("{}\n{}", help::VERSION, help::HELP)),
+        Request::License => say(help::LICENSE),
+        Request::Version => say(help::VERSION),
+        Request::Serve(flags) => return serve(*flags),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(flags: Flags) -> Result<ExitCode, Failure> {
+    let mut sources = settings::sources(&flags, process::environment())?;
+    for warning in &flags.warnings {
+        eprintln!("{warning}");
+    }
+    if let Some(path) = std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()) {
+        sources.file = Some(absolute(Path::new(&path))?);
+    }
+    let loaded = load(&sources)?;
+    let pidfile = flags.pidfile.as_deref().map(|path| absolute(Path::new(path))).transpose()?;
+    let port_file = std::env::var_os("MEMCACHED_PORT_FILENAME");
+    let port_file = port_file.map(|path| absolute(Path::new(&path))).transpose()?;
+
+    prepare(&flags, &loaded)?;
+    log::start(match flags.verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    });
+    for idle in &flags.idle {
+        tracing::info!("{idle}");
+    }
+    let handover = Handover { pidfile, remove_pidfile: flags.daemon, port_file };
+    let served = process::serve(loaded, || config_source::load(&sources), &handover);
+    served.map_err(|problem| Failure::new(EX_OSERR, problem))
+}
+
+/// What must happen before the first thread, in memcached's order.
+fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
+    let os_error = |text| Failure::new(EX_OSERR, text);
+    if flags.core_files {
+        os::allow_core_files().map_err(os_error)?;
+    }
+    os::allow_connections(loaded.config.server.connections_max).map_err(os_error)?;
+    os::become_user(flags.user.as_deref()).map_err(|error| match error {
+        IdentityError::NoUser => {
+            Failure::new(EX_USAGE, "can't run as root without the -u switch".to_owned())
+        }
+        IdentityError::Unknown(name) => {
+            Failure::new(EX_NOUSER, format!("can't find the user {name} to switch to"))
+        }
+        IdentityError::Refused(text) => Failure::new(EX_OSERR, text),
+    })?;
+    if flags.daemon {
+        // As memcached: core files need the directory, and a verbose daemon keeps its output.
+        os::daemonize(flags.core_files, flags.verbose > 0)
+            .map_err(|text| Failure::new(1, text))?;
+    }
+    if flags.lock_memory
+        && let Err(warning) = os::lock_memory()
+    {
+        eprintln!("{warning}");
+    }
+    Ok(())
+}
+
+fn load(sources: &Sources) -> Result<Loaded, Failure> {
+    config_source::load(sources).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        Failure::new(EX_USAGE, lines.join("\n"))
+    })
+}
+
+/// A path that still holds after a daemon has changed its directory.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::new(EX_OSERR, format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,143 @@
+//! The life of a serving process: start, say where it listens, obey signals, drain. SIGTERM, SIGINT and SIGUSR1
+//! drain and a second one ends the process at once; SIGHUP reads the configuration again and keeps the old one where
+//! the new one is wrong or would need a restart.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use server::config::Config;
+use server::config_source::{ConfigError, Loaded, diff_for_reload};
+use server::{Running, Server};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+use crate::{devices, os, say};
+
+/// What others learn of a server that is up, besides its output.
+#[derive(Debug, Default)]
+pub(crate) struct Handover {
+    /// Holds the process's id.
+    pub(crate) pidfile: Option<PathBuf>,
+    /// Whether the end of the process removes it.
+    pub(crate) remove_pidfile: bool,
+    /// Holds the ports, one per line, in memcached's form.
+    pub(crate) port_file: Option<PathBuf>,
+}
+
+/// Serves until a signal ends it; `reload` reads the configuration's sources again.
+///
+/// # Errors
+/// Why it cannot start.
+pub(crate) fn serve(
+    loaded: Loaded,
+    reload: impl Fn() -> Result<Loaded, Vec<ConfigError>>,
+    handover: &Handover,
+) -> Result<ExitCode, String> {
+    let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
+    let mut config = loaded.config;
+    let devices = devices::open(&config.runtime).map_err(|error| error.to_string())?;
+    let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
+    announce(&running, handover);
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            tracing::info!("draining");
+            break;
+        }
+        match reload() {
+            Ok(new) => apply(&running, &mut config, new.config),
+            Err(errors) => {
+                for error in errors {
+                    tracing::error!("not reloaded: {error}");
+                }
+            }
+        }
+    }
+    let limit = Duration::from_millis(config.server.drain_timeout_ms);
+    let drained = running.drain(limit);
+    if let (Some(path), true) = (&handover.pidfile, handover.remove_pidfile)
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!("could not remove the pid file {}: {error}", path.display());
+    }
+    if drained {
+        return Ok(ExitCode::SUCCESS);
+    }
+    tracing::warn!("requests were cut off after {} ms", config.server.drain_timeout_ms);
+    Ok(ExitCode::from(1))
+}
+
+/// The process's environment; what is not UTF-8 is none of ours.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
+/// The first stop signal is ours to act on; with the second the process is gone.
+fn stop_signals() -> std::io::Result<Signals> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGUSR1] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stopping))?;
+        flag::register(signal, Arc::clone(&stopping))?;
+    }
+    Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
+}
+
+/// The admin address comes first: whoever waits for `listening on` has then seen it.
+fn announce(running: &Running, handover: &Handover) {
+    let addresses = running.addresses();
+    for address in addresses {
+        say(&format!("listening on {address}"));
+    }
+    let warn = |path: &Path, error| tracing::warn!("could not write {}: {error}", path.display());
+    if let Some(path) = &handover.port_file
+        && let Err(error) = os::replace(path, "lck", &port_lines(addresses))
+    {
+        warn(path, error);
+    }
+    if let Some(path) = &handover.pidfile {
+        match os::write_pidfile(path) {
+            Ok(warning) => warning.iter().for_each(|text| eprintln!("{text}")),
+            Err(error) => warn(path, error),
+        }
+    }
+}
+
+fn port_lines(addresses: &[SocketAddr]) -> String {
+    let line = |address: &SocketAddr| {
+        let family = if address.is_ipv4() { "INET" } else { "INET6" };
+        format!("TCP {family}: {}\n", address.port())
+    };
+    addresses.iter().map(line).collect()
+}
+
+fn apply(running: &Running, config: &mut Config, new: Config) {
+    match diff_for_reload(config, &new) {
+        Ok(keys) if keys.is_empty() => tracing::info!("reloaded: nothing changed"),
+        Ok(keys) => {
+            running.reload(new.clone());
+            *config = new;
+            tracing::info!("reloaded: {}", keys.join(", "));
+        }
+        Err(keys) => {
+            tracing::error!("not reloaded: {} cannot change without a restart", keys.join(", "));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_lines_are_memcacheds() {
+        let addresses = ["0.0.0.0:7", "[::]:8"].map(|text| text.parse().unwrap());
+        assert_eq!(port_lines(&addresses), "TCP INET: 7\nTCP INET6: 8\n");
+    }
+}

@@ -1,0 +1,180 @@
+//! `rebate serve`: flags as the top layer of the configuration, then the server's life.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, ValueEnum};
+use server::config::Config;
+use server::config_source::{self, Flag, Sources};
+
+use crate::process::{self, Handover};
+use crate::{EXIT_USAGE, log, os, say};
+
+const EXAMPLES: &str = "Examples:
+  rebate serve
+  rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
+  rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
+  rebate serve --config rebate.toml --set compress.level=high
+  rebate serve --config rebate.toml --print-config
+
+Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
+--set section.key=VALUE. A flag wins over the environment, which wins over the file.
+SIGHUP reads file and environment again; SIGTERM drains.";
+
+/// The flags of `rebate serve`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// The services to run in this process.
+    #[arg(long, value_enum, default_value_t = Role::All)]
+    role: Role,
+    /// Where memcached clients connect, HOST:PORT; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    listen: Vec<String>,
+    /// A Unix socket for memcached clients; TCP is then off unless --listen is given too.
+    #[arg(long, value_name = "PATH")]
+    unix_socket: Option<String>,
+    /// HTTP for /metrics, /healthz, /readyz and /config.
+    #[arg(long, value_name = "ADDR")]
+    admin_listen: Option<String>,
+    /// embedded, or memcached://HOST[:PORT],... for a ring of servers.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Memory for items of the embedded store, such as 64MiB.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Largest item by its uncompressed size, such as 1MiB.
+    #[arg(long, value_name = "SIZE")]
+    item_bytes_max: Option<String>,
+    /// on; read-only and off write values as they came. All read compressed values.
+    #[arg(long, value_name = "MODE")]
+    compress: Option<String>,
+    /// auto, deflate, zstd or lz4 for new values.
+    #[arg(long, value_name = "CODEC")]
+    codec: Option<String>,
+    /// fast, default or high.
+    #[arg(long, value_name = "LEVEL")]
+    level: Option<String>,
+    /// Stored values that Rebate did not write: serve them, or forbid them (a miss).
+    #[arg(long, value_name = "WHAT")]
+    foreign: Option<String>,
+    /// Event loops.
+    #[arg(long, value_name = "N")]
+    threads: Option<String>,
+    /// Threads for large values; 0 for none.
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+    /// Client connections at most.
+    #[arg(long, value_name = "N")]
+    connections_max: Option<String>,
+    /// A TOML file; without it, the file that REBATE_CONFIG names.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Any key of the configuration; may be given again.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the effective configuration with the origin of every key, and end.
+    #[arg(long)]
+    print_config: bool,
+    /// Check the configuration and end: 0 if it can be served, 2 if not.
+    #[arg(long)]
+    check_config: bool,
+    /// Log more; twice for everything. RUST_LOG wins.
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+/// What a process can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    /// Everything.
+    All,
+    /// What clients connect to.
+    Frontend,
+}
+
+impl Serve {
+    /// Runs until a signal ends it.
+    pub(crate) fn run(self) -> ExitCode {
+        let sources = match self.sources() {
+            Ok(sources) => sources,
+            Err(problem) => return usage(&problem),
+        };
+        let loaded = match config_source::load(&sources) {
+            Ok(loaded) => loaded,
+            Err(errors) => {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                return usage(&lines.join("\nrebate: "));
+            }
+        };
+        if self.print_config {
+            say(config_source::print(&loaded).trim_end());
+            return ExitCode::SUCCESS;
+        }
+        if self.check_config {
+            say("the configuration is valid");
+            return ExitCode::SUCCESS;
+        }
+        log::start(match self.verbose {
+            0 => "info",
+            1 => "debug",
+            _ => "trace",
+        });
+        if let Err(problem) = os::allow_connections(loaded.config.server.connections_max) {
+            tracing::warn!("{problem}");
+        }
+        let reload = || config_source::load(&sources);
+        process::serve(loaded, reload, &Handover::default()).unwrap_or_else(|problem| {
+            eprintln!("rebate: {problem}");
+            ExitCode::from(1)
+        })
+    }
+
+    fn sources(&self) -> Result<Sources, String> {
+        let flag = |name: &str, key: &str, value: &str| Flag {
+            name: name.to_owned(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let mut flags = Vec::new();
+        if self.unix_socket.is_some() && self.listen.is_empty() {
+            flags.push(flag("--unix-socket", "server.listen", ""));
+        }
+        if !self.listen.is_empty() {
+            flags.push(flag("--listen", "server.listen", &self.listen.join(",")));
+        }
+        for (name, key, value) in [
+            ("--unix-socket", "server.unix_socket", &self.unix_socket),
+            ("--admin-listen", "server.admin_listen", &self.admin_listen),
+            ("--store", "store.url", &self.store),
+            ("--memory", "store.memory", &self.memory),
+            ("--item-bytes-max", "store.item_bytes_max", &self.item_bytes_max),
+            ("--compress", "compress.mode", &self.compress),
+            ("--codec", "compress.codec", &self.codec),
+            ("--level", "compress.level", &self.level),
+            ("--foreign", "compress.foreign", &self.foreign),
+            ("--threads", "server.threads", &self.threads),
+            ("--workers", "runtime.workers", &self.workers),
+            ("--connections-max", "server.connections_max", &self.connections_max),
+        ] {
+            flags.extend(value.as_ref().map(|value| flag(name, key, value)));
+        }
+        for setting in &self.set {
+            let (key, value) = setting.split_once('=').ok_or_else(|| {
+                format!("--set {setting:?} is not valid; give section.key=VALUE")
+            })?;
+            flags.push(flag("--set", key.trim(), value.trim()));
+        }
+        Ok(Sources {
+            defaults: Config::default(),
+            file: self.config.clone(),
+            environment: process::environment(),
+            flags,
+        })
+    }
+}
+
+fn usage(problem: &str) -> ExitCode {
+    eprintln!("rebate: {problem}");
+    ExitCode::from(EXIT_USAGE)
+}

@@ -1,0 +1,149 @@
+//! Servers to load: real memcached, and tiny ones that misbehave on purpose.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use load::{Address, LoadReport, LoadSpec, Pace};
+use units::Nanos;
+use workload::ArrivalKind;
+
+/// A memcached on a port of its own choice; killed when dropped.
+pub(crate) struct Memcached {
+    child: Child,
+    pub(crate) address: Address,
+    folder: tempfile::TempDir,
+}
+
+impl Memcached {
+    /// On TCP. None, loudly, where memcached is not installed; that is a failure in CI.
+    pub(crate) fn start() -> Option<Self> {
+        let arguments = ["-l", "127.0.0.1", "-p", "-1", "-U", "0"].map(str::to_owned);
+        Self::start_with(
+            |_| arguments.to_vec(),
+            |folder| {
+                let text = std::fs::read_to_string(folder.join("ports")).unwrap_or_default();
+                let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?;
+                format!("127.0.0.1:{port}").parse().ok()
+            },
+        )
+    }
+
+    /// On a unix socket; otherwise as [`Memcached::start`].
+    pub(crate) fn start_unix() -> Option<Self> {
+        let socket = |folder: &Path| folder.join("socket");
+        let arguments = |folder: &Path| vec!["-s".to_owned(), socket(folder).display().to_string()];
+        Self::start_with(arguments, |folder| {
+            let listening = UnixStream::connect(socket(folder)).is_ok();
+            listening.then(|| Address::Unix(socket(folder)))
+        })
+    }
+
+    fn start_with(
+        arguments: impl Fn(&Path) -> Vec<String>,
+        ready: impl Fn(&Path) -> Option<Address>,
+    ) -> Option<Self> {
+        if !Path::new(MEMCACHED).exists() {
+            assert!(std::env::var_os("CI").is_none(), "{MEMCACHED} is needed in CI");
+            eprintln!("SKIPPED: {MEMCACHED} is not installed");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        // memcached makes its files after it has become nobody.
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), open).expect("own folder");
+        let child = Command::new(MEMCACHED)
+            .args(["-u", "nobody", "-t", "1", "-a", "777"])
+            .args(arguments(folder.path()))
+            .env("MEMCACHED_PORT_FILENAME", folder.path().join("ports"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("memcached starts");
+        let address = Address::Unix(folder.path().join("not-yet"));
+        let mut memcached = Self { child, address, folder };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(address) = ready(memcached.folder.path()) {
+                memcached.address = address;
+                return Some(memcached);
+            }
+            let died = memcached.child.try_wait().expect("memcached's state");
+            assert!(died.is_none(), "memcached ended at once: {died:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("memcached did not listen within 10 s");
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A server of one thread a connection, whose answers `answer` makes: command line and value in,
+/// bytes out; none closes the connection.
+pub(crate) fn serve<A>(answer: impl Fn() -> A + Send + 'static) -> Address
+where
+    A: FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let answer = answer();
+            thread::spawn(move || session(stream, answer));
+        }
+    });
+    address.to_string().parse().expect("an address")
+}
+
+fn session(
+    stream: TcpStream,
+    mut answer: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>>,
+) -> Option<()> {
+    let mut input = BufReader::new(stream.try_clone().ok()?);
+    let mut output = stream;
+    loop {
+        let mut line = String::new();
+        let bytes = input.read_line(&mut line).ok()?;
+        let mut value = Vec::new();
+        if line.starts_with("set ") {
+            let length: usize = line.split_ascii_whitespace().nth(4)?.parse().ok()?;
+            value.resize(length + 2, 0);
+            input.read_exact(&mut value).ok()?;
+            value.truncate(length);
+        }
+        if bytes == 0 {
+            return None;
+        }
+        output.write_all(&answer(line.trim_end(), value)?).ok()?;
+    }
+}
+
+/// A short open-loop load without a warm-up.
+pub(crate) fn spec(address: &Address, rate_per_s: f64, duration: Nanos) -> LoadSpec {
+    let mut spec = LoadSpec::new(vec![address.clone()]);
+    spec.pace = Pace::Open { rate_per_s, arrivals: ArrivalKind::Uniform };
+    spec.duration = duration;
+    spec.warmup = Nanos(0);
+    spec.connections = 4;
+    spec.keys = 200;
+    spec.request_timeout = Nanos::secs(1);
+    spec
+}
+
+pub(crate) fn run(spec: &LoadSpec) -> LoadReport {
+    let report = load::run(spec, |_| (), &AtomicBool::new(false));
+    report.unwrap_or_else(|error| panic!("{error}"))
+}
+
+const MEMCACHED: &str = "/usr/bin/memcached";

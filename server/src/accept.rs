@@ -1,0 +1,115 @@
+//! Listening and accepting: connections are counted against the limit and dealt to the workers in turn.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::context::Connections;
+use crate::counters::Counters;
+use crate::worker::{Accepted, Word, Worker};
+
+/// Deals accepted connections to the workers.
+#[derive(Clone)]
+pub(crate) struct Dealer {
+    pub(crate) workers: Arc<[Worker]>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) counters: Arc<[Arc<Counters>]>,
+    pub(crate) next: Arc<AtomicUsize>,
+}
+
+impl Dealer {
+    fn deal(&self, mut accepted: Accepted) {
+        let worker = self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len();
+        if !self.connections.enter() {
+            self.counters[worker].commands.rejected_connections.up();
+            let _ = match &mut accepted {
+                Accepted::Tcp(stream) => stream.write_all(TOO_MANY),
+                Accepted::Unix(stream) => stream.write_all(TOO_MANY),
+            };
+            return;
+        }
+        if !self.workers[worker].tell(Word::Serve(accepted)) {
+            self.connections.leave();
+        }
+    }
+}
+
+/// A TCP listener on every address that the text resolves to.
+///
+/// # Errors
+/// The system's, for the first address that could not be listened on.
+pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
+    address.to_socket_addrs()?.map(|address| listen_on(address, backlog)).collect()
+}
+
+fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// A Unix listener with the given permission bits; a socket that nobody listens on any more is replaced.
+///
+/// # Errors
+/// The system's; `AddrInUse` if someone does listen.
+pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
+    if path.exists() {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Accepts for as long as it is polled.
+pub(crate) async fn accept_tcp(listener: TcpListener, dealer: Dealer) {
+    loop {
+        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => {
+                let _ = stream.set_nodelay(true);
+                dealer.deal(Accepted::Tcp(stream));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Accepts for as long as it is polled.
+pub(crate) async fn accept_unix(listener: UnixListener, dealer: Dealer) {
+    loop {
+        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => dealer.deal(Accepted::Unix(stream)),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// A client that hung up first is nothing; out of descriptors, another try at once would only spin.
+async fn pause(error: &io::Error) {
+    if error.kind() != io::ErrorKind::ConnectionAborted {
+        tracing::warn!(%error, "accepting failed");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// memcached's words (`maxconns_fast`).
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";

@@ -1,0 +1,111 @@
+//! What every session of a worker shares: the store, the values' way, limits, counters, and word of the end.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::backend::Backend;
+use crate::counters::Counters;
+use crate::stats::StatsPages;
+use crate::values::Values;
+
+/// One worker's surroundings.
+pub(crate) struct WorkerContext {
+    pub(crate) backend: Backend,
+    pub(crate) values: Values,
+    pub(crate) limits: protocol::Limits,
+    pub(crate) requests_per_turn: usize,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) stats: Rc<StatsPages>,
+    /// KiB of values that this worker's sessions may still hold while they read them.
+    pub(crate) budget: Semaphore,
+    pub(crate) budget_kib: u32,
+    pub(crate) ending: Ending,
+}
+
+impl WorkerContext {
+    /// Waits until a value of that size may be held. A value larger than the whole budget waits for all of it.
+    pub(crate) async fn admit(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(self.budget_kib);
+        if let Ok(permit) = self.budget.try_acquire_many(kib) {
+            return Some(permit);
+        }
+        self.counters.commands.backpressure_waits.up();
+        self.budget.acquire_many(kib).await.ok()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.ending.draining.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the server begins to drain.
+    pub(crate) async fn drained(&self) {
+        let notified = self.ending.drain.notified();
+        if !self.is_draining() {
+            notified.await;
+        }
+    }
+
+    /// Ends when connections are cut in spite of requests under way.
+    pub(crate) async fn cut(&self) {
+        self.ending.cut.notified().await;
+    }
+}
+
+/// How a worker's sessions learn that the server ends.
+#[derive(Default)]
+pub(crate) struct Ending {
+    draining: AtomicBool,
+    drain: Notify,
+    cut: Notify,
+}
+
+impl Ending {
+    pub(crate) fn begin_drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.drain.notify_waiters();
+    }
+
+    pub(crate) fn cut_all(&self) {
+        self.cut.notify_waiters();
+    }
+}
+
+/// The connections of the whole server, against their limit.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    open: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { open: AtomicUsize::new(0), max: AtomicUsize::new(max) }
+    }
+
+    /// Takes a place if there is one.
+    pub(crate) fn enter(&self) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        let take = |open: usize| (open < max).then_some(open + 1);
+        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,175 @@
+//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, beside what the store
+//! tells of its items. `stats rebate` has what memcached has no name for.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use policy::RawReason;
+use units::{Clock, Nanos};
+
+use crate::config::Config;
+use crate::context::Connections;
+use crate::counters::Counters;
+
+/// Composes pages; shared by the sessions of a worker, reading the counters of all.
+pub(crate) struct StatsPages {
+    counters: Arc<[Arc<Counters>]>,
+    runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
+    connections: Arc<Connections>,
+    config: Arc<Config>,
+    clock: Arc<dyn Clock>,
+}
+
+type Page = Vec<(String, String)>;
+
+impl StatsPages {
+    pub(crate) fn new(
+        counters: Arc<[Arc<Counters>]>,
+        runtimes: Arc<parking_lot::RwLock<Vec<Arc<runtime::Metrics>>>>,
+        connections: Arc<Connections>,
+        config: Arc<Config>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { counters, runtimes, connections, config, clock }
+    }
+
+    /// The named page; `stored` is the store's own page of that name.
+    pub(crate) fn page(&self, name: &str, stored: &[(String, String)]) -> Page {
+        match name {
+            "" => self.general(stored),
+            "settings" => self.settings(),
+            "rebate" => self.rebate(),
+            _ => stored.to_vec(),
+        }
+    }
+
+    /// Zeroes what `stats reset` zeroes: counts, not gauges.
+    pub(crate) fn reset(&self) {
+        for counters in self.counters.iter() {
+            for (name, counter) in counters.commands.named() {
+                if name != "curr_connections" {
+                    counter.reset();
+                }
+            }
+        }
+    }
+
+    fn general(&self, stored: &[(String, String)]) -> Page {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let Nanos(uptime_ns) = self.clock.now();
+        let mut page = Page::new();
+        let mut stat = |name: &str, value: String| page.push((name.to_owned(), value));
+        stat("pid", std::process::id().to_string());
+        stat("uptime", (uptime_ns / 1_000_000_000).to_string());
+        stat("time", unix.to_string());
+        stat("version", concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION")).to_owned());
+        stat("pointer_size", usize::BITS.to_string());
+        let usage = rustix_usage();
+        stat("rusage_user", usage.0);
+        stat("rusage_system", usage.1);
+        stat("max_connections", self.connections.max().to_string());
+        for (name, value) in self.commands() {
+            stat(name, value.to_string());
+        }
+        stat("threads", self.config.server.threads.to_string());
+        let own: Vec<String> = page.iter().map(|(name, _)| name.clone()).collect();
+        page.extend(stored.iter().filter(|(name, _)| STORED.contains(&&name[..])).cloned());
+        page.dedup_by(|later, earlier| later.0 == earlier.0);
+        debug_assert!(own.iter().all(|name| !STORED.contains(&&name[..])));
+        page
+    }
+
+    fn settings(&self) -> Page {
+        let config = &self.config;
+        let on = |on: bool| if on { "yes" } else { "no" }.to_owned();
+        let port = config.server.listen.first().and_then(|address| address.rsplit(':').next());
+        let stats = [
+            ("maxbytes", config.store.memory.0.to_string()),
+            ("maxconns", self.connections.max().to_string()),
+            ("tcpport", port.unwrap_or("0").to_owned()),
+            ("udpport", "0".to_owned()),
+            ("inter", config.server.listen.join(",")),
+            ("verbosity", "0".to_owned()),
+            ("evictions", if config.store.evict { "on" } else { "off" }.to_owned()),
+            ("umask", format!("{:o}", config.server.unix_socket_mode)),
+            ("num_threads", config.server.threads.to_string()),
+            ("reqs_per_event", config.server.requests_per_turn.to_string()),
+            ("cas_enabled", on(true)),
+            ("tcp_backlog", config.server.backlog.to_string()),
+            ("binding_protocol", "ascii".to_owned()),
+            ("auth_enabled_sasl", on(false)),
+            ("item_size_max", config.store.item_bytes_max.0.to_string()),
+            ("maxconns_fast", on(true)),
+            ("dump_enabled", on(false)),
+            ("flush_enabled", on(true)),
+        ];
+        stats.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn rebate(&self) -> Page {
+        let mut page = Page::new();
+        for (index, (name, _)) in crate::counters::Values::default().named().iter().enumerate() {
+            let counts = self.counters.iter().map(|own| own.values.named()[index].1.read());
+            page.push(((*name).to_owned(), counts.sum::<u64>().to_string()));
+        }
+        for reason in RawReason::ALL {
+            let counts = self.counters.iter().map(|own| own.raw[reason as usize].read());
+            page.push((format!("written_raw:{}", reason.name()), counts.sum::<u64>().to_string()));
+        }
+        for metrics in self.runtimes.read().iter() {
+            for path in metrics.paths() {
+                let name = format!(
+                    "jobs:{}:{}:{}:{}",
+                    path.op,
+                    path.device,
+                    path.placement.name(),
+                    path.reason.name()
+                );
+                match page.iter_mut().find(|(other, _)| *other == name) {
+                    None => page.push((name, path.jobs.to_string())),
+                    Some((_, jobs)) => {
+                        *jobs = (jobs.parse::<u64>().unwrap_or(0) + path.jobs).to_string();
+                    }
+                }
+            }
+        }
+        page
+    }
+
+    fn commands(&self) -> Vec<(&'static str, u64)> {
+        let names = crate::counters::Commands::default();
+        let names = names.named().into_iter().map(|(name, _)| name).enumerate();
+        let sum = |index: usize| {
+            self.counters.iter().map(|own| own.commands.named()[index].1.read()).sum()
+        };
+        names.map(|(index, name)| (name, sum(index))).collect()
+    }
+}
+
+/// User and system time of this process, as memcached prints them [s].
+fn rustix_usage() -> (String, String) {
+    let ticks = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let mut fields = ticks.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    let mut seconds = || {
+        let ticks = fields.next().and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        format!("{:.6}", ticks / per_second)
+    };
+    let user = seconds();
+    (user, seconds())
+}
+
+/// What of the store's own general page is shown as ours.
+const STORED: [&str; 11] = [
+    "curr_items",
+    "total_items",
+    "bytes",
+    "limit_maxbytes",
+    "evictions",
+    "evicted_unfetched",
+    "expired_unfetched",
+    "reclaimed",
+    "crawler_reclaimed",
+    "get_expired",
+    "get_flushed",
+];

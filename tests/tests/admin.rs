@@ -1,0 +1,89 @@
+//! The admin pages as probes and scrapers read them, over plain HTTP. Which metrics there are is the server's
+//! to document; here they must only be there, parse and count.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rebate_tests::payload::text;
+use rebate_tests::{PATIENCE, Server, poll_for};
+
+const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
+
+/// Status and body of a page.
+fn page(addr: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(addr).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+fn admin_of(server: &Server) -> SocketAddr {
+    server.admin().expect("the admin address is printed before `listening on`")
+}
+
+#[test]
+fn probes_answer_and_other_paths_do_not() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    for (path, wanted) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/nosuch", 404)]
+    {
+        let status = page(admin, path).map(|(status, _)| status);
+        assert_eq!(status, Some(wanted), "{path}");
+    }
+}
+
+#[test]
+fn metrics_are_lines_of_names_and_numbers_that_change() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    let before = page(admin, "/metrics").expect("metrics").1;
+    let mut client = ours.client();
+    assert_eq!(client.set("a", &text(50_000)).as_deref(), Ok("STORED"));
+    assert_eq!(client.get("a"), Ok(Some(text(50_000))));
+    let after = page(admin, "/metrics").expect("metrics").1;
+    for line in after.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let number = line.rsplit(' ').next().and_then(|word| word.parse::<f64>().ok());
+        assert!(number.is_some(), "{line}");
+    }
+    assert_ne!(before, after);
+}
+
+#[test]
+fn hostile_requests_do_not_end_the_admin_pages() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    for bytes in [vec![b'a'; 1 << 20], vec![0; 100], b"GET\r\n\r\n".to_vec(), b"GET /".to_vec()] {
+        let mut stream = TcpStream::connect(admin).expect("admin accepts");
+        stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        let _closed = stream.write_all(&bytes);
+    }
+    assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
+}
+
+#[test]
+fn not_ready_while_memcached_is_dead_but_healthy() {
+    let mut store = Server::memcached(&[]);
+    let ours = Server::rebate_serve(&store.as_store(), "on", &ADMIN);
+    let admin = admin_of(&ours);
+    let ready = |wanted: bool| {
+        poll_for(PATIENCE, || {
+            // Without requests nobody notices: the store is judged by what it answers.
+            let _either = ours.client().get("a");
+            let (status, _) = page(admin, "/readyz")?;
+            ((status == 200) == wanted).then_some(())
+        })
+    };
+    assert!(ready(true).is_some(), "not ready with a live store");
+    store.kill();
+    assert!(ready(false).is_some(), "ready without a store");
+    assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
+    let _store = Server::memcached_at(store.addr().port(), &[]);
+    assert!(ready(true).is_some(), "not ready with the store back");
+}
