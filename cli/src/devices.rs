@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use device::{Codec, Device, DeviceError, Dialect, EngineFactory, Software, Waiting, Worker, engines};
+use device::{
+    Codec, Device, DeviceError, Dialect, EngineFactory, Software, Waiting, Worker, engines,
+};
 use serde::Serialize;
 use server::config::RuntimeSection;
 
@@ -83,7 +85,8 @@ impl Devices {
             }
         };
         let software = Software::new(ENGINES);
-        let engine = |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
+        let engine =
+            |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
         let report = Report {
             devices: devices.iter().map(|device| row(device.as_ref())).collect(),
             engines: software.engines().iter().map(engine).collect(),
@@ -125,23 +128,16 @@ fn dialect(dialect: &Dialect) -> String {
 }
 
 fn table(report: &Report) -> String {
-    let mut lines = vec![format!(
-        "{:<10} {:<10} {:>10} {:>6}  {:<30} {}",
-        "device", "waiting", "largest", "depth", "writes", "reads"
-    )];
-    lines.extend(report.devices.iter().map(|row| {
-        format!(
-            "{:<10} {:<10} {:>10} {:>6}  {:<30} {}",
-            row.name,
-            row.waiting,
-            units::ByteCount(row.work_bytes_max).to_string(),
-            row.queue_depth,
-            row.writes.join(" "),
-            row.reads.join(" ")
-        )
-    }));
-    let engines: Vec<_> =
-        report.engines.iter().map(|row| format!("{} ({})", row.name, row.codec)).collect();
-    lines.push(format!("\nengines, most preferred writer first: {}", engines.join(", ")));
+    let mut lines = Vec::new();
+    for row in &report.devices {
+        let largest = units::ByteCount(row.work_bytes_max);
+        lines.push(row.name.clone());
+        lines.push(format!("  writes   {}", row.writes.join(", ")));
+        lines.push(format!("  reads    {}", row.reads.join(", ")));
+        lines.push(format!("  largest  {largest} uncompressed"));
+        lines.push(format!("  waiting  {}, {} jobs a queue", row.waiting, row.queue_depth));
+    }
+    lines.push("engines, most preferred writer first".to_owned());
+    lines.extend(report.engines.iter().map(|row| format!("  {:<10} {}", row.name, row.codec)));
     lines.join("\n")
 }

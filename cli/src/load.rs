@@ -282,7 +282,8 @@ fn fail(code: u8, problem: &str) -> ExitCode {
 }
 
 fn time(text: &str) -> Result<Nanos, String> {
-    let time = humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s or 2m"))?;
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write 500ms, 10s or 2m"))?;
     Ok(Nanos::from(time))
 }
 

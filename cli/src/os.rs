@@ -101,9 +101,8 @@ pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
     let before = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
     let running = before.filter(|&pid| pid > 0 && kill(Pid::from_raw(pid), None).is_ok());
     replace(path, "tmp", &format!("{}\n", std::process::id()))?;
-    Ok(running.map(|pid| {
-        format!("WARNING: The pid file contained the following (running) pid: {pid}")
-    }))
+    Ok(running
+        .map(|pid| format!("WARNING: The pid file contained the following (running) pid: {pid}")))
 }
 
 /// Replaces the file at `path` in one step, by way of `path.suffix`.

@@ -42,7 +42,7 @@ pub(crate) fn serve(
     let mut config = loaded.config;
     let devices = devices::open(&config.runtime).map_err(|error| error.to_string())?;
     let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
-    announce(&running, handover);
+    announce(&running, &config, handover);
     for signal in signals.forever() {
         if signal != SIGHUP {
             tracing::info!("draining");
@@ -90,10 +90,13 @@ fn stop_signals() -> std::io::Result<Signals> {
 }
 
 /// The admin address comes first: whoever waits for `listening on` has then seen it.
-fn announce(running: &Running, handover: &Handover) {
+fn announce(running: &Running, config: &Config, handover: &Handover) {
     let addresses = running.addresses();
     for address in addresses {
         say(&format!("listening on {address}"));
+    }
+    if let Some(path) = &config.server.unix_socket {
+        say(&format!("listening on unix:{}", path.display()));
     }
     let warn = |path: &Path, error| tracing::warn!("could not write {}: {error}", path.display());
     if let Some(path) = &handover.port_file

@@ -160,9 +160,9 @@ impl Serve {
             flags.extend(value.as_ref().map(|value| flag(name, key, value)));
         }
         for setting in &self.set {
-            let (key, value) = setting.split_once('=').ok_or_else(|| {
-                format!("--set {setting:?} is not valid; give section.key=VALUE")
-            })?;
+            let (key, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("--set {setting:?} is not valid; give section.key=VALUE"))?;
             flags.push(flag("--set", key.trim(), value.trim()));
         }
         Ok(Sources {

@@ -14,7 +14,7 @@ use crate::LoadSpec;
 pub struct LoadReport {
     /// What was asked for.
     pub spec: LoadSpec,
-    /// The measured window; shorter than asked for when the run was stopped [s].
+    /// The measured window; shorter than asked for when the run was stopped (s).
     pub measured_s: f64,
     /// Whether the stop flag ended the run.
     pub stopped_early: bool,
@@ -71,7 +71,7 @@ pub struct OpReport {
     pub service: Percentiles,
 }
 
-/// A distribution of times [ns].
+/// A distribution of times (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Percentiles {
@@ -125,7 +125,7 @@ pub struct PopulateReport {
     pub stored: u64,
     /// Keys whose set failed.
     pub failed: u64,
-    /// How long it took [s].
+    /// How long it took (s).
     pub elapsed_s: f64,
     /// Failures by kind.
     pub errors: BTreeMap<String, u64>,

@@ -19,9 +19,9 @@ pub struct LoadSpec {
     pub threads: usize,
     /// What decides when a request is sent.
     pub pace: Pace,
-    /// How long to measure, after the warm-up [ns].
+    /// How long to measure, after the warm-up (ns).
     pub duration: Nanos,
-    /// How long to load before measuring [ns].
+    /// How long to load before measuring (ns).
     pub warmup: Nanos,
     /// The fraction of requests that are gets; the others are sets.
     pub get_share: f64,
@@ -52,9 +52,9 @@ pub struct LoadSpec {
     pub prepopulate: bool,
     /// Compare every value read with what was written.
     pub verify: bool,
-    /// The expiry sent with sets [s]; 0 is never.
+    /// The expiry sent with sets (s); 0 is never.
     pub exptime_s: i32,
-    /// A connection whose oldest request waits longer than this is given up and opened anew [ns].
+    /// A connection whose oldest request waits longer than this is given up and opened anew (ns).
     pub request_timeout: Nanos,
     /// The seed of keys, values and draws: the same seed asks for the same keys and bytes.
     pub seed: u64,
@@ -170,7 +170,7 @@ impl LoadSpec {
         }
     }
 
-    /// The offered rate of an open loop [1/s].
+    /// The offered rate of an open loop (1/s).
     pub fn rate_per_s(&self) -> Option<f64> {
         match self.pace {
             Pace::Open { rate_per_s, .. } => Some(rate_per_s),

@@ -1,5 +1,6 @@
-//! What holds values, and how they look while they are held: the frame, the embedded store and the ketama ring.
-//! No codecs, no placement, no sockets, no threads and no clock: bytes and the time of day are arguments.
+//! What holds values, and how they look while they are held: the frame, the embedded store and the
+//! ketama ring. No codecs, no placement, no sockets, no threads and no clock: bytes and the time of
+//! day are arguments.
 
 pub mod embedded;
 pub mod frame;

@@ -1,5 +1,6 @@
-//! Ketama: which of several memcached servers owns a key, in agreement with libmemcached and everything built on it.
-//! It names a server and nothing more: no connections, no health, no moving of keys.
+//! Ketama: which of several memcached servers owns a key, in agreement with libmemcached and
+//! everything built on it. It names a server and nothing more: no connections, no health, no moving
+//! of keys.
 
 use md5::{Digest, Md5};
 
@@ -14,7 +15,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `servers`; their order decides nothing but the index that [`Ring::server`] answers.
+    /// A ring of `servers`; their order decides nothing but the index that [`Ring::server`]
+    /// answers.
     ///
     /// # Panics
     /// If `servers` is empty.
@@ -52,8 +54,8 @@ impl Ring {
     }
 }
 
-/// A memcached server as clients' server lists name it. Name and port are hashed, so they have to be
-/// written as the other clients write them.
+/// A memcached server as clients' server lists name it. Name and port are hashed, so they have to
+/// be written as the other clients write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Host name or address; for a Unix socket its path, with port 0.
@@ -69,8 +71,9 @@ impl Server {
         (0..PLAIN_POINTS).map(|i| one_at_a_time(self.point_name(i).as_bytes())).collect()
     }
 
-    /// A share of 160 points for each server, four from each digest. In single precision and in this order,
-    /// because libmemcached computes it so and the rounding down makes the last bit visible.
+    /// A share of 160 points for each server, four from each digest. In single precision and in
+    /// this order, because libmemcached computes it so and the rounding down makes the last bit
+    /// visible.
     fn weighted_points(&self, total_weight: u64, servers: usize) -> Vec<u32> {
         let share = self.weight.max(1) as f32 / total_weight as f32;
         let digests = share * WEIGHTED_POINTS / 4.0 * servers as f32 + 1e-10;
@@ -95,11 +98,11 @@ impl Server {
 /// Which of libmemcached's two ketamas; clients of one fleet have to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ketama {
-    /// `BEHAVIOR_KETAMA`: Jenkins' one-at-a-time hash for keys, and for 100 points for each server unless one
-    /// of them weighs more than 1, which makes it the points of [`Ketama::Weighted`].
+    /// `BEHAVIOR_KETAMA`: Jenkins' one-at-a-time hash for keys, and for 100 points for each server
+    /// unless one of them weighs more than 1, which makes it the points of [`Ketama::Weighted`].
     Plain,
-    /// `BEHAVIOR_KETAMA_WEIGHTED`, and what most other ketama clients do: MD5 throughout, about 160 points
-    /// for each server in proportion to its weight.
+    /// `BEHAVIOR_KETAMA_WEIGHTED`, and what most other ketama clients do: MD5 throughout, about 160
+    /// points for each server in proportion to its weight.
     Weighted,
 }
 

@@ -1,5 +1,6 @@
-//! The ring names the same servers as libmemcached does for the same list, asked through a small C program.
-//! Without a C compiler or libmemcached the test fails in CI and says that it skips elsewhere.
+//! The ring names the same servers as libmemcached does for the same list, asked through a small C
+//! program. Without a C compiler or libmemcached the test fails in CI and says that it skips
+//! elsewhere.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

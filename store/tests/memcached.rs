@@ -1,5 +1,6 @@
-//! The embedded store answers as memcached does: the same random meta commands go to both, and the answers,
-//! versions included, are equal. Without memcached the test fails in CI and says that it skips elsewhere.
+//! The embedded store answers as memcached does: the same random meta commands go to both, and the
+//! answers, versions included, are equal. Without memcached the test fails in CI and says that it
+//! skips elsewhere.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +16,8 @@ use units::{ByteCount, Prng};
 
 const COMMANDS: usize = 20_000;
 
-/// The store's clock stands still; expiry times are so far apart that memcached's going on does not matter.
+/// The store's clock stands still; expiry times are so far apart that memcached's going on does not
+/// matter.
 const NOW_S: u32 = 1_000;
 const TTL_TOLERANCE_S: i64 = 60;
 
@@ -39,7 +41,8 @@ fn meta_commands_are_answered_as_memcached_answers_them() {
     }
 }
 
-/// Equal but for a few seconds of remaining time; what ended long ago has a negative time as an unsigned number.
+/// Equal but for a few seconds of remaining time; what ended long ago has a negative time as an
+/// unsigned number.
 fn alike(answer: &str, expected: &str) -> bool {
     let (one, other) = (answer.split([' ', '\n']), expected.split([' ', '\n']));
     let ttl = |word: &str| {
@@ -187,7 +190,8 @@ impl Turn<'_> {
 
     fn count(&mut self, key: &str) -> (String, String) {
         let increment = self.chance(5);
-        // memcached loses a T where the digits grow, as it then sets it on the item that it has just replaced.
+        // memcached loses a T where the digits grow, as it then sets it on the item that it has
+        // just replaced.
         let (text, steps) = self.steps(if increment { "Nt" } else { "NTt" });
         let (by, initial) = (self.prng.below(15), self.prng.below(200));
         let compare = if self.chance(2) { self.version(key) } else { 0 };
@@ -240,8 +244,8 @@ impl Memcached {
         let address = free.local_addr().expect("it is bound");
         drop(free);
         let port = address.port().to_string();
-        // Without the threads that reorder items behind the scenes: while they hold an item, counting on it makes a
-        // new one, which forgets that it was fetched.
+        // Without the threads that reorder items behind the scenes: while they hold an item,
+        // counting on it makes a new one, which forgets that it was fetched.
         let started = Command::new("memcached")
             .args(["-l", "127.0.0.1", "-p", &port, "-U", "0", "-u", "nobody", "-o", "no_modern"])
             .stderr(Stdio::null())

@@ -1,5 +1,5 @@
-//! What the store says it holds is what the process takes: the overhead per item is honest.
-//! Each measurement runs in a process of its own, as freed memory stays with the process that had it.
+//! What the store says it holds is what the process takes: the overhead per item is honest. Each
+//! measurement runs in a process of its own, as freed memory stays with the process that had it.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;

@@ -27,7 +27,7 @@ pub struct Preset {
     pub get_share: Sourced<f64>,
     /// What the values look like.
     pub payload: Sourced<PayloadClass>,
-    /// The published mean of the value sizes, against which the distribution is tested [bytes].
+    /// The published mean of the value sizes, against which the distribution is tested (bytes).
     pub mean_value_bytes: Option<Sourced<f64>>,
 }
 

@@ -45,7 +45,7 @@ impl Values {
         Self { pool: corpus.bytes.into(), sizes, length_max, seed }
     }
 
-    /// The length of the value of key `id`, in every version [bytes].
+    /// The length of the value of key `id`, in every version (bytes).
     pub fn length(&self, id: u64) -> usize {
         self.sizes.at(unit(mix(self.seed ^ SIZE_STREAM, id))).min(self.length_max)
     }

@@ -86,7 +86,9 @@ impl Flags {
             'k' => self.lock_memory = true,
             'r' => self.core_files = true,
             'v' => self.verbose = self.verbose.saturating_add(1),
-            'o' => self.idle.extend(suboptions::check(value).map_err(|text| Failure::new(1, text))?),
+            'o' => {
+                self.idle.extend(suboptions::check(value).map_err(|text| Failure::new(1, text))?)
+            }
             _ => return self.set_idle(letter, value),
         }
         Ok(())
@@ -259,7 +261,7 @@ mod tests {
             "--port=11212 --memory-limit=128 --conn-limit=10 --threads=2 --max-item-size=2048k \
              --max-reqs-per-event=5 --listen-backlog=6 --user=nobody --pidfile=/run/x --unix-mask=770 \
              --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --udp-port=0",
-            "--port 11212 --memory 128 --conn 10 --thr 2 --max-item 2m --max-reqs 5 --listen-b 6 --us nobody \
+            "--port 11212 --memory-l 128 --conn 10 --thr 2 --max-item 2m --max-reqs 5 --listen-b 6 --us nobody \
              --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --protocol ascii",
         ] {
             assert_eq!(serve(line), expected, "{line}");

@@ -2,7 +2,8 @@
 //! name only what is served.
 
 /// `-V`.
-pub(super) const VERSION: &str = concat!("rebate ", env!("CARGO_PKG_VERSION"), " (speaks memcached 1.6)");
+pub(super) const VERSION: &str =
+    concat!("rebate ", env!("CARGO_PKG_VERSION"), " (speaks memcached 1.6)");
 
 /// `-i`.
 pub(super) const LICENSE: &str = concat!(

@@ -120,8 +120,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
     })?;
     if flags.daemon {
         // As memcached: core files need the directory, and a verbose daemon keeps its output.
-        os::daemonize(flags.core_files, flags.verbose > 0)
-            .map_err(|text| Failure::new(1, text))?;
+        os::daemonize(flags.core_files, flags.verbose > 0).map_err(|text| Failure::new(1, text))?;
     }
     if flags.lock_memory
         && let Err(warning) = os::lock_memory()

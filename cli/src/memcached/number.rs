@@ -31,9 +31,10 @@ fn prefix(text: &str, radix: u32) -> i64 {
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
-    let value = digits.chars().map_while(|digit| digit.to_digit(radix)).fold(0i64, |value, digit| {
-        value.saturating_mul(i64::from(radix)).saturating_add(i64::from(digit))
-    });
+    let value =
+        digits.chars().map_while(|digit| digit.to_digit(radix)).fold(0i64, |value, digit| {
+            value.saturating_mul(i64::from(radix)).saturating_add(i64::from(digit))
+        });
     if negative { -value } else { value }
 }
 

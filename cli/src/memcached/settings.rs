@@ -164,10 +164,16 @@ mod tests {
     fn sizes_out_of_range_name_the_flag() {
         for (line, text) in [
             ("-m 0", "flag -m: store.memory: \"0\" is not valid; give a size from 64KiB"),
-            ("-I 512", "flag -I: store.item_bytes_max: \"512\" is not valid; give a size from 1KiB"),
+            (
+                "-I 512",
+                "flag -I: store.item_bytes_max: \"512\" is not valid; give a size from 1KiB",
+            ),
             ("-I 1025m -m 8192", "flag -I: store.item_bytes_max: \"1074790400\" is not valid"),
             ("-m 1", "flag -m: store.memory: 1MiB is too little for store.item_bytes_max = 1MiB"),
-            ("-I 64m", "default: store.memory: 64MiB is too little for store.item_bytes_max = 64MiB"),
+            (
+                "-I 64m",
+                "default: store.memory: 64MiB is too little for store.item_bytes_max = 64MiB",
+            ),
         ] {
             let errors = load(&sources(&flags(line), Vec::new()).unwrap()).unwrap_err();
             assert!(errors[0].to_string().starts_with(text), "{line}: {errors:?}");

@@ -138,7 +138,8 @@ impl Rule {
             }
             Rule::Above0(max) => {
                 let number = number::float(value);
-                let bound = if *max < f64::MAX { format!(" and at most {max}") } else { String::new() };
+                let bound =
+                    if *max < f64::MAX { format!(" and at most {max}") } else { String::new() };
                 (number > 0.0 && number <= *max, format!("a number above 0{bound}"))
             }
             Rule::Word(words) => (words.contains(&value), format!("one of {}", words.join(", "))),
@@ -172,7 +173,10 @@ mod tests {
                 "slab_automove_ratio=2",
                 "-o slab_automove_ratio=2 is not valid; give a number above 0 and at most 1",
             ),
-            ("hash_algorithm=md5", "-o hash_algorithm=md5 is not valid; give one of jenkins, murmur3, xxh3"),
+            (
+                "hash_algorithm=md5",
+                "-o hash_algorithm=md5 is not valid; give one of jenkins, murmur3, xxh3",
+            ),
             ("ext_path=/d:5G", "-o ext_path: this server has no external storage"),
         ] {
             assert_eq!(check(list).unwrap_err(), problem);

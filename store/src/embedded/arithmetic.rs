@@ -125,8 +125,8 @@ fn text(number: u64, bytes_min: usize) -> Bytes {
     Bytes::from(format!("{number:<bytes_min$}"))
 }
 
-/// A value as memcached's counters read it, which is C's `strtoull` on the value and its CR LF: blanks and a sign may
-/// precede the digits, a blank or NUL and then anything may follow them.
+/// A value as memcached's counters read it, which is C's `strtoull` on the value and its CR LF:
+/// blanks and a sign may precede the digits, a blank or NUL and then anything may follow them.
 fn parse_number(value: &[u8]) -> Option<u64> {
     let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0B;
     let start = value.iter().position(|byte| !blank(byte))?;
@@ -141,7 +141,8 @@ fn parse_number(value: &[u8]) -> Option<u64> {
     }
     let magnitude: u64 = str::from_utf8(&unsigned[..digits]).ok()?.parse().ok()?;
     let number = if negative { magnitude.wrapping_neg() } else { magnitude };
-    // memcached suspects a negative number only above 2^63, and then looks for a minus sign anywhere.
+    // memcached suspects a negative number only above 2^63, and then looks for a minus sign
+    // anywhere.
     let suspect = number > i64::MAX as u64 && value.contains(&b'-');
     (!suspect).then_some(number)
 }

@@ -63,8 +63,8 @@ impl Item {
         fetched
     }
 
-    /// Takes the steps in their order. Answers the expiry time that [`Step::Ttl`] saw (without one, the last)
-    /// and whether the right to refill was won.
+    /// Takes the steps in their order. Answers the expiry time that [`Step::Ttl`] saw (without one,
+    /// the last) and whether the right to refill was won.
     pub(super) fn apply(&mut self, steps: &[Step], created: bool) -> (u32, bool) {
         let (mut seen, mut won) = (None, false);
         for &step in steps {
@@ -94,7 +94,8 @@ impl Item {
         (self.exptime_s != 0 && self.exptime_s <= now_s).then_some(End::Expired)
     }
 
-    /// As memcached, the first fetch only marks the item fetched: the access time moves from the second on.
+    /// As memcached, the first fetch only marks the item fetched: the access time moves from the
+    /// second on.
     fn bump(&mut self, now_s: u32) {
         if self.fetched {
             self.time_s = now_s;
@@ -113,8 +114,8 @@ pub(super) enum End {
 /// A value to store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewItem {
-    /// The stored form. It is kept as it is: a slice of a larger buffer keeps all of that buffer alive,
-    /// which the budget does not see.
+    /// The stored form. It is kept as it is: a slice of a larger buffer keeps all of that buffer
+    /// alive, which the budget does not see.
     pub value: Bytes,
     /// The client's flags.
     pub flags: u32,
@@ -129,7 +130,8 @@ pub struct NewItem {
 pub struct Fetch<'a> {
     /// Whether this counts as an access, for eviction and for later `hit_before` and `idle_s`.
     pub bump: bool,
-    /// Whether a stale item hands out the right to refill it, as meta gets do and classic ones do not.
+    /// Whether a stale item hands out the right to refill it, as meta gets do and classic ones do
+    /// not.
     pub meta: bool,
     /// What else to do, in the order in which the client wrote it; the order matters to memcached.
     pub steps: &'a [Step],
@@ -147,7 +149,8 @@ impl Fetch<'_> {
 pub enum Step {
     /// Flag `T`: sets when the item ends.
     Touch(u32),
-    /// Flag `N`: a missing item is made, empty, to end then, and its maker wins the right to fill it.
+    /// Flag `N`: a missing item is made, empty, to end then, and its maker wins the right to fill
+    /// it.
     Vivify(u32),
     /// Flag `R`: if the item ends before then, the first to ask wins the right to refill it.
     Recache(u32),

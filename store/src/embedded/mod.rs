@@ -1,5 +1,6 @@
-//! The embedded store: items in this process's memory, with memcached 1.6's rules for each single item.
-//! It does not read frames, count commands, own a thread or look at a clock: seconds are an argument.
+//! The embedded store: items in this process's memory, with memcached 1.6's rules for each single
+//! item. It does not read frames, count commands, own a thread or look at a clock: seconds are an
+//! argument.
 
 mod arithmetic;
 mod item;
@@ -20,11 +21,13 @@ pub use time::expiry;
 
 use shard::{Flushed, Shard};
 
-/// A byte-budgeted cache in this process. All methods take `now_s`, the seconds of the clock that items'
-/// expiry times count in ([`expiry`] converts); it must not be zero and must not run backwards.
+/// A byte-budgeted cache in this process. All methods take `now_s`, the seconds of the clock that
+/// items' expiry times count in ([`expiry`] converts); it must not be zero and must not run
+/// backwards.
 ///
-/// Items live in shards, each a `quick_cache` under one mutex, so that whatever a method does to an item is
-/// atomic. Which item goes when a shard is full is that crate's choice (a CLOCK-Pro kin of S3-FIFO).
+/// Items live in shards, each a `quick_cache` under one mutex, so that whatever a method does to an
+/// item is atomic. Which item goes when a shard is full is that crate's choice (a CLOCK-Pro kin of
+/// S3-FIFO).
 #[derive(Debug)]
 pub struct Embedded {
     shards: Box<[Mutex<Shard>]>,
@@ -96,7 +99,8 @@ pub enum Removal {
     Exists,
 }
 
-/// The item needs more room than there is: more than a shard holds, or no eviction and the budget is spent.
+/// The item needs more room than there is: more than a shard holds, or no eviction and the budget
+/// is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("out of memory: no room for an item of {needed_bytes} bytes in a shard of {shard_bytes}")]
 pub struct OutOfMemory {
@@ -164,8 +168,8 @@ impl Embedded {
         self.fetch(key, &Fetch { bump: true, meta: false, steps: &steps }, now_s).is_some()
     }
 
-    /// Stores a value. When there is no room, a [`Mode::Set`] also removes the version that is there,
-    /// so that nobody goes on reading what was meant to be replaced.
+    /// Stores a value. When there is no room, a [`Mode::Set`] also removes the version that is
+    /// there, so that nobody goes on reading what was meant to be replaced.
     pub fn store(
         &self,
         key: &[u8],
@@ -203,25 +207,28 @@ impl Embedded {
         self.shard(key).lock().arithmetic(key, delta, &self.turn(now_s))
     }
 
-    /// From `at_s` on, items stored before it are gone; `at_s == now_s` means all of them, now. A later call
-    /// replaces one whose time has not come. Memory comes back as items are met or swept.
-    /// As in memcached, a flush in the future already takes what is stored in the second before it.
+    /// From `at_s` on, items stored before it are gone; `at_s == now_s` means all of them, now. A
+    /// later call replaces one whose time has not come. Memory comes back as items are met or
+    /// swept. As in memcached, a flush in the future already takes what is stored in the second
+    /// before it.
     pub fn flush_all(&self, at_s: u32, now_s: u32) {
         let until_s = at_s.saturating_sub(1);
         if until_s <= now_s {
             self.flushed_cas.store(self.turn(now_s).cas_next(), Ordering::Release);
         } else if (1..=now_s).contains(&self.flushed_until_s.load(Ordering::Acquire)) {
-            // The time of an earlier flush is about to be forgotten: what it ended must not come back.
+            // The time of an earlier flush is about to be forgotten: what it ended must not come
+            // back.
             self.sweep(usize::MAX, now_s);
         }
         self.flushed_until_s.store(until_s, Ordering::Release);
     }
 
-    /// Removes items whose time has come, shard by shard, until at least `items_budget` items were looked at
-    /// or every shard was visited; the next call goes on from there. Returns how many were removed.
+    /// Removes items whose time has come, shard by shard, until at least `items_budget` items were
+    /// looked at or every shard was visited; the next call goes on from there. Returns how many
+    /// were removed.
     ///
-    /// A shard is visited whole and under its lock, at a few nanoseconds an item: at the default item size a
-    /// shard is 8 to 16 MiB, at most some fifty thousand items.
+    /// A shard is visited whole and under its lock, at a few nanoseconds an item: at the default
+    /// item size a shard is 8 to 16 MiB, at most some fifty thousand items.
     pub fn sweep(&self, items_budget: usize, now_s: u32) -> usize {
         let (mut seen, mut removed) = (0, 0);
         for _ in 0..self.shards.len() {
@@ -280,8 +287,8 @@ fn shard_count(limit_bytes: u64, item_bytes_max: u64) -> u64 {
     }
 }
 
-/// A shard holds the largest item this many times. Fewer, and one large item drives out most of its shard; more,
-/// and a small store has fewer shards than threads.
+/// A shard holds the largest item this many times. Fewer, and one large item drives out most of its
+/// shard; more, and a small store has fewer shards than threads.
 const ITEMS_PER_SHARD_MIN: u64 = 8;
 
 /// Beyond this, more shards relieve no lock.

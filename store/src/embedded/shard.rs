@@ -162,7 +162,8 @@ impl Shard {
         stats.get_flushed += counters.get_flushed;
     }
 
-    /// Runs `act` on the item if it is there and its time has not come; an item whose time has come is removed.
+    /// Runs `act` on the item if it is there and its time has not come; an item whose time has come
+    /// is removed.
     pub(super) fn with_live<R>(
         &mut self,
         key: &[u8],
@@ -182,8 +183,8 @@ impl Shard {
         None
     }
 
-    /// Puts an item in, in place of one that may be there, and makes room for it. Not where the old one was, as
-    /// hot items that grow there would take the newcomers' share of the shard.
+    /// Puts an item in, in place of one that may be there, and makes room for it. Not where the old
+    /// one was, as hot items that grow there would take the newcomers' share of the shard.
     pub(super) fn insert(
         &mut self,
         key: &[u8],
@@ -213,20 +214,21 @@ impl Shard {
     }
 }
 
-/// What an item costs besides its key and its value [bytes]: the entry in `quick_cache`'s slab (88), its place
-/// in the hash table (about 9), the key's and the value's allocation headers and rounding (about 16
-/// each) and the 32 bytes that `Bytes` allocates when it is first shared. tests/memory.rs holds it to the
-/// memory that the process really takes.
+/// What an item costs besides its key and its value [bytes]: the entry in `quick_cache`'s slab
+/// (88), its place in the hash table (about 9), the key's and the value's allocation headers and
+/// rounding (about 16 each) and the 32 bytes that `Bytes` allocates when it is first shared.
+/// tests/memory.rs holds it to the memory that the process really takes.
 pub const ITEM_OVERHEAD_BYTES: usize = 160;
 
-/// Items accessed again get this share of a shard; newcomers wait in the rest, in order of arrival, so an item stays
-/// at least until that much more has come. 0.9 hits half a point more of keys whose popularity stands still
-/// and four fewer where it drifts (Zipf, 200,000 keys). `quick_cache` also offers to remember keys that have
-/// gone and to take them for hot when they return; that lets hot items take the newcomers' share, and hit no more.
+/// Items accessed again get this share of a shard; newcomers wait in the rest, in order of arrival,
+/// so an item stays at least until that much more has come. 0.9 hits half a point more of keys
+/// whose popularity stands still and four fewer where it drifts (Zipf, 200,000 keys). `quick_cache`
+/// also offers to remember keys that have gone and to take them for hot when they return; that lets
+/// hot items take the newcomers' share, and hit no more.
 const HOT_SHARE: f64 = 0.75;
 
-/// The same where the largest item would not fit into the rest: then an item may take half of the store, which is what
-/// memcached allows `-I` at most.
+/// The same where the largest item would not fit into the rest: then an item may take half of the
+/// store, which is what memcached allows `-I` at most.
 const HOT_SHARE_LARGE_ITEMS: f64 = 0.5;
 
 type Key = Box<[u8]>;
@@ -264,7 +266,8 @@ enum Next {
 }
 
 impl Item {
-    /// Whether, and how, `mode` keeps this item from replacing `old`; if not, what it takes over from it.
+    /// Whether, and how, `mode` keeps this item from replacing `old`; if not, what it takes over
+    /// from it.
     fn refused_by(&mut self, old: &mut Item, mode: Mode, now_s: u32) -> Option<Stored> {
         match mode {
             Mode::Set | Mode::Replace => None,

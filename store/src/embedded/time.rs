@@ -1,9 +1,11 @@
 //! memcached's reading of an expiry time that a client sends.
 
-/// The second at which an item sent with `exptime` ends, on the clock that starts at `started_unix_s` and shows
-/// `now_s`: 0 never; negative at once; up to 30 days from now; beyond that, Unix time.
+/// The second at which an item sent with `exptime` ends, on the clock that starts at
+/// `started_unix_s` and shows `now_s`: 0 never; negative at once; up to 30 days from now; beyond
+/// that, Unix time.
 ///
-/// The clock's zero has to lie at least two seconds before the first request: second 1 stands for "long ago".
+/// The clock's zero has to lie at least two seconds before the first request: second 1 stands for
+/// "long ago".
 pub fn expiry(exptime: i64, now_s: u32, started_unix_s: u64) -> u32 {
     match exptime {
         0 => 0,

@@ -1,5 +1,6 @@
-//! The stored form of a value: a self-describing header, then the payload; docs/format.md is the byte-by-byte page.
-//! It says what a stored value claims to be and checks the claim; it neither compresses nor allocates.
+//! The stored form of a value: a self-describing header, then the payload; docs/format.md is the
+//! byte-by-byte page. It says what a stored value claims to be and checks the claim; it neither
+//! compresses nor allocates.
 
 mod probe;
 
@@ -177,13 +178,14 @@ pub fn inspect(value: &[u8], original_bytes_max: usize) -> Inspected {
     }
 }
 
-/// Whether a logical value begins like a frame, so that it has to be wrapped in one to come back as it is.
+/// Whether a logical value begins like a frame, so that it has to be wrapped in one to come back as
+/// it is.
 pub fn must_wrap(value: &[u8]) -> bool {
     value.starts_with(&MAGIC)
 }
 
-/// CRC-32C over the header's first 12 bytes, then the logical value. Over the logical value and not the
-/// payload, so that a decoder that errs is caught as well as memory that does.
+/// CRC-32C over the header's first 12 bytes, then the logical value. Over the logical value and not
+/// the payload, so that a decoder that errs is caught as well as memory that does.
 pub fn checksum(header_prefix: &[u8; PREFIX_BYTES], original: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(header_prefix), original)
 }

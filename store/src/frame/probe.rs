@@ -1,18 +1,18 @@
-//! What a writer asks of a value before it decides how to store it. Each answer costs about a microsecond at most.
-//! No decision is taken here: thresholds belong to the policy.
+//! What a writer asks of a value before it decides how to store it. Each answer costs about a
+//! microsecond at most. No decision is taken here: thresholds belong to the policy.
 
 use std::sync::LazyLock;
 
 /// The byte that the whole value repeats, if it does.
 pub fn same_filled(value: &[u8]) -> Option<u8> {
-    // A value equals itself shifted by one exactly when all its bytes are equal; the comparison is a memcmp,
-    // which for any other value ends at its first bytes.
+    // A value equals itself shifted by one exactly when all its bytes are equal; the comparison is
+    // a memcmp, which for any other value ends at its first bytes.
     let (&first, rest) = value.split_first()?;
     (rest == &value[..rest.len()]).then_some(first)
 }
 
-/// Whether the value is a number as memcached's incr and decr leave them: digits, perhaps blanks around
-/// them. Such values stay raw, so that any memcached can still count on them.
+/// Whether the value is a number as memcached's incr and decr leave them: digits, perhaps blanks
+/// around them. Such values stay raw, so that any memcached can still count on them.
 pub fn is_number(value: &[u8]) -> bool {
     let digits = value.trim_ascii();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);
@@ -33,15 +33,16 @@ pub fn looks_compressed(value: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Order-0 entropy of a sample of the value [bits per byte], on a scale where uniformly random bytes read
-/// about 8 whatever the sample's size. 0 for an empty value.
+/// Order-0 entropy of a sample of the value [bits per byte], on a scale where uniformly random
+/// bytes read about 8 whatever the sample's size. 0 for an empty value.
 ///
 /// The sample is the whole value up to 1 KiB, else 16 evenly spread runs of 64 bytes, so the cost is
-/// bounded (under a microsecond). The plain estimate is biased low: 256 random bytes cannot show
-/// more than 8 bits but are expected to show 7.17, 1 KiB shows 7.81. Dividing by that
-/// expectation puts random bytes at 8 for every size; text in few symbols stays far below
-/// (hex about 4, base64 6 to 7, prose 4 to 5.5). A threshold of 7.5 separates what is compressed or encrypted already from
-/// what Huffman coding alone still shrinks; below 64 bytes the estimate says little.
+/// bounded (under a microsecond). The plain estimate is biased low: 1 KiB of random bytes is
+/// expected to show 7.81 bits and 256 bytes 7.17, since most byte values come too rarely to be
+/// counted well. Dividing by that expectation puts random bytes at 8 for every size. Text in few
+/// symbols stays below: hex under 5.5, base64 under 7.5 even in 64 bytes (6.1 in 1 KiB). So a
+/// threshold of 7.5 separates what is compressed or encrypted already from what Huffman coding
+/// alone still shrinks; below 64 bytes the estimate says little.
 pub fn entropy_probe(value: &[u8]) -> f32 {
     let tables = &*TABLES;
     let mut counts = [[0u16; 256]; LANES];
@@ -68,7 +69,8 @@ const RUNS: usize = 16;
 const RUN_BYTES: usize = 64;
 const SAMPLE_BYTES: usize = RUNS * RUN_BYTES;
 
-/// Histograms filled in turn: a run of one byte would otherwise wait for its own last store at each step.
+/// Histograms filled in turn: a run of one byte would otherwise wait for its own last store at each
+/// step.
 const LANES: usize = 4;
 
 fn count(counts: &mut [[u16; 256]; LANES], bytes: &[u8]) {
@@ -105,7 +107,8 @@ impl Tables {
         tables
     }
 
-    /// Expected entropy of `n` uniformly random bytes: each byte value's count is binomial(n, 1/256).
+    /// Expected entropy of `n` uniformly random bytes: each byte value's count is binomial(n,
+    /// 1/256).
     fn expected_when_random(&self, n: usize) -> f32 {
         let p = 1.0 / 256.0;
         let mut probability = (1.0f64 - p).powi(n as i32);

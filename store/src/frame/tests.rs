@@ -108,8 +108,8 @@ fn a_dictionary_id_that_is_cut_off_is_truncated() {
     assert_eq!(invalid(&value), FrameError::Truncated { bytes: value.len() });
 }
 
-/// A flip inside the magic makes the value foreign: nothing is left to tell it by. Closed fleets forbid
-/// foreign values for that reason.
+/// A flip inside the magic makes the value foreign: nothing is left to tell it by. Closed fleets
+/// forbid foreign values for that reason.
 #[test]
 fn every_flipped_bit_past_the_magic_is_a_miss() {
     for (codec, original) in [(Codec::Stored, &b"counts: 1 2 3"[..]), (Codec::SameFilled, b"aaaaa")]
@@ -161,7 +161,9 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_behind_the_magic_never_panic(tail in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn hostile_bytes_behind_the_magic_never_panic(
+        tail in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
         let value = [&MAGIC[..], &tail].concat();
         prop_assert_ne!(inspect(&value, MAX), Inspected::Foreign);
     }

@@ -109,3 +109,13 @@ proptest! {
         is_number(&value);
     }
 }
+
+#[test]
+fn the_scale_is_the_documented_one() {
+    for (bytes, expected) in [(256, 7.17), (1024, 7.81)] {
+        let found = TABLES.expected_when_random(bytes);
+        assert!((found - expected).abs() < 0.01, "{bytes} bytes: {found}");
+    }
+    let base64 = entropy_probe(&random_of(BASE64, 1024, 1));
+    assert!((base64 - 6.1).abs() < 0.1, "{base64}");
+}
