@@ -13,18 +13,6 @@ use server::config::RuntimeSection;
 
 use crate::{EXIT_FAILED, say};
 
-/// The engines of this build, most preferred writer first.
-const ENGINES: &[EngineFactory] = &[
-    drivers::isal::engine,
-    engines::libdeflate::engine,
-    engines::zstd::engine,
-    engines::lz4::engine,
-];
-
-/// Jobs that one queue of the worker device holds at most: a few for each thread, so that none idles and a burst
-/// stays on the calling core instead of waiting here.
-const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
-
 /// Every device that a server with this configuration has, software first.
 ///
 /// # Errors
@@ -36,10 +24,6 @@ pub(crate) fn open(config: &RuntimeSection) -> Result<Vec<Arc<dyn Device>>, Devi
     }
     Ok(devices)
 }
-
-const EXAMPLES: &str = "Examples:
-  rebate devices
-  rebate devices --json";
 
 /// The flags of `rebate devices`.
 #[derive(Debug, Args)]
@@ -141,3 +125,19 @@ fn table(report: &Report) -> String {
     lines.extend(report.engines.iter().map(|row| format!("  {:<10} {}", row.name, row.codec)));
     lines.join("\n")
 }
+
+const EXAMPLES: &str = "Examples:
+  rebate devices
+  rebate devices --json";
+
+/// The engines of this build, most preferred writer first.
+const ENGINES: &[EngineFactory] = &[
+    drivers::isal::engine,
+    engines::libdeflate::engine,
+    engines::zstd::engine,
+    engines::lz4::engine,
+];
+
+/// Jobs that one queue of the worker device holds at most: a few for each thread, so that none idles and a burst
+/// stays on the calling core instead of waiting here.
+const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");

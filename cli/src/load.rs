@@ -17,17 +17,6 @@ use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
-const EXAMPLES: &str = "Examples:
-  rebate load 127.0.0.1:11211
-  rebate load 127.0.0.1:11211 --rate 20000 --duration 30s --value-size 64KiB --payload html
-  rebate load 127.0.0.1:11211 --preset cachelib-cdn --set-on-miss --no-prepopulate --json
-  rebate load 127.0.0.1:11211 --in-flight 8 --connections 32
-  rebate load unix:/run/rebate.sock --value-size 100..10KiB --corpus ./pages
-
-Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
-  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536 } }'
-Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
-
 /// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,7 +25,7 @@ pub(crate) struct Load {
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Address>,
     /// Requests per second, whatever the server does [default: 1000].
-    #[arg(long, value_name = "N", conflicts_with = "in_flight")]
+    #[arg(long, value_name = "N", conflicts_with = "in_flight", allow_negative_numbers = true)]
     rate: Option<f64>,
     /// The gaps between requests [default: poisson].
     #[arg(long, value_enum, conflicts_with = "in_flight")]
@@ -60,7 +49,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "NAME|FILE")]
     preset: Option<String>,
     /// The part of the requests that are gets; the others are sets [default: 0.9].
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     get_share: Option<f64>,
     /// How many keys there are [default: 10000].
     #[arg(long, value_name = "N")]
@@ -69,7 +58,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     key_size: Option<SizeDist>,
     /// The Zipf exponent of the keys' popularity; 0 is uniform [default: 0.99].
-    #[arg(long, value_name = "ALPHA")]
+    #[arg(long, value_name = "ALPHA", allow_negative_numbers = true)]
     zipf: Option<f64>,
     /// Sizes of values [default: 4KiB].
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
@@ -102,7 +91,7 @@ pub(crate) struct Load {
     #[arg(long)]
     no_verify: bool,
     /// The expiry sent with sets [s]; 0 is never [default: 0].
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expiry: Option<i32>,
     /// A connection whose oldest request waits longer is opened anew [default: 5s].
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -258,8 +247,6 @@ impl Bar {
     }
 }
 
-const BAR_STEPS: u64 = 1_000;
-
 /// A flag that the first SIGINT or SIGTERM sets; the second ends the process.
 fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -305,7 +292,21 @@ fn sizes(text: &str) -> Result<SizeDist, String> {
     }
 }
 
+const BAR_STEPS: u64 = 1_000;
+
+const EXAMPLES: &str = "Examples:
+  rebate load 127.0.0.1:11211
+  rebate load 127.0.0.1:11211 --rate 20000 --duration 30s --value-size 64KiB --payload html
+  rebate load 127.0.0.1:11211 --preset cachelib-cdn --set-on-miss --no-prepopulate --json
+  rebate load 127.0.0.1:11211 --in-flight 8 --connections 32
+  rebate load unix:/run/rebate.sock --value-size 100..10KiB --corpus ./pages
+
+Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
+  --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536 } }'
+Ctrl-C ends the run and reports what was measured. Exit code 1: wrong bytes, or no server.";
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use clap::Parser;
 

@@ -16,19 +16,6 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// The work was tried and failed.
-const EXIT_FAILED: u8 = 1;
-/// The command line or an input cannot be used.
-const EXIT_USAGE: u8 = 2;
-
-const EXAMPLES: &str = "Examples:
-  rebate serve --memory 1GiB
-  rebate memcached -m 1024 -l 127.0.0.1 -u nobody
-  rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
-  rebate devices
-
-`rebate COMMAND --help` has the flags and more examples of each.";
-
 /// A compressed cache that any memcached client can use.
 #[derive(Debug, Parser)]
 #[command(name = "rebate", version, after_help = EXAMPLES, arg_required_else_help = true)]
@@ -78,3 +65,16 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
+
+/// The work was tried and failed.
+const EXIT_FAILED: u8 = 1;
+/// The command line or an input cannot be used.
+const EXIT_USAGE: u8 = 2;
+
+const EXAMPLES: &str = "Examples:
+  rebate serve --memory 1GiB
+  rebate memcached -m 1024 -l 127.0.0.1 -u nobody
+  rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
+  rebate devices
+
+`rebate COMMAND --help` has the flags and more examples of each.";

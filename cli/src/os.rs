@@ -11,9 +11,6 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, Uid, User, setgid, setgroups, setuid};
 
-/// Descriptors beyond the clients': listeners, epoll, the connections to memcached servers, logs.
-const DESCRIPTORS_RESERVED: rlim_t = 128;
-
 /// Raises the limit on open files to what so many connections need.
 ///
 /// # Errors
@@ -115,7 +112,11 @@ pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
+/// Descriptors beyond the clients': listeners, epoll, the connections to memcached servers, logs.
+const DESCRIPTORS_RESERVED: rlim_t = 128;
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

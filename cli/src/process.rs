@@ -135,6 +135,7 @@ fn apply(running: &Running, config: &mut Config, new: Config) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

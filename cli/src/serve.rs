@@ -10,17 +10,6 @@ use server::config_source::{self, Flag, Sources};
 use crate::process::{self, Handover};
 use crate::{EXIT_USAGE, log, os, say};
 
-const EXAMPLES: &str = "Examples:
-  rebate serve
-  rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
-  rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
-  rebate serve --config rebate.toml --set compress.level=high
-  rebate serve --config rebate.toml --print-config
-
-Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
---set section.key=VALUE. A flag wins over the environment, which wins over the file.
-SIGHUP reads file and environment again; SIGTERM drains.";
-
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -137,9 +126,6 @@ impl Serve {
             value: value.to_owned(),
         };
         let mut flags = Vec::new();
-        if self.unix_socket.is_some() && self.listen.is_empty() {
-            flags.push(flag("--unix-socket", "server.listen", ""));
-        }
         if !self.listen.is_empty() {
             flags.push(flag("--listen", "server.listen", &self.listen.join(",")));
         }
@@ -178,3 +164,14 @@ fn usage(problem: &str) -> ExitCode {
     eprintln!("rebate: {problem}");
     ExitCode::from(EXIT_USAGE)
 }
+
+const EXAMPLES: &str = "Examples:
+  rebate serve
+  rebate serve --memory 4GiB --listen 0.0.0.0:11211 --admin-listen 127.0.0.1:9150
+  rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
+  rebate serve --config rebate.toml --set compress.level=high
+  rebate serve --config rebate.toml --print-config
+
+Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
+--set section.key=VALUE. A flag wins over the environment, which wins over the file.
+SIGHUP reads file and environment again; SIGTERM drains.";

@@ -1,6 +1,8 @@
 //! The built binary as a process: what it prints, how it ends, what signals do, and that the memcached face fails
 //! with memcached's exit codes. What clients see of it is tested elsewhere.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -109,6 +111,21 @@ fn serve_answers_clients_and_ends_well_on_a_signal() {
 }
 
 #[test]
+fn a_second_signal_ends_a_drain_at_once() {
+    let forever = "server.drain_timeout_ms=86400000";
+    let args = ["serve", "--listen", "127.0.0.1:0", "--set", forever];
+    let mut server = Serving::start(&mut rebate(&args));
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    // The answer shows that the server is inside the set that never ends.
+    client.write_all(b"mn\r\nset k 0 0 10\r\nhalf").unwrap();
+    client.read_exact(&mut [0; 4]).unwrap();
+    server.signal(Signal::SIGTERM);
+    server.logged("draining");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.code(), Some(1));
+}
+
+#[test]
 fn a_reload_takes_what_is_valid_and_keeps_the_old_configuration_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rebate.toml");
@@ -132,10 +149,8 @@ fn a_reload_takes_what_is_valid_and_keeps_the_old_configuration_otherwise() {
 fn printed_configuration_is_one_that_it_accepts() {
     let printed = output(&["serve", "--set", "store.memory=1g", "--print-config"]);
     assert_eq!(printed.status.code(), Some(0));
-    assert!(
-        text(&printed.stdout).contains("memory = \"1g\"  # flag --set, restart")
-            || text(&printed.stdout).contains("memory = \"1GiB\"  # flag --set, restart")
-    );
+    let shown = text(&printed.stdout);
+    assert!(shown.contains("memory = \"1GiB\"  # flag --set, restart"), "{shown}");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rebate.toml");
     fs::write(&path, &printed.stdout).unwrap();
@@ -157,7 +172,7 @@ fn bad_usage_ends_with_2_and_failed_work_with_1() {
         (&["serve", "--config", "/nonexistent"], 2, "/nonexistent"),
         (&["serve", "--listen", "192.0.2.1:1"], 1, "192.0.2.1:1"),
         (&["load", "127.0.0.1:1"], 1, "127.0.0.1:1"),
-        (&["load", "127.0.0.1:1", "--rate", "-1"], 2, "--rate"),
+        (&["load", "127.0.0.1:1", "--rate", "-1"], 2, "rate_per_s is -1"),
         (&["load", "127.0.0.1:1", "--preset", "nonesuch"], 2, "nonesuch"),
         (&["nonesuch"], 2, "nonesuch"),
     ] {

@@ -56,15 +56,15 @@ impl FormPolicy {
     }
 
     fn compressed(&self, value_bytes: usize) -> Form {
-        let codec = match (self.codec, self.window_log2) {
+        let (codec, level) = match (self.codec, self.window_log2) {
             // Only deflate streams are readable by the devices that need a window.
-            (_, Some(_)) => Codec::Deflate,
-            (Some(codec), None) => codec,
-            (None, None) => Codec::Deflate,
+            (_, Some(_)) => (Codec::Deflate, self.level),
+            (Some(codec), None) => (codec, self.level),
+            (None, None) => automatic(value_bytes, self.level),
         };
         let dialect = Dialect { codec, window_log2: self.window_log2 };
         let stored_bytes_max = (value_bytes as f64 * (1.0 - self.saving_min)) as usize;
-        Form::Compressed { dialect, level: self.level, stored_bytes_max }
+        Form::Compressed { dialect, level, stored_bytes_max }
     }
 }
 
@@ -128,6 +128,19 @@ impl RawReason {
         }
     }
 }
+
+/// The codec that measured best for a value of that size, on text, JSON and numbers (docs/measurements.md, "codec by
+/// size"): below the threshold deflate has the better ratio for the time; above it zstd's first level has the better
+/// ratio and is read in two thirds of the time.
+const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
+    match level {
+        Level::Default if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::Fast),
+        Level::High if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::High),
+        _ => (Codec::Deflate, level),
+    }
+}
+
+const ZSTD_BYTES_MIN: usize = 16 << 10;
 
 /// Above this order-0 entropy no codec here saves a tenth: base64 of random bytes (6 bits) still compresses by a
 /// quarter, random bytes do not. The probe corrects for its sample's size.

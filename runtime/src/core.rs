@@ -328,7 +328,8 @@ impl Runtime {
         job.tag = entry.tag;
         let choice = entry.choice.unwrap_or(Choice::software(Reason::Configured));
         let total = self.clock.now().since(entry.submitted);
-        let path = Path { device: choice.device, placement: choice.placement, reason: choice.reason };
+        let path =
+            Path { device: choice.device, placement: choice.placement, reason: choice.reason };
         self.metrics.count(&entry.facts, &path, &outcome, &job, service, total.since(service));
         match std::mem::replace(&mut entry.state, State::Detached) {
             State::Detached => drop(self.jobs.remove(key)),

@@ -29,7 +29,9 @@ impl ByteCount {
 }
 
 /// A duration or an instant relative to the owner's start [ns].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
@@ -123,7 +125,8 @@ impl fmt::Display for ByteCount {
     /// The largest binary unit that divides the count exactly, so that printing and parsing round trip.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let exact = units.iter().find(|(shift, _)| self.0 != 0 && self.0 % (1 << shift) == 0);
+        let exact =
+            units.iter().find(|(shift, _)| self.0 != 0 && self.0.is_multiple_of(1 << shift));
         match exact {
             Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
             None => write!(f, "{}", self.0),

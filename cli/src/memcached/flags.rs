@@ -226,6 +226,7 @@ const SPECS: &[Spec] = &[
 ];
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

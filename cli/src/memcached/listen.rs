@@ -72,6 +72,7 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

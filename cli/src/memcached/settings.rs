@@ -11,10 +11,6 @@ use units::{ByteCount, limits};
 use super::flags::{EX_USAGE, Flags};
 use super::{EX_OSERR, Failure, absolute, listen};
 
-/// memcached's port and worker threads where no flag names others.
-const PORT: u16 = 11211;
-const THREADS: usize = 4;
-
 /// What a memcached without flags would do.
 pub(super) fn defaults() -> Result<Config, Failure> {
     let mut config = Config::default();
@@ -89,7 +85,12 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
 }
 
+/// memcached's port and worker threads where no flag names others.
+const PORT: u16 = 11211;
+const THREADS: usize = 4;
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use server::config_source::load;
 

@@ -102,6 +102,7 @@ impl FromStr for StoreUrl {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -114,16 +115,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in
-            ["", ":1", "a", "a:", "a:x", "a:65536", "a:-1", "::1", "[::1", "[::1]", "[x]:1", "a b:1"]
-        {
+        for text in [
+            "", ":1", "a", "a:", "a:x", "a:65536", "a:-1", "::1", "[::1", "[::1]", "[x]:1", "a b:1",
+        ] {
             assert!(HostPort::parse(text, None).is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn store_urls_name_servers_with_memcacheds_port_by_default() {
-        let StoreUrl::Memcached(servers) = "memcached://a,b:1,[::1],[::1]:2".parse().unwrap() else {
+        let StoreUrl::Memcached(servers) = "memcached://a,b:1,[::1],[::1]:2".parse().unwrap()
+        else {
             panic!("a ring");
         };
         let shown: Vec<_> = servers.iter().map(ToString::to_string).collect();

@@ -89,19 +89,6 @@ pub const KEYS: &[Key] = &[
     restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
 ];
 
-/// memcached warns above 64 worker threads; beyond it event loops only contend.
-const THREADS_MAX: i64 = 64;
-/// The system's limit on open files is far lower, and is what says no.
-const CONNECTIONS_MAX: i64 = i32::MAX as i64;
-/// More commands in one turn than any client pipelines; above it the limit would be none.
-const TURN_REQUESTS_MAX: i64 = 1_000_000;
-/// The kernel's own type for a backlog is a signed 32-bit integer.
-const BACKLOG_MAX: i64 = i32::MAX as i64;
-/// A day: a longer wait is a mistyped unit.
-const TIME_MS_MAX: i64 = 86_400_000;
-/// More memory than machines have: a larger number is a mistyped unit.
-const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
-
 const fn hot(name: &'static str, kind: Kind) -> Key {
     Key { name, change: Change::Hot, kind }
 }
@@ -153,11 +140,6 @@ impl Key {
         format!("{value} is not valid; give {}", self.kind.valid())
     }
 }
-
-/// A field's name under another section is a little less likely than the same name with a typing error.
-const SECTION_MALUS: f64 = 0.1;
-/// Below this likeness a suggestion would only puzzle.
-const LIKENESS_MIN: f64 = 0.55;
 
 impl Kind {
     /// What is valid, to follow "give".
@@ -242,3 +224,21 @@ fn share(value: &Value) -> Option<f64> {
     // Integers stay integers: serde reads `1` into a float field as well.
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
+
+/// memcached warns above 64 worker threads; beyond it event loops only contend.
+const THREADS_MAX: i64 = 64;
+/// The system's limit on open files is far lower, and is what says no.
+const CONNECTIONS_MAX: i64 = i32::MAX as i64;
+/// More commands in one turn than any client pipelines; above it the limit would be none.
+const TURN_REQUESTS_MAX: i64 = 1_000_000;
+/// The kernel's own type for a backlog is a signed 32-bit integer.
+const BACKLOG_MAX: i64 = i32::MAX as i64;
+/// A day: a longer wait is a mistyped unit.
+const TIME_MS_MAX: i64 = 86_400_000;
+/// More memory than machines have: a larger number is a mistyped unit.
+const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
+
+/// A field's name under another section is a little less likely than the same name with a typing error.
+const SECTION_MALUS: f64 = 0.1;
+/// Below this likeness a suggestion would only puzzle.
+const LIKENESS_MIN: f64 = 0.55;

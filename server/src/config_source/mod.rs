@@ -86,6 +86,9 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<ConfigError>> {
     if !errors.is_empty() {
         return Err(errors);
     }
+    if origins.contains_key("server.unix_socket") && !origins.contains_key("server.listen") {
+        turn_tcp_off(&mut table);
+    }
     let config = Config::deserialize(Value::Table(table))
         .map_err(|error| vec![ConfigError::new(None, Origin::Default, error.message())])?;
     let loaded = Loaded { config, origins };
@@ -102,6 +105,13 @@ fn to_table(config: &Config) -> Result<Table, ConfigError> {
         .map_err(|error| ConfigError::new(None, Origin::Default, &error.to_string()))
 }
 
+/// Whoever names a Unix socket and no TCP address wants no TCP, as in memcached.
+fn turn_tcp_off(table: &mut Table) {
+    if let Some(key) = Key::named("server.listen") {
+        insert(table, key, Value::Array(Vec::new()));
+    }
+}
+
 fn insert(table: &mut Table, key: &Key, value: Value) {
     let section = table.entry(key.section()).or_insert_with(|| Value::Table(Table::new()));
     if let Value::Table(section) = section {
@@ -115,4 +125,5 @@ fn lookup<'t>(table: &'t Table, key: &Key) -> Option<&'t Value> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -6,10 +6,7 @@ use super::{lookup, to_table};
 use crate::config::Config;
 
 /// The keys that differ and can change now; or, where any key needs a restart, those that do.
-pub fn diff_for_reload(
-    old: &Config,
-    new: &Config,
-) -> Result<Vec<&'static str>, Vec<&'static str>> {
+pub fn diff_for_reload(old: &Config, new: &Config) -> Result<Vec<&'static str>, Vec<&'static str>> {
     let (old, new) = (to_table(old).unwrap_or_default(), to_table(new).unwrap_or_default());
     let changed = KEYS.iter().filter(|key| lookup(&old, key) != lookup(&new, key));
     let (hot, restart): (Vec<_>, Vec<_>) = changed.partition(|key| key.change == Change::Hot);

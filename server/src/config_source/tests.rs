@@ -35,10 +35,12 @@ fn refusal(sources: &Sources) -> String {
 
 #[test]
 fn each_source_wins_over_the_ones_below_it() {
-    let (file, mut sources) = sources("[server]\nthreads = 2\nbacklog = 5\n[store]\nevict = false\n");
+    let (file, mut sources) =
+        sources("[server]\nthreads = 2\nbacklog = 5\n[store]\nevict = false\n");
     sources.environment =
         vec![variable("REBATE_SERVER__THREADS", "3"), variable("REBATE_SERVER__BACKLOG", "6")];
-    sources.flags = vec![flag("--threads", "server.threads", "4"), flag("-t", "server.threads", "5")];
+    sources.flags =
+        vec![flag("--threads", "server.threads", "4"), flag("-t", "server.threads", "5")];
     let loaded = load(&sources).unwrap();
     assert_eq!(loaded.config.server.threads, 5);
     assert_eq!(loaded.config.server.backlog, 6);
@@ -60,6 +62,14 @@ fn the_environment_names_the_file_unless_a_flag_does() {
     assert_eq!(load(&sources).unwrap().config.server.threads, 2);
     sources.file = Some(chosen.path().to_owned());
     assert_eq!(load(&sources).unwrap().config.server.threads, 3);
+}
+
+#[test]
+fn a_unix_socket_turns_tcp_off_unless_listen_is_set_too() {
+    let (_file, mut sources) = sources("[server]\nunix_socket = '/run/r.sock'\n");
+    assert!(load(&sources).unwrap().config.server.listen.is_empty());
+    sources.flags = vec![flag("--listen", "server.listen", "127.0.0.1:5")];
+    assert_eq!(load(&sources).unwrap().config.server.listen, ["127.0.0.1:5"]);
 }
 
 #[test]
@@ -188,7 +198,8 @@ fn the_default_configuration_is_valid() {
 
 #[test]
 fn what_is_printed_loads_as_the_same_configuration() {
-    let (_file, mut sources) = sources("[store]\nurl = 'memcached://a,[::1]:2'\n[server]\nlisten=[]\n");
+    let (_file, mut sources) =
+        sources("[store]\nurl = 'memcached://a,[::1]:2'\n[server]\nlisten=[]\n");
     sources.flags = vec![
         flag("--unix-socket", "server.unix_socket", "/tmp/a \"b\".sock"),
         flag("--set", "compress.readable_by", "iaa"),

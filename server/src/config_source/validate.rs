@@ -5,9 +5,6 @@ use super::keys::KEYS;
 use super::{StoreUrl, lookup, to_table};
 use crate::config::Config;
 
-/// memcached's own rule: the largest item takes at most half of the memory, or storing one would evict everything.
-const ITEMS_IN_MEMORY_MIN: u64 = 2;
-
 /// All that is wrong with `config`; its origins are not known here.
 pub fn validate(config: &Config) -> Vec<ConfigError> {
     let table = match to_table(config) {
@@ -25,7 +22,10 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
 
     let (server, store) = (&config.server, &config.store);
     if server.listen.is_empty() && server.unix_socket.is_none() {
-        refuse("server.listen", "is empty and there is no server.unix_socket: no client could connect".into());
+        refuse(
+            "server.listen",
+            "is empty and there is no server.unix_socket: no client could connect".into(),
+        );
     }
     let memory_min = store.item_bytes_max.0.saturating_mul(ITEMS_IN_MEMORY_MIN);
     if store.url.parse() == Ok(StoreUrl::Embedded) && store.memory.0 < memory_min {
@@ -57,3 +57,6 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     }
     errors
 }
+
+/// memcached's own rule: the largest item takes at most half of the memory, or storing one would evict everything.
+const ITEMS_IN_MEMORY_MIN: u64 = 2;

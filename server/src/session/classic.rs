@@ -4,41 +4,41 @@ use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
 use protocol::{MetaKey, refusal};
 
-use super::{Pending, Session, edit};
+use super::{Issued, Session, edit};
 use crate::backend::{Count, GetIssue, Item, Outcome, Written};
 use crate::counters::Commands;
 use crate::values::{Body, Logical};
 
 impl Session {
-    pub(super) fn issue_get<'a>(&self, get: Get<'a>) -> Pending<'a> {
-        Pending::Get(get, self.context.backend.get(&get))
+    pub(super) fn issue_get<'a>(&self, get: Get<'a>) -> Issued<'a> {
+        Issued::Get(get, self.context.backend.get(&get))
     }
 
-    pub(super) async fn issue_store(&self, store: &Store<'_>, value: Body<'_>) -> Pending<'static> {
+    pub(super) async fn issue_store(&self, store: &Store<'_>, value: Body<'_>) -> Issued<'static> {
         self.context.counters.commands.cmd_set.up();
         let stored = self.context.values.pack(value).await;
         let issue = self.context.backend.store(store, stored);
-        Pending::Store { issue, is_cas: store.verb == StoreVerb::Cas, noreply: store.noreply }
+        Issued::Store { issue, is_cas: store.verb == StoreVerb::Cas, noreply: store.noreply }
     }
 
-    pub(super) async fn settle(&mut self, pending: Pending<'_>) {
-        match pending {
-            Pending::Get(get, issue) => self.reply_get(&get, issue).await,
-            Pending::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
-            Pending::Store { issue, is_cas, noreply } => {
+    pub(super) async fn settle(&mut self, issued: Issued<'_>) {
+        match issued {
+            Issued::Get(get, issue) => self.reply_get(&get, issue).await,
+            Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
+            Issued::Store { issue, is_cas, noreply } => {
                 let outcome = issue.written().await;
                 if is_cas {
                     count_cas(&self.context.counters.commands, &outcome);
                 }
                 self.reply_written(outcome, noreply);
             }
-            Pending::Delete { issue, noreply } => {
+            Issued::Delete { issue, noreply } => {
                 let outcome = issue.was_there().await;
                 let commands = &self.context.counters.commands;
                 count_hit(&outcome, &commands.delete_hits, &commands.delete_misses);
                 self.reply_found(outcome, Reply::Deleted, noreply);
             }
-            Pending::Touch { issue, noreply } => {
+            Issued::Touch { issue, noreply } => {
                 let outcome = issue.was_there().await;
                 let commands = &self.context.counters.commands;
                 commands.cmd_touch.up();

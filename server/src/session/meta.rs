@@ -7,16 +7,16 @@ use protocol::reply::{self, MetaOutcome, Reply};
 use protocol::{MetaKey, refusal};
 
 use super::classic::count_cas;
-use super::{Pending, Session, edit};
+use super::{Issued, Session, edit};
 use crate::backend::{Count, Issue, MetaDebug, MetaItem, Outcome, Written};
 use crate::values::{Body, Logical};
 
 impl Session {
-    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>) -> Pending<'a> {
+    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>) -> Issued<'a> {
         // The logical size of a frame is in its header, so `s` needs the value too.
         let with_value = meta.flags.wants_value() || meta.flags.has(b's');
         let issue = self.context.backend.meta_get(&meta, with_value);
-        Pending::MetaGet(meta, issue)
+        Issued::MetaGet(meta, issue)
     }
 
     pub(super) async fn reply_meta_get(
@@ -89,8 +89,8 @@ impl Session {
             Err(failure) => self.fail(failure),
             Ok(outcome) => {
                 match outcome {
-                    MetaOutcome::NotFound => commands_of(self).delete_misses.up(),
-                    _ => commands_of(self).delete_hits.up(),
+                    MetaOutcome::NotFound => self.context.counters.commands.delete_misses.up(),
+                    _ => self.context.counters.commands.delete_hits.up(),
                 }
                 reply::meta_outcome(self.out.text(), meta, outcome);
             }
@@ -151,10 +151,6 @@ impl Session {
             _ => {}
         }
     }
-}
-
-fn commands_of(session: &Session) -> &crate::counters::Commands {
-    &session.context.counters.commands
 }
 
 /// The embedded store has no slab classes; memcached numbers its own from 1.

@@ -9,6 +9,7 @@ mod meta;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use device::Buffer;
@@ -19,6 +20,7 @@ use tokio::io::Interest;
 
 use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
+use crate::counters::CommandKind;
 use crate::out::Out;
 use crate::stream::Stream;
 use crate::values::Body;
@@ -47,7 +49,12 @@ pub(crate) struct Session {
 }
 
 /// A command that was issued and whose reply is still to be written; replies keep the commands' order.
-enum Pending<'a> {
+struct Pending<'a> {
+    since: Instant,
+    issued: Issued<'a>,
+}
+
+enum Issued<'a> {
     Get(Get<'a>, GetIssue),
     Store { issue: Issue<Outcome<Written>>, is_cas: bool, noreply: bool },
     Delete { issue: Issue<Outcome<bool>>, noreply: bool },
@@ -106,7 +113,7 @@ impl Session {
     async fn converse(&mut self, mut input: Buffer) -> io::Result<()> {
         let mut start = 0;
         loop {
-            start += self.serve_buffered(&mut input, start).await?;
+            start += self.serve_buffered(&input, start).await?;
             self.flush().await?;
             if self.closing || start == input.len() {
                 return Ok(());
@@ -121,31 +128,20 @@ impl Session {
     }
 
     /// Serves the whole commands of the input from `start`; answers how many bytes are done with.
-    async fn serve_buffered(&mut self, input: &mut Buffer, start: usize) -> io::Result<usize> {
-        let mut position = start;
-        loop {
-            let (done, step) = self.serve_batch(&input[position..]).await?;
-            position += done;
-            match step {
-                Step::Consumed(_) => return Ok(position - start),
-                Step::Incomplete => return Ok(position - start),
-                Step::NeedsBody { line_bytes, body_bytes } => {
-                    let line_end = position + line_bytes;
-                    let body = self.read_body(&input[line_end..], body_bytes).await?;
-                    let Some(body) = body else {
-                        self.closing = true;
-                        return Ok(position - start);
-                    };
-                    let limits = self.context.limits;
-                    if let Parse::Command { command, .. } = protocol::parse(&input[position..], &limits)
-                    {
-                        self.serve_with_body(command, body).await;
-                    }
-                    // What was in the buffer behind the line was all of it the value's.
-                    return Ok(input.len() - start);
-                }
-            }
+    async fn serve_buffered(&mut self, input: &Buffer, start: usize) -> io::Result<usize> {
+        let (done, step) = self.serve_batch(&input[start..]).await?;
+        let Step::NeedsBody { line_bytes, body_bytes } = step else { return Ok(done) };
+        let line = start + done;
+        let body = self.read_body(&input[line + line_bytes..], body_bytes).await?;
+        let Some(body) = body else {
+            self.closing = true;
+            return Ok(done);
+        };
+        if let Parse::Command { command, .. } = protocol::parse(&input[line..], &self.context.limits) {
+            self.serve_body(command, Body::Pooled(body)).await;
         }
+        // What was in the buffer behind the line was all of it the value's.
+        Ok(input.len() - start)
     }
 
     /// Issues commands as they come and settles them in order.
@@ -217,18 +213,15 @@ impl Session {
         let value = body.strip_suffix(b"\r\n");
         match (command, value) {
             (Command::Store(store), Some(value)) if !edit::needs_old_value(store.verb) => {
+                let since = Instant::now();
                 let issued = self.issue_store(&store, Body::Slice(value)).await;
-                self.push(issued, pending).await;
+                self.push(Pending { since, issued }, pending).await;
             }
             (command, _) => {
                 self.settle_all(pending).await;
                 self.serve_body(command, Body::Slice(body)).await;
             }
         }
-    }
-
-    async fn serve_with_body(&mut self, command: Command<'_>, body: Buffer) {
-        self.serve_body(command, Body::Pooled(body)).await;
     }
 
     /// Checks the value's end, takes it off and serves the command.
@@ -249,11 +242,13 @@ impl Session {
                 Body::Pooled(buffer)
             }
         };
+        let since = Instant::now();
         match command {
             Command::Store(store) => self.store(&store, value).await,
             Command::MetaSet(set) => self.meta_set(&set, value).await,
             _ => unreachable!("only storage commands have a body"),
         }
+        self.record(CommandKind::Set, since);
     }
 
     async fn serve_without_body<'a>(
@@ -261,21 +256,23 @@ impl Session {
         command: Command<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
+        let since = Instant::now();
         let issued = match command {
             Command::Get(get) => self.issue_get(get),
             Command::Delete { key, noreply } => {
-                Pending::Delete { issue: self.context.backend.delete(key), noreply }
+                Issued::Delete { issue: self.context.backend.delete(key), noreply }
             }
             Command::Touch { key, exptime_s, noreply } => {
-                Pending::Touch { issue: self.context.backend.touch(key, exptime_s), noreply }
+                Issued::Touch { issue: self.context.backend.touch(key, exptime_s), noreply }
             }
             Command::MetaGet(meta) => self.issue_meta_get(meta),
             other => {
                 self.settle_all(pending).await;
-                return self.serve_alone(other).await;
+                self.serve_alone(other).await;
+                return self.record(CommandKind::Other, since);
             }
         };
-        self.push(issued, pending).await;
+        self.push(Pending { since, issued }, pending).await;
     }
 
     /// Commands that wait for all before them and keep all behind them waiting.
@@ -290,18 +287,28 @@ impl Session {
     }
 
     /// Settles at once what is ready and has nothing before it; else it waits its turn.
-    async fn push<'a>(&mut self, issued: Pending<'a>, pending: &mut VecDeque<Pending<'a>>) {
-        if pending.is_empty() && issued.is_ready() {
-            self.settle(issued).await;
+    async fn push<'a>(&mut self, next: Pending<'a>, pending: &mut VecDeque<Pending<'a>>) {
+        if pending.is_empty() && next.issued.is_ready() {
+            self.settle_one(next).await;
         } else {
-            pending.push_back(issued);
+            pending.push_back(next);
         }
     }
 
     async fn settle_all(&mut self, pending: &mut VecDeque<Pending<'_>>) {
-        while let Some(issued) = pending.pop_front() {
-            self.settle(issued).await;
+        while let Some(next) = pending.pop_front() {
+            self.settle_one(next).await;
         }
+    }
+
+    async fn settle_one(&mut self, pending: Pending<'_>) {
+        let kind = pending.issued.kind();
+        self.settle(pending.issued).await;
+        self.record(kind, pending.since);
+    }
+
+    fn record(&self, kind: CommandKind, since: Instant) {
+        self.context.counters.durations[kind as usize].record(since.elapsed().into());
     }
 
     async fn refuse(&mut self, refusal: Refusal<'_>) {
@@ -423,15 +430,23 @@ impl Session {
     }
 }
 
-impl Pending<'_> {
+impl Issued<'_> {
     const fn is_ready(&self) -> bool {
         match self {
-            Pending::Get(_, issue) => matches!(issue, GetIssue::Ready(_)),
-            Pending::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
-            Pending::Delete { issue, .. } | Pending::Touch { issue, .. } => {
+            Issued::Get(_, issue) => matches!(issue, GetIssue::Ready(_)),
+            Issued::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
+            Issued::Delete { issue, .. } | Issued::Touch { issue, .. } => {
                 matches!(issue, Issue::Ready(_))
             }
-            Pending::MetaGet(_, issue) => matches!(issue, Issue::Ready(_)),
+            Issued::MetaGet(_, issue) => matches!(issue, Issue::Ready(_)),
+        }
+    }
+
+    const fn kind(&self) -> CommandKind {
+        match self {
+            Issued::Get(..) | Issued::MetaGet(..) => CommandKind::Get,
+            Issued::Store { .. } => CommandKind::Set,
+            Issued::Delete { .. } | Issued::Touch { .. } => CommandKind::Other,
         }
     }
 }

@@ -24,8 +24,6 @@ pub(crate) enum Answer {
     Done,
     /// What incr or decr came to.
     Number(u64),
-    /// `VERSION`
-    Version(String),
     /// `HD`, `NF`, `NS`, `EX` or `VA`, with its return flags.
     Meta {
         outcome: MetaOutcome,

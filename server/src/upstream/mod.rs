@@ -87,17 +87,8 @@ impl Link {
         link
     }
 
-    pub(crate) fn address(&self) -> &str {
-        &self.0.address
-    }
-
     pub(crate) fn set_timing(&self, timing: Timing) {
         self.0.timing.set(timing);
-    }
-
-    /// Whether the last attempt to reach the server worked, or none was made yet.
-    pub(crate) fn is_up(&self) -> bool {
-        !matches!(*self.0.health.borrow(), Health::Down { .. })
     }
 
     /// Sends a request, written by `compose`, and answers with a future of what comes back. A server that was found
@@ -271,7 +262,7 @@ impl Shared {
                 () = &mut timer, if outstanding => {
                     let oldest = self.waiting.borrow().front().map(|request| request.since);
                     let limit = self.timing.get().request;
-                    let due = oldest.map_or_else(Instant::now, |since| since) + limit;
+                    let due = oldest.unwrap_or_else(Instant::now) + limit;
                     if due <= Instant::now() {
                         self.counters.commands.upstream_timeouts.up();
                         return LinkFault::TimedOut(limit);

@@ -188,14 +188,12 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
 }
 
 fn answer_of(response: &Response<'_>) -> Answer {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match response {
         Response::Stored => Answer::Stored,
         Response::NotStored => Answer::NotStored,
         Response::Exists => Answer::Exists,
         Response::NotFound => Answer::NotFound,
         Response::Number(number) => Answer::Number(*number),
-        Response::Version(version) => Answer::Version(text(version)),
         Response::Meta { outcome, flags } => {
             Answer::Meta { outcome: *outcome, returned: returned(*flags), value: None }
         }
