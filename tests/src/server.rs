@@ -65,7 +65,7 @@ impl Server {
 
     /// The monolith: `rebate memcached` with the embedded store.
     pub fn rebate_memcached(args: &[&str]) -> Self {
-        let ours = ["memcached", "-p", "0", "-l", "127.0.0.1", "-U", "0", "-u", "root"];
+        let ours = ["memcached", "-p", "-1", "-l", "127.0.0.1", "-U", "0", "-u", "root"];
         Self::rebate(&[&ours, args].concat())
     }
 

@@ -21,8 +21,9 @@ pub const ITEM_OVERHEAD_BYTES: usize = 48 + 8 + 1 + 2;
 /// (memcached 1.6 gives up above 2048 bytes unless the line is a multi-get).
 pub const LINE_BYTES_MAX: usize = 2_048;
 
-/// A multi-get line may be longer, up to this many bytes.
-pub const GET_LINE_BYTES_MAX: usize = 64 << 10;
+/// A get line may be longer, up to this many bytes: a thousand of the longest keys, ten thousand common ones.
+/// memcached has no bound here; without one a client could make us hold any number of bytes.
+pub const GET_LINE_BYTES_MAX: usize = 256 << 10;
 
 /// The frame's header without a dictionary id; see docs/format.md.
 pub const FRAME_HEADER_BYTES: usize = 16;

@@ -112,14 +112,10 @@ impl Cluster {
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
-                    b's' | b'v' | b'O' | b'q' | b'b' => line,
                     b'T' => line.time(b'T', meta.flags.exptime_s.unwrap_or(0)),
                     b'N' => line.time(b'N', meta.flags.vivify_exptime_s.unwrap_or(0)),
                     b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
-                    other if other.is_ascii_alphabetic() => match meta.flags.argument(other) {
-                        Some([]) => line.flag(other),
-                        _ => line,
-                    },
+                    b'c' | b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
                     _ => line,
                 };
             }
@@ -170,6 +166,23 @@ impl Cluster {
     }
 
     pub(super) async fn meta_count(&self, arithmetic: &MetaArithmetic<'_>) -> Outcome<Count> {
+        let flags = &arithmetic.meta.flags;
+        if flags.vivify_exptime_s.is_none() || !flags.is_quiet() {
+            return self.meta_count_once(arithmetic, true, false).await;
+        }
+        // A quiet client is told of an item that was made, and a server does not say which it did.
+        match self.meta_count_once(arithmetic, false, false).await? {
+            Count::NotFound => self.meta_count_once(arithmetic, true, true).await,
+            counted => Ok(counted),
+        }
+    }
+
+    async fn meta_count_once(
+        &self,
+        arithmetic: &MetaArithmetic<'_>,
+        vivify: bool,
+        created: bool,
+    ) -> Outcome<Count> {
         let (key, flags) = (&arithmetic.meta.key, &arithmetic.meta.flags);
         let issued = self.link(key.bytes()).request(Expect::One, |out| {
             let down = arithmetic.direction == Direction::Decrement;
@@ -180,7 +193,7 @@ impl Cluster {
                 .number(b'J', flags.initial);
             for (letter, _) in flags.iter() {
                 line = match letter {
-                    b'N' => line.time(b'N', flags.vivify_exptime_s.unwrap_or(0)),
+                    b'N' if vivify => line.time(b'N', flags.vivify_exptime_s.unwrap_or(0)),
                     b'T' => line.time(b'T', flags.exptime_s.unwrap_or(0)),
                     b'C' => line.number(b'C', flags.compare.unwrap_or(0)),
                     b't' | b'c' => line.flag(letter),
@@ -198,8 +211,7 @@ impl Cluster {
                     ttl_s: returned.ttl_s,
                     ..ItemFacts::default()
                 };
-                // The server says so only by answering in spite of `q`, which we do not pass on.
-                Ok(Count::Done { number, created: false, facts })
+                Ok(Count::Done { number, created, facts })
             }
             Answer::Meta { outcome: MetaOutcome::NotFound, .. } => Ok(Count::NotFound),
             Answer::Meta { outcome: MetaOutcome::NotStored, .. } => Ok(Count::NotStored),
@@ -276,14 +288,18 @@ impl Cluster {
     }
 
     /// Numbers are summed over the servers; of the rest the first server's word is passed on.
-    pub(super) async fn stats(&self, page: &str) -> Vec<(String, String)> {
+    pub(super) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         let ask = |link: &Link| {
             link.request(Expect::Stats, |out| request::stats(out.text(), page))
         };
         let issued: Vec<Issued> = self.links().iter().map(ask).collect();
         let mut summed: Vec<(String, String)> = Vec::new();
         for request in issued {
-            let Ok(Answer::Stats(stats)) = request.await else { continue };
+            let stats = match request.await {
+                Ok(Answer::Stats(stats)) => stats,
+                Ok(Answer::Values(_)) | Err(_) => continue,
+                Ok(_) => return None,
+            };
             for (name, value) in stats {
                 match summed.iter_mut().find(|(other, _)| *other == name) {
                     None => summed.push((name, value)),
@@ -295,7 +311,7 @@ impl Cluster {
                 }
             }
         }
-        summed
+        Some(summed)
     }
 
     fn link(&self, key: &[u8]) -> &Link {

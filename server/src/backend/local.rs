@@ -104,7 +104,7 @@ impl Local {
 
     pub(super) fn meta_get(&self, meta: &Meta<'_>) -> Option<MetaItem> {
         let steps = self.steps(meta);
-        let how = Fetch { bump: true, meta: true, steps: &steps };
+        let how = Fetch { bump: !meta.flags.has(b'u'), meta: true, steps: &steps };
         let now_s = self.time.now_s();
         let fetched = self.store.fetch(meta.key.bytes(), &how, now_s)?;
         let facts = facts(&fetched, now_s, meta.key.is_binary());
@@ -171,7 +171,7 @@ impl Local {
         let now_s = self.time.now_s();
         let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
         Some(Version {
-            ttl_s: ttl_s(fetched.exptime_s, now_s),
+            ttl_s: (fetched.exptime_s != 0).then(|| fetched.exptime_s.saturating_sub(now_s)),
             value: fetched.value,
             client_flags: fetched.flags,
             cas: fetched.cas,
@@ -202,9 +202,12 @@ impl Local {
         self.store.flush_all(at_s, now_s);
     }
 
-    pub(super) fn stats(&self, page: &str) -> Vec<(String, String)> {
-        if !page.is_empty() {
-            return Vec::new();
+    pub(super) fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
+        match page {
+            "" => {}
+            // Slab classes and LRU segments are memcached's own: there are none to tell of.
+            "items" | "slabs" | "sizes" | "conns" | "extstore" => return Some(Vec::new()),
+            _ => return None,
         }
         let stats = self.store.stats();
         let named = [
@@ -220,7 +223,8 @@ impl Local {
             ("get_expired", stats.get_expired),
             ("get_flushed", stats.get_flushed),
         ];
-        named.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+        let text = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
+        Some(named.into_iter().map(text).collect())
     }
 
     fn write(&self, key: &[u8], item: NewItem, mode: Mode) -> Outcome<Written> {
@@ -284,8 +288,9 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     }
 }
 
+/// As memcached prints it: an item whose time has come shows a number that wrapped around.
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
-    (exptime_s != 0).then(|| exptime_s.saturating_sub(now_s))
+    (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }
 
 /// Before the first request, second 1 must be long ago.

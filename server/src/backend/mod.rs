@@ -226,8 +226,8 @@ impl Backend {
         }
     }
 
-    /// The store's own counters, summed over servers, under memcached's names.
-    pub(crate) async fn stats(&self, page: &str) -> Vec<(String, String)> {
+    /// The store's own counters, summed over servers, under memcached's names; none for a page it does not know.
+    pub(crate) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
         match self {
             Backend::Local(local) => local.stats(page),
             Backend::Cluster(cluster) => cluster.stats(page).await,

@@ -72,8 +72,8 @@ impl Session {
         self.count_arithmetic(arithmetic.direction, &outcome);
         match outcome {
             Err(failure) => self.fail(failure),
-            Ok(Count::NonNumeric) => self.out.text().extend_from_slice(refusal::NON_NUMERIC),
             Ok(_) if arithmetic.noreply => {}
+            Ok(Count::NonNumeric) => self.out.text().extend_from_slice(refusal::NON_NUMERIC),
             Ok(Count::Done { number, .. }) => reply::number(self.out.text(), number),
             Ok(_) => self.line(Reply::NotFound),
         }

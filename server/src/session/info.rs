@@ -35,16 +35,39 @@ impl Session {
 
     async fn stats(&mut self, mut arguments: Tokens<'_>) {
         let page = arguments.next().unwrap_or_default();
-        if page == b"reset" {
-            self.context.stats.reset();
-            return self.line(Reply::Reset);
+        match page {
+            b"reset" => {
+                self.context.stats.reset();
+                return self.line(Reply::Reset);
+            }
+            b"detail" => return self.stats_detail(arguments.next().unwrap_or_default()),
+            _ => {}
         }
         let page = String::from_utf8_lossy(page).into_owned();
-        let stored = self.context.backend.stats(&page).await;
+        let stored = match &page[..] {
+            // Ours alone; a server's own would only confuse.
+            "settings" | "rebate" => Some(Vec::new()),
+            _ => self.context.backend.stats(&page).await,
+        };
+        let Some(stored) = stored else {
+            return self.out.text().extend_from_slice(refusal::ERROR);
+        };
         for (name, value) in self.context.stats.page(&page, &stored) {
             reply::stat(self.out.text(), &name, &value);
         }
         self.line(Reply::End);
+    }
+
+    /// Statistics by key prefix are not kept; asking to start, stop or see them is no error.
+    fn stats_detail(&mut self, what: &[u8]) {
+        match what {
+            b"on" | b"off" => self.line(Reply::Ok),
+            b"dump" => self.line(Reply::End),
+            _ => {
+                let usage = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
+                self.out.text().extend_from_slice(usage);
+            }
+        }
     }
 
     fn admin(&mut self, admin: &Admin<'_>) {

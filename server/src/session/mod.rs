@@ -27,15 +27,30 @@ use crate::values::Body;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let commands = &context.counters.commands;
-    commands.curr_connections.up();
-    commands.total_connections.up();
+    let _open = Open::count(&context);
     let mut session = Session::new(stream, Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
-    commands.curr_connections.down();
-    context.connections.leave();
+}
+
+/// Counts a connection for as long as it lives, however it ends.
+struct Open<'a>(&'a WorkerContext);
+
+impl<'a> Open<'a> {
+    fn count(context: &'a WorkerContext) -> Self {
+        let commands = &context.counters.commands;
+        commands.curr_connections.up();
+        commands.total_connections.up();
+        Self(context)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counters.commands.curr_connections.down();
+        self.0.connections.leave();
+    }
 }
 
 pub(crate) struct Session {
@@ -350,7 +365,7 @@ impl Session {
     /// Unread bytes at the front of a buffer with room behind them.
     fn make_room(&self, input: Buffer, start: usize) -> Buffer {
         let unread = input.len() - start;
-        let capacity = if unread * 2 > INPUT_BYTES { LONG_LINE_BYTES } else { INPUT_BYTES };
+        let capacity = INPUT_BYTES.max(unread * 2).min(LONG_LINE_BYTES);
         let mut next = self.context.values.pool().take(capacity);
         next.extend(&input[start..]);
         next
@@ -455,7 +470,7 @@ impl Issued<'_> {
 const INPUT_BYTES: usize = 16 << 10;
 
 /// The read buffer of a connection in the middle of a long get line.
-const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + 4096;
+const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 
 /// Requests of one connection under way to the store at once.
 const PENDING_MAX: usize = 64;

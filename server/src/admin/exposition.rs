@@ -1,0 +1,155 @@
+//! Prometheus' text exposition, version 0.0.4, written directly: a family says what it is and lists its samples, in one
+//! piece and once. What is shown, and under which names, is [`super::metrics`]'s.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+use units::Nanos;
+
+use crate::counters::Histogram;
+
+/// The media type of the text.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The text so far.
+#[derive(Default)]
+pub(super) struct Exposition {
+    text: String,
+    families: Vec<&'static str>,
+}
+
+impl Exposition {
+    /// A family of numbers that only grow.
+    pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "counter", help)
+    }
+
+    /// A family of numbers that go up and down.
+    pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "gauge", help)
+    }
+
+    /// A family of distributions.
+    pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
+        self.family(name, "histogram", help)
+    }
+
+    /// The whole text.
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
+        debug_assert!(!self.families.contains(&name), "{name} is a family already");
+        self.families.push(name);
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        Family { text: &mut self.text, name }
+    }
+}
+
+/// One family, to be given its samples.
+pub(super) struct Family<'t> {
+    text: &'t mut String,
+    name: &'static str,
+}
+
+impl Family<'_> {
+    /// One sample.
+    pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+        self.line("", labels, value);
+        self
+    }
+
+    /// One distribution of durations [s], summed over `parts`.
+    pub(super) fn durations(&mut self, labels: &[(&str, &str)], parts: &[&Histogram]) -> &mut Self {
+        let mut all: Vec<_> = labels.iter().copied().chain([("le", "")]).collect();
+        let counts: Vec<_> = parts.iter().map(|part| part.counts()).collect();
+        let mut cumulated = 0;
+        for bucket in 0..Histogram::BUCKETS {
+            cumulated += counts.iter().map(|counts| counts[bucket]).sum::<u64>();
+            let bound = Histogram::bound(bucket)
+                .map_or_else(|| "+Inf".to_owned(), |bound| seconds(bound).to_string());
+            if let Some(le) = all.last_mut() {
+                *le = ("le", &bound);
+            }
+            self.line("_bucket", &all, cumulated);
+            all.pop();
+            all.push(("le", ""));
+        }
+        let sum = Nanos(parts.iter().map(|part| part.sum().0).sum());
+        self.line("_sum", labels, seconds(sum));
+        self.line("_count", labels, cumulated);
+        self
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.text, "{}{suffix}", self.name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{open}{label}=\"{}\"", escaped(text));
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+/// Samples of one family to be, added up by the values of their labels.
+pub(super) struct Sums<const N: usize> {
+    labels: [&'static str; N],
+    sums: BTreeMap<[String; N], u64>,
+}
+
+impl<const N: usize> Sums<N> {
+    pub(super) fn by(labels: [&'static str; N]) -> Self {
+        Self { labels, sums: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, values: [&str; N], count: u64) {
+        *self.sums.entry(values.map(str::to_owned)).or_default() += count;
+    }
+
+    /// Gives the sums to their family, as `shown`.
+    pub(super) fn write<T: Display>(&self, mut family: Family<'_>, shown: impl Fn(u64) -> T) {
+        for (values, sum) in &self.sums {
+            let labels: [_; N] = std::array::from_fn(|i| (self.labels[i], values[i].as_str()));
+            family.sample(&labels, shown(*sum));
+        }
+    }
+}
+
+/// A duration in the unit of metrics.
+pub(super) fn seconds(Nanos(ns): Nanos) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_cannot_end_their_quotes() {
+        let mut page = Exposition::default();
+        page.gauge("a", "B.").sample(&[("x", "\"\\\n"), ("y", "z")], 1.5);
+        let text = "# HELP a B.\n# TYPE a gauge\na{x=\"\\\"\\\\\\n\",y=\"z\"} 1.5\n";
+        assert_eq!(page.finish(), text);
+    }
+
+    #[test]
+    fn sums_are_by_label_values() {
+        let mut sums = Sums::by(["op", "device"]);
+        sums.add(["copy", "a"], 1);
+        sums.add(["copy", "b"], 2);
+        sums.add(["copy", "a"], 3);
+        let mut page = Exposition::default();
+        sums.write(page.counter("n", "N."), |n| n);
+        let text = page.finish();
+        let samples = "n{op=\"copy\",device=\"a\"} 4\nn{op=\"copy\",device=\"b\"} 2\n";
+        assert!(text.ends_with(samples), "{text}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The pages over HTTP/1: one request per connection, so that a connection lives a few seconds whatever its client
+//! does. Shares its thread with the acceptors and never waits on it but for sockets.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::{Admin, exposition, metrics};
+use crate::accept::pause;
+
+/// Serves the pages for as long as it is polled.
+pub(crate) async fn serve(listeners: Vec<std::net::TcpListener>, admin: Arc<Admin>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut acceptors = JoinSet::new();
+    for listener in listeners {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => {
+                acceptors.spawn(accept(listener, Arc::clone(&admin), Arc::clone(&places)));
+            }
+            Err(error) => tracing::error!(%error, "the admin listener could not be taken over"),
+        }
+    }
+    while acceptors.join_next().await.is_some() {}
+}
+
+/// Accepts when there is a place; until then clients wait in the kernel's queue.
+async fn accept(listener: TcpListener, admin: Arc<Admin>, places: Arc<Semaphore>) {
+    let mut connections = JoinSet::new();
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                connections.spawn(attend(stream, Arc::clone(&admin), place));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn attend(stream: TcpStream, admin: Arc<Admin>, _place: OwnedSemaphorePermit) {
+    let service = service_fn(|request| {
+        let admin = &admin;
+        async move { Ok::<_, Infallible>(answer(admin, &request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .keep_alive(false)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(CONNECTION_LIMIT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended"),
+        Err(_) => tracing::debug!("admin connection was too slow"),
+    }
+}
+
+async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if !PAGES.iter().any(|(known, _)| *known == path) {
+        return page(StatusCode::NOT_FOUND, TEXT, "no such page\n".to_owned());
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut refusal = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n".to_owned());
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    match path {
+        "/metrics" => page(StatusCode::OK, exposition::CONTENT_TYPE, metrics::render(admin)),
+        "/healthz" => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
+        "/readyz" => match admin.ready().await {
+            Ok(()) => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
+            Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+        },
+        "/config" => page(StatusCode::OK, TEXT, admin.config()),
+        _ => page(StatusCode::OK, HTML, index()),
+    }
+}
+
+fn page(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn index() -> String {
+    let mut html = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
+         <title>rebate</title>\n<h1>rebate</h1>\n<ul>\n"
+        .to_owned();
+    for (path, what) in PAGES.iter().filter(|(path, _)| *path != "/") {
+        let _ = writeln!(html, "<li><a href=\"{path}\">{path}</a>: {what}</li>");
+    }
+    html.push_str("</ul>\n</html>\n");
+    html
+}
+
+const PAGES: [(&str, &str); 5] = [
+    ("/", "this page"),
+    ("/metrics", "what the server counts, for Prometheus"),
+    ("/healthz", "whether the process lives"),
+    ("/readyz", "whether clients should be sent here, and why not"),
+    ("/config", "the configuration in effect"),
+];
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// A few scrapers, probes and people.
+const CONNECTIONS_MAX: usize = 64;
+/// A request of any of them is a few hundred bytes in one packet.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+const HEAD_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+/// Prometheus waits 10 s for a scrape by default.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);

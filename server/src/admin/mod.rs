@@ -1,0 +1,91 @@
+//! The admin pages: what the server counts, whether it lives and is ready, and what it is configured to, over HTTP for
+//! scrapers, probes and people. They only show: nothing that is asked here changes how the server serves.
+
+mod exposition;
+mod http;
+mod metrics;
+mod process;
+mod ready;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::RwLock;
+
+use crate::config::Config;
+use crate::config_source::{self, StoreUrl};
+use crate::counters::Counter;
+use crate::worker::Plan;
+use ready::Readiness;
+
+pub(crate) use http::serve;
+
+/// What the pages are made from.
+pub(crate) struct Admin {
+    plan: Arc<Plan>,
+    config: RwLock<Arc<Config>>,
+    readiness: Readiness,
+    reloads: Reloads,
+    process_started_unix_s: f64,
+}
+
+impl Admin {
+    pub(crate) fn new(plan: Arc<Plan>) -> Self {
+        let servers = match &plan.url {
+            StoreUrl::Embedded => Vec::new(),
+            StoreUrl::Memcached(servers) => servers.iter().map(ToString::to_string).collect(),
+        };
+        let reloads = Reloads::default();
+        reloads.last_success_unix_s.add(unix_s() as u64);
+        Self {
+            config: RwLock::new(Arc::clone(&plan.config)),
+            readiness: Readiness::new(servers),
+            reloads,
+            process_started_unix_s: process::started_unix_s(),
+            plan,
+        }
+    }
+
+    /// From now on the server is not ready.
+    pub(crate) fn begin_drain(&self) {
+        self.readiness.begin_drain();
+    }
+
+    /// Shows the new configuration and counts the reload.
+    pub(crate) fn reloaded(&self, config: Arc<Config>) {
+        *self.config.write() = config;
+        self.reloads.succeeded.up();
+        self.reloads.last_success_unix_s.reset();
+        self.reloads.last_success_unix_s.add(unix_s() as u64);
+    }
+
+    /// Counts a reload that was refused.
+    pub(crate) fn reload_failed(&self) {
+        self.reloads.failed.up();
+    }
+
+    /// Why the server is not ready, if it is not.
+    async fn ready(&self) -> Result<(), String> {
+        let config = Arc::clone(&self.config.read());
+        self.readiness.check(config.store.connect_timeout_ms).await
+    }
+
+    fn config(&self) -> String {
+        config_source::print_values(&self.config.read())
+    }
+}
+
+/// What became of the configuration since the start.
+#[derive(Default)]
+struct Reloads {
+    succeeded: Counter,
+    failed: Counter,
+    /// The start counts as the first success.
+    last_success_unix_s: Counter,
+}
+
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
