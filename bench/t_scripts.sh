@@ -13,6 +13,7 @@
 #   ORACLE   a memcached that failing scripts are run against again, default `memcached`; empty for none.
 #            A script that fails there too says nothing about us: it wants a debug build or a feature of a
 #            build that this machine's memcached does not have either.
+#   LOGS     a folder to keep the output of every script in
 #
 # Nothing of memcached's is kept: the copy lives in a temporary folder. Needs perl, and git for a repository.
 # The exit status is 1 when a script fails that the oracle passes.
@@ -23,6 +24,7 @@ usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 source=$1 binary=$(command -v "$2") || { echo "no binary at $2" >&2; exit 2; }
 binary=$(realpath "$binary")
 shift 2
+[ -z "${LOGS:-}" ] || LOGS=$(realpath -m "$LOGS")
 tag=${TAG:-1.6.18} jobs=${JOBS:-4} oracle=${ORACLE-memcached}
 export LIMIT=${LIMIT:-120}
 
@@ -44,7 +46,7 @@ copy_source() {
 # to the caller, so that the server is the child that the script's signals reach.
 dress() {
     local folder=$1 server=$2 words=
-    [ "$(basename "$server")" = rebate ] && words=memcached
+    case $(basename "$server") in memcached*) ;; *) words=memcached ;; esac
     printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$server" "$words" >"$folder/memcached-debug"
     printf '#!/bin/sh\nshift\nexec "$@"\n' >"$folder/timedrun"
     chmod +x "$folder/memcached-debug" "$folder/timedrun"
@@ -76,8 +78,9 @@ why() {
         echo "no end within $LIMIT s after $(grep -c '^ok' "$log") checks"
         return
     fi
-    first=$(grep -m1 '^not ok' "$log" | sed 's/^not ok [0-9]* *-* *//' || true)
-    [ -n "$first" ] || first=$(grep -vm1 -e '^ok' -e '^1\.\.' -e '^ *$' "$log" || true)
+    first=$(grep -m1 '^not ok' "$log" | sed 's/^not ok \([0-9]*\) - /\1: /;s/^not ok/check/' || true)
+    # No failed check: it died, and said why last.
+    [ -n "$first" ] || first=$(grep -v -e '^ok' -e '^1\.\.' -e '^ *$' -e '^# ' -e '^listening' "$log" | tail -1)
     echo "$bad of $(grep -cE '^(not )?ok' "$log") checks: ${first:0:90}"
 }
 export -f run_one why
@@ -117,6 +120,7 @@ for script in "${scripts[@]}"; do
     printf '%-28s %-6s %s\n' "$script" "$result" "$reason"
 done
 count() { cat -- *.verdict | grep -c "^$1" || true; }
+[ -z "${LOGS:-}" ] || { mkdir -p "$LOGS" && cp -- *.log "$LOGS"; }
 printf '\n%s pass, %s skip, %s fail' "$(count pass)" "$(count skip)" "$(count fail)"
 [ -n "$oracle" ] && printf ', of which %s pass with %s (fail*: fails there too)' "$new_failures" "$oracle"
 echo

@@ -248,7 +248,7 @@ impl Bar {
 }
 
 /// A flag that the first SIGINT or SIGTERM sets; the second ends the process.
-fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+pub(crate) fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, EXIT_FAILED.into(), Arc::clone(&stop))?;
@@ -263,12 +263,12 @@ fn put<T: Clone>(field: &mut T, value: &Option<T>) {
     }
 }
 
-fn fail(code: u8, problem: &str) -> ExitCode {
+pub(crate) fn fail(code: u8, problem: &str) -> ExitCode {
     eprintln!("rebate: {problem}");
     ExitCode::from(code)
 }
 
-fn time(text: &str) -> Result<Nanos, String> {
+pub(crate) fn time(text: &str) -> Result<Nanos, String> {
     let time = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write 500ms, 10s or 2m"))?;
     Ok(Nanos::from(time))

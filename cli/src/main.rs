@@ -2,6 +2,7 @@
 //! 1 the work failed, 2 bad usage or input; `rebate memcached` has memcached's. No logic that a test would want to
 //! call lives here.
 
+mod demo;
 mod devices;
 mod load;
 mod log;
@@ -32,6 +33,8 @@ enum Command {
     Memcached(Memcached),
     /// Load a memcached endpoint at a fixed rate and report latency and hits.
     Load(load::Load),
+    /// Compare compression off and on in the same memory, on this machine, with nothing to set up.
+    Demo(demo::Demo),
     /// List what can compress and decompress here.
     Devices(devices::Devices),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Memcached(memcached) => memcached::run(&memcached.args),
         Command::Load(load) => load.run(),
+        Command::Demo(demo) => demo.run(),
         Command::Devices(devices) => devices.run(),
     }
 }
@@ -72,6 +76,7 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "Examples:
+  rebate demo
   rebate serve --memory 1GiB
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s

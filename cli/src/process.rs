@@ -54,6 +54,7 @@ pub(crate) fn serve(
                 for error in errors {
                     tracing::error!("not reloaded: {error}");
                 }
+                running.reload_failed();
             }
         }
     }
@@ -91,6 +92,9 @@ fn stop_signals() -> std::io::Result<Signals> {
 
 /// The admin address comes first: whoever waits for `listening on` has then seen it.
 fn announce(running: &Running, config: &Config, handover: &Handover) {
+    if let Some(address) = running.admin_address() {
+        say(&format!("admin on {address}"));
+    }
     let addresses = running.addresses();
     for address in addresses {
         say(&format!("listening on {address}"));
@@ -130,6 +134,7 @@ fn apply(running: &Running, config: &mut Config, new: Config) {
         }
         Err(keys) => {
             tracing::error!("not reloaded: {} cannot change without a restart", keys.join(", "));
+            running.reload_failed();
         }
     }
 }

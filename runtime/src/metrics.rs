@@ -1,13 +1,13 @@
-//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime without contention and
+//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime alone and
 //! read by whoever shows it. No names of protocols or pages here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Job, Outcome};
-use policy::{JobFacts, Placement, Reason};
+use policy::{Placement, Reason};
 use units::{Nanos, Op};
 
-use crate::core::Path;
+use crate::entry::Path;
 
 /// One core's counters.
 pub struct Metrics {
@@ -16,6 +16,8 @@ pub struct Metrics {
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
     timeouts: Vec<AtomicU64>,
+    probes: Vec<AtomicU64>,
+    restored: Vec<AtomicU64>,
     detached: AtomicU64,
     late: AtomicU64,
 }
@@ -30,6 +32,8 @@ impl Metrics {
             fallbacks: cells(count * Reason::ALL.len()),
             lost: cells(count),
             timeouts: cells(count),
+            probes: cells(count),
+            restored: cells(count),
             devices,
             detached: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -79,13 +83,12 @@ impl Metrics {
 
     /// Times that each device was retired, and jobs it kept too long.
     pub fn losses(&self) -> Vec<(String, u64, u64)> {
-        let names = self.devices.iter().enumerate();
-        names
-            .map(|(index, name)| {
-                let lost = self.lost[index].load(Ordering::Relaxed);
-                (name.clone(), lost, self.timeouts[index].load(Ordering::Relaxed))
-            })
-            .collect()
+        self.by_device(&self.lost, &self.timeouts)
+    }
+
+    /// Times that each device was tried again while retired, and times that it was back.
+    pub fn probes(&self) -> Vec<(String, u64, u64)> {
+        self.by_device(&self.probes, &self.restored)
     }
 
     /// Jobs whose owner went away first.
@@ -98,20 +101,26 @@ impl Metrics {
         self.late.load(Ordering::Relaxed)
     }
 
+    fn by_device(&self, first: &[AtomicU64], second: &[AtomicU64]) -> Vec<(String, u64, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let names = self.devices.iter().enumerate();
+        names
+            .map(|(index, name)| (name.clone(), read(&first[index]), read(&second[index])))
+            .collect()
+    }
+
     pub(crate) fn count(
         &self,
-        facts: &JobFacts,
         path: &Path,
         outcome: &Outcome,
         job: &Job,
         service: Nanos,
         queueing: Nanos,
     ) {
-        let op = usize::from(facts.op == Op::Decompress);
+        let op = usize::from(job.task.op() == Op::Decompress);
         let index = (op * self.devices.len() + path.device) * Placement::ALL.len();
         let index = (index + path.placement as usize) * Reason::ALL.len() + path.reason as usize;
         let cell = &self.paths[index];
-        let add = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
         add(&cell.jobs, 1);
         add(&cell.service_ns, service.0);
         add(&cell.queueing_ns, queueing.0);
@@ -120,34 +129,38 @@ impl Metrics {
                 add(&cell.input_bytes, job.input.len() as u64);
                 add(&cell.output_bytes, *output_bytes as u64);
             }
-            Outcome::DoesNotFit => {
-                add(&cell.did_not_fit, 1);
-            }
-            Outcome::Failed(_) => {
-                add(&cell.failed, 1);
-            }
+            Outcome::DoesNotFit => add(&cell.did_not_fit, 1),
+            Outcome::Failed(_) => add(&cell.failed, 1),
         }
     }
 
     pub(crate) fn count_fallback(&self, device: usize, reason: Reason) {
         let index = device * Reason::ALL.len() + reason as usize;
-        self.fallbacks[index].fetch_add(1, Ordering::Relaxed);
+        add(&self.fallbacks[index], 1);
     }
 
     pub(crate) fn count_lost(&self, device: usize) {
-        self.lost[device].fetch_add(1, Ordering::Relaxed);
+        add(&self.lost[device], 1);
     }
 
     pub(crate) fn count_timeout(&self, device: usize) {
-        self.timeouts[device].fetch_add(1, Ordering::Relaxed);
+        add(&self.timeouts[device], 1);
+    }
+
+    pub(crate) fn count_probe(&self, device: usize) {
+        add(&self.probes[device], 1);
+    }
+
+    pub(crate) fn count_restored(&self, device: usize) {
+        add(&self.restored[device], 1);
     }
 
     pub(crate) fn count_detached(&self) {
-        self.detached.fetch_add(1, Ordering::Relaxed);
+        add(&self.detached, 1);
     }
 
     pub(crate) fn count_late(&self) {
-        self.late.fetch_add(1, Ordering::Relaxed);
+        add(&self.late, 1);
     }
 }
 
@@ -187,6 +200,11 @@ struct PathCell {
     output_bytes: AtomicU64,
     service_ns: AtomicU64,
     queueing_ns: AtomicU64,
+}
+
+/// Adds without a locked instruction: only the core's own runtime writes.
+fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 /// The ops counted by path.

@@ -1,5 +1,6 @@
-//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalSet`. Jobs on signalled devices
-//! wake the driver task; jobs on polled devices keep it turning while they last; an idle runtime costs nothing.
+//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalSet`. Jobs
+//! on signalled devices wake the driver task; jobs on polled devices keep it turning while they
+//! last; an idle runtime costs nothing. It needs tokio's timer.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +14,9 @@ use device::Job;
 use policy::Reason;
 use tokio::sync::Notify;
 
-use crate::core::{Finished, Runtime, RuntimeConfig, StartError, Ticket};
+use crate::config::{RuntimeConfig, StartError};
+use crate::core::Runtime;
+use crate::entry::{Finished, Ticket};
 use crate::metrics::Metrics;
 
 /// A core's runtime, shared by the tasks of its thread.
@@ -49,7 +52,7 @@ impl TokioRuntime {
     fn start_job(&self, submit: impl FnOnce(&mut Runtime) -> Ticket) -> Run {
         let mut core = self.core.borrow_mut();
         let ticket = submit(&mut core);
-        if core.outstanding().jobs > 0 {
+        if !core.is_finished(ticket) {
             self.signal.notify_one();
         }
         Run { core: Rc::clone(&self.core), ticket: Some(ticket) }
@@ -100,16 +103,16 @@ impl Wake for Signal {
     }
 }
 
-/// Turns the core whenever a device signals, and without pause while a device must be polled. Lives as long as the
-/// `LocalSet` that it was spawned on.
+/// Turns the core whenever a device signals, and without pause while a device must be polled.
+/// Lives as long as the `LocalSet` that it was spawned on.
 async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>) {
     let mut outstanding = core.borrow().outstanding();
     loop {
         if outstanding.polled.is_some() {
             tokio::task::yield_now().await;
         } else if outstanding.jobs > 0 {
-            // A signal may be lost with its device: a turn within the timeout finds the jobs that are overdue.
-            let limit = Duration::from(outstanding.job_timeout);
+            // A signal may be lost with its device: a turn now and then finds what is overdue.
+            let limit = Duration::from(outstanding.turn_within);
             let _ = tokio::time::timeout(limit, signal.notified()).await;
         } else {
             signal.notified().await;

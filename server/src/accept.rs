@@ -102,7 +102,7 @@ pub(crate) async fn accept_unix(listener: UnixListener, dealer: Dealer) {
 }
 
 /// A client that hung up first is nothing; out of descriptors, another try at once would only spin.
-async fn pause(error: &io::Error) {
+pub(crate) async fn pause(error: &io::Error) {
     if error.kind() != io::ErrorKind::ConnectionAborted {
         tracing::warn!(%error, "accepting failed");
         tokio::time::sleep(ACCEPT_PAUSE).await;

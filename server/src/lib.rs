@@ -9,6 +9,7 @@
 //! ```
 
 mod accept;
+mod admin;
 mod backend;
 pub mod config;
 pub mod config_source;

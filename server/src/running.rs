@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
 use crate::accept::{Dealer, accept_tcp, accept_unix, listen_tcp, listen_unix};
+use crate::admin::{self, Admin};
 use crate::backend::Seconds;
 use crate::config::Config;
 use crate::config_source::StoreUrl;
@@ -29,9 +30,11 @@ impl Server {
     /// # Errors
     /// [`StartError`]; nothing is left behind.
     pub fn start(config: Config, devices: Vec<Arc<dyn Device>>) -> Result<Running, StartError> {
-        let url: StoreUrl = config.store.url.parse().map_err(|error| {
-            StartError::Config(format!("store.url: {error}"))
-        })?;
+        let url: StoreUrl = config
+            .store
+            .url
+            .parse()
+            .map_err(|error| StartError::Config(format!("store.url: {error}")))?;
         let listeners = Listeners::bind(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let embedded = (url == StoreUrl::Embedded).then(|| {
@@ -63,8 +66,7 @@ impl Server {
             config: Arc::new(config),
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
-        let workers: Arc<[Worker]> =
-            (0..threads).map(start).collect::<Result<Vec<_>, _>>()?.into();
+        let workers: Arc<[Worker]> = (0..threads).map(start).collect::<Result<Vec<_>, _>>()?.into();
         Running::take_over(plan, workers, listeners)
     }
 }
@@ -73,8 +75,10 @@ impl Server {
 pub struct Running {
     plan: Arc<Plan>,
     workers: Arc<[Worker]>,
-    control: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    admin: Arc<Admin>,
+    control: Control,
     addresses: Vec<SocketAddr>,
+    admin_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
 }
 
@@ -84,6 +88,11 @@ impl Running {
         &self.addresses
     }
 
+    /// The address of the admin pages, with the port that was chosen; none if they are off.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
     /// Takes over what may change while serving; the rest of `config` is not looked at.
     pub fn reload(&self, config: Config) {
         self.plan.connections.set_max(config.server.connections_max);
@@ -91,9 +100,16 @@ impl Running {
         for worker in self.workers.iter() {
             worker.tell(Word::Reload(Arc::clone(&config)));
         }
+        self.admin.reloaded(config);
+    }
+
+    /// Counts, for the admin pages, a reload that was refused before it came here.
+    pub fn reload_failed(&self) {
+        self.admin.reload_failed();
     }
 
     /// Stops accepting, lets requests under way finish and ends; after `limit` connections are cut. True if none was.
+    /// Admin pages stay until the end, and say from the beginning that the server is not ready.
     pub fn drain(mut self, limit: Duration) -> bool {
         self.stop_accepting();
         self.tell_all(|| Word::Drain);
@@ -109,7 +125,8 @@ impl Running {
         workers: Arc<[Worker]>,
         listeners: Listeners,
     ) -> Result<Self, StartError> {
-        let addresses = listeners.addresses()?;
+        let addresses = bound(&listeners.tcp)?;
+        let admin_address = bound(&listeners.admin)?.first().copied();
         let unix_socket = listeners.unix.as_ref().map(|(_, path)| path.clone());
         let dealer = Dealer {
             workers: Arc::clone(&workers),
@@ -117,14 +134,9 @@ impl Running {
             counters: Arc::clone(&plan.counters),
             next: Arc::default(),
         };
-        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let executor = executor.map_err(StartError::Thread)?;
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("rebate-control".to_owned())
-            .spawn(move || executor.block_on(control(listeners, dealer, stopped)))
-            .map_err(StartError::Thread)?;
-        Ok(Self { plan, workers, control: Some((stop, thread)), addresses, unix_socket })
+        let admin = Arc::new(Admin::new(Arc::clone(&plan)));
+        let control = Control::start(listeners, dealer, Arc::clone(&admin))?;
+        Ok(Self { plan, workers, admin, control, addresses, admin_address, unix_socket })
     }
 
     fn tell_all(&self, word: impl Fn() -> Word) {
@@ -134,10 +146,8 @@ impl Running {
     }
 
     fn stop_accepting(&mut self) {
-        if let Some((stop, thread)) = self.control.take() {
-            let _ = stop.send(());
-            let _ = thread.join();
-        }
+        self.admin.begin_drain();
+        self.control.stop_accepting();
         if let Some(path) = self.unix_socket.take() {
             let _ = std::fs::remove_file(path);
         }
@@ -151,6 +161,7 @@ impl Drop for Running {
         for worker in self.workers.iter() {
             worker.join();
         }
+        self.control.end();
     }
 }
 
@@ -180,6 +191,7 @@ pub enum StartError {
 }
 
 struct Listeners {
+    admin: Vec<std::net::TcpListener>,
     tcp: Vec<std::net::TcpListener>,
     unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
 }
@@ -187,10 +199,17 @@ struct Listeners {
 impl Listeners {
     fn bind(config: &Config) -> Result<Self, StartError> {
         let server = &config.server;
+        let listen = |address: &String| {
+            let bound = listen_tcp(address, server.backlog);
+            bound.map_err(|error| StartError::Listen { address: address.clone(), error })
+        };
+        let admin = match server.admin_listen.is_empty() {
+            true => Vec::new(),
+            false => listen(&server.admin_listen)?,
+        };
         let mut tcp = Vec::new();
         for address in &server.listen {
-            let bound = listen_tcp(address, server.backlog);
-            tcp.extend(bound.map_err(|error| StartError::Listen { address: address.clone(), error })?);
+            tcp.extend(listen(address)?);
         }
         let unix = match &server.unix_socket {
             None => None,
@@ -202,34 +221,91 @@ impl Listeners {
             }
         };
         if tcp.is_empty() && unix.is_none() {
-            return Err(StartError::Config("nowhere to listen: give an address or a socket".into()));
+            return Err(StartError::Config(
+                "nowhere to listen: give an address or a socket".into(),
+            ));
         }
-        Ok(Self { tcp, unix })
-    }
-
-    fn addresses(&self) -> Result<Vec<SocketAddr>, StartError> {
-        let address = |listener: &std::net::TcpListener| listener.local_addr();
-        let addresses = self.tcp.iter().map(address).collect::<Result<_, _>>();
-        addresses.map_err(StartError::Thread)
+        Ok(Self { admin, tcp, unix })
     }
 }
 
-/// Accepts until it is told to stop.
-async fn control(listeners: Listeners, dealer: Dealer, stopped: oneshot::Receiver<()>) {
+fn bound(listeners: &[std::net::TcpListener]) -> Result<Vec<SocketAddr>, StartError> {
+    let addresses = listeners.iter().map(std::net::TcpListener::local_addr);
+    addresses.collect::<Result<_, _>>().map_err(StartError::Thread)
+}
+
+/// The thread that accepts clients and shows the admin pages; the one ends before the other.
+struct Control {
+    accepting: Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>,
+    thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Control {
+    fn start(listeners: Listeners, dealer: Dealer, admin: Arc<Admin>) -> Result<Self, StartError> {
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let executor = executor.map_err(StartError::Thread)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (stopping, has_stopped) = mpsc::channel::<()>();
+        let (end, ended) = oneshot::channel::<()>();
+        let Listeners { admin: pages, tcp, unix } = listeners;
+        let run = async move {
+            let mut tasks = accept(tcp, unix, dealer);
+            let mut shown = tokio::task::JoinSet::new();
+            shown.spawn(admin::serve(pages, admin));
+            let _ = stopped.await;
+            tasks.shutdown().await;
+            drop(stopping);
+            let _ = ended.await;
+        };
+        let thread = std::thread::Builder::new()
+            .name("rebate-control".to_owned())
+            .spawn(move || {
+                executor.block_on(run);
+                // A name that is still being resolved is not waited for.
+                executor.shutdown_background();
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self { accepting: Some((stop, has_stopped)), thread: Some((end, thread)) })
+    }
+
+    /// Closes the clients' listeners; when it returns, no connection is dealt any more.
+    fn stop_accepting(&mut self) {
+        if let Some((stop, has_stopped)) = self.accepting.take() {
+            let _ = stop.send(());
+            // Nothing is ever sent: the other end goes away when it is done.
+            let _ = has_stopped.recv();
+        }
+    }
+
+    fn end(&mut self) {
+        self.stop_accepting();
+        if let Some((end, thread)) = self.thread.take() {
+            let _ = end.send(());
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Accepts clients, in tasks of their own.
+fn accept(
+    tcp: Vec<std::net::TcpListener>,
+    unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
+    dealer: Dealer,
+) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
-    for listener in listeners.tcp {
+    for listener in tcp {
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => drop(tasks.spawn(accept_tcp(listener, dealer.clone()))),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }
-    if let Some((listener, _)) = listeners.unix {
+    if let Some((listener, _)) = unix {
         match tokio::net::UnixListener::from_std(listener) {
             Ok(listener) => drop(tasks.spawn(accept_unix(listener, dealer))),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }
-    let _ = stopped.await;
+    tasks
 }
 
 /// A seed that clients cannot guess, so that nobody chooses keys that collide.

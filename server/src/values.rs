@@ -137,9 +137,7 @@ impl Values {
                 counters.frame_invalid.up();
                 Logical::Unreadable
             }
-            Inspected::Frame { header, payload } => {
-                self.open(header, stored.slice(payload)).await
-            }
+            Inspected::Frame { header, payload } => self.open(header, stored.slice(payload)).await,
         };
         if let Logical::Value(value) = &logical {
             counters.stored_bytes_read.add(stored_bytes);
@@ -267,7 +265,8 @@ impl Values {
             Box::new(Job::new(task, Input::heap(payload), output))
         };
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
-        if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output) {
+        if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
+        {
             // A device that errs must not cost a value: software has the last word.
             counters.device_corrupt.up();
             finished = self.0.runtime.run_in_software(job(payload)).await;

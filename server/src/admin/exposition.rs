@@ -62,19 +62,14 @@ impl Family<'_> {
 
     /// One distribution of durations [s], summed over `parts`.
     pub(super) fn durations(&mut self, labels: &[(&str, &str)], parts: &[&Histogram]) -> &mut Self {
-        let mut all: Vec<_> = labels.iter().copied().chain([("le", "")]).collect();
         let counts: Vec<_> = parts.iter().map(|part| part.counts()).collect();
         let mut cumulated = 0;
         for bucket in 0..Histogram::BUCKETS {
             cumulated += counts.iter().map(|counts| counts[bucket]).sum::<u64>();
             let bound = Histogram::bound(bucket)
                 .map_or_else(|| "+Inf".to_owned(), |bound| seconds(bound).to_string());
-            if let Some(le) = all.last_mut() {
-                *le = ("le", &bound);
-            }
-            self.line("_bucket", &all, cumulated);
-            all.pop();
-            all.push(("le", ""));
+            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
+            self.line("_bucket", &labels, cumulated);
         }
         let sum = Nanos(parts.iter().map(|part| part.sum().0).sum());
         self.line("_sum", labels, seconds(sum));

@@ -1,6 +1,7 @@
 //! The pages over HTTP/1: one request per connection, so that a connection lives a few seconds whatever its client
 //! does. Shares its thread with the acceptors and never waits on it but for sockets.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,42 +15,45 @@ use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Admin, exposition, metrics};
 use crate::accept::pause;
 
 /// Serves the pages for as long as it is polled.
 pub(crate) async fn serve(listeners: Vec<std::net::TcpListener>, admin: Arc<Admin>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         match TcpListener::from_std(listener) {
-            Ok(listener) => {
-                acceptors.spawn(accept(listener, Arc::clone(&admin), Arc::clone(&places)));
-            }
+            Ok(listener) => drop(acceptors.spawn(accept(listener, Arc::clone(&admin)))),
             Err(error) => tracing::error!(%error, "the admin listener could not be taken over"),
         }
     }
     while acceptors.join_next().await.is_some() {}
 }
 
-/// Accepts when there is a place; until then clients wait in the kernel's queue.
-async fn accept(listener: TcpListener, admin: Arc<Admin>, places: Arc<Semaphore>) {
+/// A new connection takes the place of the oldest: whoever holds many cannot keep a probe from its answer.
+async fn accept(listener: TcpListener, admin: Arc<Admin>) {
     let mut connections = JoinSet::new();
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        while connections.try_join_next().is_some() {}
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(attend(stream, Arc::clone(&admin), place));
+                while connections.try_join_next().is_some() {}
+                oldest_first.retain(|connection| !connection.is_finished());
+                if oldest_first.len() == CONNECTIONS_MAX
+                    && let Some(oldest) = oldest_first.pop_front()
+                {
+                    oldest.abort();
+                }
+                oldest_first.push_back(connections.spawn(attend(stream, Arc::clone(&admin))));
             }
             Err(error) => pause(&error).await,
         }
     }
 }
 
-async fn attend(stream: TcpStream, admin: Arc<Admin>, _place: OwnedSemaphorePermit) {
+async fn attend(stream: TcpStream, admin: Arc<Admin>) {
     let service = service_fn(|request| {
         let admin = &admin;
         async move { Ok::<_, Infallible>(answer(admin, &request).await) }
@@ -122,7 +126,7 @@ const PAGES: [(&str, &str); 5] = [
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// A few scrapers, probes and people.
+/// A few scrapers, probes and people, per listener.
 const CONNECTIONS_MAX: usize = 64;
 /// A request of any of them is a few hundred bytes in one packet.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);

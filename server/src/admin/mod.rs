@@ -7,6 +7,7 @@ mod metrics;
 mod process;
 mod ready;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::sync::Arc;

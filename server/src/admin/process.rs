@@ -79,8 +79,7 @@ mod tests {
     #[test]
     fn stat_is_read_past_a_hostile_name() {
         let text = "7 (a) R 1 (b) S 1 7 7 0 -1 64 1 0 0 0 2 1 0 0 20 0 5 0 900 4096 12 99 1 1";
-        let stat =
-            Stat { threads: 5, start_ticks: 900, virtual_bytes: 4096, resident_pages: 12 };
+        let stat = Stat { threads: 5, start_ticks: 900, virtual_bytes: 4096, resident_pages: 12 };
         assert_eq!(Stat::parse(text), Some(stat));
         assert_eq!(Stat::parse("7 (a) R 1"), None);
     }

@@ -89,6 +89,7 @@ const CONNECT_MAX: Duration = Duration::from_millis(500);
 const PROBE_HOLDS: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -12,9 +12,7 @@ use protocol::{Key, MetaKey, request};
 use smallvec::SmallVec;
 use store::Ring;
 
-use super::{
-    Count, Failure, Issue, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written,
-};
+use super::{Count, Failure, Issue, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::out::Out;
 use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Timing};
 use crate::values::Stored;
@@ -56,8 +54,7 @@ impl Cluster {
             });
             return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
         }
-        let servers: SmallVec<[usize; 4]> =
-            get.keys.map(|key| self.0.ring.server(&key)).collect();
+        let servers: SmallVec<[usize; 4]> = get.keys.map(|key| self.0.ring.server(&key)).collect();
         let mut asked: SmallVec<[usize; 4]> = SmallVec::new();
         for server in &servers {
             if !asked.contains(server) {
@@ -206,11 +203,8 @@ impl Cluster {
             Answer::Meta { outcome: MetaOutcome::Done, returned, value: Some(value) } => {
                 let digits = std::str::from_utf8(&value).ok();
                 let number = digits.and_then(|text| text.trim_end().parse().ok()).unwrap_or(0);
-                let facts = ItemFacts {
-                    cas: returned.cas,
-                    ttl_s: returned.ttl_s,
-                    ..ItemFacts::default()
-                };
+                let facts =
+                    ItemFacts { cas: returned.cas, ttl_s: returned.ttl_s, ..ItemFacts::default() };
                 Ok(Count::Done { number, created, facts })
             }
             Answer::Meta { outcome: MetaOutcome::NotFound, .. } => Ok(Count::NotFound),
@@ -289,9 +283,7 @@ impl Cluster {
 
     /// Numbers are summed over the servers; of the rest the first server's word is passed on.
     pub(super) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
-        let ask = |link: &Link| {
-            link.request(Expect::Stats, |out| request::stats(out.text(), page))
-        };
+        let ask = |link: &Link| link.request(Expect::Stats, |out| request::stats(out.text(), page));
         let issued: Vec<Issued> = self.links().iter().map(ask).collect();
         let mut summed: Vec<(String, String)> = Vec::new();
         for request in issued {
@@ -332,11 +324,7 @@ impl SentGet {
         let item = |key: Key<'_>| {
             let owner = owners.next().map_or(0, |owner| usize::from(*owner));
             let found = answers.get_mut(owner)?.next_if(|value| value.key[..] == *key)?;
-            Some(Item {
-                value: found.value,
-                client_flags: found.client_flags,
-                cas: found.cas,
-            })
+            Some(Item { value: found.value, client_flags: found.client_flags, cas: found.cas })
         };
         Ok(get.keys.map(item).collect())
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use protocol::MetaKey;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store, StoreVerb};
 use protocol::counter::Direction;
 use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
-use protocol::MetaKey;
 use smallvec::SmallVec;
 use store::embedded::{
     self, Counted, Delta, Embedded, Fetch, Fetched, Mode, NewItem, Removal, Step,
@@ -116,10 +116,9 @@ impl Local {
         let mode = match set.verb {
             StoreVerb::Add => Mode::Add,
             StoreVerb::Replace => Mode::Replace,
-            StoreVerb::Cas => Mode::Compare {
-                cas: flags.compare.unwrap_or(0),
-                stale_if_older: flags.has(b'I'),
-            },
+            StoreVerb::Cas => {
+                Mode::Compare { cas: flags.compare.unwrap_or(0), stale_if_older: flags.has(b'I') }
+            }
             StoreVerb::Set | StoreVerb::Append | StoreVerb::Prepend => Mode::Set,
         };
         let item = NewItem {

@@ -65,7 +65,9 @@ pub(crate) struct Version {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// With the version, where the store tells it.
-    Stored { cas: u64 },
+    Stored {
+        cas: u64,
+    },
     NotStored,
     Exists,
     NotFound,
@@ -159,11 +161,7 @@ impl Backend {
         }
     }
 
-    pub(crate) fn meta_set(
-        &self,
-        set: &MetaSet<'_>,
-        value: Stored<'_>,
-    ) -> Issue<Outcome<Written>> {
+    pub(crate) fn meta_set(&self, set: &MetaSet<'_>, value: Stored<'_>) -> Issue<Outcome<Written>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.meta_set(set, &value)),
             Backend::Cluster(cluster) => Issue::Sent(cluster.meta_set(set, value)),
@@ -238,7 +236,10 @@ impl Backend {
 /// What me tells of an item.
 #[derive(Debug)]
 pub(crate) enum MetaDebug {
-    Facts { facts: ItemFacts, item_bytes: usize },
+    Facts {
+        facts: ItemFacts,
+        item_bytes: usize,
+    },
     /// A memcached server's own words behind `ME `.
     Line(Vec<u8>),
 }

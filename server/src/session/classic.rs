@@ -120,10 +120,7 @@ impl Session {
 
     fn reply_written(&mut self, outcome: Outcome<Written>, noreply: bool) {
         let reply = match outcome {
-            Err(failure) => {
-                self.context.counters.commands.store_no_memory.up();
-                return self.fail(failure);
-            }
+            Err(failure) => return self.fail(failure),
             Ok(Written::Stored { .. }) => Reply::Stored,
             Ok(Written::NotStored) => Reply::NotStored,
             Ok(Written::Exists) => Reply::Exists,
@@ -146,10 +143,18 @@ impl Session {
     pub(super) fn count_get(&self, found: bool, touched: bool) {
         let commands = &self.context.counters.commands;
         commands.cmd_get.up();
-        if found { commands.get_hits.up() } else { commands.get_misses.up() };
+        if found {
+            commands.get_hits.up()
+        } else {
+            commands.get_misses.up()
+        };
         if touched {
             commands.cmd_touch.up();
-            if found { commands.touch_hits.up() } else { commands.touch_misses.up() };
+            if found {
+                commands.touch_hits.up()
+            } else {
+                commands.touch_misses.up()
+            };
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Commands that need the old logical value: append, prepend, and counting in a value that is stored compressed. They
 //! read, change and write under the item's CAS, and start over when someone else was faster.
 
+use protocol::MetaKey;
 use protocol::command::StoreVerb;
 use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
-use protocol::MetaKey;
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
@@ -74,8 +74,7 @@ impl Session {
             let stored = self.context.values.pack(Body::Slice(&text)).await;
             match self.context.backend.rewrite(key, &version, exptime_s, stored).await? {
                 Written::Stored { cas } => {
-                    let facts =
-                        ItemFacts { cas, ttl_s: version.ttl_s, ..ItemFacts::default() };
+                    let facts = ItemFacts { cas, ttl_s: version.ttl_s, ..ItemFacts::default() };
                     return Ok(Count::Done { number, created: false, facts });
                 }
                 _ => continue,

@@ -19,11 +19,7 @@ impl Session {
         Issued::MetaGet(meta, issue)
     }
 
-    pub(super) async fn reply_meta_get(
-        &mut self,
-        meta: &Meta<'_>,
-        issue: Issue<Option<MetaItem>>,
-    ) {
+    pub(super) async fn reply_meta_get(&mut self, meta: &Meta<'_>, issue: Issue<Option<MetaItem>>) {
         self.context.counters.commands.cmd_meta.up();
         let touched = meta.flags.exptime_s.is_some();
         let item = match issue.meta_item().await {
@@ -70,10 +66,7 @@ impl Session {
             count_cas(&self.context.counters.commands, &outcome);
         }
         let (result, cas) = match outcome {
-            Err(failure) => {
-                self.context.counters.commands.store_no_memory.up();
-                return self.fail(failure);
-            }
+            Err(failure) => return self.fail(failure),
             Ok(Written::Stored { cas }) => (MetaOutcome::Done, cas),
             Ok(Written::NotStored) => (MetaOutcome::NotStored, 0),
             Ok(Written::Exists) => (MetaOutcome::Exists, 0),

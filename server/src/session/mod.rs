@@ -18,7 +18,7 @@ use protocol::meta::Meta;
 use protocol::{Parse, Refusal, refusal};
 use tokio::io::Interest;
 
-use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
+use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::counters::CommandKind;
 use crate::out::Out;
@@ -152,7 +152,9 @@ impl Session {
             self.closing = true;
             return Ok(done);
         };
-        if let Parse::Command { command, .. } = protocol::parse(&input[line..], &self.context.limits) {
+        if let Parse::Command { command, .. } =
+            protocol::parse(&input[line..], &self.context.limits)
+        {
             self.serve_body(command, Body::Pooled(body)).await;
         }
         // What was in the buffer behind the line was all of it the value's.
@@ -180,7 +182,11 @@ impl Session {
         Ok((position, step))
     }
 
-    async fn serve_one<'a>(&mut self, input: &'a [u8], pending: &mut VecDeque<Pending<'a>>) -> Step {
+    async fn serve_one<'a>(
+        &mut self,
+        input: &'a [u8],
+        pending: &mut VecDeque<Pending<'a>>,
+    ) -> Step {
         if std::mem::take(&mut self.first_bytes)
             && let Some(refusal) = protocol::refuse_binary(input)
         {
@@ -348,9 +354,14 @@ impl Session {
     }
 
     /// Appends an error line.
-    fn fail(&mut self, failure: impl std::fmt::Display) {
+    fn fail(&mut self, failure: Failure) {
         use std::io::Write;
-        self.context.counters.commands.upstream_errors.up();
+        match &failure {
+            Failure::OutOfMemory => self.context.counters.commands.store_no_memory.up(),
+            // A server that could not be asked is counted by its link, once for each request.
+            Failure::Link(_) => {}
+            Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
+        }
         let text = self.out.text();
         let _ = write!(text, "{failure}\r\n");
     }
@@ -434,7 +445,9 @@ impl Session {
             let before = self.out.len();
             let stream = &self.stream;
             match self.out.write(|slices| stream.try_write(slices)) {
-                Ok(left) => self.context.counters.commands.bytes_written.add((before - left) as u64),
+                Ok(left) => {
+                    self.context.counters.commands.bytes_written.add((before - left) as u64)
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stream.ready(Interest::WRITABLE).await?;
                 }
@@ -479,4 +492,3 @@ const PENDING_MAX: usize = 64;
 const OUT_BYTES_MAX: usize = 256 << 10;
 
 const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);
-

@@ -25,11 +25,7 @@ pub(crate) enum Answer {
     /// What incr or decr came to.
     Number(u64),
     /// `HD`, `NF`, `NS`, `EX` or `VA`, with its return flags.
-    Meta {
-        outcome: MetaOutcome,
-        returned: Returned,
-        value: Option<Bytes>,
-    },
+    Meta { outcome: MetaOutcome, returned: Returned, value: Option<Bytes> },
     /// `EN`
     MetaMiss,
     /// `ME` and the rest of its line.

@@ -248,8 +248,11 @@ impl Shared {
                 Err(fault) => return fault,
             }
             let all_written = self.out.borrow().is_empty();
-            let interest =
-                if all_written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+            let interest = if all_written {
+                Interest::READABLE
+            } else {
+                Interest::READABLE | Interest::WRITABLE
+            };
             let outstanding = !self.waiting.borrow().is_empty();
             tokio::select! {
                 biased;

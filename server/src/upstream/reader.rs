@@ -170,7 +170,8 @@ fn header_of(response: &Response<'_>) -> Header {
 fn returned(flags: protocol::Flags<'_>) -> Returned {
     let mut returned = Returned::default();
     for (letter, argument) in flags {
-        let number = || std::str::from_utf8(argument).ok().and_then(|text| text.parse::<u64>().ok());
+        let number =
+            || std::str::from_utf8(argument).ok().and_then(|text| text.parse::<u64>().ok());
         match letter {
             b'c' => returned.cas = number().unwrap_or(0),
             b'f' => returned.client_flags = number().unwrap_or(0) as u32,

@@ -1,0 +1,246 @@
+//! Two sides side by side: medians over runs, what compression saved and what it cost, as a table and as data.
+
+use std::fmt::Write;
+
+use load::LoadSpec;
+use serde::Serialize;
+use units::ByteCount;
+
+use super::arm::{Backing, Sample};
+
+/// Compression off or on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Off,
+    On,
+}
+
+impl Side {
+    /// As `--compress` takes it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Side::Off => "off",
+            Side::On => "on",
+        }
+    }
+}
+
+/// Both sides under one workload.
+#[derive(Serialize)]
+pub(super) struct Comparison {
+    preset: String,
+    store: &'static str,
+    memory: ByteCount,
+    keys: u64,
+    offered_per_s: f64,
+    #[serde(skip)]
+    samples: [Vec<Sample>; 2],
+    off: Numbers,
+    on: Numbers,
+    saved: Saved,
+}
+
+/// A median and the range over runs.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+/// One side in numbers.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Numbers {
+    runs: usize,
+    hit_ratio: Spread,
+    items: Spread,
+    held_bytes: Spread,
+    logical_bytes_per_value: Spread,
+    stored_bytes_per_value: Spread,
+    memory_bytes_per_item: Spread,
+    cpu_core_s: Spread,
+    cpu_us_per_request: Spread,
+    p50_us: Spread,
+    p99_us: Spread,
+    requests_per_s: Spread,
+    failures: u64,
+    generator_was_bottleneck: bool,
+}
+
+/// What compression came to.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Saved {
+    /// Logical bytes held with compression over those held without.
+    held_ratio: f64,
+    /// Memory that it would take to hold as much without compression, less the memory that there is [bytes].
+    memory_bytes: f64,
+    /// Core-seconds more than without compression, in the measured window.
+    extra_core_s: f64,
+    /// The same per GB (10^9 bytes) saved; none where nothing is saved.
+    extra_core_s_per_gb: Option<f64>,
+    /// Backend fetches avoided: misses without compression less misses with it, over those without.
+    misses_avoided: f64,
+}
+
+impl Comparison {
+    pub(super) fn new(spec: &LoadSpec, backing: Backing, memory: ByteCount) -> Self {
+        Self {
+            preset: spec.preset.clone().unwrap_or_default(),
+            store: match backing {
+                Backing::Memcached => "memcached",
+                Backing::Embedded => "embedded",
+            },
+            memory,
+            keys: spec.keys,
+            offered_per_s: spec.rate_per_s().unwrap_or(0.0),
+            samples: [Vec::new(), Vec::new()],
+            off: Numbers::default(),
+            on: Numbers::default(),
+            saved: Saved::default(),
+        }
+    }
+
+    pub(super) fn preset(&self) -> &str {
+        &self.preset
+    }
+
+    pub(super) fn add(&mut self, side: Side, sample: Sample) {
+        self.samples[side as usize].push(sample);
+        self.off = Numbers::of(&self.samples[0], self.memory);
+        self.on = Numbers::of(&self.samples[1], self.memory);
+        self.saved = Saved::of(&self.off, &self.on, self.memory);
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{}: {} in {}, {} keys, {:.0} requests/s offered, medians of {}",
+            self.preset, self.memory, self.store, self.keys, self.offered_per_s, self.off.runs
+        );
+        let _ = writeln!(
+            text,
+            "{:<12} {:>9} {:>10} {:>12} {:>12} {:>12} {:>9} {:>9}",
+            "compression",
+            "hit ratio",
+            "items",
+            "stored B/val",
+            "data MiB",
+            "CPU us/req",
+            "p50 us",
+            "p99 us"
+        );
+        for (side, numbers) in [(Side::Off, &self.off), (Side::On, &self.on)] {
+            let _ = writeln!(text, "{:<12} {}", side.name(), numbers.row());
+        }
+        text.push_str(&self.saved.sentence(&self.off, &self.on));
+        text
+    }
+}
+
+impl Numbers {
+    fn of(samples: &[Sample], memory: ByteCount) -> Self {
+        let over = |number: fn(&Sample) -> f64| {
+            Spread::of(samples.iter().map(number).collect::<Vec<f64>>())
+        };
+        let per_item: Vec<f64> =
+            samples.iter().map(|sample| memory.0 as f64 / sample.items.max(1.0)).collect();
+        Self {
+            runs: samples.len(),
+            hit_ratio: over(|sample| sample.hit_ratio),
+            items: over(|sample| sample.items),
+            held_bytes: over(|sample| sample.held_bytes),
+            logical_bytes_per_value: over(|sample| sample.logical_bytes),
+            stored_bytes_per_value: over(|sample| sample.logical_bytes * sample.stored_share),
+            memory_bytes_per_item: Spread::of(per_item),
+            cpu_core_s: over(|sample| sample.cpu_s),
+            cpu_us_per_request: over(|sample| sample.cpu_us),
+            p50_us: over(|sample| sample.p50_us),
+            p99_us: over(|sample| sample.p99_us),
+            requests_per_s: over(|sample| sample.requests_per_s),
+            failures: samples.iter().map(|sample| sample.failures).sum(),
+            generator_was_bottleneck: samples.iter().any(|sample| sample.was_bottleneck),
+        }
+    }
+
+    fn row(&self) -> String {
+        let remark = match (self.failures, self.generator_was_bottleneck) {
+            (0, false) => String::new(),
+            (0, true) => "  (the generator was too slow)".to_owned(),
+            (failures, _) => format!("  ({failures} requests failed)"),
+        };
+        format!(
+            "{:>9.4} {:>10.0} {:>12.0} {:>12.0} {:>12.1} {:>9.0} {:>9.0}{remark}",
+            self.hit_ratio.median,
+            self.items.median,
+            self.stored_bytes_per_value.median,
+            self.held_bytes.median / f64::from(1 << 20),
+            self.cpu_us_per_request.median,
+            self.p50_us.median,
+            self.p99_us.median
+        )
+    }
+}
+
+impl Saved {
+    fn of(off: &Numbers, on: &Numbers, memory: ByteCount) -> Self {
+        if off.runs == 0 || on.runs == 0 {
+            return Self::default();
+        }
+        let held_ratio = on.held_bytes.median / off.held_bytes.median.max(1.0);
+        let memory_bytes = memory.0 as f64 * (held_ratio - 1.0);
+        let extra_core_s = on.cpu_core_s.median - off.cpu_core_s.median;
+        let (off_misses, on_misses) = (1.0 - off.hit_ratio.median, 1.0 - on.hit_ratio.median);
+        Self {
+            held_ratio,
+            memory_bytes,
+            extra_core_s,
+            extra_core_s_per_gb: (memory_bytes > 0.0).then(|| extra_core_s / memory_bytes * 1e9),
+            misses_avoided: (off_misses - on_misses) / off_misses.max(1e-9),
+        }
+    }
+
+    fn sentence(&self, off: &Numbers, on: &Numbers) -> String {
+        let mib = self.memory_bytes / f64::from(1 << 20);
+        let cpu = on.cpu_us_per_request.median - off.cpu_us_per_request.median;
+        let cost = match self.extra_core_s_per_gb {
+            Some(cost) => format!("{cost:.0} core-seconds per GB saved while measured"),
+            None => "nothing saved".to_owned(),
+        };
+        format!(
+            "on / off: {:.2}x the data in the same memory ({mib:.0} MiB saved), {:.0} % fewer misses, \
+             {cpu:+.1} CPU us per request ({cost})\n",
+            self.held_ratio,
+            self.misses_avoided * 100.0
+        )
+    }
+}
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        if values.is_empty() {
+            return Self::default();
+        }
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let even = values.len().is_multiple_of(2);
+        let lower = values[if even { middle - 1 } else { middle }];
+        Self {
+            median: f64::midpoint(lower, values[middle]),
+            min: values[0],
+            max: values[values.len() - 1],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_median_of_odd_and_even_counts() {
+        let odd = Spread::of(vec![3.0, 1.0, 2.0]);
+        assert_eq!((odd.median, odd.min, odd.max), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of(vec![4.0, 1.0, 3.0, 2.0]).median, 2.5);
+    }
+}

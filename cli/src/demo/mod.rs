@@ -1,0 +1,222 @@
+//! `rebate demo`: the same memory, the same load, compression off against on, on this machine and with nothing to set
+//! up. It starts the servers as processes of their own, so that what each costs can be read from the system. It
+//! measures and compares; it judges nothing and keeps nothing.
+
+mod arm;
+mod comparison;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use load::{LoadSpec, Pace, Phase, Progress};
+use units::{ByteCount, Nanos};
+use workload::{ArrivalKind, Preset, Sizes, Weighting};
+
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use arm::{Arm, Backing, Sample};
+use comparison::{Comparison, Side};
+
+const EXAMPLES: &str = "Examples:
+  rebate demo
+  rebate demo --preset cachelib-kvcache-reg,twitter-c53 --memory 128MiB --duration 20s
+  rebate demo --runs 5 --json > demo.json
+
+With memcached on the PATH its servers are real memcached behind `rebate serve`; else rebate's embedded store.
+`rebate load --help` says what presets are; all of them: specs/workloads.";
+
+/// The flags of `rebate demo`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Demo {
+    /// The workloads to compare under, by name or file.
+    #[arg(long, value_name = "NAME|FILE", value_delimiter = ',',
+          default_values_t = [String::from("cachelib-cdn"), String::from("twitter-c12")])]
+    preset: Vec<String>,
+    /// The cache's memory, the same for both sides.
+    #[arg(long, default_value = "64MiB")]
+    memory: ByteCount,
+    /// How many times the memory all values together are.
+    #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]
+    working_set: f64,
+    /// How long each side is measured.
+    #[arg(long, default_value = "8s", value_parser = crate::load::time)]
+    duration: Nanos,
+    /// How long each side is loaded before it is measured.
+    #[arg(long, default_value = "3s", value_parser = crate::load::time)]
+    warmup: Nanos,
+    /// Requests per second; without it as many as move about 60 MB/s, at most 10000.
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// How often both sides are measured, in turn; the table has medians.
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// What holds the items.
+    #[arg(long, value_enum, default_value_t = Hold::Auto)]
+    store: Hold,
+    /// The comparison for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Hold {
+    /// memcached if it is on the PATH, else embedded.
+    Auto,
+    /// A memcached process behind each side.
+    Memcached,
+    /// The store inside the process.
+    Embedded,
+}
+
+impl Demo {
+    /// Runs the comparison and shows it.
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.compare() {
+            Ok(comparisons) => self.show(&comparisons),
+            Err(Problem::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
+            Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
+        }
+    }
+
+    fn compare(&self) -> Result<Vec<Comparison>, Problem> {
+        if !(1..=100).contains(&self.runs) {
+            return Err(Problem::Usage(format!("--runs is {}; valid is 1 to 100", self.runs)));
+        }
+        let backing = match self.store {
+            Hold::Embedded => Backing::Embedded,
+            Hold::Memcached => Backing::Memcached,
+            Hold::Auto if arm::memcached_is_here() => Backing::Memcached,
+            Hold::Auto => Backing::Embedded,
+        };
+        let specs: Vec<LoadSpec> =
+            self.preset.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
+        let stop = crate::load::stop_on_signal()
+            .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
+        let bar = Bar::new(specs.len() * self.runs * 2);
+        let mut comparisons = Vec::new();
+        for spec in &specs {
+            let mut comparison = Comparison::new(spec, backing, self.memory);
+            for run in 0..self.runs * 2 {
+                // Off and on take turns, so that drift of the machine meets both.
+                let side = if run % 2 == 0 { Side::Off } else { Side::On };
+                bar.begin(comparison.preset(), side);
+                let sample = self.measure(spec, side, backing, &bar, &stop)?;
+                if stop.load(Ordering::Relaxed) {
+                    bar.0.finish_and_clear();
+                    return Ok(comparisons);
+                }
+                comparison.add(side, sample);
+            }
+            comparisons.push(comparison);
+        }
+        bar.0.finish_and_clear();
+        Ok(comparisons)
+    }
+
+    fn measure(
+        &self,
+        spec: &LoadSpec,
+        side: Side,
+        backing: Backing,
+        bar: &Bar,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Sample, Problem> {
+        let arm = Arm::start(side, backing, self.memory).map_err(Problem::Failed)?;
+        let spec = LoadSpec { targets: vec![arm.address().clone()], ..spec.clone() };
+        let mut before = None;
+        let report = load::run(
+            &spec,
+            |progress| {
+                bar.show(progress);
+                if before.is_none() && progress.phase == Phase::Measure {
+                    before = Some(arm.cpu_s());
+                }
+            },
+            stop,
+        );
+        let report = report.map_err(|error| Problem::Failed(error.to_string()))?;
+        if report.wrong.count > 0 {
+            return Err(Problem::Failed(format!("{} values read were wrong", report.wrong.count)));
+        }
+        let cpu_s = arm.cpu_s() - before.unwrap_or(0.0);
+        let stats = arm.stats().map_err(Problem::Failed)?;
+        let key_bytes = Sizes::new(&spec.key_bytes, Weighting::Calls);
+        let key_bytes = key_bytes.map_or(0.0, |sizes| sizes.mean_bytes());
+        let overhead_bytes = backing.item_overhead_bytes() as f64 + key_bytes;
+        Ok(Sample::new(&report, cpu_s, &stats, overhead_bytes))
+    }
+
+    fn spec(&self, name: &str) -> Result<LoadSpec, Problem> {
+        let usage = |error: String| Problem::Usage(error);
+        let preset = Preset::find(name).map_err(|error| usage(error.to_string()))?;
+        let mut spec = LoadSpec::new(Vec::new());
+        spec.apply(&preset);
+        let sizes = Sizes::new(&spec.value_bytes, Weighting::Calls);
+        let mean_bytes = sizes.map_err(|error| usage(error.to_string()))?.mean_bytes();
+        let working_set = self.memory.0 as f64 * self.working_set;
+        spec.keys = (working_set / mean_bytes).clamp(1_000.0, 20e6) as u64;
+        let rate = self.rate.unwrap_or((BYTES_PER_S / mean_bytes).clamp(500.0, 10_000.0));
+        spec.pace = Pace::Open { rate_per_s: rate, arrivals: ArrivalKind::Poisson };
+        spec.duration = self.duration;
+        spec.warmup = self.warmup;
+        spec.set_on_miss = true;
+        Ok(spec)
+    }
+
+    fn show(&self, comparisons: &[Comparison]) -> ExitCode {
+        if self.json {
+            match serde_json::to_string_pretty(comparisons) {
+                Ok(text) => say(&text),
+                Err(error) => return crate::load::fail(EXIT_FAILED, &error.to_string()),
+            }
+        } else {
+            for comparison in comparisons {
+                say(&comparison.table());
+            }
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+enum Problem {
+    Usage(String),
+    Failed(String),
+}
+
+/// A bar over all sides of all presets, on stderr and only on a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(sides: usize) -> Self {
+        let bar = ProgressBar::new(sides as u64 * SIDE_STEPS);
+        let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {msg}");
+        Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
+    }
+
+    fn begin(&self, preset: &str, side: Side) {
+        self.0.set_prefix(format!("{preset} {}", side.name()));
+    }
+
+    fn show(&self, progress: &Progress) {
+        let (start, message) = match progress.phase {
+            Phase::Populate => (0.0, "filling"),
+            Phase::WarmUp => (0.3, "warming up"),
+            Phase::Measure => (0.5, "measuring"),
+        };
+        let share = if progress.phase == Phase::Measure { 0.5 } else { 0.25 };
+        let side = self.0.position() / SIDE_STEPS;
+        let within = ((start + share * progress.fraction) * SIDE_STEPS as f64) as u64;
+        let end = progress.phase == Phase::Measure && progress.fraction >= 1.0;
+        let position = if end { (side + 1) * SIDE_STEPS } else { side * SIDE_STEPS + within };
+        self.0.set_position(position.max(self.0.position()));
+        self.0.set_message(message);
+    }
+}
+
+/// Values moved per second unless a rate is given: well below what one core moves uncompressed.
+const BYTES_PER_S: f64 = 60e6;
+
+const SIDE_STEPS: u64 = 1_000;

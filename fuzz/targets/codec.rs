@@ -1,0 +1,199 @@
+//! Every engine against every other. Arbitrary bytes as a stream: nothing is written outside of the
+//! stated size, and the engines that accept a stream agree on its bytes. Arbitrary values: whatever
+//! one engine writes, at any level, window and room, each reader of the codec gives back, and a
+//! window asked for is kept to. Engines live as long as an input, so that it also finds what one
+//! job leaves behind for the next.
+
+#![no_main]
+
+use arbitrary::Arbitrary;
+use device::codec::{Codec, Dialect, Engine, EngineError, Level};
+use device::contract::inflate::inflate;
+use device::engines::BUILT_IN;
+use device::job::DeviceError;
+use fuzz::Value;
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+enum Act<'a> {
+    /// Bytes that nobody wrote.
+    Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
+    /// A value written and read, then read again with damage.
+    Write {
+        writer: u8,
+        window: u8,
+        level: u8,
+        room: Option<u32>,
+        value: Value<'a>,
+        damage: Damage,
+    },
+}
+
+#[derive(Arbitrary, Debug)]
+struct Damage {
+    flips: Vec<(u32, u8)>,
+    truncated_by: u16,
+    stated_off_by: i16,
+}
+
+fuzz_target!(|acts: Vec<Act<'_>>| {
+    let mut engines = Engines::open();
+    for act in acts.into_iter().take(ACTS_MAX) {
+        match act {
+            Act::Read { codec, original_bytes, stream } => {
+                let codec = Codec::ALL[usize::from(codec) % Codec::ALL.len()];
+                engines.read(codec, stream, original_bytes as usize % ORIGINAL_BYTES_END);
+            }
+            Act::Write { writer, window, level, room, value, damage } => {
+                let value = value.bytes(ORIGINAL_BYTES_END);
+                let level = [Level::Fast, Level::Default, Level::High][usize::from(level) % 3];
+                let stream = engines.write(writer, window, level, &value, room);
+                let Some((codec, stream)) = stream else { continue };
+                let read = engines.read(codec, &stream, value.len());
+                assert_eq!(read.accepted, read.readers, "a reader refused a sound stream");
+                assert!(read.bytes.is_some_and(|bytes| bytes == value), "other bytes came back");
+                engines.read_damaged(codec, stream, value.len(), &damage);
+            }
+        }
+    }
+});
+
+struct Engines(Vec<Box<dyn Engine>>);
+
+/// What the readers of a codec made of a stream.
+struct Read {
+    readers: usize,
+    accepted: usize,
+    bytes: Option<Vec<u8>>,
+}
+
+impl Engines {
+    fn open() -> Self {
+        let factories = BUILT_IN.into_iter().chain([drivers::isal::engine as _]);
+        Self(factories.map(|make| make()).collect())
+    }
+
+    /// Every engine of the codec reads the stream; those that accept it must agree.
+    fn read(&mut self, codec: Codec, stream: &[u8], original_bytes: usize) -> Read {
+        // Allocated to size, so that a checker of addresses sees a read beyond it.
+        let stream: Box<[u8]> = stream.into();
+        let mut read = Read { readers: 0, accepted: 0, bytes: None };
+        for engine in self.0.iter_mut().filter(|engine| engine.codec() == codec) {
+            read.readers += 1;
+            let mut space = Guarded::new(original_bytes);
+            let result = engine.decompress(&stream, space.inner());
+            let bytes = space.into_checked();
+            match result {
+                Err(DeviceError::InvalidInput(_)) => continue,
+                Err(other) => panic!("{}: {other:?}", engine.name()),
+                Ok(()) => read.accepted += 1,
+            }
+            match &read.bytes {
+                Some(other) => assert!(*other == bytes, "{} reads other bytes", engine.name()),
+                None => read.bytes = Some(bytes),
+            }
+        }
+        if codec == Codec::Deflate {
+            let reference = inflate(&stream, original_bytes).map(|inflated| inflated.bytes);
+            let reference = reference.filter(|bytes| bytes.len() == original_bytes);
+            if let (Some(bytes), Some(reference)) = (&read.bytes, reference) {
+                assert!(*bytes == reference, "the engines agree on what is wrong");
+            }
+        }
+        read
+    }
+
+    /// Writes `value`; none where the engine does not write the dialect, or it does not fit.
+    fn write(
+        &mut self,
+        writer: u8,
+        window: u8,
+        level: Level,
+        value: &[u8],
+        room: Option<u32>,
+    ) -> Option<(Codec, Vec<u8>)> {
+        let index = usize::from(writer) % self.0.len();
+        let engine = &mut self.0[index];
+        let codec = engine.codec();
+        let windows = [None, Some(12), Some(9), Some(10), Some(15), Some(17), Some(window)];
+        let window_log2 = windows[usize::from(window) % windows.len()];
+        let dialect = Dialect { codec, window_log2 };
+        if !engine.writes(dialect, value.len()) {
+            assert!(window_log2.is_some(), "{} writes its codec", engine.name());
+            return None;
+        }
+        let ample = value.len() + value.len() / 8 + AMPLE_BYTES;
+        let room = room.map_or(ample, |room| room as usize % (ample + 1));
+        let mut space = Guarded::new(room);
+        let result = engine.compress(dialect, level, value, space.inner());
+        let mut stream = space.into_checked();
+        match result {
+            Ok(bytes) => stream.truncate(bytes),
+            Err(EngineError::DoesNotFit) => {
+                assert!(room < ample, "{} needs {ample} bytes", engine.name());
+                return None;
+            }
+            Err(other) => panic!("{} {dialect:?}: {other:?}", engine.name()),
+        }
+        if codec == Codec::Deflate {
+            let inflated = inflate(&stream, value.len()).expect("a strict reader accepts it");
+            assert!(inflated.bytes == value, "{} wrote another value", engine.name());
+            let kept = window_log2.is_none_or(|log2| {
+                1usize.checked_shl(log2.into()).is_none_or(|all| inflated.reach_bytes <= all)
+            });
+            assert!(kept, "{} reaches {} bytes, {dialect:?}", engine.name(), inflated.reach_bytes);
+        }
+        Some((codec, stream))
+    }
+
+    fn read_damaged(
+        &mut self,
+        codec: Codec,
+        mut stream: Vec<u8>,
+        original_bytes: usize,
+        damage: &Damage,
+    ) {
+        for (at, bits) in &damage.flips {
+            let at = *at as usize % stream.len().max(1);
+            stream.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= bits);
+        }
+        stream.truncate(stream.len().saturating_sub(damage.truncated_by.into()));
+        let stated = original_bytes.saturating_add_signed(damage.stated_off_by.into());
+        self.read(codec, &stream, stated);
+        self.read(codec, &stream, original_bytes);
+    }
+}
+
+/// Space between canaries.
+struct Guarded(Vec<u8>);
+
+impl Guarded {
+    fn new(bytes: usize) -> Self {
+        Self(vec![CANARY; bytes + 2 * CANARY_BYTES])
+    }
+
+    fn inner(&mut self) -> &mut [u8] {
+        let end = self.0.len() - CANARY_BYTES;
+        &mut self.0[CANARY_BYTES..end]
+    }
+
+    /// The space, once the canaries were seen to live.
+    fn into_checked(mut self) -> Vec<u8> {
+        let after = self.0.split_off(self.0.len() - CANARY_BYTES);
+        let before: Vec<u8> = self.0.drain(..CANARY_BYTES).collect();
+        assert!(before.iter().chain(&after).all(|byte| *byte == CANARY), "written outside");
+        self.0
+    }
+}
+
+/// Beyond the bound of the input's size that any codec states.
+const AMPLE_BYTES: usize = 1_024;
+
+/// Four windows of deflate and more than lz4's; large enough for several blocks of each codec.
+const ORIGINAL_BYTES_END: usize = 150_000;
+
+/// Keeps one input within a few milliseconds.
+const ACTS_MAX: usize = 4;
+
+const CANARY: u8 = 0xC3;
+const CANARY_BYTES: usize = 256;

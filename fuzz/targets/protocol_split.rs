@@ -1,0 +1,97 @@
+//! A stream that arrives in arbitrary pieces gives the same commands and the same responses as in
+//! one piece, and what wants more bytes never comes to another answer once it had enough.
+
+#![no_main]
+
+use fuzz::{ItemBytesMax, step};
+use libfuzzer_sys::fuzz_target;
+use protocol::refusal::LINE_TOO_LONG;
+use protocol::{Limits, Parse, parse, response};
+use units::limits::LINE_BYTES_MAX;
+
+fuzz_target!(|input: (ItemBytesMax, Vec<u8>, &[u8])| {
+    let (choice, pieces, stream) = input;
+    walk_requests(&Limits::from(choice), &pieces, stream);
+    walk_responses(&pieces, stream);
+});
+
+fn walk_requests(limits: &Limits, pieces: &[u8], stream: &[u8]) {
+    let mut arrivals = Arrivals::new(pieces, stream.len());
+    let mut start = 0;
+    while let Some(whole) = step(&stream[start..], limits) {
+        let first = loop {
+            let arrived = arrivals.end.max(start);
+            match parse(&stream[start..arrived], limits) {
+                Parse::Incomplete => assert!(arrivals.next(), "the last piece changed nothing"),
+                first => break first,
+            }
+        };
+        match (&first, &whole.parsed) {
+            // Only who sees the newline knows that the line is whole; as in memcached, one that
+            // arrives in pieces and is too long is given up before its end.
+            (Parse::Refused { refusal, .. }, _) if refusal.reply == LINE_TOO_LONG => {
+                assert!(whole.consumed > LINE_BYTES_MAX);
+                return;
+            }
+            // Where the connection closes, `consumed` is all that has arrived.
+            (Parse::Refused { refusal, .. }, Parse::Refused { refusal: other, .. }) => {
+                assert_eq!(refusal, other);
+            }
+            (first, whole) => assert_eq!(first, whole),
+        }
+        match whole.next(stream.len() - start) {
+            Some(next) => start += next,
+            None => return,
+        }
+    }
+    // Incomplete in one piece: then so is what arrives of it.
+    while arrivals.next() {
+        let arrived = arrivals.end.max(start);
+        assert_eq!(parse(&stream[start..arrived], limits), Parse::Incomplete);
+    }
+}
+
+fn walk_responses(pieces: &[u8], stream: &[u8]) {
+    let mut arrivals = Arrivals::new(pieces, stream.len());
+    let mut start = 0;
+    loop {
+        let whole = response::parse(&stream[start..]);
+        let first = loop {
+            let first = response::parse(&stream[start..arrivals.end.max(start)]);
+            if first != response::Parse::Incomplete || !arrivals.next() {
+                break first;
+            }
+        };
+        assert_eq!(first, whole);
+        let response::Parse::Complete { response, consumed } = whole else { return };
+        let next = (start + consumed) as u64;
+        let next = next.saturating_add(response.body_bytes().unwrap_or(0));
+        if next > stream.len() as u64 {
+            return;
+        }
+        start = next as usize;
+    }
+}
+
+/// How much of the stream has arrived: piece after piece, then the rest.
+struct Arrivals<'a> {
+    pieces: std::slice::Iter<'a, u8>,
+    stream_bytes: usize,
+    end: usize,
+}
+
+impl<'a> Arrivals<'a> {
+    fn new(pieces: &'a [u8], stream_bytes: usize) -> Self {
+        Self { pieces: pieces.iter(), stream_bytes, end: 0 }
+    }
+
+    /// Lets the next piece arrive; false where all had.
+    fn next(&mut self) -> bool {
+        if self.end == self.stream_bytes {
+            return false;
+        }
+        let left = self.stream_bytes - self.end;
+        self.end += self.pieces.next().map_or(left, |piece| left.min(1 + usize::from(*piece)));
+        true
+    }
+}

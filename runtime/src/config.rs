@@ -1,0 +1,89 @@
+//! What a runtime is made of, and what keeps one from starting. Nothing here acts.
+
+use std::sync::Arc;
+
+use device::{Capabilities, Device, DeviceError, Task, Waiting};
+use policy::Policy;
+use units::{Clock, Nanos};
+
+/// What a runtime is made of.
+pub struct RuntimeConfig {
+    /// Devices by preference; the first is software.
+    pub devices: Vec<Arc<dyn Device>>,
+    /// Where jobs run.
+    pub policy: Arc<dyn Policy>,
+    /// What compression may fall back to.
+    pub compress: Fallback,
+    /// What decompression may fall back to.
+    pub decompress: Fallback,
+    /// After this a job is redone in software, and its device keeps the buffers it has and is
+    /// retired. Too short: work done twice under load. Too long: a hung device is a hung request.
+    pub job_timeout: Nanos,
+    /// A retired device is first tried again after this, with one job; each failure doubles the
+    /// wait, up to 64 times this. Too short: a hung device costs a job its timeout that often.
+    /// Too long: a device that was mended stays unused.
+    pub reprobe_after: Nanos,
+    /// The runtime's time.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of the draws that the policy is given.
+    pub seed: u64,
+}
+
+impl RuntimeConfig {
+    /// Whether every job has a home and every requirement a device that may meet it.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        let (home, others) = self.devices.split_first().ok_or(StartError::NoSoftware)?;
+        if home.capabilities().waiting != Waiting::Inline {
+            return Err(StartError::NoSoftware);
+        }
+        if others.is_empty() && [self.compress, self.decompress].contains(&Fallback::Require) {
+            return Err(StartError::NothingToRequire);
+        }
+        for other in others {
+            if let Some(codec) = unreadable(home.capabilities(), other.capabilities()) {
+                return Err(StartError::Unreadable(other.name().to_owned(), codec));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether software may stand in for a device, per direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// Devices when the policy says so, software otherwise.
+    #[default]
+    Prefer,
+    /// Devices only: a job that none takes fails.
+    Require,
+    /// Software only.
+    Forbid,
+}
+
+/// A runtime that could not start; the operator must act.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The first device of the list is not software.
+    #[error("the first device must be software: a job that no device takes needs a home")]
+    NoSoftware,
+    /// Software is forbidden and there is nothing else.
+    #[error("fallback is `require` and there is no device beside software; add one or `prefer`")]
+    NothingToRequire,
+    /// A device and a codec that software does not read: its streams would be lost with it.
+    #[error("device {0:?} uses {1}, which software does not read: add that codec to software")]
+    Unreadable(String, &'static str),
+    /// A device did not open.
+    #[error("device {0:?} did not open: {1}")]
+    Open(String, DeviceError),
+}
+
+/// A codec of the other device's that software does not read.
+fn unreadable(home: &Capabilities, other: &Capabilities) -> Option<&'static str> {
+    let original_bytes = home.work_bytes_max.min(other.work_bytes_max).as_usize();
+    let mut dialects = other.writes.iter().chain(&other.reads).copied();
+    let foreign = dialects.find(|dialect| {
+        let task = Task::Decompress { dialect: *dialect, original_bytes };
+        !home.accepts(&task, original_bytes)
+    });
+    foreign.map(|dialect| dialect.codec.name())
+}

@@ -1,0 +1,285 @@
+//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units; beside
+//! them the families that dashboards for memcached's exporter know. No label has values that clients choose.
+
+use std::sync::Arc;
+
+use policy::RawReason;
+use store::embedded;
+use units::Nanos;
+
+use super::exposition::{Exposition, Sums, seconds};
+use super::{Admin, Reloads, process};
+use crate::counters::{CommandKind, Counter, Counters, Histogram};
+
+/// The page, now.
+pub(super) fn render(admin: &Admin) -> String {
+    let plan = &admin.plan;
+    let workers = Workers(&plan.counters);
+    let store = plan.embedded.as_ref().map(|store| store.stats());
+    let mut page = Exposition::default();
+    page.gauge("rebate_build_info", "Always 1; the labels say what was built.")
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    configuration(&mut page, &admin.reloads);
+    page.gauge("rebate_connections_max", "Client connections at most.")
+        .sample(&[], plan.connections.max());
+    clients(&mut page, &workers);
+    commands(&mut page, &workers);
+    values(&mut page, &workers);
+    upstream(&mut page, &workers);
+    jobs(&mut page, &plan.runtimes.read());
+    memcached(&mut page, &workers, plan.clock.now(), plan.connections.max());
+    if let Some(stats) = &store {
+        items(&mut page, stats);
+    }
+    process::write(&mut page, admin.process_started_unix_s);
+    page.finish()
+}
+
+/// The counters of all workers as one.
+pub(super) struct Workers<'p>(pub(super) &'p [Arc<Counters>]);
+
+impl Workers<'_> {
+    fn sum(&self, counter: impl for<'c> Fn(&'c Counters) -> &'c Counter) -> u64 {
+        self.0.iter().map(|own| counter(own).read()).sum()
+    }
+
+    /// memcached counts cas among the sets; here and in its exporter they are apart.
+    fn sets(&self) -> u64 {
+        let cas = self.sum(|c| &c.commands.cas_hits)
+            + self.sum(|c| &c.commands.cas_misses)
+            + self.sum(|c| &c.commands.cas_badval);
+        self.sum(|c| &c.commands.cmd_set).saturating_sub(cas)
+    }
+
+    /// Commands by what became of them, in the exporter's words.
+    fn results(&self) -> [(&'static str, &'static str, u64); 14] {
+        [
+            ("get", "hit", self.sum(|c| &c.commands.get_hits)),
+            ("get", "miss", self.sum(|c| &c.commands.get_misses)),
+            ("delete", "hit", self.sum(|c| &c.commands.delete_hits)),
+            ("delete", "miss", self.sum(|c| &c.commands.delete_misses)),
+            ("incr", "hit", self.sum(|c| &c.commands.incr_hits)),
+            ("incr", "miss", self.sum(|c| &c.commands.incr_misses)),
+            ("decr", "hit", self.sum(|c| &c.commands.decr_hits)),
+            ("decr", "miss", self.sum(|c| &c.commands.decr_misses)),
+            ("cas", "hit", self.sum(|c| &c.commands.cas_hits)),
+            ("cas", "miss", self.sum(|c| &c.commands.cas_misses)),
+            ("cas", "badval", self.sum(|c| &c.commands.cas_badval)),
+            ("touch", "hit", self.sum(|c| &c.commands.touch_hits)),
+            ("touch", "miss", self.sum(|c| &c.commands.touch_misses)),
+            ("flush", "hit", self.sum(|c| &c.commands.cmd_flush)),
+        ]
+    }
+}
+
+fn configuration(page: &mut Exposition, reloads: &Reloads) {
+    page.counter("rebate_config_reloads_total", "Reloads of the configuration, by result.")
+        .sample(&[("result", "success")], reloads.succeeded.read())
+        .sample(&[("result", "failure")], reloads.failed.read());
+    page.gauge(
+        "rebate_config_last_reload_success_timestamp_seconds",
+        "When the configuration in effect was taken over, since the Unix epoch.",
+    )
+    .sample(&[], reloads.last_success_unix_s.read());
+}
+
+pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
+    page.gauge("rebate_connections", "Client connections, by state.")
+        .sample(&[("state", "open")], workers.sum(|c| &c.commands.curr_connections));
+    page.counter("rebate_connections_total", "Client connections served.")
+        .sample(&[], workers.sum(|c| &c.commands.total_connections));
+    page.counter("rebate_connections_rejected_total", "Client connections over the limit.")
+        .sample(&[], workers.sum(|c| &c.commands.rejected_connections));
+    page.counter("rebate_connection_yields_total", "Connections that gave way amid commands.")
+        .sample(&[], workers.sum(|c| &c.commands.conn_yields));
+    page.counter("rebate_client_bytes_total", "Bytes from and to clients.")
+        .sample(&[("direction", "read")], workers.sum(|c| &c.commands.bytes_read))
+        .sample(&[("direction", "written")], workers.sum(|c| &c.commands.bytes_written));
+    page.counter("rebate_bad_commands_total", "Lines that were no command.")
+        .sample(&[], workers.sum(|c| &c.commands.bad_lines));
+    page.counter(
+        "rebate_backpressure_waits_total",
+        "Waits of connections because too many bytes of values were in flight.",
+    )
+    .sample(&[], workers.sum(|c| &c.commands.backpressure_waits));
+}
+
+pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {
+    let mut family = page.counter(
+        "rebate_commands_total",
+        "Commands by result; of sets and flushes that results do not tell apart, any.",
+    );
+    for (command, result, count) in workers.results() {
+        let result = if command == "flush" { "any" } else { result };
+        family.sample(&[("command", command), ("result", result)], count);
+    }
+    family.sample(&[("command", "set"), ("result", "any")], workers.sets());
+    page.counter("rebate_get_keys_total", "Keys asked for by retrieval commands.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_get));
+    page.counter("rebate_set_commands_total", "Storage commands, cas included.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_set));
+    page.counter("rebate_touch_keys_total", "Keys touched, by touch, gat and gats.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_touch));
+    page.counter("rebate_meta_commands_total", "Meta commands, which count by result as well.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_meta));
+    page.counter("rebate_store_failures_total", "Values that were not stored, by reason.")
+        .sample(&[("reason", "too_large")], workers.sum(|c| &c.commands.store_too_large))
+        .sample(&[("reason", "no_memory")], workers.sum(|c| &c.commands.store_no_memory));
+    let mut family = page.histogram(
+        "rebate_request_duration_seconds",
+        "Time from a command's parse to its reply's composition.",
+    );
+    for kind in CommandKind::ALL {
+        let parts: Vec<&Histogram> =
+            workers.0.iter().map(|own| &own.durations[kind as usize]).collect();
+        family.durations(&[("command", kind.name())], &parts);
+    }
+}
+
+pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
+    let mut family = page.counter(
+        "rebate_values_written_total",
+        "Values written, by stored form; raw ones by why they were stored as they came.",
+    );
+    family
+        .sample(&[("form", "compressed")], workers.sum(|c| &c.values.written_compressed))
+        .sample(&[("form", "same_filled")], workers.sum(|c| &c.values.written_same_filled))
+        .sample(&[("form", "wrapped")], workers.sum(|c| &c.values.written_wrapped));
+    for reason in RawReason::ALL {
+        let count = workers.sum(|c| &c.raw[reason as usize]);
+        family.sample(&[("form", "raw"), ("reason", reason.name())], count);
+    }
+    page.counter("rebate_values_read_total", "Values read, by stored form.")
+        .sample(&[("form", "compressed")], workers.sum(|c| &c.values.read_compressed))
+        .sample(&[("form", "framed")], workers.sum(|c| &c.values.read_framed))
+        .sample(&[("form", "foreign")], workers.sum(|c| &c.values.read_foreign));
+    let logical = |direction| [("direction", direction), ("stage", "logical")];
+    let stored = |direction| [("direction", direction), ("stage", "stored")];
+    page.counter("rebate_value_bytes_total", "Bytes of values, as clients see them and as stored.")
+        .sample(&logical("written"), workers.sum(|c| &c.values.logical_bytes_written))
+        .sample(&stored("written"), workers.sum(|c| &c.values.stored_bytes_written))
+        .sample(&logical("read"), workers.sum(|c| &c.values.logical_bytes_read))
+        .sample(&stored("read"), workers.sum(|c| &c.values.stored_bytes_read));
+    page.counter(
+        "rebate_frame_errors_total",
+        "Values not served as stored; all but device_corrupt, which is redone, were misses.",
+    )
+    .sample(&[("kind", "invalid")], workers.sum(|c| &c.values.frame_invalid))
+    .sample(&[("kind", "corrupt")], workers.sum(|c| &c.values.frame_corrupt))
+    .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
+    .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
+    page.counter("rebate_value_copies_total", "Values copied from buffers that had to be kept.")
+        .sample(&[], workers.sum(|c| &c.values.copies));
+    page.counter("rebate_value_copied_bytes_total", "Bytes of those copies.")
+        .sample(&[], workers.sum(|c| &c.values.copied_bytes));
+}
+
+pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
+    page.counter("rebate_upstream_errors_total", "Requests that memcached servers failed.")
+        .sample(&[], workers.sum(|c| &c.commands.upstream_errors));
+    page.counter("rebate_upstream_connects_total", "Connections made to memcached servers.")
+        .sample(&[], workers.sum(|c| &c.commands.upstream_connects));
+    page.counter("rebate_upstream_timeouts_total", "Requests that timed out there.")
+        .sample(&[], workers.sum(|c| &c.commands.upstream_timeouts));
+}
+
+fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
+    let mut jobs = Sums::by(["op", "device", "placement", "reason", "outcome"]);
+    let mut time_ns = Sums::by(["op", "device", "part"]);
+    let mut bytes = Sums::by(["op", "device", "direction"]);
+    let mut fallbacks = Sums::by(["from", "reason"]);
+    let mut lost = Sums::by(["device"]);
+    let mut timeouts = Sums::by(["device"]);
+    for metrics in runtimes {
+        for path in metrics.paths() {
+            let (op, device) = (path.op.name(), path.device.as_str());
+            let done = path.jobs.saturating_sub(path.failed + path.did_not_fit);
+            let outcomes =
+                [("done", done), ("failed", path.failed), ("did_not_fit", path.did_not_fit)];
+            for (outcome, count) in outcomes {
+                let (placement, reason) = (path.placement.name(), path.reason.name());
+                jobs.add([op, device, placement, reason, outcome], count);
+            }
+            time_ns.add([op, device, "service"], path.service.0);
+            time_ns.add([op, device, "queueing"], path.queueing.0);
+            bytes.add([op, device, "input"], path.input_bytes);
+            bytes.add([op, device, "output"], path.output_bytes);
+        }
+        for (device, reason, count) in metrics.fallbacks() {
+            fallbacks.add([&device, reason.name()], count);
+        }
+        for (device, lost_times, timed_out) in metrics.losses() {
+            lost.add([&device], lost_times);
+            timeouts.add([&device], timed_out);
+        }
+    }
+    let count = |count| count;
+    let help = "Jobs by where they ran, how they were waited for, why, and what they came to.";
+    jobs.write(page.counter("rebate_jobs_total", help), count);
+    let help = "Time of jobs in the device and waiting beside it.";
+    let in_seconds = |ns| seconds(Nanos(ns));
+    time_ns.write(page.counter("rebate_job_seconds_total", help), in_seconds);
+    let help = "Bytes into and out of jobs that were done.";
+    bytes.write(page.counter("rebate_job_bytes_total", help), count);
+    let help = "Jobs redone in software, by the device that did not do them.";
+    fallbacks.write(page.counter("rebate_fallback_total", help), count);
+    let help = "Times that a device was retired.";
+    lost.write(page.counter("rebate_device_lost_total", help), count);
+    let help = "Jobs that a device kept too long.";
+    timeouts.write(page.counter("rebate_device_timeouts_total", help), count);
+    let sum = |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|own| of(own)).sum::<u64>();
+    page.counter("rebate_jobs_detached_total", "Jobs whose owner went away first.")
+        .sample(&[], sum(runtime::Metrics::detached));
+    page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
+        .sample(&[], sum(runtime::Metrics::late));
+}
+
+/// What memcached's exporter makes of `stats`, where this server counts it.
+fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connections_max: usize) {
+    page.gauge("memcached_up", "Always 1: this page is the server's own.").sample(&[], 1);
+    page.counter("memcached_uptime_seconds", "Time since the start.").sample(&[], seconds(uptime));
+    page.gauge("memcached_max_connections", "Client connections at most.")
+        .sample(&[], connections_max);
+    let mut family = page.counter("memcached_commands_total", "Commands by status.");
+    for (command, status, count) in workers.results() {
+        family.sample(&[("command", command), ("status", status)], count);
+    }
+    family.sample(&[("command", "set"), ("status", "hit")], workers.sets());
+    page.gauge("memcached_current_connections", "Client connections open now.")
+        .sample(&[], workers.sum(|c| &c.commands.curr_connections));
+    page.counter("memcached_connections_total", "Client connections served.")
+        .sample(&[], workers.sum(|c| &c.commands.total_connections));
+    page.counter("memcached_read_bytes_total", "Bytes from clients.")
+        .sample(&[], workers.sum(|c| &c.commands.bytes_read));
+    page.counter("memcached_written_bytes_total", "Bytes to clients.")
+        .sample(&[], workers.sum(|c| &c.commands.bytes_written));
+}
+
+/// The embedded store under both names; a ring's servers have exporters of their own.
+fn items(page: &mut Exposition, stats: &embedded::Stats) {
+    page.gauge("rebate_store_items", "Items held.").sample(&[], stats.curr_items);
+    page.gauge("rebate_store_bytes", "Bytes held: keys, stored values and overhead.")
+        .sample(&[], stats.bytes);
+    page.gauge("rebate_store_limit_bytes", "Memory for items.").sample(&[], stats.limit_maxbytes);
+    page.counter("rebate_store_items_total", "Items stored.").sample(&[], stats.total_items);
+    let unfetched = stats.evicted_unfetched.min(stats.evictions);
+    page.counter("rebate_store_evictions_total", "Live items evicted, by whether ever fetched.")
+        .sample(&[("fetched", "yes")], stats.evictions - unfetched)
+        .sample(&[("fetched", "no")], unfetched);
+    page.counter("rebate_store_reclaimed_total", "Expired items whose memory was reused, by whom.")
+        .sample(&[("by", "store")], stats.reclaimed)
+        .sample(&[("by", "sweep")], stats.crawler_reclaimed);
+    page.counter("rebate_store_expired_unfetched_total", "Items that expired unfetched.")
+        .sample(&[], stats.expired_unfetched);
+    page.counter("rebate_store_dead_hits_total", "Look-ups that found a dead item, by why.")
+        .sample(&[("reason", "expired")], stats.get_expired)
+        .sample(&[("reason", "flushed")], stats.get_flushed);
+    page.gauge("memcached_current_items", "Items held.").sample(&[], stats.curr_items);
+    page.gauge("memcached_current_bytes", "Bytes held.").sample(&[], stats.bytes);
+    page.gauge("memcached_limit_bytes", "Memory for items.").sample(&[], stats.limit_maxbytes);
+    page.counter("memcached_items_total", "Items stored.").sample(&[], stats.total_items);
+    page.counter("memcached_items_evicted_total", "Live items evicted.")
+        .sample(&[], stats.evictions);
+    page.counter("memcached_items_reclaimed_total", "Expired items whose memory was reused.")
+        .sample(&[], stats.reclaimed);
+}
