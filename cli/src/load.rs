@@ -90,7 +90,7 @@ pub(crate) struct Load {
     /// Do not compare values with what was written.
     #[arg(long)]
     no_verify: bool,
-    /// The expiry sent with sets [s]; 0 is never [default: 0].
+    /// The expiry sent with sets (s); 0 is never [default: 0].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expiry: Option<i32>,
     /// A connection whose oldest request waits longer is opened anew [default: 5s].

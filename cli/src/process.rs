@@ -69,7 +69,7 @@ pub(crate) fn serve(
         return Ok(ExitCode::SUCCESS);
     }
     tracing::warn!("requests were cut off after {} ms", config.server.drain_timeout_ms);
-    Ok(ExitCode::from(1))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The process's environment; what is not UTF-8 is none of ours.

@@ -319,7 +319,7 @@ fn class_of(bytes: usize) -> Option<usize> {
         .find(|class| class_bytes(*class) >= bytes)
 }
 
-/// The size of a class's blocks [bytes].
+/// The size of a class's blocks (bytes).
 const fn class_bytes(class: usize) -> usize {
     let base = CLASS_BYTES_MIN << (class / STEPS_PER_DOUBLING);
     base + base / STEPS_PER_DOUBLING * (class % STEPS_PER_DOUBLING)

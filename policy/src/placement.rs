@@ -19,7 +19,7 @@ pub struct JobFacts {
     pub op: Op,
     /// What the stream promises.
     pub dialect: Dialect,
-    /// The uncompressed size [bytes].
+    /// The uncompressed size (bytes).
     pub work_bytes: usize,
     /// What the job must be good at.
     pub class: Class,

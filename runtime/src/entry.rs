@@ -38,9 +38,9 @@ pub struct Finished {
     pub outcome: Outcome,
     /// Which path ran.
     pub path: Path,
-    /// Time the device worked on it [ns].
+    /// Time the device worked on it (ns).
     pub service: Nanos,
-    /// Time from submission to completion [ns].
+    /// Time from submission to completion (ns).
     pub total: Nanos,
 }
 

@@ -24,23 +24,23 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// TCP addresses for memcached clients; port 0 takes a free one. [restart]
+    /// TCP addresses for memcached clients; port 0 takes a free one. (restart)
     pub listen: Vec<String>,
-    /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. [restart]
+    /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. (restart)
     pub unix_socket: Option<PathBuf>,
-    /// Permission bits of the Unix socket, octal, as memcached's `-a`. [restart]
+    /// Permission bits of the Unix socket, octal, as memcached's `-a`. (restart)
     pub unix_socket_mode: u32,
-    /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. [restart]
+    /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. (restart)
     pub admin_listen: String,
-    /// Worker threads, each an event loop of its own. [restart]
+    /// Worker threads, each an event loop of its own. (restart)
     pub threads: usize,
-    /// Client connections at most; above it accepting pauses, as memcached does with `maxconns_fast` off. [hot]
+    /// Client connections at most; above it accepting pauses, as memcached does with `maxconns_fast` off. (hot)
     pub connections_max: usize,
-    /// Commands of one connection served before the others get their turn (memcached's `-R`). [restart]
+    /// Commands of one connection served before the others get their turn (memcached's `-R`). (restart)
     pub requests_per_turn: usize,
-    /// The accept queue (memcached's `-b`). [restart]
+    /// The accept queue (memcached's `-b`). (restart)
     pub backlog: u32,
-    /// Time for requests in flight to finish after SIGTERM; then connections are cut [ms]. [hot]
+    /// Time for requests in flight to finish after SIGTERM; then connections are cut (ms). (hot)
     pub drain_timeout_ms: u64,
 }
 
@@ -64,23 +64,23 @@ impl Default for ServerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `embedded`, or `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers. [restart]
+    /// `embedded`, or `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers. (restart)
     pub url: String,
-    /// Memory for items of the embedded store, keys and bookkeeping included. [restart]
+    /// Memory for items of the embedded store, keys and bookkeeping included. (restart)
     pub memory: ByteCount,
-    /// Largest item, key and memcached's own header included, by its uncompressed size. [restart]
+    /// Largest item, key and memcached's own header included, by its uncompressed size. (restart)
     pub item_bytes_max: ByteCount,
-    /// Embedded store: whether a full store evicts; if not, it answers "out of memory" (memcached's `-M`). [restart]
+    /// Embedded store: whether a full store evicts; if not, it answers "out of memory" (memcached's `-M`). (restart)
     pub evict: bool,
-    /// An unanswered request to a memcached server fails after this [ms]. [hot]
+    /// An unanswered request to a memcached server fails after this (ms). (hot)
     pub timeout_ms: u64,
-    /// A connection attempt to a memcached server fails after this [ms]. [hot]
+    /// A connection attempt to a memcached server fails after this (ms). (hot)
     pub connect_timeout_ms: u64,
-    /// After a failed attempt the next waits this long, doubled each time up to `retry_max_ms` [ms]. [hot]
+    /// After a failed attempt the next waits this long, doubled each time up to `retry_max_ms` (ms). (hot)
     pub retry_min_ms: u64,
-    /// The longest wait between attempts [ms]. [hot]
+    /// The longest wait between attempts (ms). (hot)
     pub retry_max_ms: u64,
-    /// Use libmemcached's weighted ketama (160 points a server, as pylibmc's `ketama_weighted`). [restart]
+    /// Use libmemcached's weighted ketama (160 points a server, as pylibmc's `ketama_weighted`). (restart)
     pub ketama_weighted: bool,
 }
 
@@ -104,19 +104,19 @@ impl Default for StoreConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompressConfig {
-    /// `on`; `read-only` and `off` write values as they came and still read frames. [hot]
+    /// `on`; `read-only` and `off` write values as they came and still read frames. (hot)
     pub mode: CompressMode,
-    /// The codec of new values; `auto` picks by size. [hot]
+    /// The codec of new values; `auto` picks by size. (hot)
     pub codec: CodecName,
-    /// `fast`, `default` or `high`. [hot]
+    /// `fast`, `default` or `high`. (hot)
     pub level: LevelName,
-    /// Smaller values are stored as they came. [hot]
+    /// Smaller values are stored as they came. (hot)
     pub bytes_min: ByteCount,
-    /// Share of a value that compression must save, frame header included, or the value is stored as it came. [hot]
+    /// Share of a value that compression must save, frame header included, or the value is stored as it came. (hot)
     pub saving_min: f64,
-    /// Readers that every new value must suit; `iaa` keeps deflate within a 4 KiB window. [hot]
+    /// Readers that every new value must suit; `iaa` keeps deflate within a 4 KiB window. (hot)
     pub readable_by: Vec<ReaderName>,
-    /// What to do with stored values that are no frames: `serve` them as they are, or `forbid` (a miss). [hot]
+    /// What to do with stored values that are no frames: `serve` them as they are, or `forbid` (a miss). (hot)
     pub foreign: Foreign,
 }
 
@@ -139,13 +139,13 @@ impl Default for CompressConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeSection {
     /// Values above this are (de)compressed by worker threads, so that a session's loop never stalls longer than this
-    /// size takes inline. [restart]
+    /// size takes inline. (restart)
     pub inline_bytes_max: ByteCount,
-    /// Threads of the worker device; 0 leaves every job on the calling core. [restart]
+    /// Threads of the worker device; 0 leaves every job on the calling core. (restart)
     pub workers: usize,
-    /// A job that a device keeps longer is redone in software [ms]. [restart]
+    /// A job that a device keeps longer is redone in software (ms). (restart)
     pub job_timeout_ms: u64,
-    /// Bytes of values that one worker thread holds in flight; above it sessions stop reading. [restart]
+    /// Bytes of values that one worker thread holds in flight; above it sessions stop reading. (restart)
     pub inflight_bytes_max: ByteCount,
 }
 

@@ -213,7 +213,7 @@ impl Histogram {
         self.sum_ns.add(duration.0);
     }
 
-    /// Upper bound of a bucket [ns]; none for the last.
+    /// Upper bound of a bucket (ns); none for the last.
     pub const fn bound(bucket: usize) -> Option<Nanos> {
         if bucket + 1 < Self::BUCKETS { Some(Nanos(1_000 << bucket)) } else { None }
     }

@@ -71,11 +71,13 @@ impl StatsPages {
         for (name, value) in self.commands() {
             stat(name, value.to_string());
         }
+        // Accepting pauses for nobody here: above the limit clients are told and turned away.
+        for (name, value) in [("accepting_conns", "1"), ("listen_disabled_num", "0")] {
+            stat(name, value.to_owned());
+        }
+        stat("connection_structures", self.connections.open().to_string());
         stat("threads", self.config.server.threads.to_string());
-        let own: Vec<String> = page.iter().map(|(name, _)| name.clone()).collect();
         page.extend(stored.iter().filter(|(name, _)| STORED.contains(&&name[..])).cloned());
-        page.dedup_by(|later, earlier| later.0 == earlier.0);
-        debug_assert!(own.iter().all(|name| !STORED.contains(&&name[..])));
         page
     }
 
@@ -146,7 +148,7 @@ impl StatsPages {
     }
 }
 
-/// User and system time of this process, as memcached prints them [s].
+/// User and system time of this process, as memcached prints them (s).
 fn rustix_usage() -> (String, String) {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = ticks.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);

@@ -173,6 +173,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         compress: Fallback::Prefer,
         decompress: Fallback::Prefer,
         job_timeout: Nanos::millis(config.runtime.job_timeout_ms),
+        reprobe_after: REPROBE_AFTER,
         clock: Arc::clone(&plan.clock),
         seed: index as u64,
     })?;
@@ -253,5 +254,9 @@ const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 const BUDGET_KIB_MAX: u64 = 1 << 30;
 
 const FRAME_SLACK_BYTES: usize = 64;
+
+/// A device that was lost is tried again after this, then after ever longer waits: soon enough for a device that was
+/// reset, rarely enough that one that is gone costs nothing.
+const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

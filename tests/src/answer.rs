@@ -60,7 +60,7 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// A cas number, as its order of appearance.
     Cas(usize),
-    /// An age or a time to live [s]: one tick of the server's clock either way is equal.
+    /// An age or a time to live (s): one tick of the server's clock either way is equal.
     Seconds(i64),
     /// A time to live that is over, which memcached shows as its uptime below 2^32.
     Past,

@@ -95,7 +95,7 @@ impl Process {
         let _gone = self.child.wait();
     }
 
-    /// Resident memory now [bytes], from /proc.
+    /// Resident memory now (bytes), from /proc.
     pub fn rss_bytes(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

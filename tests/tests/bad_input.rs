@@ -4,7 +4,7 @@
 use rebate_tests::{Client, PATIENCE, Server, poll_for};
 use units::Prng;
 
-/// No bad input may leave more than this behind [bytes]; the largest item is 1 MiB and the pools keep some.
+/// No bad input may leave more than this behind (bytes); the largest item is 1 MiB and the pools keep some.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// A monolith, and what must be true of it after `attack`.

@@ -8,7 +8,7 @@ use crate::Nanos;
 
 /// A monotonic clock; its zero is its owner's start.
 pub trait Clock: Send + Sync {
-    /// The time since the clock's zero [ns].
+    /// The time since the clock's zero (ns).
     fn now(&self) -> Nanos;
 }
 

@@ -28,7 +28,7 @@ impl ByteCount {
     }
 }
 
-/// A duration or an instant relative to the owner's start [ns].
+/// A duration or an instant relative to the owner's start (ns).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -50,7 +50,7 @@ pub(super) struct Sample {
 }
 
 impl Backing {
-    /// What the store's count of bytes has for an item beside key and value [bytes].
+    /// What the store's count of bytes has for an item beside key and value (bytes).
     pub(super) const fn item_overhead_bytes(self) -> usize {
         match self {
             Backing::Memcached => limits::ITEM_OVERHEAD_BYTES,
@@ -86,7 +86,7 @@ impl Arm {
         &self.address
     }
 
-    /// CPU time of the side's processes so far [s].
+    /// CPU time of the side's processes so far (s).
     pub(super) fn cpu_s(&self) -> f64 {
         self.processes.iter().map(Process::cpu_s).sum()
     }

@@ -72,7 +72,7 @@ struct Numbers {
 struct Saved {
     /// Logical bytes held with compression over those held without.
     held_ratio: f64,
-    /// Memory that it would take to hold as much without compression, less the memory that there is [bytes].
+    /// Memory that it would take to hold as much without compression, less the memory that there is (bytes).
     memory_bytes: f64,
     /// Core-seconds more than without compression, in the measured window.
     extra_core_s: f64,

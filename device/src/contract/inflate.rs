@@ -6,7 +6,7 @@
 pub struct Inflated {
     /// The original.
     pub bytes: Vec<u8>,
-    /// The farthest that a match reaches back [bytes].
+    /// The farthest that a match reaches back (bytes).
     pub reach_bytes: usize,
 }
 

@@ -60,7 +60,7 @@ impl Family<'_> {
         self
     }
 
-    /// One distribution of durations [s], summed over `parts`.
+    /// One distribution of durations (s), summed over `parts`.
     pub(super) fn durations(&mut self, labels: &[(&str, &str)], parts: &[&Histogram]) -> &mut Self {
         let counts: Vec<_> = parts.iter().map(|part| part.counts()).collect();
         let mut cumulated = 0;

@@ -57,7 +57,7 @@ pub(crate) struct Version {
     pub(crate) value: Bytes,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
-    /// What is left [s]; none for never.
+    /// What is left (s); none for never.
     pub(crate) ttl_s: Option<u32>,
 }
 

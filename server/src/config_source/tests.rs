@@ -1,3 +1,5 @@
+//! The layers, their precedence, and what is said of a value that is wrong.
+
 use std::collections::BTreeSet;
 use std::io::Write;
 
@@ -235,8 +237,8 @@ fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
         let field = format!("    pub {}: ", key.field());
         let comment = source.split_once(&field).unwrap().0;
         let tag = match key.change {
-            Change::Hot => "[hot]\n",
-            Change::Restart => "[restart]\n",
+            Change::Hot => "(hot)\n",
+            Change::Restart => "(restart)\n",
         };
         assert!(comment.ends_with(tag), "{}: its comment lacks {tag}", key.name);
     }

@@ -147,6 +147,8 @@ impl Session {
         let (done, step) = self.serve_batch(&input[start..]).await?;
         let Step::NeedsBody { line_bytes, body_bytes } = step else { return Ok(done) };
         let line = start + done;
+        // The client may wait for the answers to what it sent before this value.
+        self.flush().await?;
         let body = self.read_body(&input[line + line_bytes..], body_bytes).await?;
         let Some(body) = body else {
             self.closing = true;

@@ -50,7 +50,7 @@ pub(crate) struct Value {
 pub(crate) struct Returned {
     pub(crate) cas: u64,
     pub(crate) client_flags: u32,
-    /// What is left [s]; none for never.
+    /// What is left (s); none for never.
     pub(crate) ttl_s: Option<u32>,
     pub(crate) idle_s: u32,
     pub(crate) fetched: bool,

@@ -214,7 +214,7 @@ impl Shard {
     }
 }
 
-/// What an item costs besides its key and its value [bytes]: the entry in `quick_cache`'s slab
+/// What an item costs besides its key and its value (bytes): the entry in `quick_cache`'s slab
 /// (88), its place in the hash table (about 9), the key's and the value's allocation headers and
 /// rounding (about 16 each) and the 32 bytes that `Bytes` allocates when it is first shared.
 /// tests/memory.rs holds it to the memory that the process really takes.

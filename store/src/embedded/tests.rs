@@ -1,3 +1,5 @@
+//! The embedded store item by item, under a clock that the test moves.
+
 use bytes::Bytes;
 
 use super::*;

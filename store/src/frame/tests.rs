@@ -1,3 +1,5 @@
+//! The frame as docs/format.md has it: round trips, and nothing wrong that goes unnoticed.
+
 use proptest::prelude::*;
 use units::ByteCount;
 

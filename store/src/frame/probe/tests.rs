@@ -1,3 +1,5 @@
+//! What the probes say of values whose nature is known.
+
 use proptest::prelude::*;
 use units::Prng;
 

@@ -1,0 +1,316 @@
+"""What the benchmarks share: servers on free ports, processes watched through /proc, medians with their
+spread, one table and one JSON form of results. It decides nothing about what is compared.
+
+A result is {name, machine, machine_class, date, command, quick, rows}; a row is {id, what, value, unit,
+spread, bar, ok}: the median over the runs, [least, greatest], the bar as text, and whether it is met (null
+without a bar).
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / "target" / "bench"
+BINARY = pathlib.Path(os.environ.get("REBATE_BINARY", ROOT / "target" / "release" / "rebate"))
+PATIENCE_S = 15
+PAGE_BYTES = 64 << 10
+
+
+class Server:
+    """A running server that accepts connections; it ends with the `with` block that started it."""
+
+    def __init__(self, command, port_of, env=None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.log = pathlib.Path(self.folder.name) / "log"
+        self.words = shlex.join(map(str, command))
+        with self.log.open("wb") as log:
+            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                          env={**os.environ, **(env or {})})
+        try:
+            self.port = self._await(lambda: port_of(self), "a port")
+            self._await(self._accepts, "an accepted connection")
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait()
+        self.folder.cleanup()
+
+    def connect(self):
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def ask(self, line, end=b"END\r\n"):
+        """The lines of one answer without its last, as text."""
+        with self.connect() as connection:
+            connection.sendall(line.encode() + b"\r\n")
+            answer = b""
+            while not answer.endswith(end):
+                part = connection.recv(1 << 16)
+                if not part:
+                    fail(f"{self.words} closed the connection after `{line}`")
+                answer += part
+        return answer[:-len(end)].decode().splitlines()
+
+    def stored(self, key):
+        """The bytes under a key as this server holds them."""
+        with self.connect() as connection:
+            connection.sendall(b"get " + key.encode() + b"\r\n")
+            with connection.makefile("rb") as reader:
+                head = reader.readline().split()
+                if head[:1] != [b"VALUE"]:
+                    fail(f"no value under {key} in {self.words}: {head}")
+                return reader.read(int(head[3]))
+
+    def keys(self):
+        """Every key; memcached only, which lists what its crawler has seen."""
+        lines = self.ask("lru_crawler metadump all")
+        return [line.split()[0].removeprefix("key=") for line in lines]
+
+    def cpu_s(self):
+        """User and system time of all its threads so far."""
+        fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_bytes(self):
+        status = pathlib.Path(f"/proc/{self.child.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) << 10
+
+    def _accepts(self):
+        try:
+            self.connect().close()
+        except OSError:
+            return None
+        return True
+
+    def _await(self, probe, what):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            found = probe()
+            if found is not None:
+                return found
+            if self.child.poll() is not None:
+                break
+            time.sleep(0.01)
+        fail(f"no {what} from {self.words}\n{self.log.read_text(errors='replace')}")
+
+
+def memcached(*arguments):
+    """memcached on a free port, one thread unless `arguments` say otherwise."""
+    folder = tempfile.mkdtemp()
+    file = pathlib.Path(folder) / "port"
+
+    def port_of(_):
+        lines = file.read_text().splitlines() if file.exists() else []
+        ports = [line.rpartition(" ")[2] for line in lines if line.startswith("TCP INET: ")]
+        return int(ports[0]) if ports else None
+
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    command = ["memcached", "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "1", *user, *arguments]
+    try:
+        return Server(command, port_of, {"MEMCACHED_PORT_FILENAME": str(file)})
+    finally:
+        shutil.rmtree(folder)
+
+
+def rebate(*arguments):
+    """`rebate serve` on a free port."""
+    def port_of(server):
+        lines = server.log.read_text(errors="replace").splitlines()
+        ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
+        return int(ports[0]) if ports else None
+
+    return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *arguments], port_of)
+
+
+def nutcracker(upstream):
+    """twemproxy with ketama over fnv1a before one server; its statistics page gets a port too."""
+    folder = tempfile.TemporaryDirectory()
+    port, stats_port = free_port(), free_port()
+    config = pathlib.Path(folder.name) / "nutcracker.yml"
+    config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
+                      "  distribution: ketama\n  auto_eject_hosts: false\n"
+                      f"  servers:\n   - {upstream.address}:1\n")
+    command = ["nutcracker", "-c", config, "-p", pathlib.Path(folder.name) / "pid",
+               "-a", "127.0.0.1", "-s", str(stats_port)]
+    server = Server(command, lambda _: port)
+    folder.cleanup()
+    return server
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def load(target, *arguments, misses=False):
+    """`rebate load` against a server; its report. A failed request, a wrong byte and, where `misses` are not
+    part of the load, a get that finds nothing end the benchmark."""
+    command = [BINARY, "load", target.address, "--json", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        fail(f"{shlex.join(map(str, command))} ended with {done.returncode}\n{done.stderr}\n{done.stdout}")
+    report = json.loads(done.stdout)
+    trouble = {name: report[name] for name in ["errors", "unsent", "unanswered"] if report[name]}
+    if report["get"]["misses"] and not misses:
+        trouble["misses"] = report["get"]["misses"]
+    if trouble:
+        fail(f"{shlex.join(map(str, command))}: {trouble}")
+    if report["generator"]["was_bottleneck"]:
+        print(f"note: the generator was the bottleneck: {report['generator']['reason']}", flush=True)
+    return report
+
+
+def us(report, op="get", kind="latency", which="p50_ns"):
+    return report[op][kind][which] / 1e3
+
+
+class Bench:
+    """One benchmark: its flags, its rows, its table and its JSON."""
+
+    def __init__(self, name, about, flags=None):
+        parser = argparse.ArgumentParser(description=about,
+                                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--runs", type=int, default=5, metavar="N",
+                            help="runs of each side; rows are medians over them (default: 5)")
+        parser.add_argument("--quick", action="store_true",
+                            help="one tiny run: shows that the benchmark works, measures nothing")
+        parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the JSON there")
+        if flags:
+            flags(parser)
+        self.flags = parser.parse_args()
+        if self.flags.runs < 1:
+            parser.error("--runs is at least 1")
+        self.name, self.about = name, about
+        self.quick = self.flags.quick
+        self.runs = 1 if self.quick else self.flags.runs
+        self.rows = []
+        if not BINARY.exists():
+            fail(f"no {BINARY}: cargo build --release -p cli")
+        print(f"{about.strip()}\n\n{machine()}, load average {os.getloadavg()[0]:.1f}\n", flush=True)
+
+    def each_run(self):
+        for run in range(self.runs):
+            print(f"run {run + 1} of {self.runs}", flush=True)
+            yield run
+
+    def row(self, row, what, values, unit, at_most=None, at_least=None):
+        """A row from one value a run; the median meets the bar or does not."""
+        value = statistics.median(values)
+        bar, ok = None, None
+        if at_most is not None:
+            bar, ok = f"<= {at_most:g}", value <= at_most
+        if at_least is not None:
+            bar, ok = f">= {at_least:g}", value >= at_least
+        self.rows.append({"id": row, "what": what, "value": value, "unit": unit,
+                          "spread": [min(values), max(values)], "bar": bar, "ok": ok})
+
+    def finish(self):
+        """Prints the table, writes the JSON; status 1 when a bar is missed, unless quick."""
+        self._print()
+        if self.flags.out:
+            result = {"name": self.name, "machine": machine(), "machine_class": machine_class(),
+                      "date": datetime.date.today().isoformat(),
+                      "command": shlex.join(["python3", *sys.argv]), "quick": self.quick,
+                      "rows": self.rows}
+            self.flags.out.write_text(json.dumps(result, indent=1) + "\n")
+        missed = [row["id"] for row in self.rows if row["ok"] is False]
+        if self.quick:
+            print("quick: no number here is a measurement")
+        elif missed:
+            sys.exit(f"missed: {', '.join(missed)}")
+
+    def _print(self):
+        head = ["what", "median", "unit", "least .. greatest", "bar", ""]
+        words = {True: "ok", False: "MISSED", None: ""}
+        table = [head] + [[row["what"], brief(row["value"]), row["unit"],
+                           " .. ".join(map(brief, row["spread"])), row["bar"] or "",
+                           words[row["ok"]]] for row in self.rows]
+        widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+        for line in table:
+            cells = [cell.rjust(width) if column == 1 else cell.ljust(width)
+                     for column, (cell, width) in enumerate(zip(line, widths))]
+            print("  ".join(cells).rstrip())
+
+
+def html_pages(folder, count):
+    """`count` pages of 64 KiB of html and where they come from: slices of real files (under `folder`, else
+    /usr/share/doc), spread evenly; without enough of them, what the load generator makes."""
+    roots = [pathlib.Path(folder)] if folder else [pathlib.Path("/usr/share/doc")]
+    files = sorted(path for root in roots for path in root.rglob("*.html")
+                   if path.is_file() and PAGE_BYTES <= path.stat().st_size <= 16 * PAGE_BYTES)
+    pages = [part for path in files for part in slices(path.read_bytes())]
+    if len(pages) >= count:
+        stride = len(pages) // count
+        return pages[:stride * count:stride], f"slices of {len(files)} html files in {roots[0]}"
+    if folder:
+        fail(f"{folder} has html for {len(pages)} pages of 64 KiB; {count} are needed")
+    with memcached("-m", "256") as server:
+        load(server, "--keys", count, "--value-size", "64KiB", "--payload", "html",
+             "--rate", 10, "-d", "1s", "--warmup", "0s", "--get-share", 1)
+        return [server.stored(key) for key in server.keys()], "the load generator's html"
+
+
+def slices(content):
+    return [content[start:start + PAGE_BYTES]
+            for start in range(0, len(content) - PAGE_BYTES + 1, PAGE_BYTES)]
+
+
+def written(folder, contents):
+    """A fresh folder under target/bench with one file for each of `contents`."""
+    place = SCRATCH / folder
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for number, content in enumerate(contents):
+        (place / f"{number:04}").write_bytes(content)
+    return place
+
+
+def ratios(ours, theirs):
+    return [mine / other for mine, other in zip(ours, theirs)]
+
+
+def brief(value):
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def machine():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    fields = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+    model = fields.get("model name", os.uname().machine)
+    numbers = f"family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
+    return f"{model} ({numbers}), {os.cpu_count()} cores"
+
+
+def machine_class():
+    return f"{os.cpu_count()}c"
+
+
+def fail(message):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {message}")

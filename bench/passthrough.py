@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Pass-through: what a proxy before memcached costs when it does not compress.
+
+Three sides before one and the same memcached process: rebate (`serve --compress off --threads 1`),
+nutcracker (twemproxy, ketama over fnv1a) and memcached direct as a reference.
+- Saturation: memcaslap, 1 thread, 16 connections, 1 KiB values, 90 % gets. Bar: rebate's requests per
+  second over nutcracker's, at least 1.
+- Fixed rate: `rebate load`, 10,000 requests/s, uniform gaps, 16 connections, 1 KiB random values, 90 %
+  gets. Bar: rebate's p50 over nutcracker's, at most 1, for gets and for sets.
+CPU per request is the proxy's own user and system time over the requests of the saturated phase.
+The sides take turns within a run, each time beginning with another one.
+"""
+
+import re
+import subprocess
+
+from harness import Bench, fail, load, memcached, nutcracker, ratios, rebate, us
+
+SIDES = ["rebate", "nutcracker", "memcached"]
+
+
+def main():
+    bench = Bench("passthrough", __doc__)
+    seconds = 1 if bench.quick else 8
+    saturated = {side: [] for side in SIDES}
+    cpu_us = {side: [] for side in SIDES}
+    paced = {side: [] for side in SIDES}
+    with (memcached("-m", "1024") as store, nutcracker(store) as proxy,
+          rebate("--compress", "off", "--threads", "1", "--store",
+                 f"memcached://{store.address}") as ours):
+        servers = {"rebate": ours, "nutcracker": proxy, "memcached": store}
+        for run in bench.each_run():
+            for side in turns(run):
+                store.ask("flush_all", end=b"OK\r\n")
+                before_s = servers[side].cpu_s()
+                requests, per_s = memcaslap(servers[side], seconds)
+                saturated[side].append(per_s)
+                cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
+            for side in turns(run):
+                store.ask("flush_all", end=b"OK\r\n")
+                paced[side].append(load(
+                    servers[side], "--rate", 10_000, "--arrivals", "uniform", "-c", 16,
+                    "--value-size", "1KiB", "--payload", "random", "--get-share", 0.9,
+                    "-d", f"{seconds}s"))
+    report(bench, saturated, cpu_us, paced)
+
+
+def report(bench, saturated, cpu_us, paced):
+    for side in SIDES:
+        bench.row(f"tps.{side}.1KiB.get90", f"{side}: saturated", saturated[side], "requests/s")
+    bench.row("ratio.tps.rebate_over_nutcracker.1KiB.get90", "rebate over nutcracker: saturated",
+              ratios(saturated["rebate"], saturated["nutcracker"]), "ratio", at_least=1)
+    for side in SIDES:
+        bench.row(f"cpu_per_request.{side}.1KiB.get90", f"{side}: own CPU, saturated", cpu_us[side],
+                  "us/request")
+    for op in ["get", "set"]:
+        p50_us = {side: [us(found, op) for found in paced[side]] for side in SIDES}
+        for side in SIDES:
+            bench.row(f"p50.{side}.1KiB.{op}.10k_per_s", f"{side}: {op} p50 at 10,000/s",
+                      p50_us[side], "us")
+        bench.row(f"ratio.p50.rebate_over_nutcracker.1KiB.{op}.10k_per_s",
+                  f"rebate over nutcracker: {op} p50",
+                  ratios(p50_us["rebate"], p50_us["nutcracker"]), "ratio", at_most=1)
+    for side in SIDES:
+        p99_us = [us(found, "get", which="p99_ns") for found in paced[side]]
+        bench.row(f"p99.{side}.1KiB.get.10k_per_s", f"{side}: get p99 at 10,000/s", p99_us, "us")
+    bench.finish()
+
+
+def turns(run):
+    shift = run % len(SIDES)
+    return SIDES[shift:] + SIDES[:shift]
+
+
+def memcaslap(server, seconds):
+    """Requests done and requests per second of one run, its connections' first sets included."""
+    command = ["memcaslap", "-s", server.address, "-T", "1", "-c", "16", "-X", "1024",
+               "-t", f"{seconds}s"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
+    found = re.search(r"Ops: (\d+) TPS: (\d+)", done.stdout)
+    missed = re.search(r"get_misses: (\d+)", done.stdout)
+    if done.returncode != 0 or not found or int(found[1]) == 0:
+        fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    if missed and int(missed[1]):
+        fail(f"{' '.join(command)}: {missed[1]} misses")
+    return int(found[1]), int(found[2])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+//! What the runtime's tests share: jobs whose results are known, a runtime on a clock that the test
+//! moves, and a device that does only what the test tells it.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use device::contract::payload::Payload;
+use device::{
+    Capabilities, Codec, Completion, Device, DeviceError, Dialect, FaultPlan, Faulty, Input, Job,
+    Level, Outcome, Pool, Queue, Refused, RefusedReason, Software, Task, Waiting,
+};
+use parking_lot::Mutex;
+use policy::{AsyncOffload, Placement, Policy, Reason};
+use runtime::{Fallback, Finished, Path, Runtime, RuntimeConfig, Ticket};
+use units::{ByteCount, Clock, ManualClock, Nanos};
+
+pub const TIMEOUT: Nanos = Nanos::millis(80);
+pub const REPROBE: Nanos = Nanos::millis(500);
+pub const HEADER: [u8; 16] = *b"the frame header";
+
+pub const SOFTWARE: usize = 0;
+pub const DEVICE: usize = 1;
+
+pub fn config(devices: Vec<Arc<dyn Device>>, clock: Arc<dyn Clock>) -> RuntimeConfig {
+    RuntimeConfig {
+        devices,
+        policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
+        compress: Fallback::Prefer,
+        decompress: Fallback::Prefer,
+        job_timeout: TIMEOUT,
+        reprobe_after: REPROBE,
+        clock,
+        seed: 1,
+    }
+}
+
+pub fn software() -> Arc<dyn Device> {
+    Arc::new(Software::default())
+}
+
+pub fn faulty(plan: FaultPlan) -> Arc<dyn Device> {
+    Arc::new(Faulty::new(software(), plan))
+}
+
+/// A runtime over software and one more device, every job offloaded, the clock in the test's hand.
+pub struct Rig {
+    pub core: Runtime,
+    pub clock: ManualClock,
+    pub pool: Pool,
+}
+
+impl Rig {
+    pub fn new(other: Arc<dyn Device>) -> Self {
+        Self::with(other, |_| {})
+    }
+
+    pub fn with(other: Arc<dyn Device>, change: impl FnOnce(&mut RuntimeConfig)) -> Self {
+        let clock = ManualClock::default();
+        let mut config = config(vec![software(), other], Arc::new(clock.clone()));
+        change(&mut config);
+        let core = Runtime::new(config, Waker::noop()).expect("the devices open");
+        Self { core, clock, pool: Pool::heap(ByteCount(0)) }
+    }
+
+    pub fn submit(&mut self, tag: u64) -> Ticket {
+        let job = compress(&self.pool, tag);
+        self.core.submit(job)
+    }
+
+    pub fn claim(&mut self, ticket: Ticket) -> Option<Finished> {
+        claim(&mut self.core, ticket)
+    }
+
+    pub fn finished(&mut self, ticket: Ticket) -> Finished {
+        self.claim(ticket).expect("the job is finished")
+    }
+
+    /// Submits, turns until the job is back, checks the result and says which path it took.
+    pub fn path(&mut self, tag: u64) -> Path {
+        let ticket = self.submit(tag);
+        for _ in 0..TURNS_MAX {
+            if let Some(finished) = self.claim(ticket) {
+                check(&finished, tag);
+                return finished.path;
+            }
+            self.core.turn();
+        }
+        panic!("the job never came back");
+    }
+
+    pub fn turn_after(&mut self, by: Nanos) {
+        self.clock.advance(by);
+        self.core.turn();
+    }
+
+    pub fn jobs_counted(&self) -> u64 {
+        self.core.metrics().paths().iter().map(|path| path.jobs).sum()
+    }
+}
+
+pub fn claim(core: &mut Runtime, ticket: Ticket) -> Option<Finished> {
+    match core.claim(ticket, &mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(finished) => Some(finished),
+        Poll::Pending => None,
+    }
+}
+
+pub fn path(device: usize, placement: Placement, reason: Reason) -> Path {
+    Path { device, placement, reason }
+}
+
+pub fn in_software(reason: Reason) -> Path {
+    path(SOFTWARE, Placement::Software, reason)
+}
+
+/// The original of the job with that tag.
+pub fn original(tag: u64) -> Vec<u8> {
+    Payload::Text.bytes(1_000 + (tag as usize * 37) % 3_000, tag)
+}
+
+/// A job whose payload follows from its tag, with a header already in place.
+pub fn compress(pool: &Pool, tag: u64) -> Box<Job> {
+    let dialect = Dialect::of(Codec::ALL[tag as usize % Codec::ALL.len()]);
+    let task = Task::Compress { dialect, level: Level::Fast };
+    job(pool, tag, task, original(tag), 6_000)
+}
+
+/// The same data the other way.
+pub fn decompress(pool: &Pool, tag: u64) -> Box<Job> {
+    let reference = reference(compress(&Pool::heap(ByteCount(0)), tag));
+    let original_bytes = original(tag).len();
+    let task = Task::Decompress { dialect: reference.task.dialect(), original_bytes };
+    job(pool, tag, task, reference.output[HEADER.len()..].to_vec(), original_bytes)
+}
+
+fn job(pool: &Pool, tag: u64, task: Task, input: Vec<u8>, output_bytes: usize) -> Box<Job> {
+    let mut buffer = pool.take(input.len());
+    buffer.extend(&input);
+    let mut output = pool.take(HEADER.len() + output_bytes);
+    output.extend(&HEADER);
+    let mut job = Job::new(task, Input::pooled(buffer, 0..input.len()), output);
+    job.tag = tag;
+    job.output_offset = HEADER.len();
+    Box::new(job)
+}
+
+/// The job as software does it, without a runtime.
+fn reference(job: Box<Job>) -> Box<Job> {
+    thread_local! {
+        static QUEUE: RefCell<Box<dyn Queue>> =
+            RefCell::new(software().open_queue(Waker::noop().clone()).expect("software opens"));
+    }
+    QUEUE.with_borrow_mut(|queue| {
+        let mut done = Vec::new();
+        queue.try_submit(job).expect("software takes any job");
+        queue.poll(&mut done);
+        done.pop().expect("inline").job
+    })
+}
+
+/// The job was done, is the one with that tag, and its result is what software makes of it.
+pub fn check(finished: &Finished, tag: u64) {
+    let job = &finished.job;
+    assert!(matches!(finished.outcome, Outcome::Done { .. }), "{:?}", finished.outcome);
+    assert_eq!(job.tag, tag);
+    assert_eq!(job.output[..HEADER.len()], HEADER);
+    let result = &job.output[HEADER.len()..];
+    match job.task {
+        Task::Decompress { .. } => assert!(result == original(tag)),
+        Task::Compress { .. } => {
+            let pool = Pool::heap(ByteCount(0));
+            assert!(result == &reference(compress(&pool, tag)).output[HEADER.len()..]);
+        }
+    }
+}
+
+/// A device that keeps every job until the test says what becomes of it.
+pub struct Script {
+    capabilities: Capabilities,
+    state: Arc<Mutex<ScriptState>>,
+}
+
+#[derive(Default)]
+pub struct ScriptState {
+    /// Refuses jobs, and new queues, as lost.
+    pub is_dead: bool,
+    /// Jobs accepted since the start.
+    pub accepted: usize,
+    /// Queues opened since the start.
+    pub opened: usize,
+    inside: Vec<(usize, Box<Job>)>,
+    ready: Vec<(usize, Completion)>,
+}
+
+impl Script {
+    pub fn new(change: impl FnOnce(&mut Capabilities)) -> Arc<Self> {
+        let mut capabilities = Software::default().capabilities().clone();
+        capabilities.waiting = Waiting::Polled { expected: Nanos::micros(10) };
+        change(&mut capabilities);
+        Arc::new(Self { capabilities, state: Arc::default() })
+    }
+
+    pub fn polled() -> Arc<Self> {
+        Self::new(|_| {})
+    }
+
+    pub fn state(&self) -> parking_lot::MutexGuard<'_, ScriptState> {
+        self.state.lock()
+    }
+
+    /// Lets go of the oldest job inside, done as software does it.
+    pub fn do_one(&self) {
+        let mut state = self.state.lock();
+        let (queue, job) = state.inside.remove(0);
+        let job = reference(job);
+        let outcome = Outcome::Done { output_bytes: job.output.len() - job.output_offset };
+        state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
+    }
+
+    /// Lets go of the oldest job inside, failed.
+    pub fn fail_one(&self, error: DeviceError) {
+        let mut state = self.state.lock();
+        let (queue, job) = state.inside.remove(0);
+        let outcome = Outcome::Failed(error);
+        state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
+    }
+}
+
+impl Device for Script {
+    fn name(&self) -> &str {
+        "script"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        let mut state = self.state.lock();
+        if state.is_dead {
+            return Err(DeviceError::Lost);
+        }
+        state.opened += 1;
+        Ok(Box::new(ScriptQueue {
+            index: state.opened,
+            capabilities: self.capabilities.clone(),
+            state: Arc::clone(&self.state),
+            pending: 0,
+        }))
+    }
+}
+
+struct ScriptQueue {
+    index: usize,
+    capabilities: Capabilities,
+    state: Arc<Mutex<ScriptState>>,
+    pending: usize,
+}
+
+impl Queue for ScriptQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        let mut state = self.state.lock();
+        let reason = if state.is_dead {
+            RefusedReason::Lost
+        } else if !self.capabilities.accepts(&job.task, job.work_bytes()) {
+            RefusedReason::Unsupported
+        } else if self.pending >= self.capabilities.queue_depth {
+            RefusedReason::Full
+        } else {
+            self.pending += 1;
+            state.accepted += 1;
+            state.inside.push((self.index, job));
+            return Ok(());
+        };
+        Err(Refused { job, reason })
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let own = |(queue, _): &mut (usize, Completion)| *queue == self.index;
+        let mut state = self.state.lock();
+        let before = done.len();
+        done.extend(state.ready.extract_if(.., own).map(|(_, completion)| completion));
+        self.pending -= done.len() - before;
+        done.len() - before
+    }
+
+    fn pending(&self) -> usize {
+        self.pending
+    }
+}
+
+impl Drop for ScriptQueue {
+    fn drop(&mut self) {
+        self.state.lock().ready.retain(|(queue, _)| *queue != self.index);
+    }
+}
+
+/// Every job goes there.
+pub struct Always(pub policy::Choice);
+
+impl Policy for Always {
+    fn name(&self) -> &'static str {
+        "always"
+    }
+
+    fn place(&self, _: &policy::JobFacts, _: &policy::Snapshot<'_>, _: u64) -> policy::Choice {
+        self.0
+    }
+}
+
+const TURNS_MAX: usize = 10_000;

@@ -1,0 +1,305 @@
+//! Every way that a job can go, and that its completion says exactly which one it went. Time stands
+//! still unless a test moves it.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::*;
+use device::{Codec, DeviceError, Dialect, FaultPlan, Level, Loss, Outcome, Task};
+use policy::{AlwaysSoftware, AsyncOffload, Choice, Placement, Reason, SyncOffload};
+use runtime::{Fallback, Path, Runtime};
+use units::{Clock, ManualClock, Nanos};
+
+const ON_DEVICE: Choice =
+    Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+
+/// A clock on which every look takes a microsecond, for code that waits by looking.
+#[derive(Default)]
+struct LookingClock(AtomicU64);
+
+impl Clock for LookingClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.fetch_add(1_000, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn software_has_the_result_when_submit_returns() {
+    let mut config = config(vec![software()], Arc::new(ManualClock::default()));
+    config.policy = Arc::new(AlwaysSoftware);
+    let mut core = Runtime::new(config, std::task::Waker::noop()).expect("opens");
+    let pool = device::Pool::heap(units::ByteCount(0));
+    for tag in 0..6 {
+        for job in [compress(&pool, tag), decompress(&pool, tag)] {
+            let ticket = core.submit(job);
+            assert!(core.is_finished(ticket));
+            let finished = claim(&mut core, ticket).expect("inline");
+            check(&finished, tag);
+            assert_eq!(finished.path, in_software(Reason::OnlyDevice));
+        }
+    }
+    assert_eq!((core.outstanding().jobs, pool.outstanding().0), (0, 0));
+}
+
+#[test]
+fn a_job_on_a_device_is_async_and_by_policy() {
+    let mut rig = Rig::new(faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }));
+    let ticket = rig.submit(1);
+    assert!(!rig.core.is_finished(ticket));
+    assert_eq!(rig.core.outstanding().jobs, 1);
+    assert!(rig.core.outstanding().polled.is_some());
+    assert_eq!(rig.path(2), on_device());
+    assert_eq!(rig.finished(ticket).path, on_device());
+}
+
+#[test]
+fn a_device_that_completes_inline_is_done_when_submit_returns() {
+    let mut rig = Rig::new(faulty(FaultPlan::default()));
+    let ticket = rig.submit(1);
+    assert_eq!(rig.finished(ticket).path, on_device());
+}
+
+#[test]
+fn a_small_job_stays() {
+    let mut rig = Rig::with(faulty(FaultPlan::default()), |config| {
+        config.policy = Arc::new(AsyncOffload { work_bytes_min: 1_000_000 });
+    });
+    assert_eq!(rig.path(1), in_software(Reason::Small));
+}
+
+#[test]
+fn software_for_a_stated_reason_passes_the_policy_by() {
+    let mut rig = Rig::new(faulty(FaultPlan::default()));
+    let job = decompress(&rig.pool, 1);
+    let ticket = rig.core.submit_to_software(job, Reason::DeviceFault);
+    assert_eq!(rig.finished(ticket).path, in_software(Reason::DeviceFault));
+}
+
+#[test]
+fn a_sync_job_is_done_when_submit_returns() {
+    let device = faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
+    let mut rig = Rig::with(device, |config| {
+        config.policy = Arc::new(SyncOffload { work_bytes_min: 0 });
+    });
+    let ticket = rig.submit(1);
+    let finished = rig.finished(ticket);
+    check(&finished, 1);
+    assert_eq!(finished.path, path(DEVICE, Placement::Sync, Reason::Policy));
+}
+
+#[test]
+fn a_sync_job_does_not_wait_longer_than_the_timeout() {
+    let clock = Arc::new(LookingClock::default());
+    let looks = Arc::clone(&clock);
+    let mut rig = Rig::with(Script::polled(), |config| {
+        config.policy = Arc::new(SyncOffload { work_bytes_min: 0 });
+        config.clock = clock;
+    });
+    let ticket = rig.submit(1);
+    let finished = rig.finished(ticket);
+    check(&finished, 1);
+    assert_eq!(finished.path, in_software(Reason::Timeout));
+    let took = looks.now();
+    assert!(took >= TIMEOUT && took < TIMEOUT + Nanos::micros(20), "{took:?}");
+}
+
+#[test]
+fn what_a_device_fails_is_redone_and_counted() {
+    let mut rig = Rig::new(faulty(FaultPlan { fail_every: 2, ..FaultPlan::default() }));
+    let paths: Vec<_> = (0..10).map(|tag| rig.path(tag)).collect();
+    let redone = paths.iter().filter(|own| **own == in_software(Reason::DeviceFault)).count();
+    let done = paths.iter().filter(|own| **own == on_device()).count();
+    assert_eq!((redone, done), (5, 5));
+    let fallbacks = rig.core.metrics().fallbacks();
+    assert_eq!(fallbacks, [("faulty-software".to_owned(), Reason::DeviceFault, 5)]);
+    assert_eq!(rig.jobs_counted(), 10);
+}
+
+#[test]
+fn what_a_device_refuses_runs_in_software_as_queue_full() {
+    let mut rig = Rig::new(faulty(FaultPlan { refuse_every: 1, ..FaultPlan::default() }));
+    assert_eq!(rig.path(1), in_software(Reason::QueueFull));
+    let fallbacks = rig.core.metrics().fallbacks();
+    assert_eq!(fallbacks, [("faulty-software".to_owned(), Reason::QueueFull, 1)]);
+}
+
+#[test]
+fn a_full_queue_is_seen_before_it_refuses() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 2);
+    let mut rig = Rig::new(device);
+    let inside = [rig.submit(1), rig.submit(2)];
+    assert_eq!(rig.path(3), in_software(Reason::QueueFull));
+    assert!(rig.core.metrics().fallbacks().is_empty(), "nothing was redone");
+    assert!(!inside.into_iter().any(|ticket| rig.core.is_finished(ticket)));
+}
+
+#[test]
+fn jobs_inside_a_lost_device_are_redone_and_later_ones_avoid_it() {
+    let plan = FaultPlan { lose_after: Some(2), delay_polls: 2, ..FaultPlan::default() };
+    let mut rig = Rig::new(faulty(plan));
+    let tickets: Vec<_> = (0..5).map(|tag| rig.submit(tag)).collect();
+    for _ in 0..3 {
+        rig.core.turn();
+    }
+    for (tag, ticket) in tickets.into_iter().enumerate() {
+        let finished = rig.finished(ticket);
+        check(&finished, tag as u64);
+        let lost = in_software(Reason::DeviceLost);
+        let expected = if tag < 2 { on_device() } else { lost };
+        assert_eq!(finished.path, expected, "{tag}");
+    }
+    assert_eq!(rig.path(9), in_software(Reason::DeviceLost));
+    let metrics = rig.core.metrics();
+    assert_eq!(metrics.losses()[DEVICE], ("faulty-software".to_owned(), 1, 0));
+    let fallbacks = metrics.fallbacks();
+    assert_eq!(fallbacks, [("faulty-software".to_owned(), Reason::DeviceLost, 3)]);
+}
+
+#[test]
+fn jobs_of_a_hung_device_are_redone_within_a_quarter_past_the_timeout() {
+    let plan = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..FaultPlan::default() };
+    let mut rig = Rig::new(faulty(plan));
+    let step = rig.core.outstanding().turn_within;
+    // Somewhere between two checks.
+    rig.turn_after(Nanos(step.0 / 3));
+    let submitted = rig.clock.now();
+    let ticket = rig.submit(1);
+    while !rig.core.is_finished(ticket) {
+        rig.turn_after(step);
+    }
+    let took = rig.clock.now().since(submitted);
+    assert!(took >= TIMEOUT && took.0 <= TIMEOUT.0 * 5 / 4, "{took:?}");
+    let finished = rig.finished(ticket);
+    check(&finished, 1);
+    assert_eq!(finished.path, in_software(Reason::Timeout));
+    assert_eq!(rig.core.metrics().losses()[DEVICE], ("faulty-software".to_owned(), 1, 1));
+    assert_eq!(rig.path(2), in_software(Reason::DeviceLost), "a second job does not hang");
+    let outstanding = rig.core.outstanding();
+    assert_eq!((outstanding.jobs, outstanding.polled), (1, None), "nobody spins for it");
+}
+
+#[test]
+fn a_late_completion_is_dropped_and_brings_its_buffers_home() {
+    let device = Script::polled();
+    let mut rig = Rig::new(Arc::clone(&device) as _);
+    let ticket = rig.submit(1);
+    rig.turn_after(TIMEOUT);
+    let finished = rig.finished(ticket);
+    check(&finished, 1);
+    drop(finished);
+    assert!(rig.pool.outstanding().0 > 0, "the device still has them");
+    device.do_one();
+    assert!(rig.pool.outstanding().0 > 0, "and nobody polled");
+    rig.core.turn();
+    assert_eq!((rig.pool.outstanding().0, rig.core.metrics().late()), (0, 1));
+    assert_eq!(rig.core.outstanding().jobs, 0);
+    assert_eq!(rig.jobs_counted(), 1);
+}
+
+/// A late completion of a job that was required to run on a device, had timed out and was not yet
+/// claimed finished the job a second time and brought the thread down: it still matched the ticket.
+#[test]
+fn a_late_completion_of_an_unclaimed_failed_job_changes_nothing() {
+    let device = Script::polled();
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
+        config.compress = Fallback::Require;
+    });
+    let ticket = rig.submit(1);
+    rig.turn_after(TIMEOUT);
+    device.do_one();
+    rig.core.turn();
+    let finished = rig.finished(ticket);
+    assert_eq!(finished.outcome, Outcome::Failed(DeviceError::Timeout));
+    assert_eq!(finished.path, path(DEVICE, Placement::Async, Reason::Configured));
+    assert_eq!((rig.core.metrics().late(), rig.jobs_counted()), (1, 1));
+}
+
+#[test]
+fn only_faults_of_the_device_are_redone() {
+    let device = Script::polled();
+    let outcome = |error: DeviceError| {
+        let mut rig = Rig::new(Arc::clone(&device) as _);
+        let ticket = rig.submit(1);
+        device.fail_one(error);
+        rig.core.turn();
+        let finished = rig.finished(ticket);
+        (finished.path, matches!(finished.outcome, Outcome::Done { .. }))
+    };
+    let misconfigured = DeviceError::Misconfigured("no rights".to_owned());
+    assert_eq!(outcome(misconfigured), (in_software(Reason::DeviceLost), true));
+    assert_eq!(outcome(DeviceError::Timeout), (in_software(Reason::Timeout), true));
+    assert_eq!(outcome(DeviceError::Fault("x")), (in_software(Reason::DeviceFault), true));
+    let invalid = DeviceError::InvalidInput("not deflate");
+    assert_eq!(outcome(invalid), (on_device(), false));
+}
+
+#[test]
+fn required_devices_fail_what_they_do_not_take() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 1);
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
+        config.compress = Fallback::Require;
+    });
+    let inside = rig.submit(1);
+    let closed = rig.submit(2);
+    let finished = rig.finished(closed);
+    assert!(matches!(finished.outcome, Outcome::Failed(DeviceError::Fault(_))));
+    assert_eq!(finished.path, path(DEVICE, Placement::Async, Reason::QueueFull));
+    device.do_one();
+    rig.core.turn();
+    let finished = rig.finished(inside);
+    check(&finished, 1);
+    assert_eq!(finished.path, path(DEVICE, Placement::Async, Reason::Configured));
+    let job = decompress(&rig.pool, 3);
+    let ticket = rig.core.submit(job);
+    device.fail_one(DeviceError::Fault("x"));
+    rig.core.turn();
+    assert_eq!(rig.finished(ticket).path, in_software(Reason::DeviceFault), "per direction");
+}
+
+#[test]
+fn forbidden_devices_are_never_touched() {
+    let device = Script::polled();
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
+        config.compress = Fallback::Forbid;
+    });
+    assert_eq!(rig.path(1), in_software(Reason::Configured));
+    assert_eq!(device.state().accepted, 0);
+    let job = decompress(&rig.pool, 1);
+    rig.core.submit(job);
+    assert_eq!(device.state().accepted, 1, "the other direction is free");
+}
+
+#[test]
+fn a_policy_that_errs_costs_no_job() {
+    let device = Script::new(|capabilities| capabilities.writes.clear());
+    let mut rig = Rig::with(device, |config| config.policy = Arc::new(Always(ON_DEVICE)));
+    assert_eq!(rig.path(1), in_software(Reason::Ineligible));
+}
+
+#[test]
+fn a_job_that_software_cannot_do_goes_where_it_can_be_done() {
+    let narrow = Dialect { codec: Codec::Deflate, window_log2: Some(4) };
+    let device = Script::new(|capabilities| capabilities.writes.push(narrow));
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
+        config.policy = Arc::new(AlwaysSoftware);
+    });
+    let mut submit = || {
+        let mut job = compress(&rig.pool, 3);
+        job.task = Task::Compress { dialect: narrow, level: Level::Fast };
+        rig.core.submit(job)
+    };
+    let (done, failed) = (submit(), submit());
+    device.fail_one(DeviceError::InvalidInput("as good as any answer"));
+    device.fail_one(DeviceError::Fault("x"));
+    rig.core.turn();
+    assert_eq!(rig.finished(done).path, path(DEVICE, Placement::Async, Reason::OnlyDevice));
+    let finished = rig.finished(failed);
+    assert!(matches!(finished.outcome, Outcome::Failed(DeviceError::Fault(_))), "nobody else can");
+    assert_eq!(finished.path, in_software(Reason::DeviceFault));
+}
+
+fn on_device() -> Path {
+    Path::from(ON_DEVICE)
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs what building and testing needs on a Debian-like machine; what is there already is left alone.
+# Usage: scripts/setup.sh build | test
+set -euo pipefail
+
+build_packages=(build-essential nasm autoconf automake libtool)
+test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv)
+
+missing() {
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+
+want=("${build_packages[@]}")
+[ "${1:-build}" = test ] && want+=("${test_packages[@]}")
+# memcached makes the demo more real; without it the demo uses the embedded store.
+[ "${1:-build}" = build ] && want+=(memcached)
+
+mapfile -t absent < <(missing "${want[@]}")
+if [ "${#absent[@]}" -gt 0 ]; then
+  as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  echo "installing: ${absent[*]}" >&2
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${absent[@]}" >/dev/null
+fi
+
+if ! command -v cargo >/dev/null; then
+  echo "Rust is missing: install it with rustup (https://rustup.rs), 1.95 or later, and run this again" >&2
+  exit 1
+fi

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what is missing and runs every check: format, lints, documentation, tests, ten seconds of each fuzz target,
+# and each benchmark in its smallest form. No accelerator, two cores, under 25 minutes.
+set -euo pipefail
+cd "$(dirname "$0")"
+scripts/setup.sh test
+
+step() { printf '\n== %s\n' "$1"; }
+
+step "format"
+cargo fmt --all --check
+step "lints"
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+step "the binary"
+cargo build --release -p cli
+export REBATE_BIN="$PWD/target/release/rebate"
+step "tests"
+cargo test --workspace
+step "benchmarks, smallest form"
+for bench in bench/*.py; do
+  case "$(basename "$bench")" in _*|harness.py) continue ;; esac
+  echo "$bench"
+  python3 "$bench" --quick >/dev/null
+done
+step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
+fuzz/run "${FUZZ_SECONDS:-10}"
