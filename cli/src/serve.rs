@@ -26,7 +26,7 @@ pub(crate) struct Serve {
     /// HTTP for /metrics, /healthz, /readyz and /config.
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// embedded, or memcached://HOST[:PORT],... for a ring of servers.
+    /// `embedded`, or `memcached://HOST[:PORT],...` for a ring of servers.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Memory for items of the embedded store, such as 64MiB.

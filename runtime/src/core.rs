@@ -316,11 +316,10 @@ impl Runtime {
 
     fn complete(&mut self, device: usize, completion: Completion) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let entry = self.jobs.get(ticket.index()).filter(|entry| {
-            entry.generation == ticket.generation
-                && entry.choice.device == device
-                && !entry.is_finished()
-        });
+        let entry = self
+            .jobs
+            .get(ticket.index())
+            .filter(|entry| entry.generation == ticket.generation && !entry.is_finished());
         let Some(entry) = entry else {
             // It timed out here and was redone or failed; the buffers come home now.
             return self.metrics.count_late();

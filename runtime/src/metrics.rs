@@ -1,5 +1,5 @@
-//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime alone and
-//! read by whoever shows it. No names of protocols or pages here.
+//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime alone
+//! and read by whoever shows it. No names of protocols or pages here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

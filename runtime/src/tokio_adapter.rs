@@ -27,7 +27,8 @@ pub struct TokioRuntime {
 }
 
 impl TokioRuntime {
-    /// Starts the runtime and its driver task; call it within the `LocalSet` whose tasks will use it.
+    /// Starts the runtime and its driver task; call it within the `LocalSet` whose tasks will use
+    /// it.
     ///
     /// # Errors
     /// As [`Runtime::new`].
@@ -44,7 +45,8 @@ impl TokioRuntime {
         self.start_job(|core| core.submit(job))
     }
 
-    /// As [`TokioRuntime::run`], in software whatever the policy: for a job whose device gave a wrong result.
+    /// As [`TokioRuntime::run`], in software whatever the policy: for a job whose device gave a
+    /// wrong result.
     pub fn run_in_software(&self, job: Box<Job>) -> Run {
         self.start_job(|core| core.submit_to_software(job, Reason::DeviceFault))
     }

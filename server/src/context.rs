@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use units::ByteCount;
 
 use crate::backend::Backend;
 use crate::counters::Counters;
@@ -23,6 +24,7 @@ pub(crate) struct WorkerContext {
     /// KiB of values that this worker's sessions may still hold while they read them.
     pub(crate) budget: Semaphore,
     pub(crate) budget_kib: u32,
+    pub(crate) inflight_bytes_max: ByteCount,
     pub(crate) ending: Ending,
 }
 

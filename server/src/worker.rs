@@ -205,6 +205,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         stats: Rc::new(stats),
         budget: Semaphore::new(budget_kib as usize),
         budget_kib,
+        inflight_bytes_max: config.runtime.inflight_bytes_max,
         ending: Ending::default(),
     }))
 }

@@ -175,13 +175,20 @@ impl Session {
                 Step::Consumed(bytes) => position += bytes,
                 other => break other,
             }
-            if pending.len() >= PENDING_MAX || self.out.len() >= OUT_BYTES_MAX {
+            if pending.len() >= self.pending_max() || self.out.len() >= OUT_BYTES_MAX {
                 self.settle_all(&mut pending).await;
                 self.flush().await?;
             }
         };
         self.settle_all(&mut pending).await;
         Ok((position, step))
+    }
+
+    /// Requests that may be under way. With the worker's budget used up, by answers that slow clients do not take,
+    /// one at a time: what a connection can make us hold is then one value.
+    fn pending_max(&self) -> usize {
+        let held = self.context.values.pool().outstanding();
+        if held > self.context.inflight_bytes_max { 1 } else { PENDING_MAX }
     }
 
     async fn serve_one<'a>(

@@ -219,3 +219,71 @@ const INPUT_BYTES: usize = 64 << 10;
 
 /// The smallest pool block is half a KiB.
 const COPY_BYTES_MAX: usize = 2 << 10;
+
+#[cfg(test)]
+mod tests {
+    use units::ByteCount;
+
+    use super::*;
+
+    fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, String> {
+        let mut reader = Reader::new(Pool::heap(ByteCount::mib(1)), 1 << 20);
+        let mut answers = Vec::new();
+        let mut rest = stream;
+        while !rest.is_empty() {
+            let space = reader.space();
+            let bytes = rest.len().min(step).min(space.len());
+            space[..bytes].copy_from_slice(&rest[..bytes]);
+            rest = &rest[bytes..];
+            reader.filled(bytes);
+            while let Some(answer) = reader.next(expects.get(answers.len()).copied())? {
+                answers.push(format!("{answer:?}"));
+            }
+        }
+        Ok(answers)
+    }
+
+    #[test]
+    fn answers_are_the_same_however_the_bytes_arrive() {
+        let mut stream = b"STORED\r\nEND\r\nVALUE a 7 3 99\r\nx\r\n\r\n".to_vec();
+        stream.extend_from_slice(b"VALUE b 0 0\r\n\r\nVALUE c 1 100000\r\n");
+        stream.extend_from_slice(&vec![b'z'; 100_000]);
+        stream.extend_from_slice(b"\r\nEND\r\nVA 5 f1 c2 t-1 W\r\nhello\r\nEN\r\nHD c9\r\n12\r\n");
+        stream.extend_from_slice(
+            b"SERVER_ERROR out of memory\r\nSTAT a 1\r\nSTAT b two words\r\nEND\r\n",
+        );
+        let expects = [
+            Expect::One,
+            Expect::Values,
+            Expect::Values,
+            Expect::One,
+            Expect::One,
+            Expect::One,
+            Expect::One,
+            Expect::One,
+            Expect::Stats,
+        ];
+        let whole = feed(&stream, usize::MAX, &expects).expect("a valid stream");
+        assert_eq!(whole.len(), expects.len());
+        assert!(whole[2].contains("client_flags: 7, cas: 99"), "{}", &whole[2][..200]);
+        assert!(whole[8].contains("two words"), "{}", whole[8]);
+        for step in [1, 2, 3, 7, 1_000, 65_536] {
+            assert_eq!(feed(&stream, step, &expects).as_ref(), Ok(&whole), "{step} at a time");
+        }
+    }
+
+    #[test]
+    fn what_a_server_must_not_send_ends_the_connection() {
+        let bad: [&[u8]; 5] = [
+            b"hello\r\n",
+            b"VALUE k 0 99999999999\r\n",
+            b"VALUE k 0 2\r\nabcd",
+            b"STORED\r\nSTORED\r\n",
+            b"VA 18446744073709551615\r\n",
+        ];
+        for stream in bad {
+            let expects = [Expect::One];
+            assert!(feed(stream, usize::MAX, &expects).is_err(), "{}", stream.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Whatever the order of events and whatever the devices do wrong, no job is lost or delivered
+//! twice, every result is the one that software gives, every buffer comes home and every job is
+//! counted once.
+
+mod common;
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use common::*;
+use device::{FaultPlan, Job, Loss, Pool};
+use policy::Reason;
+use proptest::prelude::*;
+use runtime::{Runtime, Ticket};
+use units::{ByteCount, ManualClock, Nanos};
+
+#[derive(Clone, Debug)]
+enum Event {
+    Compress,
+    Decompress,
+    Turn,
+    /// Of the tickets held, the one at this index, modulo their number.
+    Claim(usize),
+    Detach(usize),
+    Advance(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Compress),
+        4 => Just(Event::Decompress),
+        4 => Just(Event::Turn),
+        3 => any::<usize>().prop_map(Event::Claim),
+        1 => any::<usize>().prop_map(Event::Detach),
+        2 => (0..TIMEOUT.0).prop_map(Event::Advance),
+        1 => Just(Event::Advance(2 * REPROBE.0)),
+    ]
+}
+
+fn plan() -> impl Strategy<Value = FaultPlan> {
+    let lost = (prop::option::of(0..12u64), prop::sample::select(vec![Loss::Reported, Loss::Hang]));
+    (any::<u64>(), 0..5u64, 0..5u64, 0..6u64, lost).prop_map(
+        |(seed, fail_every, refuse_every, delay_polls, (lose_after, loss))| FaultPlan {
+            seed,
+            fail_every,
+            refuse_every,
+            delay_polls,
+            // A device that reports its loss at once does not open.
+            lose_after: lose_after.map(|after| after + 1),
+            loss,
+            ..FaultPlan::default()
+        },
+    )
+}
+
+/// A runtime and what the test knows of its jobs.
+struct Model {
+    core: Runtime,
+    clock: ManualClock,
+    pool: Pool,
+    held: Vec<(u64, Ticket)>,
+    submitted: u64,
+    delivered: u64,
+}
+
+impl Model {
+    fn new(plans: [FaultPlan; 2]) -> Self {
+        let clock = ManualClock::default();
+        let [first, second] = plans.map(faulty);
+        let config = config(vec![software(), first, second], Arc::new(clock.clone()));
+        let core = Runtime::new(config, Waker::noop()).expect("the devices open");
+        let pool = Pool::heap(ByteCount(0));
+        Self { core, clock, pool, held: Vec::new(), submitted: 0, delivered: 0 }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let any = |index: usize| index % self.held.len();
+        match *event {
+            Event::Compress => self.submit(compress),
+            Event::Decompress => self.submit(decompress),
+            Event::Turn => {
+                self.core.turn();
+            }
+            Event::Advance(by) => self.clock.advance(Nanos(by)),
+            Event::Claim(_) | Event::Detach(_) if self.held.is_empty() => {}
+            Event::Claim(index) => {
+                self.claim(any(index));
+            }
+            Event::Detach(index) => {
+                let (_, ticket) = self.held.swap_remove(any(index));
+                self.core.detach(ticket);
+            }
+        }
+    }
+
+    fn submit(&mut self, job: fn(&Pool, u64) -> Box<Job>) {
+        let tag = self.submitted;
+        let ticket = self.core.submit(job(&self.pool, tag));
+        self.held.push((tag, ticket));
+        self.submitted += 1;
+    }
+
+    fn claim(&mut self, index: usize) -> bool {
+        let (tag, ticket) = self.held[index];
+        let ready = self.core.is_finished(ticket);
+        let finished = claim(&mut self.core, ticket);
+        assert_eq!(finished.is_some(), ready);
+        if let Some(finished) = finished {
+            check(&finished, tag);
+            self.held.swap_remove(index);
+            self.delivered += 1;
+        }
+        ready
+    }
+
+    /// Turns past every timeout and delay; then no job may still be inside.
+    fn settle(&mut self) {
+        for _ in 0..10 {
+            self.clock.advance(Nanos(TIMEOUT.0 / 4));
+            self.core.turn();
+        }
+        for index in (0..self.held.len()).rev() {
+            assert!(self.claim(index), "a job was lost");
+        }
+        assert_eq!(self.core.outstanding().polled, None);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_job_is_lost_or_delivered_twice(
+        plans in [plan(), plan()],
+        events in prop::collection::vec(event(), 1..120),
+    ) {
+        let mut model = Model::new(plans);
+        events.iter().for_each(|event| model.apply(event));
+        model.settle();
+        let metrics = model.core.metrics();
+        let counted: u64 = metrics.paths().iter().map(|path| path.jobs).sum();
+        let timeouts: u64 = metrics.losses().iter().map(|(_, _, timeouts)| timeouts).sum();
+        let by_reason = metrics.fallbacks().into_iter();
+        let redone: u64 =
+            by_reason.filter(|own| own.1 == Reason::Timeout).map(|(_, _, count)| count).sum();
+        // Only a job that was given up and then kept too long has no path.
+        prop_assert_eq!(counted + timeouts - redone, model.submitted);
+        prop_assert!(model.delivered + metrics.detached() <= model.submitted);
+        if model.core.outstanding().jobs == 0 {
+            prop_assert_eq!(model.pool.outstanding().0, 0);
+        }
+        let pool = model.pool.clone();
+        drop(model);
+        prop_assert_eq!(pool.outstanding().0, 0);
+    }
+}
