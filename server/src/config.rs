@@ -152,7 +152,7 @@ pub struct RuntimeSection {
 impl Default for RuntimeSection {
     fn default() -> Self {
         Self {
-            inline_bytes_max: ByteCount::mib(1),
+            inline_bytes_max: ByteCount::kib(256),
             workers: 1,
             job_timeout_ms: 1_000,
             inflight_bytes_max: ByteCount::mib(64),

@@ -1,5 +1,5 @@
-//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units; beside
-//! them the families that dashboards for memcached's exporter know. No label has values that clients choose.
+//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units;
+//! beside them the families that dashboards for memcached's exporter know. No label has values that clients choose.
 
 use std::sync::Arc;
 
