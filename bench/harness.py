@@ -19,12 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from urllib.parse import unquote
+from urllib.request import urlopen
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "target" / "bench"
 BINARY = pathlib.Path(os.environ.get("REBATE_BINARY", ROOT / "target" / "release" / "rebate"))
 PATIENCE_S = 15
 PAGE_BYTES = 64 << 10
+PAGES_PER_FILE_MAX = 4
 
 
 class Server:
@@ -77,6 +80,21 @@ class Server:
                 answer += part
         return answer[:-len(end)].decode().splitlines()
 
+    def stats(self):
+        """The plain statistics by name, as text."""
+        return dict(line.split(" ", 2)[1:] for line in self.ask("stats"))
+
+    def metrics(self):
+        """What `/metrics` says by name and labels; for a `rebate` with `--admin-listen`."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        admin = next((line.split()[-1] for line in lines if line.startswith("admin on ")), None)
+        if admin is None:
+            fail(f"{self.words} has no admin address")
+        with urlopen(f"http://{admin}/metrics", timeout=PATIENCE_S) as page:
+            samples = [line.rpartition(" ") for line in page.read().decode().splitlines()
+                       if line and not line.startswith("#")]
+        return {name: float(value) for name, _, value in samples}
+
     def stored(self, key):
         """The bytes under a key as this server holds them."""
         with self.connect() as connection:
@@ -90,7 +108,7 @@ class Server:
     def keys(self):
         """Every key; memcached only, which lists what its crawler has seen."""
         lines = self.ask("lru_crawler metadump all")
-        return [line.split()[0].removeprefix("key=") for line in lines]
+        return [unquote(line.split()[0].removeprefix("key=")) for line in lines]
 
     def cpu_s(self):
         """User and system time of all its threads so far."""
@@ -169,21 +187,35 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def load(target, *arguments, misses=False):
-    """`rebate load` against a server; its report. A failed request, a wrong byte and, where `misses` are not
-    part of the load, a get that finds nothing end the benchmark."""
-    command = [BINARY, "load", target.address, "--json", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        fail(f"{shlex.join(map(str, command))} ended with {done.returncode}\n{done.stderr}\n{done.stdout}")
-    report = json.loads(done.stdout)
-    trouble = {name: report[name] for name in ["errors", "unsent", "unanswered"] if report[name]}
-    if report["get"]["misses"] and not misses:
-        trouble["misses"] = report["get"]["misses"]
-    if trouble:
-        fail(f"{shlex.join(map(str, command))}: {trouble}")
+def load(target, *arguments):
+    """`rebate load` against a server, to its end; its report. A miss ends the benchmark."""
+    report = load_report(start_load(target, *arguments))
+    if report["get"]["misses"]:
+        fail(f"{report['get']['misses']} gets of the load found nothing, though every key was set")
     if report["generator"]["was_bottleneck"]:
-        print(f"note: the generator was the bottleneck: {report['generator']['reason']}", flush=True)
+        print(f"note: the generator was the bottleneck against {target.address}: "
+              f"{report['generator']['reason']}", flush=True)
+    return report
+
+
+def start_load(target, *arguments):
+    """A running `rebate load`, for `load_report`; SIGINT ends it early and in order."""
+    command = [BINARY, "load", target.address, "--json", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def load_report(running):
+    """The report of a load when it ends. A failed request or a wrong byte ends the benchmark."""
+    out, error = running.communicate()
+    words = shlex.join(map(str, running.args))
+    if running.returncode != 0:
+        fail(f"{words} ended with {running.returncode}\n{error}\n{out}")
+    report = json.loads(out)
+    # A load that is stopped early does not wait for the answers under way.
+    names = ["errors", "unsent"] + ([] if report["stopped_early"] else ["unanswered"])
+    trouble = {name: report[name] for name in names if report[name]}
+    if trouble:
+        fail(f"{words}: {trouble}")
     return report
 
 
@@ -194,11 +226,11 @@ def us(report, op="get", kind="latency", which="p50_ns"):
 class Bench:
     """One benchmark: its flags, its rows, its table and its JSON."""
 
-    def __init__(self, name, about, flags=None):
+    def __init__(self, name, about, flags=None, runs=5):
         parser = argparse.ArgumentParser(description=about,
                                          formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--runs", type=int, default=5, metavar="N",
-                            help="runs of each side; rows are medians over them (default: 5)")
+        parser.add_argument("--runs", type=int, default=runs, metavar="N",
+                            help=f"runs of each side; rows are medians over them (default: {runs})")
         parser.add_argument("--quick", action="store_true",
                             help="one tiny run: shows that the benchmark works, measures nothing")
         parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write the JSON there")
@@ -213,7 +245,8 @@ class Bench:
         self.rows = []
         if not BINARY.exists():
             fail(f"no {BINARY}: cargo build --release -p cli")
-        print(f"{about.strip()}\n\n{machine()}, load average {os.getloadavg()[0]:.1f}\n", flush=True)
+        print(f"{about.strip()}\n\n{machine()}, load average {os.getloadavg()[0]:.1f}\n",
+              flush=True)
 
     def each_run(self):
         for run in range(self.runs):
@@ -264,8 +297,9 @@ def html_pages(folder, count):
     /usr/share/doc), spread evenly; without enough of them, what the load generator makes."""
     roots = [pathlib.Path(folder)] if folder else [pathlib.Path("/usr/share/doc")]
     files = sorted(path for root in roots for path in root.rglob("*.html")
-                   if path.is_file() and PAGE_BYTES <= path.stat().st_size <= 16 * PAGE_BYTES)
-    pages = [part for path in files for part in slices(path.read_bytes())]
+                   if path.is_file() and path.stat().st_size >= PAGE_BYTES)
+    # A few pages of each, so that no single large file is the measurement.
+    pages = [part for path in files for part in slices(path.read_bytes())[:PAGES_PER_FILE_MAX]]
     if len(pages) >= count:
         stride = len(pages) // count
         return pages[:stride * count:stride], f"slices of {len(files)} html files in {roots[0]}"

@@ -119,11 +119,11 @@ impl Shadow {
     /// Stores what was not refused, as version `cas`.
     pub fn store(&mut self, key: &[u8], new: &NewItem, mode: Mode, cas: u64, now_s: u32) {
         let mut item = Known::new(new, cas, now_s);
-        if let (Mode::Compare { cas: wanted, .. }, Some(old)) = (mode, self.items.get(key)) {
-            if wanted != old.cas {
-                (item.stale, item.token_sent) = (true, old.token_sent);
-                item.exptime_s = old.exptime_s;
-            }
+        if let (Mode::Compare { cas: wanted, .. }, Some(old)) = (mode, self.items.get(key))
+            && wanted != old.cas
+        {
+            (item.stale, item.token_sent) = (true, old.token_sent);
+            item.exptime_s = old.exptime_s;
         }
         self.items.insert(key.to_vec(), item);
     }

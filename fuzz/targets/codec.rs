@@ -19,20 +19,14 @@ enum Act<'a> {
     /// Bytes that nobody wrote.
     Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
     /// A value written and read, then read again with damage.
-    Write {
-        writer: u8,
-        window: u8,
-        level: u8,
-        room: Option<u32>,
-        value: Value<'a>,
-        damage: Damage,
-    },
+    Write { writer: u8, window: u8, level: u8, room: Option<u32>, value: Value<'a>, damage: Damage },
 }
 
 #[derive(Arbitrary, Debug)]
 struct Damage {
     flips: Vec<(u32, u8)>,
     truncated_by: u16,
+    appended: Option<u8>,
     stated_off_by: i16,
 }
 
@@ -80,7 +74,7 @@ impl Engines {
         let mut read = Read { readers: 0, accepted: 0, bytes: None };
         for engine in self.0.iter_mut().filter(|engine| engine.codec() == codec) {
             read.readers += 1;
-            let mut space = Guarded::new(original_bytes);
+            let mut space = Guarded::new(original_bytes, CANARY);
             let result = engine.decompress(&stream, space.inner());
             let bytes = space.into_checked();
             match result {
@@ -88,6 +82,10 @@ impl Engines {
                 Err(other) => panic!("{}: {other:?}", engine.name()),
                 Ok(()) => read.accepted += 1,
             }
+            let mut other_space = Guarded::new(original_bytes, !CANARY);
+            assert_eq!(engine.decompress(&stream, other_space.inner()), Ok(()));
+            let whole = other_space.into_checked() == bytes;
+            assert!(whole, "{} left bytes unwritten and said nothing", engine.name());
             match &read.bytes {
                 Some(other) => assert!(*other == bytes, "{} reads other bytes", engine.name()),
                 None => read.bytes = Some(bytes),
@@ -124,7 +122,7 @@ impl Engines {
         }
         let ample = value.len() + value.len() / 8 + AMPLE_BYTES;
         let room = room.map_or(ample, |room| room as usize % (ample + 1));
-        let mut space = Guarded::new(room);
+        let mut space = Guarded::new(room, CANARY);
         let result = engine.compress(dialect, level, value, space.inner());
         let mut stream = space.into_checked();
         match result {
@@ -158,6 +156,7 @@ impl Engines {
             stream.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= bits);
         }
         stream.truncate(stream.len().saturating_sub(damage.truncated_by.into()));
+        stream.extend(damage.appended);
         let stated = original_bytes.saturating_add_signed(damage.stated_off_by.into());
         self.read(codec, &stream, stated);
         self.read(codec, &stream, original_bytes);
@@ -165,24 +164,28 @@ impl Engines {
 }
 
 /// Space between canaries.
-struct Guarded(Vec<u8>);
+struct Guarded {
+    all: Vec<u8>,
+}
 
 impl Guarded {
-    fn new(bytes: usize) -> Self {
-        Self(vec![CANARY; bytes + 2 * CANARY_BYTES])
+    fn new(bytes: usize, fill: u8) -> Self {
+        let mut all = vec![CANARY; bytes + 2 * CANARY_BYTES];
+        all[CANARY_BYTES..CANARY_BYTES + bytes].fill(fill);
+        Self { all }
     }
 
     fn inner(&mut self) -> &mut [u8] {
-        let end = self.0.len() - CANARY_BYTES;
-        &mut self.0[CANARY_BYTES..end]
+        let end = self.all.len() - CANARY_BYTES;
+        &mut self.all[CANARY_BYTES..end]
     }
 
     /// The space, once the canaries were seen to live.
     fn into_checked(mut self) -> Vec<u8> {
-        let after = self.0.split_off(self.0.len() - CANARY_BYTES);
-        let before: Vec<u8> = self.0.drain(..CANARY_BYTES).collect();
-        assert!(before.iter().chain(&after).all(|byte| *byte == CANARY), "written outside");
-        self.0
+        let after = self.all.split_off(self.all.len() - CANARY_BYTES);
+        let before = self.all.drain(..CANARY_BYTES);
+        assert!(before.chain(after).all(|byte| byte == CANARY), "written outside");
+        self.all
     }
 }
 

@@ -14,7 +14,7 @@ use units::limits::FRAME_HEADER_BYTES;
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
     Stored { original_bytes_max: u32, with_magic: bool, value: &'a [u8] },
-    Sealed { value: Value<'a>, window_log2: u8, damage: Damage<'a> },
+    Sealed { value: Value<'a>, window_log2: u8, damage: Damage<'a>, payload: &'a [u8] },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -30,11 +30,14 @@ fuzz_target!(|input: Input<'_>| {
             let magic: &[u8] = if with_magic { &[0xFB, b'R', b'b', 1] } else { b"" };
             check_claims(&[magic, value].concat(), original_bytes_max as usize);
         }
-        Input::Sealed { value, window_log2, damage } => {
+        Input::Sealed { value, window_log2, damage, payload } => {
             let value = value.bytes(VALUE_BYTES_MAX);
             let window_log2 = if window_log2 < 8 { 0 } else { 8 + window_log2 % 24 };
             let stored = sealed(Codec::Stored, window_log2, &value, &value);
             check_damage(&stored, damage);
+            for codec in [Codec::Deflate, Codec::Zstd, Codec::Lz4] {
+                check_payload_length(codec, window_log2, &value, payload);
+            }
             if let Some(byte) = same_filled(&value) {
                 assert!(value.iter().all(|other| *other == byte));
                 sealed(Codec::SameFilled, window_log2, &value, &[byte]);
@@ -69,7 +72,7 @@ fn check_claims(value: &[u8], original_bytes_max: usize) {
 
 /// The frame of `original`, once it was seen to be read back.
 fn sealed(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) -> Vec<u8> {
-    let header = Header::seal(codec, window_log2, original);
+    let header = Header::seal(codec, window_log2, original, payload.len());
     let mut encoded = [0; FRAME_HEADER_BYTES];
     header.encode(&mut encoded);
     let frame = [&encoded, payload].concat();
@@ -77,6 +80,21 @@ fn sealed(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) -> Vec
     assert_eq!(inspect(&frame, original.len()), expected);
     assert!(header.verify(original));
     frame
+}
+
+/// Not every decoder notices bytes behind its stream; the frame does, and misses none either.
+fn check_payload_length(codec: Codec, window_log2: u8, original: &[u8], payload: &[u8]) {
+    if payload.is_empty() {
+        return;
+    }
+    let frame = sealed(codec, window_log2, original, payload);
+    for other in [&frame[..frame.len() - 1], &[&frame[..], b"\0"].concat()] {
+        match inspect(other, original.len()) {
+            Inspected::Frame { header, .. } => assert!(!header.verify(original)),
+            Inspected::Invalid(_) => assert_eq!(other.len(), FRAME_HEADER_BYTES),
+            Inspected::Foreign => panic!("the magic is untouched"),
+        }
+    }
 }
 
 /// Damages a frame of codec 0 and expects it not to be read.

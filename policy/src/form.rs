@@ -17,6 +17,9 @@ pub struct FormPolicy {
     pub bytes_min: usize,
     /// The share of a value that its stored form must save, header included.
     pub saving_min: f64,
+    /// Whether what is stored as it came goes into a frame too, numbers excepted: for fleets whose readers take
+    /// nothing else.
+    pub wrap_all: bool,
     /// Every new stream stays within this window; 12 is what Intel IAA reads.
     pub window_log2: Option<u8>,
 }
@@ -24,11 +27,9 @@ pub struct FormPolicy {
 impl FormPolicy {
     /// The form for `value`.
     pub fn choose(&self, value: &[u8]) -> Form {
-        if frame::must_wrap(value) && !self.compress {
-            return Form::Wrapped;
-        }
         match self.raw_reason(value) {
             Some(_) if frame::must_wrap(value) => Form::Wrapped,
+            Some(_) if self.wrap_all && !frame::is_number(value) => Form::Wrapped,
             Some(reason) => Form::Raw(reason),
             None => match frame::same_filled(value) {
                 Some(byte) => Form::SameFilled(byte),
@@ -161,6 +162,7 @@ mod tests {
             level: Level::Default,
             bytes_min: 64,
             saving_min: 0.1,
+            wrap_all: false,
             window_log2: None,
         }
     }
@@ -207,6 +209,17 @@ mod tests {
         assert_eq!(off.choose(&value), Form::Wrapped);
         assert_eq!(policy().choose(&value), Form::Wrapped);
         assert_eq!(policy().choose(&frame::MAGIC), Form::Wrapped);
+    }
+
+    #[test]
+    fn a_closed_fleet_has_everything_but_numbers_in_a_frame() {
+        let closed = FormPolicy { wrap_all: true, ..policy() };
+        assert_eq!(closed.choose(b"small"), Form::Wrapped);
+        assert_eq!(closed.choose(&random(4_096)), Form::Wrapped);
+        assert_eq!(closed.choose(b"42"), Form::Raw(RawReason::Small));
+        let off = FormPolicy { compress: false, ..closed };
+        assert_eq!(off.choose(&[b'x'; 4_096]), Form::Wrapped);
+        assert_eq!(off.choose(b"42"), Form::Raw(RawReason::Off));
     }
 
     #[test]

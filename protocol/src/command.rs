@@ -100,6 +100,14 @@ pub struct Get<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys<'a>(pub(crate) Tokens<'a>);
 
+impl<'a> Keys<'a> {
+    /// The first `count` keys, and the others if there are any.
+    pub fn split_at(self, count: usize) -> (Self, Option<Self>) {
+        let (first, rest) = self.0.split_at(count);
+        (Self(first), rest.map(Self))
+    }
+}
+
 impl<'a> Iterator for Keys<'a> {
     type Item = Key<'a>;
     fn next(&mut self) -> Option<Key<'a>> {

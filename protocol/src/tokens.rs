@@ -21,6 +21,16 @@ impl<'a> Tokens<'a> {
         self.rest.iter().all(|&byte| byte == b' ')
     }
 
+    /// The first `count` tokens, and the others if there are any.
+    pub(crate) fn split_at(self, count: usize) -> (Self, Option<Self>) {
+        let mut rest = self;
+        if rest.by_ref().take(count).count() < count || rest.is_empty() {
+            return (self, None);
+        }
+        let first = &self.rest[..self.rest.len() - rest.rest.len()];
+        (Self { rest: first }, Some(rest))
+    }
+
     /// No token is longer than this.
     pub(crate) const fn token_bytes_max(self) -> usize {
         self.rest.len()
@@ -65,6 +75,17 @@ mod tests {
         assert_eq!(tokens, [&b"get"[..], b"a\tb", b"c"]);
         assert_eq!(Tokens::new(b"    ").next(), None);
         assert_eq!(Tokens::new(b"a  b"), Tokens::new(b" a b "));
+    }
+
+    #[test]
+    fn a_split_loses_no_token_and_makes_none() {
+        let all = Tokens::new(b" a bb  ccc ");
+        for count in 0..5 {
+            let (first, rest) = all.split_at(count);
+            assert_eq!(first.count(), count.min(3));
+            assert_eq!(rest.map_or(0, Iterator::count), 3 - count.min(3));
+        }
+        assert_eq!(all.split_at(3).1, None);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use rustix::fs::Mode;
+use rustix::process::umask;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
@@ -44,9 +46,16 @@ impl Dealer {
 /// A TCP listener on every address that the text resolves to.
 ///
 /// # Errors
-/// The system's, for the first address that could not be listened on.
+/// The system's, if none of them could be listened on.
 pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
-    address.to_socket_addrs()?.map(|address| listen_on(address, backlog)).collect()
+    let tried = address.to_socket_addrs()?.map(|address| listen_on(address, backlog));
+    let (bound, failed): (Vec<_>, Vec<_>) = tried.partition(Result::is_ok);
+    // As memcached: a name with an address that this machine lacks is served on the others.
+    let first_failure = failed.into_iter().find_map(Result::err);
+    match (bound.is_empty(), first_failure) {
+        (true, Some(error)) => Err(error),
+        _ => Ok(bound.into_iter().flatten().collect()),
+    }
 }
 
 fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListener> {
@@ -61,18 +70,24 @@ fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListe
     Ok(socket.into())
 }
 
-/// A Unix listener with the given permission bits; a socket that nobody listens on any more is replaced.
+/// A Unix listener with the given permission bits; a socket that nobody listens on any more is replaced, any other
+/// file is left alone.
 ///
 /// # Errors
 /// The system's; `AddrInUse` if someone does listen.
 pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::net::UnixListener> {
-    if path.exists() {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    if let Ok(there) = path.symlink_metadata() {
+        let is_socket = there.file_type().is_socket();
+        if !is_socket || std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         std::fs::remove_file(path)?;
     }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    // Bound under a mask, so that the socket never has more permissions than it should.
+    let mask = umask(Mode::from_raw_mode(0o777 & !mode));
+    let bound = std::os::unix::net::UnixListener::bind(path);
+    umask(mask);
+    let listener = bound?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -84,6 +99,9 @@ pub(crate) async fn accept_tcp(listener: TcpListener, dealer: Dealer) {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
                 let _ = stream.set_nodelay(true);
+                // A host that vanished would otherwise keep its connection for ever.
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
                 dealer.deal(Accepted::Tcp(stream));
             }
             Err(error) => pause(&error).await,
@@ -108,6 +126,8 @@ pub(crate) async fn pause(error: &io::Error) {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
+
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(120);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 

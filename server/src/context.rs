@@ -1,5 +1,6 @@
 //! What every session of a worker shares: the store, the values' way, limits, counters, and word of the end.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use units::ByteCount;
 
 use crate::backend::Backend;
 use crate::counters::Counters;
+use crate::session::Edits;
 use crate::stats::StatsPages;
 use crate::values::Values;
 
@@ -25,6 +27,9 @@ pub(crate) struct WorkerContext {
     pub(crate) budget: Semaphore,
     pub(crate) budget_kib: u32,
     pub(crate) inflight_bytes_max: ByteCount,
+    /// Sessions that wait for a part of the budget.
+    pub(crate) budget_waits: Cell<usize>,
+    pub(crate) edits: Edits,
     pub(crate) ending: Ending,
 }
 
@@ -36,6 +41,7 @@ impl WorkerContext {
             return Some(permit);
         }
         self.counters.commands.backpressure_waits.up();
+        let _waiting = Waiting::begin(&self.budget_waits);
         self.budget.acquire_many(kib).await.ok()
     }
 
@@ -51,9 +57,25 @@ impl WorkerContext {
         }
     }
 
-    /// Ends when connections are cut in spite of requests under way.
-    pub(crate) async fn cut(&self) {
-        self.ending.cut.notified().await;
+    /// Whether others wait for memory, or would: the budget is spent, or buffers hold more than it.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.budget_waits.get() > 0 || self.values.pool().outstanding() > self.inflight_bytes_max
+    }
+}
+
+/// Counts a waiting session for as long as it waits.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -62,17 +84,12 @@ impl WorkerContext {
 pub(crate) struct Ending {
     draining: AtomicBool,
     drain: Notify,
-    cut: Notify,
 }
 
 impl Ending {
     pub(crate) fn begin_drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         self.drain.notify_waiters();
-    }
-
-    pub(crate) fn cut_all(&self) {
-        self.cut.notify_waiters();
     }
 }
 

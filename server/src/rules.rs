@@ -5,7 +5,9 @@ use std::time::Duration;
 use device::{Codec, Level};
 use policy::FormPolicy;
 
-use crate::config::{CodecName, CompressConfig, CompressMode, LevelName, ReaderName, StoreConfig};
+use crate::config::{
+    CodecName, CompressConfig, CompressMode, Foreign, LevelName, ReaderName, StoreConfig,
+};
 use crate::upstream::Timing;
 use crate::values::Rules;
 
@@ -26,6 +28,7 @@ pub(crate) fn rules(compress: &CompressConfig) -> Rules {
         },
         bytes_min: compress.bytes_min.as_usize(),
         saving_min: compress.saving_min,
+        wrap_all: compress.foreign == Foreign::Forbid,
         window_log2: iaa.then_some(IAA_WINDOW_LOG2),
     };
     Rules { form, foreign: compress.foreign }

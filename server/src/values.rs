@@ -125,9 +125,10 @@ impl Values {
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
-            Inspected::Foreign if self.0.rules.borrow().foreign == Foreign::Forbid => {
-                // What is too small or too dense to compress is written without a frame by us too.
-                return self.foreign(stored);
+            // In a closed fleet everything but numbers is written in a frame.
+            Inspected::Foreign if self.forbids(&stored) => {
+                counters.foreign_refused.up();
+                Logical::Unreadable
             }
             Inspected::Foreign => {
                 counters.read_foreign.up();
@@ -149,20 +150,15 @@ impl Values {
     /// The logical length of a stored value; none for one that cannot be served.
     pub(crate) fn logical_bytes(&self, stored: &[u8]) -> Option<usize> {
         match frame::inspect(stored, self.0.original_bytes_max) {
+            Inspected::Foreign if self.forbids(stored) => None,
             Inspected::Foreign => Some(stored.len()),
             Inspected::Frame { header, .. } => Some(header.original_bytes as usize),
             Inspected::Invalid(_) => None,
         }
     }
 
-    fn foreign(&self, stored: Bytes) -> Logical {
-        let ours = self.0.rules.borrow().form.choose(&stored);
-        if matches!(ours, Form::Raw(reason) if reason != RawReason::Off) {
-            self.0.counters.values.read_foreign.up();
-            return Logical::Value(stored);
-        }
-        self.0.counters.values.foreign_refused.up();
-        Logical::Unreadable
+    fn forbids(&self, stored: &[u8]) -> bool {
+        self.0.rules.borrow().foreign == Foreign::Forbid && !frame::is_number(stored)
     }
 
     fn raw<'a>(&self, body: Body<'a>, reason: RawReason) -> Stored<'a> {
@@ -179,7 +175,7 @@ impl Values {
     fn small_frame(&self, codec: frame::Codec, original: &[u8], payload: &[u8]) -> Bytes {
         let mut buffer = self.0.pool.take(FRAME_HEADER_BYTES + payload.len());
         let mut header = [0; FRAME_HEADER_BYTES];
-        Header::seal(codec, 0, original).encode(&mut header);
+        Header::seal(codec, 0, original, payload.len()).encode(&mut header);
         buffer.extend(&header);
         buffer.extend(payload);
         let bytes = buffer.len();
@@ -195,6 +191,9 @@ impl Values {
     ) -> Stored<'a> {
         let input = match body {
             Body::Slice(bytes) => {
+                let counters = &self.0.counters.values;
+                counters.copies.up();
+                counters.copied_bytes.add(bytes.len() as u64);
                 let mut buffer = self.0.pool.take(bytes.len());
                 buffer.extend(bytes);
                 buffer
@@ -202,7 +201,6 @@ impl Values {
             Body::Pooled(buffer) => buffer,
         };
         let window_log2 = stated_window(dialect, input.len());
-        let header = Header::seal(frame_codec(dialect.codec), window_log2, &input);
         let original_bytes = input.len();
         let input = Input::pooled(input, 0..original_bytes);
         let original = input.bytes().clone();
@@ -215,6 +213,8 @@ impl Values {
                 if FRAME_HEADER_BYTES + output_bytes <= stored_bytes_max =>
             {
                 self.0.counters.values.written_compressed.up();
+                let codec = frame_codec(dialect.codec);
+                let header = Header::seal(codec, window_log2, &original, output_bytes);
                 let mut output = finished.job.output;
                 if let Some(space) = output.first_chunk_mut() {
                     header.encode(space);
@@ -223,7 +223,7 @@ impl Values {
             }
             _ => {
                 self.0.counters.raw[RawReason::DidNotShrink as usize].up();
-                if frame::must_wrap(&original) {
+                if frame::must_wrap(&original) || self.0.rules.borrow().form.wrap_all {
                     let frame = self.small_frame(frame::Codec::Stored, &original, &original);
                     return Stored::Shared(frame);
                 }

@@ -1,6 +1,7 @@
 //! A worker: one thread, one event loop, its own runtime, its own connections to memcached servers. Connections are
 //! handed to it and stay.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,7 +21,7 @@ use crate::config_source::{HostPort, StoreUrl};
 use crate::context::{Connections, Ending, WorkerContext};
 use crate::counters::Counters;
 use crate::rules;
-use crate::session;
+use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
 use crate::upstream::Link;
@@ -124,10 +125,8 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
                 }
             }
             word = inbox.recv() => match word {
-                None | Some(Word::Cut) => {
-                    context.ending.cut_all();
-                    return;
-                }
+                // Returning drops the sessions, and with them their connections.
+                None | Some(Word::Cut) => return,
                 Some(Word::Drain) => {
                     context.ending.begin_drain();
                     if sessions.is_empty() {
@@ -186,7 +185,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         value_bytes_max,
         Arc::clone(&counters),
     );
-    let backend = backend(plan, &pool, &counters);
+    let backend = backend(plan, index, &pool, &counters);
     let stats = StatsPages::new(
         Arc::clone(&plan.counters),
         Arc::clone(&plan.runtimes),
@@ -206,11 +205,13 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         budget: Semaphore::new(budget_kib as usize),
         budget_kib,
         inflight_bytes_max: config.runtime.inflight_bytes_max,
+        budget_waits: Cell::new(0),
+        edits: Edits::default(),
         ending: Ending::default(),
     }))
 }
 
-fn backend(plan: &Plan, pool: &Pool, counters: &Arc<Counters>) -> Backend {
+fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> Backend {
     match (&plan.url, &plan.embedded) {
         (StoreUrl::Memcached(servers), _) => {
             let timing = rules::timing(&plan.config.store);
@@ -225,7 +226,7 @@ fn backend(plan: &Plan, pool: &Pool, counters: &Arc<Counters>) -> Backend {
             let points = if weighted { Ketama::Weighted } else { Ketama::Plain };
             let named: Vec<store::Server> = servers.iter().map(ring_server).collect();
             let ring = Ring::new(&named, points);
-            Backend::Cluster(Cluster::new(ring, servers.iter().map(link).collect()))
+            Backend::Cluster(Cluster::new(ring, servers.iter().map(link).collect(), index as u64))
         }
         (StoreUrl::Embedded, Some(embedded)) => {
             Backend::Local(Local::new(Arc::clone(embedded), plan.time.clone()))

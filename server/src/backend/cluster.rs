@@ -1,7 +1,9 @@
 //! A ring of memcached servers as a backend: requests are composed anew for the server that owns the key, and answers
 //! are read back. Values travel in their stored form; what a client sees of them is the session's.
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
@@ -11,8 +13,11 @@ use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::{Key, MetaKey, request};
 use smallvec::SmallVec;
 use store::Ring;
+use units::Prng;
 
-use super::{Count, Failure, Issue, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written};
+use super::{
+    Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Version, Written,
+};
 use crate::out::Out;
 use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Timing};
 use crate::values::Stored;
@@ -24,6 +29,7 @@ pub(crate) struct Cluster(Rc<Shared>);
 struct Shared {
     ring: Ring,
     links: Vec<Link>,
+    draws: RefCell<Prng>,
 }
 
 /// The requests of one get, and the position in `requests` of each key's.
@@ -33,8 +39,8 @@ pub(crate) struct SentGet {
 }
 
 impl Cluster {
-    pub(crate) fn new(ring: Ring, links: Vec<Link>) -> Self {
-        Self(Rc::new(Shared { ring, links }))
+    pub(crate) fn new(ring: Ring, links: Vec<Link>, seed: u64) -> Self {
+        Self(Rc::new(Shared { ring, links, draws: RefCell::new(Prng::new(seed)) }))
     }
 
     pub(crate) fn links(&self) -> &[Link] {
@@ -227,6 +233,7 @@ impl Cluster {
     }
 
     pub(super) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
+        let asked = Instant::now();
         let issued = self.link(key.bytes()).request(Expect::One, |out| {
             let line = request::meta_get(out.text(), key);
             line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
@@ -237,7 +244,10 @@ impl Cluster {
                 value,
                 client_flags: returned.client_flags,
                 cas: returned.cas,
-                ttl_s: returned.ttl_s,
+                life: match returned.ttl_s {
+                    None => Life::Never,
+                    Some(left_s) => Life::Left { left_s, asked },
+                },
             })),
             other => Err(unexpected(other)),
         }
@@ -250,8 +260,7 @@ impl Cluster {
         exptime_s: Option<i32>,
         value: Stored<'_>,
     ) -> Outcome<Written> {
-        // Zero would be never, and this item is in its last second.
-        let kept = version.ttl_s.map(|ttl_s| i32::try_from(ttl_s.max(1)).unwrap_or(i32::MAX));
+        let kept = self.kept_exptime_s(version.life);
         let issued = self.link(key.bytes()).request(Expect::One, |out| {
             let value_bytes = value.as_slice().len();
             let line = request::meta_set(out.text(), key, value_bytes)
@@ -304,6 +313,37 @@ impl Cluster {
             }
         }
         Some(summed)
+    }
+
+    /// The expiry that lets an item end when it would have. A server tells whole seconds only, so the time since is taken
+    /// off with as much chance as it is a part of a second: a life that is rewritten often neither grows nor shrinks.
+    fn kept_exptime_s(&self, life: Life) -> Option<i32> {
+        let Life::Left { left_s, asked } = life else { return None };
+        let since_s = asked.elapsed().as_secs_f64();
+        let draw = self.0.draws.borrow_mut().unit();
+        let passed_s = (since_s + draw).floor() as u32;
+        // Zero would be never, and this item is in its last second.
+        let left_s = left_s.saturating_sub(passed_s).max(1);
+        if left_s <= RELATIVE_MAX_S {
+            return i32::try_from(left_s).ok();
+        }
+        // memcached takes a longer time for a date.
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        Some(i32::try_from(unix_s + u64::from(left_s)).unwrap_or(i32::MAX))
+    }
+
+    /// The stored bytes of a key as a plain get finds them.
+    pub(super) async fn plain_get(&self, key: &MetaKey<'_>) -> Outcome<Option<Bytes>> {
+        let Ok(key) = Key::new(key.bytes()) else {
+            return Ok(self.peek(key).await?.map(|version| version.value));
+        };
+        let issued = self.link(&key).request(Expect::Values, |out| {
+            request::get(out.text(), [key], false);
+        });
+        match issued.await.map_err(Failure::Link)? {
+            Answer::Values(values) => Ok(values.into_iter().next().map(|value| value.value)),
+            other => Err(unexpected(other)),
+        }
     }
 
     fn link(&self, key: &[u8]) -> &Link {
@@ -423,6 +463,9 @@ fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = 
         Some(exptime_s) => request::get_and_touch(out, exptime_s, keys, get.with_cas),
     }
 }
+
+/// Longer times are dates to memcached.
+const RELATIVE_MAX_S: u32 = 60 * 60 * 24 * 30;
 
 fn is_non_numeric(line: &[u8]) -> bool {
     line.starts_with(b"CLIENT_ERROR cannot increment or decrement")

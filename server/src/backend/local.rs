@@ -16,7 +16,7 @@ use store::embedded::{
 use units::limits::ITEM_OVERHEAD_BYTES;
 use units::{Clock, Nanos};
 
-use super::{Count, Failure, Item, Items, MetaDebug, MetaItem, Outcome, Version, Written};
+use super::{Count, Failure, Item, Items, Life, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::values::Stored;
 
 /// The embedded store, shared by all workers.
@@ -170,7 +170,10 @@ impl Local {
         let now_s = self.time.now_s();
         let fetched = self.store.fetch(key.bytes(), &Fetch::PEEK, now_s)?;
         Some(Version {
-            ttl_s: (fetched.exptime_s != 0).then(|| fetched.exptime_s.saturating_sub(now_s)),
+            life: match fetched.exptime_s {
+                0 => Life::Never,
+                exptime_s => Life::Until { exptime_s, left_s: exptime_s.saturating_sub(now_s) },
+            },
             value: fetched.value,
             client_flags: fetched.flags,
             cas: fetched.cas,
@@ -184,7 +187,10 @@ impl Local {
         exptime_s: Option<i32>,
         value: &Stored<'_>,
     ) -> Outcome<Written> {
-        let kept = version.ttl_s.map_or(0, |ttl_s| self.time.now_s() + ttl_s);
+        let kept = match version.life {
+            Life::Until { exptime_s, .. } => exptime_s,
+            Life::Never | Life::Left { .. } => 0,
+        };
         let item = NewItem {
             value: exact(value),
             flags: version.client_flags,

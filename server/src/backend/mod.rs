@@ -6,6 +6,7 @@ mod cluster;
 mod local;
 
 use std::fmt;
+use std::time::Instant;
 
 use bytes::Bytes;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
@@ -13,6 +14,7 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::{Key, MetaKey};
 use smallvec::SmallVec;
+use store::frame;
 
 use crate::upstream::{Issued, LinkError};
 use crate::values::Stored;
@@ -57,8 +59,33 @@ pub(crate) struct Version {
     pub(crate) value: Bytes,
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
+    pub(crate) life: Life,
+}
+
+/// When an item ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Never,
+    /// On the embedded store's clock, with what is left of it (s).
+    Until {
+        exptime_s: u32,
+        left_s: u32,
+    },
+    /// What a server said is left, in its whole seconds, and when.
+    Left {
+        left_s: u32,
+        asked: Instant,
+    },
+}
+
+impl Life {
     /// What is left (s); none for never.
-    pub(crate) ttl_s: Option<u32>,
+    pub(crate) fn left_s(self) -> Option<u32> {
+        match self {
+            Life::Never => None,
+            Life::Until { left_s, .. } | Life::Left { left_s, .. } => Some(left_s),
+        }
+    }
 }
 
 /// What became of a write.
@@ -196,6 +223,15 @@ impl Backend {
             Backend::Local(local) => Ok(local.peek(key)),
             Backend::Cluster(cluster) => cluster.peek(key).await,
         }
+    }
+
+    /// Whether what is stored begins like a frame; asking leaves the marks of a plain get at most.
+    pub(crate) async fn holds_frame(&self, key: &MetaKey<'_>) -> Outcome<bool> {
+        let stored = match self {
+            Backend::Local(local) => local.peek(key).map(|version| version.value),
+            Backend::Cluster(cluster) => cluster.plain_get(key).await?,
+        };
+        Ok(stored.is_some_and(|stored| frame::must_wrap(&stored)))
     }
 
     /// Writes a value in place of the version that was peeked at, with its flags and what is left of its life, or with

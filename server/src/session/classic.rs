@@ -2,9 +2,9 @@
 
 use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
-use protocol::{MetaKey, refusal};
+use protocol::{Meta, MetaFlags, MetaKey, refusal};
 
-use super::{Issued, Session, edit};
+use super::{Issued, OUT_BYTES_MAX, Session, edit};
 use crate::backend::{Count, GetIssue, Item, Outcome, Written};
 use crate::counters::Commands;
 use crate::values::{Body, Logical};
@@ -71,7 +71,7 @@ impl Session {
         };
         self.count_arithmetic(arithmetic.direction, &outcome);
         match outcome {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, arithmetic.noreply),
             Ok(_) if arithmetic.noreply => {}
             Ok(Count::NonNumeric) => self.out.text().extend_from_slice(refusal::NON_NUMERIC),
             Ok(Count::Done { number, .. }) => reply::number(self.out.text(), number),
@@ -80,8 +80,9 @@ impl Session {
     }
 
     pub(super) async fn unlink(&self, key: &[u8]) {
-        if let Ok(key) = protocol::Key::new(key) {
-            let _ = self.context.backend.delete(key).was_there().await;
+        if let Ok(key) = MetaKey::new(key) {
+            let meta = Meta { key, flags: MetaFlags::default() };
+            let _ = self.context.backend.meta_delete(&meta).meta_outcome().await;
         }
     }
 
@@ -90,12 +91,33 @@ impl Session {
     }
 
     async fn reply_get(&mut self, get: &Get<'_>, issue: GetIssue) {
+        match self.reply_items(get, issue).await {
+            Ok(()) => self.line(Reply::End),
+            Err(failure) => self.fail(failure, false),
+        }
+    }
+
+    /// A get of many keys: some at a time, and what is found is written before the next are asked for.
+    pub(super) async fn get_many(&mut self, get: Get<'_>) {
+        let mut keys = get.keys;
+        loop {
+            let (some, rest) = keys.split_at(KEYS_AT_ONCE);
+            let part = Get { keys: some, ..get };
+            let issue = self.context.backend.get(&part);
+            if let Err(failure) = self.reply_items(&part, issue).await {
+                return self.fail(failure, false);
+            }
+            match rest {
+                Some(rest) => keys = rest,
+                None => return self.line(Reply::End),
+            }
+        }
+    }
+
+    async fn reply_items(&mut self, get: &Get<'_>, issue: GetIssue) -> Outcome<()> {
         let items = match issue {
             GetIssue::Ready(items) => items,
-            GetIssue::Sent(sent) => match sent.items(get).await {
-                Ok(items) => items,
-                Err(failure) => return self.fail(failure),
-            },
+            GetIssue::Sent(sent) => sent.items(get).await?,
         };
         for (key, item) in get.keys.zip(items) {
             let found = match item {
@@ -103,8 +125,12 @@ impl Session {
                 None => false,
             };
             self.count_get(found, get.touch_exptime_s.is_some());
+            if self.out.len() >= OUT_BYTES_MAX && self.flush().await.is_err() {
+                self.closing = true;
+                self.out.clear();
+            }
         }
-        self.line(Reply::End);
+        Ok(())
     }
 
     /// Writes an item; false if its value cannot be served.
@@ -120,7 +146,7 @@ impl Session {
 
     fn reply_written(&mut self, outcome: Outcome<Written>, noreply: bool) {
         let reply = match outcome {
-            Err(failure) => return self.fail(failure),
+            Err(failure) => return self.fail(failure, noreply),
             Ok(Written::Stored { .. }) => Reply::Stored,
             Ok(Written::NotStored) => Reply::NotStored,
             Ok(Written::Exists) => Reply::Exists,
@@ -133,7 +159,7 @@ impl Session {
 
     fn reply_found(&mut self, outcome: Outcome<bool>, found: Reply, noreply: bool) {
         match outcome {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, noreply),
             Ok(_) if noreply => {}
             Ok(true) => self.line(found),
             Ok(false) => self.line(Reply::NotFound),
@@ -158,6 +184,9 @@ impl Session {
         }
     }
 }
+
+/// Keys of one get asked for at once: what they find is held together.
+pub(super) const KEYS_AT_ONCE: usize = 64;
 
 fn count_hit(
     outcome: &Outcome<bool>,

@@ -2,9 +2,14 @@
 //! read, change and write under the item's CAS, and start over when someone else was faster.
 
 use protocol::MetaKey;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use protocol::command::StoreVerb;
 use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
@@ -25,6 +30,7 @@ impl Session {
         compare: Option<u64>,
         more: &[u8],
     ) -> Outcome<Written> {
+        let _turn = self.context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
             let Some((version, old)) = self.old_value(key).await? else {
                 return Ok(Written::NotStored);
@@ -60,6 +66,10 @@ impl Session {
         compare: Option<u64>,
         exptime_s: Option<i32>,
     ) -> Outcome<Count> {
+        if !self.context.backend.holds_frame(key).await? {
+            return Ok(Count::NonNumeric);
+        }
+        let _turn = self.context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
             let Some((version, old)) = self.old_value(key).await? else {
                 return Ok(Count::NotFound);
@@ -74,7 +84,8 @@ impl Session {
             let stored = self.context.values.pack(Body::Slice(&text)).await;
             match self.context.backend.rewrite(key, &version, exptime_s, stored).await? {
                 Written::Stored { cas } => {
-                    let facts = ItemFacts { cas, ttl_s: version.ttl_s, ..ItemFacts::default() };
+                    let ttl_s = exptime_s.map_or(version.life.left_s(), told_ttl_s);
+                    let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
                     return Ok(Count::Done { number, created: false, facts });
                 }
                 _ => continue,
@@ -88,6 +99,44 @@ impl Session {
         match self.context.values.unpack(version.value.clone()).await {
             Logical::Value(value) => Ok(Some((version, value))),
             Logical::Unreadable => Ok(None),
+        }
+    }
+}
+
+/// What is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
+fn told_ttl_s(exptime_s: i32) -> Option<u32> {
+    (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
+}
+
+/// Edits of this worker's sessions, one at a time for each key, so that only other workers and other clients of the
+/// store are ever faster.
+#[derive(Default)]
+pub(crate) struct Edits(RefCell<HashMap<Box<[u8]>, EditLock>>);
+
+type EditLock = Arc<Mutex<()>>;
+
+/// The right to edit a key; dropping it passes the right on.
+pub(crate) struct Turn<'a> {
+    edits: &'a Edits,
+    key: Box<[u8]>,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl Edits {
+    async fn turn(&self, key: &[u8]) -> Turn<'_> {
+        let mutex = Arc::clone(self.0.borrow_mut().entry(key.into()).or_default());
+        let guard = Some(mutex.lock_owned().await);
+        Turn { edits: self, key: key.into(), guard }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        let mut edits = self.edits.0.borrow_mut();
+        // Whoever waits for its turn holds the mutex too.
+        if edits.get(&self.key).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
+            edits.remove(&self.key);
         }
     }
 }

@@ -27,7 +27,7 @@ impl Session {
     async fn flush_all(&mut self, delay_s: i32, noreply: bool) {
         self.context.counters.commands.cmd_flush.up();
         match self.context.backend.flush_all(delay_s).await {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, noreply),
             Ok(()) if noreply => {}
             Ok(()) => self.line(Reply::Ok),
         }

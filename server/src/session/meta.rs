@@ -23,7 +23,7 @@ impl Session {
         self.context.counters.commands.cmd_meta.up();
         let touched = meta.flags.exptime_s.is_some();
         let item = match issue.meta_item().await {
-            Err(failure) => return self.fail(failure),
+            Err(failure) => return self.fail(failure, false),
             Ok(None) => {
                 self.count_get(false, touched);
                 return reply::meta_miss(self.out.text(), meta);
@@ -32,8 +32,12 @@ impl Session {
         };
         let MetaItem { mut facts, value } = item;
         if !meta.flags.wants_value() {
-            let logical = value.map(|value| self.context.values.logical_bytes(&value));
-            facts.value_bytes = logical.flatten().unwrap_or(0);
+            let Some(value_bytes) = self.context.values.logical_bytes(&value.unwrap_or_default())
+            else {
+                self.count_get(false, touched);
+                return reply::meta_miss(self.out.text(), meta);
+            };
+            facts.value_bytes = value_bytes;
             self.count_get(true, touched);
             return reply::meta_hit(self.out.text(), meta, &facts);
         }
@@ -66,7 +70,7 @@ impl Session {
             count_cas(&self.context.counters.commands, &outcome);
         }
         let (result, cas) = match outcome {
-            Err(failure) => return self.fail(failure),
+            Err(failure) => return self.fail(failure, false),
             Ok(Written::Stored { cas }) => (MetaOutcome::Done, cas),
             Ok(Written::NotStored) => (MetaOutcome::NotStored, 0),
             Ok(Written::Exists) => (MetaOutcome::Exists, 0),
@@ -79,7 +83,7 @@ impl Session {
         let commands = &self.context.counters.commands;
         commands.cmd_meta.up();
         match self.context.backend.meta_delete(meta).meta_outcome().await {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, false),
             Ok(outcome) => {
                 match outcome {
                     MetaOutcome::NotFound => self.context.counters.commands.delete_misses.up(),
@@ -104,7 +108,7 @@ impl Session {
         self.count_arithmetic(*direction, &outcome);
         let out = self.out.text();
         match outcome {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, false),
             Ok(Count::NonNumeric) => out.extend_from_slice(refusal::NON_NUMERIC),
             Ok(Count::Done { number, created, facts }) => {
                 reply::meta_number(out, meta, number, created, &facts);
@@ -118,7 +122,7 @@ impl Session {
     pub(super) async fn meta_debug(&mut self, key: &MetaKey<'_>) {
         self.context.counters.commands.cmd_meta.up();
         match self.context.backend.meta_debug(key).await {
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, false),
             Ok(None) => self.line(Reply::MetaMiss),
             Ok(Some(MetaDebug::Line(line))) => {
                 let out = self.out.text();

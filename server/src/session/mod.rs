@@ -6,10 +6,12 @@ mod edit;
 mod info;
 mod meta;
 
+pub(crate) use edit::Edits;
+
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use device::Buffer;
@@ -95,14 +97,14 @@ impl Session {
 
     async fn run(&mut self) -> io::Result<()> {
         while !self.closing {
-            if !self.wait_readable().await? {
-                break;
-            }
             let mut input = self.context.values.pool().take(INPUT_BYTES);
             let bytes = match self.stream.try_read(input.space()) {
                 Ok(0) => break,
                 Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    drop(input);
+                    if self.wait_readable().await? { continue } else { break }
+                }
                 Err(error) => return Err(error),
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
@@ -112,7 +114,7 @@ impl Session {
         self.flush().await
     }
 
-    /// Waits for bytes; false when the server drains and the client has nothing under way.
+    /// Waits for bytes; false when the server drains, and all that had arrived before is answered.
     async fn wait_readable(&self) -> io::Result<bool> {
         if self.context.is_draining() {
             return Ok(false);
@@ -149,6 +151,8 @@ impl Session {
         let line = start + done;
         // The client may wait for the answers to what it sent before this value.
         self.flush().await?;
+        let context = Rc::clone(&self.context);
+        let _admitted = context.admit(body_bytes).await;
         let body = self.read_body(&input[line + line_bytes..], body_bytes).await?;
         let Some(body) = body else {
             self.closing = true;
@@ -187,8 +191,7 @@ impl Session {
     /// Requests that may be under way. With the worker's budget used up, by answers that slow clients do not take,
     /// one at a time: what a connection can make us hold is then one value.
     fn pending_max(&self) -> usize {
-        let held = self.context.values.pool().outstanding();
-        if held > self.context.inflight_bytes_max { 1 } else { PENDING_MAX }
+        if self.context.is_short_of_memory() { 1 } else { PENDING_MAX }
     }
 
     async fn serve_one<'a>(
@@ -288,6 +291,11 @@ impl Session {
     ) {
         let since = Instant::now();
         let issued = match command {
+            Command::Get(get) if get.keys.split_at(classic::KEYS_AT_ONCE).1.is_some() => {
+                self.settle_all(pending).await;
+                self.get_many(get).await;
+                return self.record(CommandKind::Get, since);
+            }
             Command::Get(get) => self.issue_get(get),
             Command::Delete { key, noreply } => {
                 Issued::Delete { issue: self.context.backend.delete(key), noreply }
@@ -342,8 +350,10 @@ impl Session {
     }
 
     async fn refuse(&mut self, refusal: Refusal<'_>) {
-        if let Some(key) = &refusal.unlink {
+        if refusal.reply == refusal::TOO_LARGE {
             self.context.counters.commands.store_too_large.up();
+        }
+        if let Some(key) = &refusal.unlink {
             self.unlink(key).await;
         }
         if !refusal.silent {
@@ -362,8 +372,9 @@ impl Session {
         }
     }
 
-    /// Appends an error line.
-    fn fail(&mut self, failure: Failure) {
+    /// Appends an error line, unless `noreply`: a client that expects none would take it for the reply to something
+    /// else. memcached tells of a lack of memory even then.
+    fn fail(&mut self, failure: Failure, noreply: bool) {
         use std::io::Write;
         match &failure {
             Failure::OutOfMemory => self.context.counters.commands.store_no_memory.up(),
@@ -371,8 +382,10 @@ impl Session {
             Failure::Link(_) => {}
             Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
         }
-        let text = self.out.text();
-        let _ = write!(text, "{failure}\r\n");
+        if !noreply || matches!(failure, Failure::OutOfMemory) {
+            let text = self.out.text();
+            let _ = write!(text, "{failure}\r\n");
+        }
     }
 
     fn value(&mut self, value: Bytes) {
@@ -391,12 +404,25 @@ impl Session {
         next
     }
 
-    /// Reads behind what is there; false at the end of the stream.
+    /// Reads behind what is there; false at the end of the stream, or when the server drains: a line that is still open
+    /// then is no request yet.
     async fn read_more(&mut self, input: &mut Buffer) -> io::Result<bool> {
         let filled = input.len();
-        let bytes = self.read_into(&mut input.space()[filled..]).await?;
-        input.set_len(filled + bytes);
-        Ok(bytes > 0)
+        loop {
+            match self.stream.try_read(&mut input.space()[filled..]) {
+                Ok(bytes) => {
+                    self.context.counters.commands.bytes_read.add(bytes as u64);
+                    input.set_len(filled + bytes);
+                    return Ok(bytes > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.wait_readable().await? {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn read_into(&self, space: &mut [u8]) -> io::Result<usize> {
@@ -407,28 +433,37 @@ impl Session {
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::select! {
-                        biased;
-                        ready = self.stream.ready(Interest::READABLE) => ready?,
-                        () = self.context.cut() => return Ok(0),
-                    }
+                    self.stream.ready(Interest::READABLE).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
+    /// As `read_into`, but a client that sends nothing for a while loses its connection if others wait for the
+    /// memory that its value holds.
+    async fn read_unstalled(&self, space: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match tokio::time::timeout(STALL_MAX, self.read_into(space)).await {
+                Ok(read) => return read,
+                Err(_) if self.context.is_short_of_memory() => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "stalled within a value"));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
     /// A value of which `here` has been read already, in a pool buffer of its own; none at the end of the stream.
     async fn read_body(&mut self, here: &[u8], body_bytes: usize) -> io::Result<Option<Buffer>> {
-        let _admitted = self.context.admit(body_bytes).await;
         let mut body = self.context.values.pool().take(body_bytes);
         body.extend(here);
         while body.len() < body_bytes {
             let filled = body.len();
-            let bytes = self.read_into(&mut body.space()[filled..body_bytes]).await?;
-            if bytes == 0 {
-                return Ok(None);
-            }
+            let bytes = match self.read_unstalled(&mut body.space()[filled..body_bytes]).await? {
+                0 => return Ok(None),
+                bytes => bytes,
+            };
             body.set_len(filled + bytes);
         }
         Ok(Some(body))
@@ -458,12 +493,25 @@ impl Session {
                     self.context.counters.commands.bytes_written.add((before - left) as u64)
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.ready(Interest::WRITABLE).await?;
+                    self.wait_writable().await?
                 }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// As `read_unstalled`, for a client that does not take its answers.
+    async fn wait_writable(&self) -> io::Result<()> {
+        loop {
+            match tokio::time::timeout(STALL_MAX, self.stream.ready(Interest::WRITABLE)).await {
+                Ok(ready) => return ready,
+                Err(_) if self.context.is_short_of_memory() => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "takes no answers"));
+                }
+                Err(_) => {}
+            }
+        }
     }
 }
 
@@ -496,6 +544,9 @@ const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 
 /// Requests of one connection under way to the store at once.
 const PENDING_MAX: usize = 64;
+
+/// Time without a byte after which a client that holds memory others wait for is cut off.
+const STALL_MAX: Duration = Duration::from_secs(2);
 
 /// Replies gathered before they are written; a value may go beyond.
 const OUT_BYTES_MAX: usize = 256 << 10;

@@ -4,9 +4,12 @@
 
 mod answer;
 mod reader;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -19,6 +22,7 @@ use device::Pool;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
+use units::ByteCount;
 
 pub(crate) use answer::{Answer, LinkError, LinkFault};
 
@@ -41,6 +45,7 @@ struct Shared {
     pool: Pool,
     counters: Arc<Counters>,
     value_bytes_max: usize,
+    held_bytes_max: ByteCount,
 }
 
 /// How long to wait for a server.
@@ -52,23 +57,55 @@ pub(crate) struct Timing {
     pub(crate) retry_max: Duration,
 }
 
-/// What answers a request.
+/// What may answer a request; an error line may answer any. An answer of another kind means that requests and answers
+/// are out of step, and ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// VALUE lines and END.
-    Values,
-    /// One line, a meta response with its value included.
-    One,
-    /// STAT lines and END.
+    /// VALUE lines, at most one per key, and END.
+    Values { keys_max: usize },
+    /// `STORED`, `NOT_STORED`, `EXISTS` or `NOT_FOUND`. A bare `ERROR` is no answer, here and to ms: a server that
+    /// did not know the command takes the value that went with it for the next.
+    Written,
+    /// `HD`, `NS`, `EX` or `NF`.
+    MetaWritten,
+    /// `DELETED`, `TOUCHED` or `NOT_FOUND`.
+    Found,
+    /// A number or `NOT_FOUND`.
+    Number,
+    /// `VA` with its value, `HD`, `EN`, `NF`, `NS` or `EX`.
+    Meta,
+    /// `ME` or `EN`.
+    Debug,
+    /// `OK`
+    Done,
+    /// STAT lines and END, `RESET` or `OK`.
     Stats,
 }
 
+impl fmt::Display for Expect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Expect::Values { .. } => "values",
+            Expect::Written => "a write",
+            Expect::MetaWritten => "a meta write",
+            Expect::Found => "a delete or touch",
+            Expect::Number => "counting",
+            Expect::Meta => "a meta command",
+            Expect::Debug => "meta debug",
+            Expect::Done => "a flush",
+            Expect::Stats => "stats",
+        })
+    }
+}
+
 impl Link {
-    /// A link to `address` (host:port, or a path for a Unix socket); it connects with the first request.
+    /// A link to `address` (host:port, or a path for a Unix socket); it connects with the first request. Values that
+    /// would take what `pool` has out over `held_bytes_max` are refused.
     pub(crate) fn start(
         address: String,
         timing: Timing,
         value_bytes_max: usize,
+        held_bytes_max: ByteCount,
         pool: Pool,
         counters: Arc<Counters>,
     ) -> Self {
@@ -82,8 +119,9 @@ impl Link {
             pool,
             counters,
             value_bytes_max,
+            held_bytes_max,
         }));
-        tokio::task::spawn_local(Rc::clone(&link.0).run());
+        tokio::task::spawn_local(Rc::clone(&link.0).keep_running());
         link
     }
 
@@ -166,30 +204,52 @@ struct Waiting {
 
 enum Health {
     Untried,
+    /// It answered since it was last found otherwise.
     Up,
     Down { until: Instant, backoff: Duration, why: String },
 }
 
+/// What there was to read.
+enum Read {
+    All,
+    /// More may be there.
+    Some,
+}
+
 impl Shared {
+    /// A defect in here costs the requests under way, never those to come.
+    async fn keep_running(self: Rc<Self>) {
+        while let Err(error) = tokio::task::spawn_local(Rc::clone(&self).run()).await {
+            if !error.is_panic() {
+                return;
+            }
+            tracing::error!(server = self.address, "a defect ended the connection");
+            self.fail_all(&LinkFault::Lost("a defect ended the connection".to_owned()));
+        }
+    }
+
     /// Connects when there is work, serves until the connection ends, and starts over.
     async fn run(self: Rc<Self>) {
         loop {
             while self.waiting.borrow().is_empty() {
                 self.work.notified().await;
             }
-            match self.connect().await {
+            let fault = match self.connect().await {
                 Ok(stream) => {
-                    *self.health.borrow_mut() = Health::Up;
                     self.counters.commands.upstream_connects.up();
-                    let fault = self.serve(&stream).await;
-                    // An idle connection that the server closed is no fault of the next request.
-                    if !self.waiting.borrow().is_empty() {
-                        self.fail_all(fault);
-                    }
-                    self.out.borrow_mut().clear();
+                    self.serve(&stream).await
                 }
-                Err(error) => self.mark_down(error),
+                Err(error) => LinkFault::Down(error.to_string()),
+            };
+            match &fault {
+                LinkFault::Down(why) => self.mark_down(why.clone()),
+                LinkFault::TimedOut(limit) => {
+                    self.mark_down(format!("no answer within {} ms", limit.as_millis()));
+                }
+                LinkFault::Lost(_) | LinkFault::Malformed(_) => {}
             }
+            // Of an idle connection that the server closed no request hears.
+            self.fail_all(&fault);
         }
     }
 
@@ -207,26 +267,30 @@ impl Shared {
         tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
     }
 
-    fn mark_down(&self, error: io::Error) {
+    fn mark_down(&self, why: String) {
+        tracing::warn!(server = self.address, error = why, "memcached server is down");
         let timing = self.timing.get();
         let mut health = self.health.borrow_mut();
         let backoff = match &*health {
             Health::Down { backoff, .. } => (*backoff * 2).min(timing.retry_max),
             _ => timing.retry_min,
         };
-        let why = error.to_string();
-        *health = Health::Down { until: Instant::now() + backoff, backoff, why: why.clone() };
-        drop(health);
-        tracing::warn!(server = self.address, error = why, "memcached server is down");
-        self.out.borrow_mut().clear();
-        self.fail_all(LinkFault::Down(why));
+        *health = Health::Down { until: Instant::now() + backoff, backoff, why };
     }
 
-    fn fail_all(&self, fault: LinkFault) {
+    fn fail_all(&self, fault: &LinkFault) {
+        self.out.borrow_mut().clear();
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         self.counters.commands.upstream_errors.add(waiting.len() as u64);
+        let now = Instant::now();
         for request in waiting {
-            request.slot.answer(Err(self.error(fault.clone())));
+            let fault = match fault {
+                LinkFault::TimedOut(limit) if now < request.since + *limit => {
+                    LinkFault::Lost("connection given up after a timeout".to_owned())
+                }
+                fault => fault.clone(),
+            };
+            request.slot.answer(Err(self.error(fault)));
         }
     }
 
@@ -236,7 +300,7 @@ impl Shared {
 
     /// Writes what sessions queued and hands answers back, until the connection ends; answers why it did.
     async fn serve(&self, stream: &Stream) -> LinkFault {
-        let mut reader = Reader::new(self.pool.clone(), self.value_bytes_max);
+        let mut reader = Reader::new(self.pool.clone(), self.value_bytes_max, self.held_bytes_max);
         let timer = tokio::time::sleep(self.timing.get().request);
         tokio::pin!(timer);
         loop {
@@ -244,8 +308,15 @@ impl Shared {
                 return LinkFault::Lost(error.to_string());
             }
             match self.read(stream, &mut reader) {
-                Ok(()) => {}
+                Ok(Read::All) => {}
+                Ok(Read::Some) => tokio::task::yield_now().await,
                 Err(fault) => return fault,
+            }
+            let limit = self.timing.get().request;
+            let due = self.waiting.borrow().front().map(|oldest| oldest.since + limit);
+            if due.is_some_and(|due| due <= Instant::now()) {
+                self.counters.commands.upstream_timeouts.up();
+                return LinkFault::TimedOut(limit);
             }
             let all_written = self.out.borrow().is_empty();
             let interest = if all_written {
@@ -253,7 +324,6 @@ impl Shared {
             } else {
                 Interest::READABLE | Interest::WRITABLE
             };
-            let outstanding = !self.waiting.borrow().is_empty();
             tokio::select! {
                 biased;
                 ready = stream.ready(interest) => {
@@ -262,14 +332,8 @@ impl Shared {
                     }
                 }
                 () = self.work.notified() => {}
-                () = &mut timer, if outstanding => {
-                    let oldest = self.waiting.borrow().front().map(|request| request.since);
-                    let limit = self.timing.get().request;
-                    let due = oldest.unwrap_or_else(Instant::now) + limit;
-                    if due <= Instant::now() {
-                        self.counters.commands.upstream_timeouts.up();
-                        return LinkFault::TimedOut(limit);
-                    }
+                () = &mut timer, if due.is_some() => {
+                    let due = due.unwrap_or_else(|| Instant::now() + limit);
                     timer.as_mut().reset(due.into());
                 }
             }
@@ -288,8 +352,8 @@ impl Shared {
         Ok(())
     }
 
-    fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<(), LinkFault> {
-        loop {
+    fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<Read, LinkFault> {
+        for _ in 0..READS_PER_TURN {
             let space = reader.space();
             let space_bytes = space.len();
             match stream.try_read(space) {
@@ -298,13 +362,14 @@ impl Shared {
                     reader.filled(bytes);
                     self.deliver(reader)?;
                     if bytes < space_bytes {
-                        return Ok(());
+                        return Ok(Read::All);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::All),
                 Err(error) => return Err(LinkFault::Lost(error.to_string())),
             }
         }
+        Ok(Read::Some)
     }
 
     fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
@@ -313,6 +378,9 @@ impl Shared {
             let Some(answer) = reader.next(expect).map_err(LinkFault::Malformed)? else {
                 return Ok(());
             };
+            if !matches!(&*self.health.borrow(), Health::Up) {
+                *self.health.borrow_mut() = Health::Up;
+            }
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
                 request.slot.answer(Ok(answer));
@@ -320,3 +388,6 @@ impl Shared {
         }
     }
 }
+
+/// A server that sends without end leaves the event loop to others after so many reads.
+const READS_PER_TURN: usize = 16;

@@ -1,11 +1,13 @@
 //! Bytes from a memcached server to answers. A large value is read into a pool buffer of its own, straight from the
-//! socket; a length beyond the limit is an error before anything is allocated.
+//! socket. What is longer than a value may be, or than there is memory for, is read past and fails its own request;
+//! what no memcached would answer is an error before anything is allocated.
 
 use bytes::Bytes;
 use device::{Buffer, Pool};
 use protocol::reply::MetaOutcome;
 use protocol::response::{self, ErrorKind, Parse, Response};
 use smallvec::SmallVec;
+use units::ByteCount;
 
 use super::Expect;
 use super::answer::{Answer, Returned, Value};
@@ -15,17 +17,24 @@ pub(super) struct Reader {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// A value that is not whole yet, and what it will be.
-    body: Option<(Body, Header)>,
+    /// A value that is not whole yet.
+    body: Option<Body>,
+    /// VALUE lines of the answer so far.
+    value_lines: usize,
     values: SmallVec<[Value; 1]>,
     stats: Vec<(String, String)>,
+    /// What the answer so far holds outside the pool.
+    copied_bytes: usize,
+    /// The error line in place of an answer that cannot be held; the rest of it is read past.
+    refusal: Option<&'static str>,
     value_bytes_max: usize,
+    held_bytes_max: ByteCount,
 }
 
-struct Body {
-    buffer: Buffer,
-    filled: usize,
-    needed: usize,
+/// The bytes behind a value's line, CR LF included.
+enum Body {
+    Kept { buffer: Buffer, filled: usize, needed: usize, header: Header },
+    Skipped { left: usize, header: Header },
 }
 
 enum Header {
@@ -33,24 +42,37 @@ enum Header {
     Meta(Returned),
 }
 
+enum Step {
+    /// More bytes are needed.
+    Wait,
+    Next,
+    Answered(Answer),
+}
+
 impl Reader {
-    pub(super) fn new(pool: Pool, value_bytes_max: usize) -> Self {
+    /// No value is longer than `value_bytes_max`; one that would take what the pool has out over `held_bytes_max` is
+    /// not kept.
+    pub(super) fn new(pool: Pool, value_bytes_max: usize, held_bytes_max: ByteCount) -> Self {
         Self {
             pool,
             input: vec![0; INPUT_BYTES],
             start: 0,
             end: 0,
             body: None,
+            value_lines: 0,
             values: SmallVec::new(),
             stats: Vec::new(),
+            copied_bytes: 0,
+            refusal: None,
             value_bytes_max,
+            held_bytes_max,
         }
     }
 
     /// Where the next bytes go.
     pub(super) fn space(&mut self) -> &mut [u8] {
-        if let Some((body, _)) = &mut self.body {
-            return &mut body.buffer.space()[body.filled..body.needed];
+        if let Some(Body::Kept { buffer, filled, needed, .. }) = &mut self.body {
+            return &mut buffer.space()[*filled..*needed];
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -64,93 +86,181 @@ impl Reader {
     /// `bytes` were put there.
     pub(super) fn filled(&mut self, bytes: usize) {
         match &mut self.body {
-            Some((body, _)) => body.filled += bytes,
-            None => self.end += bytes,
+            Some(Body::Kept { filled, .. }) => *filled += bytes,
+            _ => self.end += bytes,
         }
     }
 
     /// The next whole answer to a request that expects it so; none until more bytes are there.
     pub(super) fn next(&mut self, expect: Option<Expect>) -> Result<Option<Answer>, String> {
         loop {
-            if let Some(answer) = self.finish_body()? {
-                return Ok(Some(answer));
-            }
-            if self.body.is_some() {
-                return Ok(None);
-            }
-            let input = &self.input[self.start..self.end];
-            let (response, consumed) = match response::parse(input) {
-                Parse::Incomplete => return Ok(None),
-                Parse::Malformed(error) => return Err(error.to_string()),
-                Parse::Complete { response, consumed } => (response, consumed),
+            let step = match self.body.take() {
+                Some(body) => self.go_on(body)?,
+                None => self.line(expect)?,
             };
-            let Some(expect) = expect else {
-                return Err("an answer that nobody asked for".to_owned());
-            };
-            if let Some(body_bytes) = response.body_bytes() {
-                if body_bytes > self.value_bytes_max as u64 + 2 {
-                    return Err(format!("a value of {} bytes", body_bytes - 2));
+            match step {
+                Step::Wait => return Ok(None),
+                Step::Next => {}
+                Step::Answered(answer) => return Ok(Some(self.finish(answer))),
+            }
+        }
+    }
+
+    fn line(&mut self, expect: Option<Expect>) -> Result<Step, String> {
+        let input = &self.input[self.start..self.end];
+        let (response, line_bytes) = match response::parse(input) {
+            Parse::Incomplete => return Ok(Step::Wait),
+            Parse::Malformed(error) => return Err(error.to_string()),
+            Parse::Complete { response, consumed } => (response, consumed),
+        };
+        let line = || input[..line_bytes.min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii();
+        let Some(expect) = expect else {
+            return Err(format!("`{}`, which nobody asked for", line()));
+        };
+        let step = match (expect, &response) {
+            (Expect::Values { keys_max }, Response::Value { value_bytes, .. }) => {
+                if self.value_lines >= keys_max {
+                    return Err(format!("`{}`, after values for all {keys_max} keys", line()));
                 }
-                let header = header_of(&response);
-                self.start += consumed;
-                self.begin_body(body_bytes as usize, header);
-                continue;
+                let (value_bytes, header) = (*value_bytes, header_of(&response));
+                return self.begin(line_bytes, value_bytes, header);
             }
-            match response {
-                Response::Stat { name, value } if expect == Expect::Stats => {
+            (Expect::Meta, Response::MetaValue { value_bytes, .. }) => {
+                let (value_bytes, header) = (*value_bytes, header_of(&response));
+                return self.begin(line_bytes, value_bytes, header);
+            }
+            (Expect::Values { .. }, Response::End) => {
+                Step::Answered(Answer::Values(std::mem::take(&mut self.values)))
+            }
+            (Expect::Stats, Response::Stat { name, value }) => {
+                self.copied_bytes += line_bytes + size_of::<(String, String)>();
+                if self.copied_bytes as u64 > self.held_bytes_max.0 {
+                    self.refusal = Some(OUT_OF_MEMORY);
+                    self.stats = Vec::new();
+                } else {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     self.stats.push((text(name), text(value)));
-                    self.start += consumed;
                 }
-                Response::End => {
-                    self.start += consumed;
-                    return Ok(Some(match expect {
-                        Expect::Stats => Answer::Stats(std::mem::take(&mut self.stats)),
-                        _ => Answer::Values(std::mem::take(&mut self.values)),
-                    }));
+                Step::Next
+            }
+            (Expect::Stats, Response::End) => {
+                Step::Answered(Answer::Stats(std::mem::take(&mut self.stats)))
+            }
+            (_, other) => match answer_of(expect, other) {
+                Some(answer) => Step::Answered(answer),
+                None => return Err(format!("`{}` to a request for {expect}", line())),
+            },
+        };
+        self.start += line_bytes;
+        Ok(step)
+    }
+
+    /// Takes a value's line and the part of the value that is here already.
+    fn begin(
+        &mut self,
+        line_bytes: usize,
+        value_bytes: u64,
+        header: Header,
+    ) -> Result<Step, String> {
+        if value_bytes >= ABSURD_BYTES {
+            return Err(format!("a value of {value_bytes} bytes"));
+        }
+        let needed = value_bytes as usize + 2;
+        let small = needed <= COPY_BYTES_MAX;
+        let body_start = self.start + line_bytes;
+        let here = (self.end - body_start).min(needed);
+        if small && here < needed {
+            return Ok(Step::Wait);
+        }
+        self.start = body_start;
+        self.value_lines += 1;
+        self.refuse_if_over(needed, small);
+        if self.refusal.is_some() {
+            self.values = SmallVec::new();
+            self.body = Some(Body::Skipped { left: needed, header });
+            return Ok(Step::Next);
+        }
+        let input = &self.input[self.start..self.start + here];
+        self.start += here;
+        if small {
+            // It is not worth a whole pool buffer for as long as it lives.
+            let value = input.strip_suffix(b"\r\n").map(Bytes::copy_from_slice);
+            return Ok(self.keep(header, value.ok_or(UNENDED)?));
+        }
+        let mut buffer = self.pool.take(needed);
+        buffer.space()[..here].copy_from_slice(input);
+        self.body = Some(Body::Kept { buffer, filled: here, needed, header });
+        Ok(Step::Next)
+    }
+
+    fn refuse_if_over(&mut self, needed: usize, small: bool) {
+        let held_bytes = if small {
+            self.copied_bytes += needed + size_of::<Value>();
+            self.copied_bytes as u64
+        } else {
+            self.pool.outstanding().0 + needed as u64
+        };
+        if needed - 2 > self.value_bytes_max {
+            self.refusal = Some(TOO_LARGE);
+        } else if held_bytes > self.held_bytes_max.0 {
+            self.refusal = self.refusal.or(Some(OUT_OF_MEMORY));
+        }
+    }
+
+    fn go_on(&mut self, body: Body) -> Result<Step, String> {
+        match body {
+            Body::Kept { filled, needed, .. } if filled < needed => {
+                self.body = Some(body);
+                Ok(Step::Wait)
+            }
+            Body::Kept { mut buffer, needed, header, .. } => {
+                buffer.set_len(needed);
+                if !buffer.ends_with(b"\r\n") {
+                    return Err(UNENDED.to_owned());
                 }
-                other => {
-                    let answer = answer_of(&other);
-                    self.start += consumed;
-                    self.values.clear();
-                    self.stats.clear();
-                    return Ok(Some(answer));
+                Ok(self.keep(header, buffer.freeze(0..needed - 2)))
+            }
+            Body::Skipped { mut left, header } => {
+                let skipped = (left - 2).min(self.end - self.start);
+                self.start += skipped;
+                left -= skipped;
+                match &self.input[self.start..self.end] {
+                    [b'\r', b'\n', ..] if left == 2 => {
+                        self.start += 2;
+                        Ok(self.keep(header, Bytes::new()))
+                    }
+                    [_, _, ..] if left == 2 => Err(UNENDED.to_owned()),
+                    _ => {
+                        self.body = Some(Body::Skipped { left, header });
+                        Ok(Step::Wait)
+                    }
                 }
             }
         }
     }
 
-    /// Takes the part of a value that is here already.
-    fn begin_body(&mut self, needed: usize, header: Header) {
-        let here = (self.end - self.start).min(needed);
-        let mut buffer = self.pool.take(needed);
-        buffer.space()[..here].copy_from_slice(&self.input[self.start..self.start + here]);
-        self.start += here;
-        self.body = Some((Body { buffer, filled: here, needed }, header));
-    }
-
-    fn finish_body(&mut self) -> Result<Option<Answer>, String> {
-        let whole = self.body.take_if(|(body, _)| body.filled == body.needed);
-        let Some((Body { mut buffer, needed, .. }, header)) = whole else { return Ok(None) };
-        buffer.set_len(needed);
-        if !buffer.ends_with(b"\r\n") {
-            return Err("a value that does not end where it should".to_owned());
-        }
-        // A small value is not worth a whole pool buffer for as long as it lives.
-        let value = if needed <= COPY_BYTES_MAX {
-            Bytes::copy_from_slice(&buffer[..needed - 2])
-        } else {
-            buffer.freeze(0..needed - 2)
-        };
+    fn keep(&mut self, header: Header, value: Bytes) -> Step {
         match header {
+            Header::Classic { .. } if self.refusal.is_some() => Step::Next,
             Header::Classic { key, client_flags, cas } => {
                 self.values.push(Value { key, client_flags, cas, value });
-                Ok(None)
+                Step::Next
             }
             Header::Meta(returned) => {
                 let outcome = MetaOutcome::Done;
-                Ok(Some(Answer::Meta { outcome, returned, value: Some(value) }))
+                Step::Answered(Answer::Meta { outcome, returned, value: Some(value) })
             }
+        }
+    }
+
+    /// Leaves nothing of this answer to the next.
+    fn finish(&mut self, answer: Answer) -> Answer {
+        self.values.clear();
+        self.stats.clear();
+        (self.value_lines, self.copied_bytes) = (0, 0);
+        match self.refusal.take() {
+            Some(line) => Answer::Error(line.as_bytes().to_vec()),
+            None => answer,
         }
     }
 }
@@ -188,21 +298,28 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
     returned
 }
 
-fn answer_of(response: &Response<'_>) -> Answer {
-    match response {
-        Response::Stored => Answer::Stored,
-        Response::NotStored => Answer::NotStored,
-        Response::Exists => Answer::Exists,
-        Response::NotFound => Answer::NotFound,
-        Response::Number(number) => Answer::Number(*number),
-        Response::Meta { outcome, flags } => {
+/// What a line without a value is to a request that expects it; none where it is no answer to that.
+fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
+    use Expect as E;
+    use Response as R;
+    Some(match (expect, response) {
+        // A server that does not know the command takes the value behind it for commands too.
+        (E::Written | E::MetaWritten, R::Error { kind: ErrorKind::Unknown, .. }) => return None,
+        (_, R::Error { kind, message }) => Answer::Error(error_line(*kind, message)),
+        (E::Written, R::Stored) => Answer::Stored,
+        (E::Written, R::NotStored) => Answer::NotStored,
+        (E::Written, R::Exists) => Answer::Exists,
+        (E::Written | E::Found | E::Number, R::NotFound) => Answer::NotFound,
+        (E::Found, R::Deleted | R::Touched) | (E::Done, R::Ok) => Answer::Done,
+        (E::Stats, R::Reset | R::Ok) => Answer::Done,
+        (E::Number, R::Number(number)) => Answer::Number(*number),
+        (E::Meta | E::MetaWritten, R::Meta { outcome, flags }) => {
             Answer::Meta { outcome: *outcome, returned: returned(*flags), value: None }
         }
-        Response::MetaMiss { .. } => Answer::MetaMiss,
-        Response::MetaDebug(rest) => Answer::MetaDebug(rest.to_vec()),
-        Response::Error { kind, message } => Answer::Error(error_line(*kind, message)),
-        _ => Answer::Done,
-    }
+        (E::Meta | E::Debug, R::MetaMiss { .. }) => Answer::MetaMiss,
+        (E::Debug, R::MetaDebug(rest)) => Answer::MetaDebug(rest.to_vec()),
+        _ => return None,
+    })
 }
 
 fn error_line(kind: ErrorKind, message: &[u8]) -> Vec<u8> {
@@ -214,20 +331,40 @@ fn error_line(kind: ErrorKind, message: &[u8]) -> Vec<u8> {
     [name, message].concat()
 }
 
-/// One read of a busy connection; values above are read into buffers of their own.
+/// One read of a busy connection.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// The smallest pool block is half a KiB.
+/// Values up to here are copied out of the input once they are whole there, larger ones read into pool buffers; the
+/// smallest pool block is half a KiB.
 const COPY_BYTES_MAX: usize = 2 << 10;
+
+/// No memcached holds a value this long (`-I` ends at 1 GiB); where one is told, lines and values are mixed up.
+const ABSURD_BYTES: u64 = 1 << 30;
+
+/// How much of a line that does not fit its error repeats.
+const EXCERPT_BYTES: usize = 64;
+
+const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response";
+const UNENDED: &str = "a value that does not end where it should";
 
 #[cfg(test)]
 mod tests {
-    use units::ByteCount;
-
     use super::*;
 
+    const ONE_KEY: Expect = Expect::Values { keys_max: 1 };
+
     fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, String> {
-        let mut reader = Reader::new(Pool::heap(ByteCount::mib(1)), 1 << 20);
+        feed_holding(ByteCount::mib(4), stream, step, expects)
+    }
+
+    fn feed_holding(
+        held_bytes_max: ByteCount,
+        stream: &[u8],
+        step: usize,
+        expects: &[Expect],
+    ) -> Result<Vec<String>, String> {
+        let mut reader = Reader::new(Pool::heap(ByteCount::mib(1)), 1 << 20, held_bytes_max);
         let mut answers = Vec::new();
         let mut rest = stream;
         while !rest.is_empty() {
@@ -243,6 +380,14 @@ mod tests {
         Ok(answers)
     }
 
+    fn line(text: &str) -> String {
+        format!("{:?}", Answer::Error(text.as_bytes().to_vec()))
+    }
+
+    fn value(bytes: usize) -> Vec<u8> {
+        [format!("VALUE k 0 {bytes}\r\n").into_bytes(), vec![b'z'; bytes], b"\r\n".to_vec()].concat()
+    }
+
     #[test]
     fn answers_are_the_same_however_the_bytes_arrive() {
         let mut stream = b"STORED\r\nEND\r\nVALUE a 7 3 99\r\nx\r\n\r\n".to_vec();
@@ -253,14 +398,14 @@ mod tests {
             b"SERVER_ERROR out of memory\r\nSTAT a 1\r\nSTAT b two words\r\nEND\r\n",
         );
         let expects = [
-            Expect::One,
-            Expect::Values,
-            Expect::Values,
-            Expect::One,
-            Expect::One,
-            Expect::One,
-            Expect::One,
-            Expect::One,
+            Expect::Written,
+            ONE_KEY,
+            Expect::Values { keys_max: 3 },
+            Expect::Meta,
+            Expect::Meta,
+            Expect::MetaWritten,
+            Expect::Number,
+            Expect::Written,
             Expect::Stats,
         ];
         let whole = feed(&stream, usize::MAX, &expects).expect("a valid stream");
@@ -274,16 +419,85 @@ mod tests {
 
     #[test]
     fn what_a_server_must_not_send_ends_the_connection() {
-        let bad: [&[u8]; 5] = [
-            b"hello\r\n",
-            b"VALUE k 0 99999999999\r\n",
-            b"VALUE k 0 2\r\nabcd",
-            b"STORED\r\nSTORED\r\n",
-            b"VA 18446744073709551615\r\n",
+        let bad: [(Expect, &[u8]); 18] = [
+            (ONE_KEY, b"hello\r\n"),
+            (ONE_KEY, b"VALUE k 0 99999999999\r\n"),
+            (ONE_KEY, b"VALUE k 0 1073741824\r\n"),
+            (ONE_KEY, b"VALUE k 0 2\r\nabcd"),
+            (ONE_KEY, b"VALUE k 0 1\r\na\r\nVALUE k 0 1\r\nb\r\nEND\r\n"),
+            (ONE_KEY, b"STORED\r\n"),
+            (ONE_KEY, b"HD\r\n"),
+            (Expect::Written, b"STORED\r\nSTORED\r\n"),
+            (Expect::Written, b"END\r\n"),
+            (Expect::Written, b"ERROR\r\n"),
+            (Expect::MetaWritten, b"ERROR\r\n"),
+            (Expect::MetaWritten, b"VA 1\r\na\r\n"),
+            (Expect::Meta, b"VA 18446744073709551615\r\n"),
+            (Expect::Meta, b"VALUE k 0 1\r\na\r\n"),
+            (Expect::Found, b"STORED\r\n"),
+            (Expect::Number, b"DELETED\r\n"),
+            (Expect::Done, b"1\r\n"),
+            (Expect::Stats, b"VALUE k 0 1\r\na\r\n"),
         ];
-        for stream in bad {
-            let expects = [Expect::One];
-            assert!(feed(stream, usize::MAX, &expects).is_err(), "{}", stream.escape_ascii());
+        for (expect, stream) in bad {
+            let answers = feed(stream, usize::MAX, &[expect]);
+            assert!(answers.is_err(), "{}: {answers:?}", stream.escape_ascii());
         }
+    }
+
+    #[test]
+    fn an_error_line_answers_every_request() {
+        let all = [ONE_KEY, Expect::Written, Expect::MetaWritten, Expect::Found, Expect::Number];
+        for expect in all.into_iter().chain([Expect::Meta, Expect::Debug, Expect::Done]) {
+            let answers = feed(b"SERVER_ERROR busy\r\n", usize::MAX, &[expect]);
+            assert_eq!(answers, Ok(vec![line("SERVER_ERROR busy")]), "{expect}");
+        }
+        assert_eq!(feed(b"ERROR\r\n", usize::MAX, &[Expect::Meta]), Ok(vec![line("ERROR")]));
+    }
+
+    #[test]
+    fn too_long_a_value_fails_its_own_request_only() {
+        let expects = [Expect::Values { keys_max: 3 }, Expect::Meta, ONE_KEY];
+        let long = value((1 << 20) + 1);
+        let meta = [format!("VA {}\r\n", 3 << 20).into_bytes(), vec![b'y'; 3 << 20]].concat();
+        let stream = [&value(5), &long, &value(5), &b"END\r\n"[..], &meta, b"\r\n", b"END\r\n"];
+        let stream = stream.concat();
+        let expected = vec![line(TOO_LARGE), line(TOO_LARGE), "Values([])".to_owned()];
+        for step in [1_001, 65_536, usize::MAX] {
+            assert_eq!(feed(&stream, step, &expects).as_ref(), Ok(&expected), "{step} at a time");
+        }
+        let unended = [&long[..long.len() - 2], b"zz"].concat();
+        assert_eq!(feed(&unended, usize::MAX, &expects), Err(UNENDED.to_owned()));
+    }
+
+    #[test]
+    fn values_are_read_past_where_there_is_no_memory_for_them() {
+        let expects = [Expect::Values { keys_max: 9 }, ONE_KEY];
+        let held_bytes_max = ByteCount::kib(10);
+        let next = [value(1), b"END\r\n".to_vec()].concat();
+        for many in [value(2_000).repeat(9), value(4_000).repeat(9), value(20_000)] {
+            let stream = [&many, &b"END\r\n"[..], &next].concat();
+            for step in [7, usize::MAX] {
+                let answers =
+                    feed_holding(held_bytes_max, &stream, step, &expects).expect("a valid stream");
+                assert_eq!(answers[0], line(OUT_OF_MEMORY));
+                assert!(answers[1].contains("client_flags"), "{}", answers[1]);
+            }
+        }
+        let stats = [&b"STAT a b\r\n".repeat(1_000)[..], b"END\r\n"].concat();
+        let answers = feed_holding(held_bytes_max, &stats, usize::MAX, &[Expect::Stats]);
+        assert_eq!(answers, Ok(vec![line(OUT_OF_MEMORY)]));
+    }
+
+    #[test]
+    fn small_values_take_nothing_from_the_pool() {
+        let pool = Pool::heap(ByteCount::mib(1));
+        let mut reader = Reader::new(pool.clone(), 1 << 20, ByteCount::mib(1));
+        for byte in value(2_000) {
+            reader.space()[0] = byte;
+            reader.filled(1);
+            assert!(matches!(reader.next(Some(ONE_KEY)), Ok(None)));
+        }
+        assert_eq!((pool.outstanding(), pool.retained()), (ByteCount(0), ByteCount(0)));
     }
 }

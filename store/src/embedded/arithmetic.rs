@@ -130,8 +130,9 @@ fn text(number: u64, bytes_min: usize) -> Bytes {
 }
 
 /// A value as memcached's counters read it, which is C's `strtoull` on the value and its CR LF:
-/// blanks and a sign may precede the digits, a blank or NUL and then anything may follow them.
+/// blanks and a sign may precede the digits, a blank and then anything may follow them. A NUL ends what is read.
 fn parse_number(value: &[u8]) -> Option<u64> {
+    let value = &value[..value.iter().position(|byte| *byte == 0).unwrap_or(value.len())];
     let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0B;
     let start = value.iter().position(|byte| !blank(byte))?;
     let (negative, unsigned) = match &value[start..] {
@@ -140,7 +141,7 @@ fn parse_number(value: &[u8]) -> Option<u64> {
         rest => (false, rest),
     };
     let digits = unsigned.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == 0 || !unsigned.get(digits).is_none_or(|byte| blank(byte) || *byte == 0) {
+    if digits == 0 || !unsigned.get(digits).is_none_or(blank) {
         return None;
     }
     let magnitude: u64 = str::from_utf8(&unsigned[..digits]).ok()?.parse().ok()?;
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn numbers_are_what_memcached_takes_for_numbers() {
-        let accepted: [(&[u8], u64); 10] = [
+        let accepted: [(&[u8], u64); 11] = [
             (b"0", 0),
             (b"18446744073709551615", u64::MAX),
             (b"007", 7),
@@ -166,6 +167,7 @@ mod tests {
             (b"+12", 12),
             (b"12 monkeys", 12),
             (b"12\0x", 12),
+            (b"18446744073709551615\0-", u64::MAX),
             (b"-0", 0),
             (b"-18446744073709551615", 1),
         ];

@@ -125,7 +125,10 @@ pub struct Header {
     pub window_log2: u8,
     /// Length of the logical value.
     pub original_bytes: u32,
-    /// CRC-32C over the header's first 12 bytes and the logical value.
+    /// Length of the payload. It is not in the header: the stored value's length tells it, and the checksum
+    /// holds it to what was written, because not every decoder notices bytes behind its stream.
+    pub payload_bytes: u32,
+    /// CRC-32C over the header's first 12 bytes, the payload's length and the logical value.
     pub checksum: u32,
 }
 
@@ -134,10 +137,11 @@ impl Header {
     ///
     /// # Panics
     /// If `original` is 4 GiB or longer; the largest item is 1 GiB.
-    pub fn seal(codec: Codec, window_log2: u8, original: &[u8]) -> Self {
-        let original_bytes = u32::try_from(original.len()).expect("items are at most 1 GiB");
-        let mut header = Self { codec, window_log2, original_bytes, checksum: 0 };
-        header.checksum = checksum(&header.prefix(), original);
+    pub fn seal(codec: Codec, window_log2: u8, original: &[u8], payload_bytes: usize) -> Self {
+        let length = |bytes: usize| u32::try_from(bytes).expect("items are at most 1 GiB");
+        let (original_bytes, payload_bytes) = (length(original.len()), length(payload_bytes));
+        let mut header = Self { codec, window_log2, original_bytes, payload_bytes, checksum: 0 };
+        header.checksum = header.checksum_of(original);
         header
     }
 
@@ -150,7 +154,15 @@ impl Header {
     /// Whether `original` is the value this header was sealed for.
     pub fn verify(&self, original: &[u8]) -> bool {
         original.len() == self.original_bytes as usize
-            && checksum(&self.prefix(), original) == self.checksum
+            && self.checksum_of(original) == self.checksum
+    }
+
+    /// Over the logical value and not the payload, so that a decoder that errs is caught as well as memory
+    /// that does.
+    fn checksum_of(&self, original: &[u8]) -> u32 {
+        let head = crc32c::crc32c(&self.prefix());
+        let head = crc32c::crc32c_append(head, &self.payload_bytes.to_le_bytes());
+        crc32c::crc32c_append(head, original)
     }
 
     fn prefix(&self) -> [u8; PREFIX_BYTES] {
@@ -184,14 +196,8 @@ pub fn must_wrap(value: &[u8]) -> bool {
     value.starts_with(&MAGIC)
 }
 
-/// CRC-32C over the header's first 12 bytes, then the logical value. Over the logical value and not
-/// the payload, so that a decoder that errs is caught as well as memory that does.
-pub fn checksum(header_prefix: &[u8; PREFIX_BYTES], original: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(header_prefix), original)
-}
-
 /// The part of the header that precedes the checksum and is covered by it.
-pub const PREFIX_BYTES: usize = 12;
+const PREFIX_BYTES: usize = 12;
 
 const FLAG_DICTIONARY: u8 = 1;
 const WINDOW_LOG2_MIN: u8 = 8;
@@ -235,7 +241,8 @@ fn parse(value: &[u8], original_bytes_max: usize) -> Result<Header, FrameError> 
         return Err(FrameError::Payload { codec, payload_bytes, original_bytes });
     }
     let checksum = u32::from_le_bytes([c0, c1, c2, c3]);
-    Ok(Header { codec, window_log2, original_bytes, checksum })
+    let payload_bytes = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
+    Ok(Header { codec, window_log2, original_bytes, payload_bytes, checksum })
 }
 
 #[cfg(test)]

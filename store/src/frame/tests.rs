@@ -10,8 +10,8 @@ const MAX: usize = ByteCount::mib(1).as_usize();
 /// The frame of a value that is stored as it came, or same-filled.
 fn frame(codec: Codec, original: &[u8]) -> Vec<u8> {
     let mut head = [0; FRAME_HEADER_BYTES];
-    Header::seal(codec, 0, original).encode(&mut head);
     let payload = if codec == Codec::SameFilled { &original[..1] } else { original };
+    Header::seal(codec, 0, original, payload.len()).encode(&mut head);
     [&head, payload].concat()
 }
 
@@ -45,6 +45,7 @@ fn the_header_is_laid_out_as_documented() {
         codec: Codec::Zstd,
         window_log2: 12,
         original_bytes: 0x0102,
+        payload_bytes: 7,
         checksum: 0xA1B2C3D4,
     };
     header.encode(&mut head);
@@ -52,16 +53,16 @@ fn the_header_is_laid_out_as_documented() {
 }
 
 #[test]
-fn the_checksum_is_crc32c_of_prefix_and_original() {
-    let header = Header::seal(Codec::Stored, 0, b"123456789");
-    let covered = b"\xFBRb\x01\x00\x00\x00\x00\x09\x00\x00\x00123456789";
+fn the_checksum_is_crc32c_of_prefix_payload_length_and_original() {
+    let header = Header::seal(Codec::Stored, 0, b"123456789", 9);
+    let covered = b"\xFBRb\x01\x00\x00\x00\x00\x09\x00\x00\x00\x09\x00\x00\x00123456789";
     assert_eq!(header.checksum, crc32c::crc32c(covered));
     assert_eq!(crc32c::crc32c(b"123456789"), 0xE306_9283, "the check value of CRC-32C");
 }
 
 #[test]
 fn the_documented_example_is_what_we_write() {
-    let written = b"\xFBRb\x01\x00\x00\x00\x00\x0B\x00\x00\x00\x85\x63\xC6\x98hello world";
+    let written = b"\xFBRb\x01\x00\x00\x00\x00\x0B\x00\x00\x00\x51\x14\x92\x07hello world";
     assert_eq!(frame(Codec::Stored, b"hello world"), written);
 }
 
@@ -153,13 +154,20 @@ proptest! {
         original in prop::collection::vec(any::<u8>(), 0..100),
         payload in prop::collection::vec(any::<u8>(), 1..100),
     ) {
-        let header = Header::seal(codec, window_log2, &original);
+        let header = Header::seal(codec, window_log2, &original, payload.len());
         let mut head = [0; FRAME_HEADER_BYTES];
         header.encode(&mut head);
         let value = [&head, payload.as_slice()].concat();
         let found = Inspected::Frame { header, payload: FRAME_HEADER_BYTES..value.len() };
         prop_assert_eq!(inspect(&value, MAX), found);
         prop_assert!(header.verify(&original));
+
+        // Bytes that someone put behind the payload are noticed whatever the decoder makes of them.
+        let longer = [&value, &b"more"[..]].concat();
+        let Inspected::Frame { header, .. } = inspect(&longer, MAX) else {
+            return Err(TestCaseError::fail("still a frame"));
+        };
+        prop_assert!(!header.verify(&original));
     }
 
     #[test]
