@@ -34,7 +34,7 @@ pub struct ServerConfig {
     pub admin_listen: String,
     /// Worker threads, each an event loop of its own. (restart)
     pub threads: usize,
-    /// Client connections at most; above it clients are told and turned away, as memcached's `maxconns_fast` does. (hot)
+    /// Client connections at most; above it clients are told and turned away, as by memcached's `maxconns_fast`. (hot)
     pub connections_max: usize,
     /// Commands of one connection served before the others get their turn (memcached's `-R`). (restart)
     pub requests_per_turn: usize,

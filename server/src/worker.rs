@@ -217,10 +217,14 @@ fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> 
             let timing = rules::timing(&plan.config.store);
             // A frame may be longer than the value in it by its header, never more.
             let value_bytes_max = plan.config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES;
+            // Sessions keep to the limit; what is beyond it is what they have asked for already.
+            let inflight_bytes_max = plan.config.runtime.inflight_bytes_max;
+            let held_bytes_max = ByteCount(inflight_bytes_max.0.saturating_mul(2));
             let link = |server: &HostPort| {
                 let address = server.to_string();
                 let counters = Arc::clone(counters);
-                Link::start(address, timing, value_bytes_max, pool.clone(), counters)
+                let pool = pool.clone();
+                Link::start(address, timing, value_bytes_max, held_bytes_max, pool, counters)
             };
             let weighted = plan.config.store.ketama_weighted;
             let points = if weighted { Ketama::Weighted } else { Ketama::Plain };

@@ -55,7 +55,7 @@ impl Cluster {
         let mut keys = get.keys;
         let single = keys.next().filter(|_| keys.next().is_none());
         if let Some(key) = single {
-            let request = self.link(&key).request(Expect::Values, |out| {
+            let request = self.link(&key).request(Expect::Values { keys_max: 1 }, |out| {
                 ask_for(out.text(), get, [key]);
             });
             return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
@@ -70,7 +70,9 @@ impl Cluster {
         let ask = |server: &usize| {
             let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
             let own = own.map(|(key, _)| key);
-            self.links()[*server].request(Expect::Values, |out| ask_for(out.text(), get, own))
+            let keys_max = servers.iter().filter(|owner| *owner == server).count();
+            let expect = Expect::Values { keys_max };
+            self.links()[*server].request(expect, |out| ask_for(out.text(), get, own))
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
         let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
@@ -79,25 +81,25 @@ impl Cluster {
 
     pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>) -> Issued {
         let stored = Store { value_bytes: value.as_slice().len(), noreply: false, ..*store };
-        self.link(&store.key).request(Expect::One, |out| {
+        self.link(&store.key).request(Expect::Written, |out| {
             request::store(out.text(), &stored);
             append(out, value);
         })
     }
 
     pub(super) fn delete(&self, key: Key<'_>) -> Issued {
-        self.link(&key).request(Expect::One, |out| request::delete(out.text(), key, false))
+        self.link(&key).request(Expect::Found, |out| request::delete(out.text(), key, false))
     }
 
     pub(super) fn touch(&self, key: Key<'_>, exptime_s: i32) -> Issued {
-        self.link(&key).request(Expect::One, |out| {
+        self.link(&key).request(Expect::Found, |out| {
             request::touch(out.text(), key, exptime_s, false);
         })
     }
 
     pub(super) async fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
         let asked = Arithmetic { noreply: false, ..*arithmetic };
-        let issued = self.link(&arithmetic.key).request(Expect::One, |out| {
+        let issued = self.link(&arithmetic.key).request(Expect::Number, |out| {
             request::arithmetic(out.text(), &asked);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -111,7 +113,7 @@ impl Cluster {
     }
 
     pub(super) fn meta_get(&self, meta: &Meta<'_>, with_value: bool) -> Issued {
-        self.link(meta.key.bytes()).request(Expect::One, |out| {
+        self.link(meta.key.bytes()).request(Expect::Meta, |out| {
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
@@ -128,7 +130,7 @@ impl Cluster {
 
     pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: Stored<'_>) -> Issued {
         let flags = &set.meta.flags;
-        self.link(set.meta.key.bytes()).request(Expect::One, |out| {
+        self.link(set.meta.key.bytes()).request(Expect::MetaWritten, |out| {
             let value_bytes = value.as_slice().len();
             let mut line = request::meta_set(out.text(), &set.meta.key, value_bytes).flag(b'c');
             if flags.client_flags != 0 {
@@ -153,7 +155,7 @@ impl Cluster {
 
     pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Issued {
         let flags = &meta.flags;
-        self.link(meta.key.bytes()).request(Expect::One, |out| {
+        self.link(meta.key.bytes()).request(Expect::Meta, |out| {
             let mut line = request::meta_delete(out.text(), &meta.key);
             if let Some(cas) = flags.compare {
                 line = line.number(b'C', cas);
@@ -187,7 +189,7 @@ impl Cluster {
         created: bool,
     ) -> Outcome<Count> {
         let (key, flags) = (&arithmetic.meta.key, &arithmetic.meta.flags);
-        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+        let issued = self.link(key.bytes()).request(Expect::Meta, |out| {
             let down = arithmetic.direction == Direction::Decrement;
             let mut line = request::meta_arithmetic(out.text(), key)
                 .flag(b'v')
@@ -222,7 +224,7 @@ impl Cluster {
     }
 
     pub(super) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
-        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+        let issued = self.link(key.bytes()).request(Expect::Debug, |out| {
             request::meta_debug(out.text(), key);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -234,7 +236,7 @@ impl Cluster {
 
     pub(super) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
         let asked = Instant::now();
-        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+        let issued = self.link(key.bytes()).request(Expect::Meta, |out| {
             let line = request::meta_get(out.text(), key);
             line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
         });
@@ -261,7 +263,7 @@ impl Cluster {
         value: Stored<'_>,
     ) -> Outcome<Written> {
         let kept = self.kept_exptime_s(version.life);
-        let issued = self.link(key.bytes()).request(Expect::One, |out| {
+        let issued = self.link(key.bytes()).request(Expect::MetaWritten, |out| {
             let value_bytes = value.as_slice().len();
             let line = request::meta_set(out.text(), key, value_bytes)
                 .flag(b'c')
@@ -278,7 +280,7 @@ impl Cluster {
 
     pub(super) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
         let ask = |link: &Link| {
-            link.request(Expect::One, |out| request::flush_all(out.text(), delay_s, false))
+            link.request(Expect::Done, |out| request::flush_all(out.text(), delay_s, false))
         };
         let issued: Vec<Issued> = self.links().iter().map(ask).collect();
         for request in issued {
@@ -298,7 +300,7 @@ impl Cluster {
         for request in issued {
             let stats = match request.await {
                 Ok(Answer::Stats(stats)) => stats,
-                Ok(Answer::Values(_)) | Err(_) => continue,
+                Err(_) => continue,
                 Ok(_) => return None,
             };
             for (name, value) in stats {
@@ -315,8 +317,9 @@ impl Cluster {
         Some(summed)
     }
 
-    /// The expiry that lets an item end when it would have. A server tells whole seconds only, so the time since is taken
-    /// off with as much chance as it is a part of a second: a life that is rewritten often neither grows nor shrinks.
+    /// The expiry that lets an item end when it would have. A server tells whole seconds only, so the time since is
+    /// taken off with as much chance as it is a part of a second: a life that is rewritten often neither grows nor
+    /// shrinks.
     fn kept_exptime_s(&self, life: Life) -> Option<i32> {
         let Life::Left { left_s, asked } = life else { return None };
         let since_s = asked.elapsed().as_secs_f64();
@@ -337,7 +340,7 @@ impl Cluster {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key).await?.map(|version| version.value));
         };
-        let issued = self.link(&key).request(Expect::Values, |out| {
+        let issued = self.link(&key).request(Expect::Values { keys_max: 1 }, |out| {
             request::get(out.text(), [key], false);
         });
         match issued.await.map_err(Failure::Link)? {

@@ -206,7 +206,11 @@ enum Health {
     Untried,
     /// It answered since it was last found otherwise.
     Up,
-    Down { until: Instant, backoff: Duration, why: String },
+    Down {
+        until: Instant,
+        backoff: Duration,
+        why: String,
+    },
 }
 
 /// What there was to read.

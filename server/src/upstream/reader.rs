@@ -385,7 +385,8 @@ mod tests {
     }
 
     fn value(bytes: usize) -> Vec<u8> {
-        [format!("VALUE k 0 {bytes}\r\n").into_bytes(), vec![b'z'; bytes], b"\r\n".to_vec()].concat()
+        [format!("VALUE k 0 {bytes}\r\n").into_bytes(), vec![b'z'; bytes], b"\r\n".to_vec()]
+            .concat()
     }
 
     #[test]

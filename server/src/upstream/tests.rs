@@ -1,0 +1,130 @@
+//! A link against a server that the test plays.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::Pool;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+use units::ByteCount;
+
+use super::*;
+
+struct Fixture {
+    listener: TcpListener,
+    link: Link,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound socket").to_string();
+        let pool = Pool::heap(ByteCount::mib(1));
+        let held_bytes_max = ByteCount::mib(1);
+        let link = Link::start(address, TIMING, 1 << 20, held_bytes_max, pool, Arc::default());
+        Self { listener, link }
+    }
+
+    fn ask(&self) -> Issued {
+        let expect = Expect::Number;
+        self.link.request(expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
+    }
+
+    /// Takes the next connection and reads `requests` of them there.
+    async fn accept(&self, requests: usize) -> TcpStream {
+        let (mut stream, _) = self.listener.accept().await.expect("a connection");
+        read_requests(&mut stream, requests).await;
+        stream
+    }
+}
+
+async fn read_requests(stream: &mut TcpStream, requests: usize) {
+    let mut bytes = vec![0; requests * b"incr k 1\r\n".len()];
+    stream.read_exact(&mut bytes).await.expect("requests");
+}
+
+async fn answer(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).await.expect("the link reads");
+}
+
+fn fault(answer: Result<Answer, LinkError>) -> LinkFault {
+    answer.expect_err("the server does not answer").fault
+}
+
+const TIMING: Timing = Timing {
+    request: Duration::from_millis(200),
+    connect: Duration::from_secs(5),
+    retry_min: Duration::from_millis(400),
+    retry_max: Duration::from_secs(60),
+};
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_each_time() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let oldest = fixture.ask();
+        let _mute = fixture.accept(1).await;
+        tokio::time::sleep(TIMING.request / 2).await;
+        let bystander = fixture.ask();
+        assert!(matches!(fault(oldest.await), LinkFault::TimedOut(_)));
+        assert!(matches!(fault(bystander.await), LinkFault::Lost(_)));
+
+        let begun = Instant::now();
+        assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
+        assert!(begun.elapsed() < TIMING.request);
+
+        tokio::time::sleep(TIMING.retry_min).await;
+        let trial = fixture.ask();
+        let _mute = fixture.accept(1).await;
+        assert!(matches!(fault(trial.await), LinkFault::TimedOut(_)));
+        tokio::time::sleep(TIMING.retry_min).await;
+        assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
+
+        tokio::time::sleep(TIMING.retry_min).await;
+        let served = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"7\r\n").await;
+        assert!(matches!(served.await, Ok(Answer::Number(7))));
+        assert!(matches!(&*fixture.link.0.health.borrow(), Health::Up));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn an_answer_of_another_kind_fails_what_waits_and_the_next_request_connects_anew() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let asked = [fixture.ask(), fixture.ask(), fixture.ask()];
+        let mut stream = fixture.accept(3).await;
+        answer(&mut stream, b"1\r\nSTORED\r\n3\r\n").await;
+        let [first, second, third] = asked;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        assert!(matches!(fault(second.await), LinkFault::Malformed(_)));
+        assert!(matches!(fault(third.await), LinkFault::Malformed(_)));
+        let next = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"4\r\n").await;
+        assert!(matches!(next.await, Ok(Answer::Number(4))));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+#[expect(clippy::await_holding_refcell_ref, reason = "it is what makes the link panic")]
+async fn a_defect_costs_the_requests_under_way_only() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let asked = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        let borrowed = fixture.link.0.health.borrow_mut();
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(fault(asked.await), LinkFault::Lost(_)));
+        drop(borrowed);
+        let next = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"2\r\n").await;
+        assert!(matches!(next.await, Ok(Answer::Number(2))));
+    };
+    LocalSet::new().run_until(test).await;
+}
