@@ -47,7 +47,11 @@ impl Session {
         let stored = match &page[..] {
             // Ours alone; a server's own would only confuse.
             "settings" | "rebate" => Some(Vec::new()),
-            _ => self.context.backend.stats(&page).await,
+            // Pages that are lists of STAT lines; others answer in forms of their own.
+            "" | "items" | "slabs" | "sizes" | "conns" | "extstore" => {
+                self.context.backend.stats(&page).await
+            }
+            _ => None,
         };
         let Some(stored) = stored else {
             return self.out.text().extend_from_slice(refusal::ERROR);
