@@ -5,7 +5,7 @@ use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 /// Offload every job of at least `work_bytes_min` to the first open device, the calling thread waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncOffload {
-    /// Below this the submit cost exceeds the work saved (`docs/measurements.md`).
+    /// Below this, submitting costs more than it saves; which size that is depends on the device.
     pub work_bytes_min: usize,
 }
 
@@ -22,7 +22,7 @@ impl Policy for SyncOffload {
 /// Offload every job of at least `work_bytes_min` to the first open device, the calling thread doing other work.
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncOffload {
-    /// Below this the submit cost exceeds the work saved (`docs/measurements.md`).
+    /// Below this, submitting costs more than it saves; which size that is depends on the device.
     pub work_bytes_min: usize,
 }
 

@@ -23,10 +23,24 @@ impl Stream {
 
     /// Reads what is there; `WouldBlock` when nothing is, 0 at the end.
     pub(crate) fn try_read(&self, space: &mut [u8]) -> io::Result<usize> {
-        match self {
+        let read = match self {
             Stream::Tcp(stream) => stream.try_read(space),
             Stream::Unix(stream) => stream.try_read(space),
+        };
+        if matches!(read, Ok(bytes) if 0 < bytes && bytes < space.len()) {
+            self.forget_readable();
         }
+        read
+    }
+
+    /// A read that did not fill its space emptied the socket. Saying so spares the call that would only find that out;
+    /// the end of the stream is not forgotten, and later bytes are news.
+    fn forget_readable(&self) {
+        let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = match self {
+            Stream::Tcp(stream) => stream.try_io(Interest::READABLE, empty),
+            Stream::Unix(stream) => stream.try_io(Interest::READABLE, empty),
+        };
     }
 
     /// Writes what the kernel takes now.

@@ -37,6 +37,8 @@ pub(crate) struct Link(Rc<Shared>);
 
 struct Shared {
     address: String,
+    /// The connection while there is one.
+    stream: RefCell<Option<Rc<Stream>>>,
     out: RefCell<Out>,
     waiting: RefCell<VecDeque<Waiting>>,
     work: Notify,
@@ -111,6 +113,7 @@ impl Link {
     ) -> Self {
         let link = Self(Rc::new(Shared {
             address,
+            stream: RefCell::default(),
             out: RefCell::default(),
             waiting: RefCell::default(),
             work: Notify::new(),
@@ -140,11 +143,15 @@ impl Link {
             return Issued(Slot::answered(Err(shared.error(fault))));
         }
         let slot = Slot::default();
+        let nothing_under_way = shared.waiting.borrow().is_empty();
         compose(&mut shared.out.borrow_mut());
         let mut waiting = shared.waiting.borrow_mut();
         waiting.push_back(Waiting { slot: slot.clone(), expect, since: Instant::now() });
         drop(waiting);
-        shared.work.notify_one();
+        // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
+        if !(nothing_under_way && shared.write_now()) {
+            shared.work.notify_one();
+        }
         Issued(slot)
     }
 }
@@ -234,6 +241,7 @@ impl Shared {
 
     /// Connects when there is work, serves until the connection ends, and starts over.
     async fn run(self: Rc<Self>) {
+        *self.stream.borrow_mut() = None;
         loop {
             while self.waiting.borrow().is_empty() {
                 self.work.notified().await;
@@ -241,7 +249,11 @@ impl Shared {
             let fault = match self.connect().await {
                 Ok(stream) => {
                     self.counters.commands.upstream_connects.up();
-                    self.serve(&stream).await
+                    let stream = Rc::new(stream);
+                    *self.stream.borrow_mut() = Some(Rc::clone(&stream));
+                    let fault = self.serve(&stream).await;
+                    *self.stream.borrow_mut() = None;
+                    fault
                 }
                 Err(error) => LinkFault::Down(error.to_string()),
             };
@@ -336,12 +348,21 @@ impl Shared {
                     }
                 }
                 () = self.work.notified() => {}
-                () = &mut timer, if due.is_some() => {
-                    let due = due.unwrap_or_else(|| Instant::now() + limit);
+                // Also with nothing under way: a session may send a request without our turn.
+                () = &mut timer => {
+                    let oldest = self.waiting.borrow().front().map(|oldest| oldest.since);
+                    let due = oldest.unwrap_or_else(Instant::now) + limit;
                     timer.as_mut().reset(due.into());
                 }
             }
         }
+    }
+
+    /// Writes what is queued, from a session's turn; false if the link has to go on with it.
+    fn write_now(&self) -> bool {
+        let stream = self.stream.borrow();
+        let written = stream.as_ref().is_some_and(|stream| self.write(stream).is_ok());
+        written && self.out.borrow().is_empty()
     }
 
     fn write(&self, stream: &Stream) -> io::Result<()> {
