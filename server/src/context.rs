@@ -1,11 +1,13 @@
 //! What every session of a worker shares: the store, the values' way, limits, counters, and word of the end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use slab::Slab;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use units::ByteCount;
 
 use crate::backend::Backend;
@@ -46,15 +48,7 @@ impl WorkerContext {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.ending.draining.load(Ordering::Relaxed)
-    }
-
-    /// Ends when the server begins to drain.
-    pub(crate) async fn drained(&self) {
-        let notified = self.ending.drain.notified();
-        if !self.is_draining() {
-            notified.await;
-        }
+        self.ending.draining.get()
     }
 
     /// Whether others wait for memory, or would: the budget is spent, or buffers hold more than it.
@@ -79,17 +73,34 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// How a worker's sessions learn that the server ends.
+/// How a worker's sessions learn that the server ends: those that wait for their clients are woken.
 #[derive(Default)]
 pub(crate) struct Ending {
-    draining: AtomicBool,
-    drain: Notify,
+    draining: Cell<bool>,
+    waiting: RefCell<Slab<Waker>>,
 }
 
 impl Ending {
     pub(crate) fn begin_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.drain.notify_waiters();
+        self.draining.set(true);
+        self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
+    }
+
+    /// Has the waker called when the server begins to drain. `place` is the caller's, from one call to the next.
+    pub(crate) fn watch(&self, place: &mut Option<usize>, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        match place {
+            None => *place = Some(waiting.insert(waker.clone())),
+            Some(place) if !waiting[*place].will_wake(waker) => waiting[*place] = waker.clone(),
+            Some(_) => {}
+        }
+    }
+
+    /// Gives the place up.
+    pub(crate) fn leave(&self, place: Option<usize>) {
+        if let Some(place) = place {
+            self.waiting.borrow_mut().remove(place);
+        }
     }
 }
 

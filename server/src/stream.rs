@@ -1,6 +1,7 @@
 //! A client's or a server's connection, TCP or Unix, with the few calls that the event loops make.
 
 use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
 
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
@@ -13,11 +14,19 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Waits until it may be read, or also until it may be written.
-    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<()> {
+    /// Whether it may be read; one task at a time may wait so.
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Tcp(stream) => stream.ready(interest).await.map(drop),
-            Stream::Unix(stream) => stream.ready(interest).await.map(drop),
+            Stream::Tcp(stream) => stream.poll_read_ready(context),
+            Stream::Unix(stream) => stream.poll_read_ready(context),
+        }
+    }
+
+    /// Whether it may be written; one task at a time may wait so.
+    pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => stream.poll_write_ready(context),
+            Stream::Unix(stream) => stream.poll_write_ready(context),
         }
     }
 

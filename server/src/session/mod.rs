@@ -9,8 +9,10 @@ mod meta;
 pub(crate) use edit::Edits;
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,7 +20,6 @@ use device::Buffer;
 use protocol::command::{Command, Get};
 use protocol::meta::Meta;
 use protocol::{Parse, Refusal, refusal};
-use tokio::io::Interest;
 
 use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
@@ -63,6 +64,8 @@ pub(crate) struct Session {
     served: usize,
     first_bytes: bool,
     closing: bool,
+    /// Where the worker finds this session's waker when it drains.
+    place: Option<usize>,
 }
 
 /// A command that was issued and whose reply is still to be written; replies keep the commands' order.
@@ -92,7 +95,7 @@ enum Step {
 impl Session {
     fn new(stream: Stream, context: Rc<WorkerContext>) -> Self {
         let out = Out::default();
-        Self { stream, context, out, served: 0, first_bytes: true, closing: false }
+        Self { stream, context, out, served: 0, first_bytes: true, closing: false, place: None }
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -115,15 +118,16 @@ impl Session {
     }
 
     /// Waits for bytes; false when the server drains, and all that had arrived before is answered.
-    async fn wait_readable(&self) -> io::Result<bool> {
-        if self.context.is_draining() {
-            return Ok(false);
-        }
-        tokio::select! {
-            biased;
-            ready = self.stream.ready(Interest::READABLE) => ready.map(|()| true),
-            () = self.context.drained() => Ok(false),
-        }
+    async fn wait_readable(&mut self) -> io::Result<bool> {
+        let Self { context, stream, place, .. } = self;
+        poll_fn(|task| {
+            if context.is_draining() {
+                return Poll::Ready(Ok(false));
+            }
+            context.ending.watch(place, task.waker());
+            stream.poll_readable(task).map_ok(|()| true)
+        })
+        .await
     }
 
     /// Serves commands until no unread byte is left, then gives the buffer back.
@@ -433,7 +437,7 @@ impl Session {
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.ready(Interest::READABLE).await?;
+                    poll_fn(|task| self.stream.poll_readable(task)).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -504,7 +508,8 @@ impl Session {
     /// As `read_unstalled`, for a client that does not take its answers.
     async fn wait_writable(&self) -> io::Result<()> {
         loop {
-            match tokio::time::timeout(STALL_MAX, self.stream.ready(Interest::WRITABLE)).await {
+            let writable = poll_fn(|task| self.stream.poll_writable(task));
+            match tokio::time::timeout(STALL_MAX, writable).await {
                 Ok(ready) => return ready,
                 Err(_) if self.context.is_short_of_memory() => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "takes no answers"));
@@ -512,6 +517,12 @@ impl Session {
                 Err(_) => {}
             }
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.context.ending.leave(self.place);
     }
 }
 

@@ -10,7 +10,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,9 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use device::Pool;
-use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::Notify;
 use units::ByteCount;
 
 pub(crate) use answer::{Answer, LinkError, LinkFault};
@@ -41,7 +39,7 @@ struct Shared {
     stream: RefCell<Option<Rc<Stream>>>,
     out: RefCell<Out>,
     waiting: RefCell<VecDeque<Waiting>>,
-    work: Notify,
+    work: Signal,
     health: RefCell<Health>,
     timing: Cell<Timing>,
     pool: Pool,
@@ -116,7 +114,7 @@ impl Link {
             stream: RefCell::default(),
             out: RefCell::default(),
             waiting: RefCell::default(),
-            work: Notify::new(),
+            work: Signal::default(),
             health: RefCell::new(Health::Untried),
             timing: Cell::new(timing),
             pool,
@@ -150,7 +148,7 @@ impl Link {
         drop(waiting);
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
         if !(nothing_under_way && shared.write_now()) {
-            shared.work.notify_one();
+            shared.work.raise();
         }
         Issued(slot)
     }
@@ -203,6 +201,33 @@ impl Slot {
     }
 }
 
+/// Word to the link's task that a session queued something.
+#[derive(Default)]
+struct Signal {
+    raised: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Signal {
+    fn raise(&self) {
+        self.raised.set(true);
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn poll(&self, task: &mut Context<'_>) -> Poll<()> {
+        if self.raised.take() {
+            return Poll::Ready(());
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            *waker = Some(task.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
 struct Waiting {
     slot: Slot,
     expect: Expect,
@@ -244,7 +269,7 @@ impl Shared {
         *self.stream.borrow_mut() = None;
         loop {
             while self.waiting.borrow().is_empty() {
-                self.work.notified().await;
+                poll_fn(|task| self.work.poll(task)).await;
             }
             let fault = match self.connect().await {
                 Ok(stream) => {
@@ -334,26 +359,28 @@ impl Shared {
                 self.counters.commands.upstream_timeouts.up();
                 return LinkFault::TimedOut(limit);
             }
-            let all_written = self.out.borrow().is_empty();
-            let interest = if all_written {
-                Interest::READABLE
-            } else {
-                Interest::READABLE | Interest::WRITABLE
-            };
-            tokio::select! {
-                biased;
-                ready = stream.ready(interest) => {
-                    if let Err(error) = ready {
-                        return LinkFault::Lost(error.to_string());
-                    }
+            let woken = poll_fn(|task| {
+                if self.work.poll(task).is_ready() {
+                    return Poll::Ready(Ok(()));
                 }
-                () = self.work.notified() => {}
                 // Also with nothing under way: a session may send a request without our turn.
-                () = &mut timer => {
+                while timer.as_mut().poll(task).is_ready() {
                     let oldest = self.waiting.borrow().front().map(|oldest| oldest.since);
                     let due = oldest.unwrap_or_else(Instant::now) + limit;
+                    if due <= Instant::now() {
+                        return Poll::Ready(Ok(()));
+                    }
                     timer.as_mut().reset(due.into());
                 }
+                if !self.out.borrow().is_empty()
+                    && let Poll::Ready(ready) = stream.poll_writable(task)
+                {
+                    return Poll::Ready(ready);
+                }
+                stream.poll_readable(task)
+            });
+            if let Err(error) = woken.await {
+                return LinkFault::Lost(error.to_string());
             }
         }
     }
