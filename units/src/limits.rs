@@ -28,8 +28,8 @@ pub const GET_LINE_BYTES_MAX: usize = 256 << 10;
 /// The frame's header without a dictionary id; see docs/format.md.
 pub const FRAME_HEADER_BYTES: usize = 16;
 
-/// Values below this are never compressed: a deflate stream and the frame's header would not shrink them,
-/// and counters stay readable by the store's own incr and decr. docs/measurements.md, "smallest value".
+/// Values below this are never compressed: with the frame's header a stream rarely is shorter, and counters stay
+/// readable by the store's own incr and decr.
 pub const COMPRESS_BYTES_MIN: usize = 64;
 
 const _: () = assert!(COMPRESS_BYTES_MIN > FRAME_HEADER_BYTES);
