@@ -103,12 +103,14 @@ impl Demo {
                 // Off and on take turns, so that drift of the machine meets both.
                 let side = if run % 2 == 0 { Side::Off } else { Side::On };
                 bar.begin(comparison.preset(), side);
-                let sample = self.measure(spec, side, backing, &bar, &stop)?;
+                let sample = self.measure(spec, side, backing, &bar, &stop);
                 if stop.load(Ordering::Relaxed) {
+                    // Ctrl-C reaches the servers too: what this side came to says nothing.
                     bar.0.finish_and_clear();
+                    eprintln!("rebate: stopped; finished comparisons follow");
                     return Ok(comparisons);
                 }
-                comparison.add(side, sample);
+                comparison.add(side, sample?);
             }
             comparisons.push(comparison);
         }
