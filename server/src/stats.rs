@@ -64,7 +64,7 @@ impl StatsPages {
         stat("time", unix.to_string());
         stat("version", concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION")).to_owned());
         stat("pointer_size", usize::BITS.to_string());
-        let usage = rustix_usage();
+        let usage = process_usage();
         stat("rusage_user", usage.0);
         stat("rusage_system", usage.1);
         stat("max_connections", self.connections.max().to_string());
@@ -149,7 +149,7 @@ impl StatsPages {
 }
 
 /// User and system time of this process, as memcached prints them (s).
-fn rustix_usage() -> (String, String) {
+fn process_usage() -> (String, String) {
     let ticks = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mut fields = ticks.rsplit(") ").next().unwrap_or_default().split(' ').skip(11);
     let per_second = rustix::param::clock_ticks_per_second() as f64;
