@@ -93,13 +93,13 @@ impl Worker {
 type Started = oneshot::Sender<Result<(), crate::StartError>>;
 
 fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<Word>, started: Started) {
-    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let options = tokio::runtime::LocalOptions::default();
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build_local(options);
     let executor = match executor {
         Ok(executor) => executor,
         Err(error) => return drop(started.send(Err(crate::StartError::Thread(error)))),
     };
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&executor, async {
+    executor.block_on(async {
         match context(plan, index) {
             Err(error) => drop(started.send(Err(error.into()))),
             Ok(context) => {

@@ -1,0 +1,68 @@
+//! Where a gRPC service listens: TCP or a Unix socket. It resolves nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The address of a gRPC service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// An address that cannot be one; the caller must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an address: give HOST:PORT, or a Unix socket as /PATH or unix:PATH")]
+pub struct BadAddress(String);
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = || BadAddress(text.to_owned());
+        let bare = text.strip_prefix("grpc://").unwrap_or(text);
+        if let Some(path) = bare.strip_prefix("unix:").or(bare.starts_with('/').then_some(bare)) {
+            return if path.is_empty() { Err(bad()) } else { Ok(Self::Unix(path.into())) };
+        }
+        let (host, port) = bare.rsplit_once(':').ok_or_else(bad)?;
+        let plain = |c: char| !c.is_whitespace() && !matches!(c, '/' | '@' | '?' | '#' | ',');
+        let valid = !host.is_empty() && host.chars().all(plain) && port.parse::<u16>().is_ok();
+        if valid { Ok(Self::Tcp(bare.to_owned())) } else { Err(bad()) }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => f.write_str(address),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written_alike() {
+        for (text, shown) in [
+            ("127.0.0.1:50051", "127.0.0.1:50051"),
+            ("grpc://store:50051", "store:50051"),
+            ("[::1]:1", "[::1]:1"),
+            ("/run/rebate.sock", "unix:/run/rebate.sock"),
+            ("unix:/run/rebate.sock", "unix:/run/rebate.sock"),
+            ("grpc:///run/rebate.sock", "unix:/run/rebate.sock"),
+        ] {
+            let address: Address = text.parse().expect(text);
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(shown.parse::<Address>(), Ok(address));
+        }
+        for text in ["", "host", ":1", "host:", "host:70000", "a b:1", "grpc://", "unix:", "h/x:1"] {
+            assert!(text.parse::<Address>().is_err(), "{text:?}");
+        }
+    }
+}

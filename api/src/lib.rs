@@ -1,0 +1,18 @@
+//! The gRPC messages and services, generated from `proto/`, and how both ends of a connection are set up: window and
+//! frame sizes, addresses, channels. No behaviour of any service.
+
+mod address;
+pub mod wire;
+
+pub use address::{Address, BadAddress};
+pub use prost;
+pub use tonic;
+
+/// `package rebate.v1`.
+#[allow(missing_docs, clippy::all, unused_qualifications)]
+pub mod v1 {
+    tonic::include_proto!("rebate.v1");
+}
+
+/// The compiled `proto/` files, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -1,0 +1,62 @@
+//! How a connection is set up, the same at both ends: large values are to cross without waiting for window updates and
+//! without being cut into many frames.
+
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::Address;
+
+/// Bytes that one call may have on the way before the other side takes them: a value of the largest common size (1 MiB)
+/// crosses at once.
+pub const STREAM_WINDOW_BYTES: u32 = 2 << 20;
+
+/// Bytes that all calls of a connection may have on the way: some sixteen values of 1 MiB, and what bounds the memory
+/// that a slow reader can pin.
+pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Bytes of one HTTP/2 frame: a 128 KiB value crosses in one.
+pub const FRAME_BYTES_MAX: u32 = 256 << 10;
+
+/// Calls of one connection at a time.
+pub const CALLS_MAX: u32 = 1_024;
+
+/// Bytes of one message beyond the largest value in it.
+pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
+
+/// A channel that connects with its first call and again whenever the connection was lost. A call fails at once while
+/// the service cannot be reached.
+///
+/// # Errors
+/// None for addresses that [`Address`] accepts, but for hosts that cannot stand in a URI.
+pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, tonic::Status> {
+    let bad = |error: String| tonic::Status::invalid_argument(format!("{address}: {error}"));
+    let uri = match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(_) => "http://localhost".to_owned(),
+    };
+    let endpoint = Endpoint::from_shared(uri).map_err(|error| bad(error.to_string()))?;
+    let endpoint = endpoint
+        .tcp_nodelay(true)
+        .connect_timeout(connect_timeout)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    Ok(match address {
+        Address::Tcp(_) => endpoint.connect_lazy(),
+        Address::Unix(path) => {
+            let path = path.clone();
+            endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+                let path = path.clone();
+                async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+        }
+    })
+}
+
+/// A peer that vanished without a word is found out within these two.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
