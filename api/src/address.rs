@@ -61,7 +61,8 @@ mod tests {
             assert_eq!(address.to_string(), shown);
             assert_eq!(shown.parse::<Address>(), Ok(address));
         }
-        for text in ["", "host", ":1", "host:", "host:70000", "a b:1", "grpc://", "unix:", "h/x:1"] {
+        for text in ["", "host", ":1", "host:", "host:70000", "a b:1", "grpc://", "unix:", "h/x:1"]
+        {
             assert!(text.parse::<Address>().is_err(), "{text:?}");
         }
     }

@@ -17,12 +17,13 @@ use crate::{EXIT_FAILED, say};
 ///
 /// # Errors
 /// The device that cannot be opened, and why.
-pub(crate) fn open(config: &RuntimeSection) -> Result<Vec<Arc<dyn Device>>, DeviceError> {
-    let mut devices: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
-    if let Some(threads) = NonZeroUsize::new(config.workers) {
-        devices.push(Arc::new(Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES)?));
+pub(crate) fn open(config: &RuntimeSection) -> Result<server::Devices, DeviceError> {
+    let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
+    let worker = config.devices.iter().any(|name| name == "worker");
+    if let Some(threads) = NonZeroUsize::new(config.workers).filter(|_| worker) {
+        all.push(Arc::new(Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES)?));
     }
-    Ok(devices)
+    Ok(server::Devices { all, accelerators: 0 })
 }
 
 /// The flags of `rebate devices`.
@@ -72,7 +73,7 @@ impl Devices {
         let engine =
             |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
         let report = Report {
-            devices: devices.iter().map(|device| row(device.as_ref())).collect(),
+            devices: devices.all.iter().map(|device| row(device.as_ref())).collect(),
             engines: software.engines().iter().map(engine).collect(),
         };
         if self.json {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use server::config::Config;
+use server::config::{Config, Services};
 use server::config_source::{ConfigError, Loaded, diff_for_reload};
 use server::{Running, Server};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -95,11 +95,20 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
     if let Some(address) = running.admin_address() {
         say(&format!("admin on {address}"));
     }
+    for address in running.grpc_addresses() {
+        say(&format!("grpc on {address}"));
+    }
+    for address in config.server.grpc_listen.iter().filter_map(|text| text.parse().ok()) {
+        if let api::Address::Unix(_) = &address {
+            say(&format!("grpc on {address}"));
+        }
+    }
     let addresses = running.addresses();
     for address in addresses {
         say(&format!("listening on {address}"));
     }
-    if let Some(path) = &config.server.unix_socket {
+    let frontend = Services::of(&config.server.roles).frontend;
+    if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
         say(&format!("listening on unix:{}", path.display()));
     }
     let warn = |path: &Path, error| tracing::warn!("could not write {}: {error}", path.display());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use server::config::Config;
 use server::config_source::{self, Flag, Sources};
 
@@ -14,19 +14,37 @@ use crate::{EXIT_USAGE, log, os, say};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The services to run in this process.
-    #[arg(long, value_enum, default_value_t = Role::All)]
-    role: Role,
+    /// The services of this process: all, or any of frontend, compression, store, scheduler.
+    #[arg(long, value_name = "ROLE", value_delimiter = ',')]
+    role: Vec<String>,
     /// Where memcached clients connect, HOST:PORT; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
+    /// Where gRPC clients connect, HOST:PORT or the path of a Unix socket.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    grpc_listen: Vec<String>,
+    /// Compression services to offload to, each a device.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    compression: Vec<String>,
+    /// The scheduler to report to and take parameters from.
+    #[arg(long, value_name = "ADDR")]
+    scheduler: Option<String>,
+    /// A device beside software, such as worker or virtual-iaa; may be given again. `rebate devices` lists them.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    device: Vec<String>,
+    /// Let devices that only emulate an accelerator serve.
+    #[arg(long)]
+    allow_virtual: bool,
+    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload or async-offload.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
     /// A Unix socket for memcached clients; TCP is then off unless --listen is given too.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
     /// HTTP for /metrics, /healthz, /readyz and /config.
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// `embedded`, or `memcached://HOST[:PORT],...` for a ring of servers.
+    /// `embedded`, `memcached://HOST[:PORT],...` for a ring of servers, or `grpc://ADDR,...` for store services.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Memory for items of the embedded store, such as 64MiB.
@@ -73,15 +91,6 @@ pub(crate) struct Serve {
     verbose: u8,
 }
 
-/// What a process can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Role {
-    /// Everything.
-    All,
-    /// What clients connect to.
-    Frontend,
-}
-
 impl Serve {
     /// Runs until a signal ends it.
     pub(crate) fn run(self) -> ExitCode {
@@ -126,12 +135,23 @@ impl Serve {
             value: value.to_owned(),
         };
         let mut flags = Vec::new();
-        if !self.listen.is_empty() {
-            flags.push(flag("--listen", "server.listen", &self.listen.join(",")));
+        for (name, key, list) in [
+            ("--role", "server.roles", &self.role),
+            ("--listen", "server.listen", &self.listen),
+            ("--grpc-listen", "server.grpc_listen", &self.grpc_listen),
+            ("--compression", "runtime.compression", &self.compression),
+            ("--device", "runtime.devices", &self.device),
+        ] {
+            flags.extend((!list.is_empty()).then(|| flag(name, key, &list.join(","))));
+        }
+        if self.allow_virtual {
+            flags.push(flag("--allow-virtual", "runtime.allow_virtual", "true"));
         }
         for (name, key, value) in [
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
+            ("--scheduler", "scheduler.address", &self.scheduler),
+            ("--policy", "runtime.policy", &self.policy),
             ("--store", "store.url", &self.store),
             ("--memory", "store.memory", &self.memory),
             ("--item-bytes-max", "store.item_bytes_max", &self.item_bytes_max),

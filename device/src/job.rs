@@ -135,6 +135,10 @@ pub enum DeviceError {
     InvalidInput(&'static str),
     /// The runtime: the device is gone; redo the job elsewhere and retire the device.
     Lost,
+    /// The runtime: the device has no room for it now; do it elsewhere, the device lives.
+    Busy,
+    /// Nobody: the job was given up and the device let go of it.
+    Cancelled,
     /// The runtime: no completion in time; the buffers stay the device's until it lets go.
     Timeout,
     /// The runtime: a passing fault; redo the job elsewhere, the device lives.
@@ -148,6 +152,8 @@ impl fmt::Display for DeviceError {
         match self {
             DeviceError::InvalidInput(what) => write!(f, "invalid input: {what}"),
             DeviceError::Lost => f.write_str("device lost"),
+            DeviceError::Busy => f.write_str("the device has no room for the job"),
+            DeviceError::Cancelled => f.write_str("given up"),
             DeviceError::Timeout => f.write_str("no completion in time"),
             DeviceError::Fault(what) => write!(f, "device fault: {what}"),
             DeviceError::Misconfigured(what) => write!(f, "misconfigured: {what}"),

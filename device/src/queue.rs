@@ -22,6 +22,12 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`DeviceError::Lost`] or [`DeviceError::Misconfigured`].
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError>;
+
+    /// Whether jobs finish while the thread that submitted them does nothing but poll: sync offload is legal only
+    /// then.
+    fn completes_alone(&self) -> bool {
+        true
+    }
 }
 
 /// One thread's way into a device.
@@ -37,6 +43,10 @@ pub trait Queue {
 
     /// Jobs submitted and not yet returned by `poll`; constant time.
     fn pending(&self) -> usize;
+
+    /// Word that nobody waits for the job of this tag any more. A device that can let go of it early returns it as
+    /// failed with [`DeviceError::Cancelled`]; any other finishes it as ever.
+    fn cancel(&mut self, _tag: u64) {}
 }
 
 /// A job that was not taken.

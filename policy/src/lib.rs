@@ -2,11 +2,13 @@
 //! No clock, lock, queue, I/O or hidden randomness: everything a decision may depend on is an argument, so the
 //! runtime, the simulator and a unit test get the same answer.
 
+pub mod bounded_offload;
 pub mod form;
 pub mod placement;
 pub mod software;
 pub mod threshold;
 
+pub use bounded_offload::BoundedOffload;
 pub use form::{Form, FormPolicy, RawReason};
 pub use placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 pub use software::AlwaysSoftware;

@@ -1,5 +1,7 @@
 //! The placement contract: what a policy sees and what it answers.
 
+use std::ops::RangeInclusive;
+
 use device::{Class, Dialect, TenantId};
 use units::{Nanos, Op};
 
@@ -39,17 +41,34 @@ pub struct Snapshot<'a> {
 impl Snapshot<'_> {
     /// The first device beside software that takes the job and has room.
     pub fn first_open(&self) -> Option<usize> {
+        self.first_open_of(1..=self.devices.len())
+    }
+
+    /// The first of these devices that takes the job and has room.
+    pub fn first_open_of(&self, devices: RangeInclusive<usize>) -> Option<usize> {
         let open = |state: &DeviceState| state.eligible && state.depth < state.capacity;
-        self.devices.iter().skip(1).position(open).map(|index| index + 1)
+        let mut known = devices.filter(|device| *device < self.devices.len());
+        known.find(|device| open(&self.devices[*device]))
     }
 
     /// Why no device beside software takes the job.
     pub fn reason_for_software(&self) -> Reason {
-        match self.devices.get(1..) {
-            None | Some([]) => Reason::OnlyDevice,
-            Some(others) if others.iter().any(|state| state.eligible) => Reason::QueueFull,
-            Some(others) if others.iter().any(|state| !state.healthy) => Reason::DeviceLost,
-            Some(_) => Reason::Ineligible,
+        self.reason_without(1..=self.devices.len())
+    }
+
+    /// Why none of these devices takes the job.
+    pub fn reason_without(&self, devices: RangeInclusive<usize>) -> Reason {
+        let some = |test: fn(&DeviceState) -> bool| {
+            devices.clone().filter_map(|device| self.devices.get(device)).any(test)
+        };
+        if !some(|_| true) {
+            Reason::OnlyDevice
+        } else if some(|state| state.eligible) {
+            Reason::QueueFull
+        } else if some(|state| !state.healthy) {
+            Reason::DeviceLost
+        } else {
+            Reason::Ineligible
         }
     }
 }

@@ -78,6 +78,11 @@ impl Runtime {
         Arc::clone(&self.metrics)
     }
 
+    /// Follows another policy from the next job on.
+    pub fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.policy = policy;
+    }
+
     /// Places the job. With a device that completes inline the result is ready for `claim` on
     /// return.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
@@ -130,7 +135,9 @@ impl Runtime {
             State::Finished(_) => drop(self.jobs.remove(ticket.index())),
             State::Waiting(_) => {
                 entry.state = State::Detached;
+                let device = entry.choice.device;
                 self.metrics.count_detached();
+                self.slots[device].queue.cancel(ticket.mark());
             }
             State::Detached => {}
         }
@@ -233,7 +240,9 @@ impl Runtime {
             Ok(()) if slot.device.capabilities().waiting == Waiting::Inline => {
                 self.poll_slot(choice.device);
             }
-            Ok(()) if choice.placement == Placement::Sync => self.wait_here(choice.device, ticket),
+            Ok(()) if choice.placement == Placement::Sync && slot.device.completes_alone() => {
+                self.wait_here(choice.device, ticket);
+            }
             Ok(()) => {}
             Err(Refused { job, reason }) => self.refused(job, choice.device, reason),
         }
@@ -441,6 +450,7 @@ fn fault(outcome: &Outcome) -> Option<Reason> {
             Some(Reason::DeviceLost)
         }
         Outcome::Failed(DeviceError::Timeout) => Some(Reason::Timeout),
+        Outcome::Failed(DeviceError::Busy) => Some(Reason::QueueFull),
         Outcome::Failed(_) => Some(Reason::DeviceFault),
     }
 }

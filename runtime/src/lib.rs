@@ -13,5 +13,5 @@ pub mod tokio_adapter;
 pub use crate::core::{Outstanding, Runtime};
 pub use config::{Fallback, RuntimeConfig, StartError};
 pub use entry::{Finished, Path, Ticket};
-pub use metrics::{Metrics, PathCount};
+pub use metrics::{Metrics, PathCount, SizeCount};
 pub use tokio_adapter::{Run, TokioRuntime};

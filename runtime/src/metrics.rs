@@ -1,6 +1,7 @@
 //! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime alone
 //! and read by whoever shows it. No names of protocols or pages here.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::{Job, Outcome};
@@ -63,6 +64,9 @@ impl Metrics {
                 output_bytes: cell.output_bytes.load(Ordering::Relaxed),
                 service: Nanos(cell.service_ns.load(Ordering::Relaxed)),
                 queueing: Nanos(cell.queueing_ns.load(Ordering::Relaxed)),
+                sizes: cell.detail.get().map(|detail| detail.sizes()).unwrap_or_default(),
+                service_log2_ns: cell.detail.get().map(|d| loads(&d.service)).unwrap_or_default(),
+                queueing_log2_ns: cell.detail.get().map(|d| loads(&d.queueing)).unwrap_or_default(),
             });
         }
         counts
@@ -124,6 +128,8 @@ impl Metrics {
         add(&cell.jobs, 1);
         add(&cell.service_ns, service.0);
         add(&cell.queueing_ns, queueing.0);
+        let detail = cell.detail.get_or_init(Box::default);
+        detail.count(job.work_bytes() as u64, service, queueing);
         match outcome {
             Outcome::Done { output_bytes } => {
                 add(&cell.input_bytes, job.input.len() as u64);
@@ -189,6 +195,27 @@ pub struct PathCount {
     pub service: Nanos,
     /// Time jobs waited beside that, summed.
     pub queueing: Nanos,
+    /// The same by size; only sizes that occurred.
+    pub sizes: Vec<SizeCount>,
+    /// Jobs by service time: `[n]` counts those from 2^n ns to below 2^(n+1) ns, the last all beyond.
+    pub service_log2_ns: Vec<u64>,
+    /// Jobs by queueing time, likewise.
+    pub queueing_log2_ns: Vec<u64>,
+}
+
+/// Jobs of one path whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeCount {
+    /// The class.
+    pub log2: u32,
+    /// Jobs finished.
+    pub jobs: u64,
+    /// Bytes of the uncompressed side, summed.
+    pub work_bytes: u64,
+    /// Time the device worked, summed.
+    pub service: Nanos,
+    /// Time jobs waited beside that, summed.
+    pub queueing: Nanos,
 }
 
 #[derive(Default)]
@@ -200,7 +227,76 @@ struct PathCell {
     output_bytes: AtomicU64,
     service_ns: AtomicU64,
     queueing_ns: AtomicU64,
+    /// Made with the path's first job: most paths never run.
+    detail: OnceLock<Box<Detail>>,
 }
+
+/// One path's jobs by size and by time.
+struct Detail {
+    sizes: [SizeCell; SIZE_CLASSES],
+    service: [AtomicU64; TIME_CLASSES],
+    queueing: [AtomicU64; TIME_CLASSES],
+}
+
+#[derive(Default)]
+struct SizeCell {
+    jobs: AtomicU64,
+    work_bytes: AtomicU64,
+    service_ns: AtomicU64,
+    queueing_ns: AtomicU64,
+}
+
+impl Default for Detail {
+    fn default() -> Self {
+        Self {
+            sizes: std::array::from_fn(|_| SizeCell::default()),
+            service: std::array::from_fn(|_| AtomicU64::new(0)),
+            queueing: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Detail {
+    fn count(&self, work_bytes: u64, service: Nanos, queueing: Nanos) {
+        let size = &self.sizes[log2(work_bytes, SIZE_CLASSES)];
+        add(&size.jobs, 1);
+        add(&size.work_bytes, work_bytes);
+        add(&size.service_ns, service.0);
+        add(&size.queueing_ns, queueing.0);
+        add(&self.service[log2(service.0, TIME_CLASSES)], 1);
+        add(&self.queueing[log2(queueing.0, TIME_CLASSES)], 1);
+    }
+
+    fn sizes(&self) -> Vec<SizeCount> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let count = |(log2, cell): (usize, &SizeCell)| SizeCount {
+            log2: log2 as u32,
+            jobs: load(&cell.jobs),
+            work_bytes: load(&cell.work_bytes),
+            service: Nanos(load(&cell.service_ns)),
+            queueing: Nanos(load(&cell.queueing_ns)),
+        };
+        self.sizes.iter().enumerate().map(count).filter(|size| size.jobs > 0).collect()
+    }
+}
+
+/// The counters without the zeros at the end.
+fn loads(counters: &[AtomicU64]) -> Vec<u64> {
+    let mut counts: Vec<u64> =
+        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect();
+    counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
+    counts
+}
+
+fn log2(value: u64, classes: usize) -> usize {
+    (value.max(1).ilog2() as usize).min(classes - 1)
+}
+
+/// Up to 1 GiB, the largest item there can be.
+const SIZE_CLASSES: usize = 31;
+
+/// Up to 18 minutes.
+const TIME_CLASSES: usize = 40;
 
 /// Adds without a locked instruction: only the core's own runtime writes.
 fn add(counter: &AtomicU64, by: u64) {

@@ -1,4 +1,5 @@
-//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalSet`. Jobs
+//! The runtime in tokio's current-thread executor: `run(job).await` in a task of a `LocalRuntime` or
+//! a `LocalSet`. Jobs
 //! on signalled devices wake the driver task; jobs on polled devices keep it turning while they
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use device::Job;
-use policy::Reason;
+use policy::{Policy, Reason};
 use tokio::sync::Notify;
 
 use crate::config::{RuntimeConfig, StartError};
@@ -58,6 +59,11 @@ impl TokioRuntime {
             self.signal.notify_one();
         }
         Run { core: Rc::clone(&self.core), ticket: Some(ticket) }
+    }
+
+    /// Follows another policy from the next job on.
+    pub fn set_policy(&self, policy: Arc<dyn Policy>) {
+        self.core.borrow_mut().set_policy(policy);
     }
 
     /// The core's counters.

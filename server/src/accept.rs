@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
 use crate::counters::Counters;
-use crate::worker::{Accepted, Word, Worker};
+use crate::worker::{Accepted, Door, Word, Worker};
 
 /// Deals accepted connections to the workers.
 #[derive(Clone)]
@@ -32,8 +32,10 @@ impl Dealer {
         if !self.connections.enter() {
             self.counters[worker].commands.rejected_connections.up();
             let _ = match &mut accepted {
-                Accepted::Tcp(stream) => stream.write_all(TOO_MANY),
-                Accepted::Unix(stream) => stream.write_all(TOO_MANY),
+                Accepted::Tcp(stream, Door::Memcached) => stream.write_all(TOO_MANY),
+                Accepted::Unix(stream, Door::Memcached) => stream.write_all(TOO_MANY),
+                // There is no word for it before the HTTP/2 preface; the client sees the end.
+                Accepted::Tcp(_, Door::Grpc) | Accepted::Unix(_, Door::Grpc) => Ok(()),
             };
             return;
         }
@@ -94,7 +96,7 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_tcp(listener: TcpListener, dealer: Dealer) {
+pub(crate) async fn accept_tcp(listener: TcpListener, door: Door, dealer: Dealer) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
@@ -102,7 +104,7 @@ pub(crate) async fn accept_tcp(listener: TcpListener, dealer: Dealer) {
                 // A host that vanished would otherwise keep its connection for ever.
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-                dealer.deal(Accepted::Tcp(stream));
+                dealer.deal(Accepted::Tcp(stream, door));
             }
             Err(error) => pause(&error).await,
         }
@@ -110,10 +112,10 @@ pub(crate) async fn accept_tcp(listener: TcpListener, dealer: Dealer) {
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_unix(listener: UnixListener, dealer: Dealer) {
+pub(crate) async fn accept_unix(listener: UnixListener, door: Door, dealer: Dealer) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => dealer.deal(Accepted::Unix(stream)),
+            Ok(stream) => dealer.deal(Accepted::Unix(stream, door)),
             Err(error) => pause(&error).await,
         }
     }

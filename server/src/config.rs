@@ -18,14 +18,20 @@ pub struct Config {
     pub compress: CompressConfig,
     /// Where (de)compression runs.
     pub runtime: RuntimeSection,
+    /// Who is told what operations cost, and what it answers.
+    pub scheduler: SchedulerConfig,
 }
 
 /// Where clients connect, and how many.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
+    /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`. (restart)
+    pub roles: Vec<RoleName>,
     /// TCP addresses for memcached clients; port 0 takes a free one. (restart)
     pub listen: Vec<String>,
+    /// Addresses for gRPC, HOST:PORT or the path of a Unix socket; without one there is no gRPC. (restart)
+    pub grpc_listen: Vec<String>,
     /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. (restart)
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket, octal, as memcached's `-a`. (restart)
@@ -47,6 +53,8 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
+            roles: vec![RoleName::All],
+            grpc_listen: Vec::new(),
             listen: vec!["127.0.0.1:11211".to_owned()],
             unix_socket: None,
             unix_socket_mode: 0o700,
@@ -64,7 +72,8 @@ impl Default for ServerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
-    /// `embedded`, or `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers. (restart)
+    /// `embedded`, `memcached://HOST:PORT[,HOST:PORT...]` for a ketama ring of memcached servers, or `grpc://` and the
+    /// same list for store services. (restart)
     pub url: String,
     /// Memory for items of the embedded store, keys and bookkeeping included. (restart)
     pub memory: ByteCount,
@@ -138,6 +147,21 @@ impl Default for CompressConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuntimeSection {
+    /// Devices beside software, by preference: `worker`, and virtual accelerators as `virtual-NAME`. (restart)
+    pub devices: Vec<String>,
+    /// Compression services, each a device before all others, by preference. (restart)
+    pub compression: Vec<String>,
+    /// Whether devices that only emulate an accelerator may serve. (restart)
+    pub allow_virtual: bool,
+    /// `auto` offloads to accelerators and compression services where there are any. (restart)
+    pub policy: PolicyName,
+    /// Smaller values are not offloaded to accelerators and compression services. (restart)
+    pub offload_bytes_min: ByteCount,
+    /// Whether software may stand in for a device that compresses: `prefer`, `require` (never) or `forbid` (only
+    /// software). (restart)
+    pub fallback_compress: FallbackName,
+    /// The same for decompression. (restart)
+    pub fallback_decompress: FallbackName,
     /// Values above this are (de)compressed by worker threads, so that a session's loop never stalls longer than this
     /// size takes inline. (restart)
     pub inline_bytes_max: ByteCount,
@@ -152,12 +176,124 @@ pub struct RuntimeSection {
 impl Default for RuntimeSection {
     fn default() -> Self {
         Self {
+            devices: vec!["worker".to_owned()],
+            compression: Vec::new(),
+            allow_virtual: false,
+            policy: PolicyName::Auto,
+            offload_bytes_min: ByteCount::kib(1),
+            fallback_compress: FallbackName::Prefer,
+            fallback_decompress: FallbackName::Prefer,
             inline_bytes_max: ByteCount::kib(256),
             workers: 1,
             job_timeout_ms: 1_000,
             inflight_bytes_max: ByteCount::mib(64),
         }
     }
+}
+
+/// Who is told what operations cost, and what it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SchedulerConfig {
+    /// The scheduler to report to; empty for none. (restart)
+    pub address: String,
+    /// This process's name in its reports; empty takes the host's name and the process id. (restart)
+    pub instance: String,
+    /// A scheduler wants reports this often (ms). (hot)
+    pub report_every_ms: u64,
+    /// A scheduler keeps counts for this long, at the steps of reports (s). (restart)
+    pub history_s: u64,
+    /// The policy that a scheduler sends to those that report; `own` leaves each its own. (hot)
+    pub policy: PolicyWord,
+    /// The smallest offloaded value that a scheduler sends; unset leaves each its own. (hot)
+    pub offload_bytes_min: Option<ByteCount>,
+    /// The largest value on the calling core that a scheduler sends; unset leaves each its own. (hot)
+    pub inline_bytes_max: Option<ByteCount>,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            address: String::new(),
+            instance: String::new(),
+            report_every_ms: 1_000,
+            history_s: 600,
+            policy: PolicyWord::Own,
+            offload_bytes_min: None,
+            inline_bytes_max: None,
+        }
+    }
+}
+
+/// A service of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum RoleName {
+    All,
+    Frontend,
+    Compression,
+    Store,
+    Scheduler,
+}
+
+/// The services of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Services {
+    pub frontend: bool,
+    pub compression: bool,
+    pub store: bool,
+    pub scheduler: bool,
+}
+
+impl Services {
+    /// What the roles come to.
+    pub fn of(roles: &[RoleName]) -> Self {
+        let has = |role| roles.contains(&role) || roles.contains(&RoleName::All);
+        Self {
+            frontend: has(RoleName::Frontend),
+            compression: has(RoleName::Compression),
+            store: has(RoleName::Store),
+            scheduler: has(RoleName::Scheduler),
+        }
+    }
+}
+
+/// A placement policy; see the `policy` crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum PolicyName {
+    Auto,
+    AlwaysSoftware,
+    BoundedInline,
+    BoundedOffload,
+    SyncOffload,
+    AsyncOffload,
+}
+
+/// A policy that a scheduler may send, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum PolicyWord {
+    Own,
+    AlwaysSoftware,
+    BoundedInline,
+    BoundedOffload,
+    SyncOffload,
+    AsyncOffload,
+}
+
+/// Whether software may stand in for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum FallbackName {
+    Prefer,
+    Require,
+    Forbid,
 }
 
 /// Whether new values are compressed.

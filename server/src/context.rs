@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
+use runtime::TokioRuntime;
 use slab::Slab;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use units::ByteCount;
+use units::{ByteCount, Clock};
 
 use crate::backend::Backend;
+use crate::config::Services;
 use crate::counters::Counters;
 use crate::session::Edits;
 use crate::stats::StatsPages;
@@ -20,6 +22,14 @@ use crate::values::Values;
 pub(crate) struct WorkerContext {
     pub(crate) backend: Backend,
     pub(crate) values: Values,
+    /// What jobs of other processes run on; `values` uses it for this one's.
+    pub(crate) runtime: TokioRuntime,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) services: Services,
+    /// Bytes that gRPC calls hold, in and out.
+    pub(crate) grpc_held_bytes: Cell<u64>,
+    /// gRPC health and reflection.
+    pub(crate) grpc_others: tonic::service::Routes,
     pub(crate) limits: protocol::Limits,
     pub(crate) requests_per_turn: usize,
     pub(crate) counters: Arc<Counters>,

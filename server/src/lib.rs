@@ -5,7 +5,8 @@
 //! ```text
 //! control thread   accept -> worker (round robin)        admin HTTP
 //! worker thread    session -> values (pack, unpack) -> runtime -> device
-//!                          -> backend -> embedded store, or links to memcached servers
+//!                  gRPC call -> the same, or a job of another process's runtime
+//!                          -> backend -> embedded store, or links to memcached servers or store services
 //! ```
 
 mod accept;
@@ -15,6 +16,7 @@ pub mod config;
 pub mod config_source;
 mod context;
 pub mod counters;
+mod grpc;
 mod out;
 mod rules;
 mod running;
@@ -26,4 +28,4 @@ mod values;
 mod worker;
 
 pub use config::Config;
-pub use running::{Running, Server, StartError};
+pub use running::{Devices, Running, Server, StartError};

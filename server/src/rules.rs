@@ -1,12 +1,17 @@
 //! The configuration's words as the values that the lower rooms take.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::{Codec, Level};
-use policy::FormPolicy;
+use policy::{
+    AlwaysSoftware, AsyncOffload, BoundedInline, BoundedOffload, FormPolicy, Policy, SyncOffload,
+};
+use runtime::Fallback;
 
 use crate::config::{
-    CodecName, CompressConfig, CompressMode, Foreign, LevelName, ReaderName, StoreConfig,
+    CodecName, CompressConfig, CompressMode, FallbackName, Foreign, LevelName, PolicyName,
+    ReaderName, RuntimeSection, StoreConfig,
 };
 use crate::upstream::Timing;
 use crate::values::Rules;
@@ -32,6 +37,40 @@ pub(crate) fn rules(compress: &CompressConfig) -> Rules {
         window_log2: iaa.then_some(IAA_WINDOW_LOG2),
     };
     Rules { form, foreign: compress.foreign }
+}
+
+pub(crate) fn fallback(name: FallbackName) -> Fallback {
+    match name {
+        FallbackName::Prefer => Fallback::Prefer,
+        FallbackName::Require => Fallback::Require,
+        FallbackName::Forbid => Fallback::Forbid,
+    }
+}
+
+/// The policy of this configuration, `accelerators` being the devices behind software that are worth a trip.
+pub(crate) fn policy(
+    name: PolicyName,
+    runtime: &RuntimeSection,
+    devices: usize,
+    accelerators: usize,
+) -> Arc<dyn Policy> {
+    let inline_bytes_max = runtime.inline_bytes_max.as_usize();
+    let offload_bytes_min = runtime.offload_bytes_min.as_usize();
+    match name {
+        PolicyName::Auto if accelerators > 0 => {
+            policy(PolicyName::BoundedOffload, runtime, devices, accelerators)
+        }
+        PolicyName::Auto if devices > 1 => {
+            policy(PolicyName::BoundedInline, runtime, devices, accelerators)
+        }
+        PolicyName::Auto | PolicyName::AlwaysSoftware => Arc::new(AlwaysSoftware),
+        PolicyName::BoundedInline => Arc::new(BoundedInline { inline_bytes_max }),
+        PolicyName::BoundedOffload => {
+            Arc::new(BoundedOffload { accelerators, offload_bytes_min, inline_bytes_max })
+        }
+        PolicyName::SyncOffload => Arc::new(SyncOffload { work_bytes_min: offload_bytes_min }),
+        PolicyName::AsyncOffload => Arc::new(AsyncOffload { work_bytes_min: offload_bytes_min }),
+    }
 }
 
 pub(crate) fn timing(store: &StoreConfig) -> Timing {

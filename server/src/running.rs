@@ -1,13 +1,12 @@
 //! Starting the server, and what can be done with one that runs: ask its addresses, reload, drain.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use device::Device;
-use policy::{AlwaysSoftware, BoundedInline, Policy};
 use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
@@ -15,21 +14,31 @@ use units::{Clock, SystemClock};
 use crate::accept::{Dealer, accept_tcp, accept_unix, listen_tcp, listen_unix};
 use crate::admin::{self, Admin};
 use crate::backend::Seconds;
-use crate::config::Config;
+use crate::config::{Config, Services};
 use crate::config_source::StoreUrl;
 use crate::context::Connections;
 use crate::counters::Counters;
-use crate::worker::{Plan, Word, Worker};
+use crate::grpc::Health;
+use crate::rules;
+use crate::worker::{Door, Plan, Word, Worker};
+
+/// What a server's jobs may run on.
+pub struct Devices {
+    /// By preference; the first must be software.
+    pub all: Vec<Arc<dyn Device>>,
+    /// How many of those behind software are accelerators or compression services.
+    pub accelerators: usize,
+}
 
 /// The way to a running server.
 pub struct Server;
 
 impl Server {
-    /// Listens and serves. `devices` are by preference; the first must be software.
+    /// Listens and serves.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind.
-    pub fn start(config: Config, devices: Vec<Arc<dyn Device>>) -> Result<Running, StartError> {
+    pub fn start(config: Config, devices: Devices) -> Result<Running, StartError> {
         let url: StoreUrl = config
             .store
             .url
@@ -45,13 +54,10 @@ impl Server {
                 seed: hash_seed(),
             }))
         });
-        let policy: Arc<dyn Policy> = match devices.len() {
-            0 | 1 => Arc::new(AlwaysSoftware),
-            _ => {
-                let inline_bytes_max = config.runtime.inline_bytes_max.as_usize();
-                Arc::new(BoundedInline { inline_bytes_max })
-            }
-        };
+        let Devices { all: devices, accelerators } = devices;
+        let policy =
+            rules::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
+        let (health, grpc_others) = Health::new(Services::of(&config.server.roles));
         let threads = config.server.threads.max(1);
         let plan = Arc::new(Plan {
             url,
@@ -63,6 +69,8 @@ impl Server {
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),
             connections: Arc::new(Connections::new(config.server.connections_max)),
+            health,
+            grpc_others,
             config: Arc::new(config),
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
@@ -78,14 +86,20 @@ pub struct Running {
     admin: Arc<Admin>,
     control: Control,
     addresses: Vec<SocketAddr>,
+    grpc_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
-    unix_socket: Option<PathBuf>,
+    unix_sockets: Vec<PathBuf>,
 }
 
 impl Running {
     /// The TCP addresses that clients may connect to, with the ports that were chosen.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The TCP addresses for gRPC, with the ports that were chosen.
+    pub fn grpc_addresses(&self) -> &[SocketAddr] {
+        &self.grpc_addresses
     }
 
     /// The address of the admin pages, with the port that was chosen; none if they are off.
@@ -125,9 +139,12 @@ impl Running {
         workers: Arc<[Worker]>,
         listeners: Listeners,
     ) -> Result<Self, StartError> {
-        let addresses = bound(&listeners.tcp)?;
-        let admin_address = bound(&listeners.admin)?.first().copied();
-        let unix_socket = listeners.unix.as_ref().map(|(_, path)| path.clone());
+        let memcached = listeners.tcp.iter().filter(|(_, door)| *door == Door::Memcached);
+        let addresses = bound(memcached)?;
+        let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
+        let admin_address = admin.map_err(StartError::Thread)?;
+        let grpc_addresses = bound(listeners.tcp.iter().filter(|(_, door)| *door == Door::Grpc))?;
+        let unix_sockets = listeners.unix.iter().map(|listener| listener.path.clone()).collect();
         let dealer = Dealer {
             workers: Arc::clone(&workers),
             connections: Arc::clone(&plan.connections),
@@ -135,8 +152,17 @@ impl Running {
             next: Arc::default(),
         };
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
-        let control = Control::start(listeners, dealer, Arc::clone(&admin))?;
-        Ok(Self { plan, workers, admin, control, addresses, admin_address, unix_socket })
+        let control = Control::start(listeners, dealer, Arc::clone(&admin), plan.health.clone())?;
+        Ok(Self {
+            plan,
+            workers,
+            admin,
+            control,
+            addresses,
+            grpc_addresses,
+            admin_address,
+            unix_sockets,
+        })
     }
 
     fn tell_all(&self, word: impl Fn() -> Word) {
@@ -148,7 +174,7 @@ impl Running {
     fn stop_accepting(&mut self) {
         self.admin.begin_drain();
         self.control.stop_accepting();
-        if let Some(path) = self.unix_socket.take() {
+        for path in self.unix_sockets.drain(..) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -192,8 +218,14 @@ pub enum StartError {
 
 struct Listeners {
     admin: Vec<std::net::TcpListener>,
-    tcp: Vec<std::net::TcpListener>,
-    unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
+    tcp: Vec<(std::net::TcpListener, Door)>,
+    unix: Vec<UnixDoor>,
+}
+
+struct UnixDoor {
+    listener: std::os::unix::net::UnixListener,
+    path: PathBuf,
+    door: Door,
 }
 
 impl Listeners {
@@ -208,19 +240,29 @@ impl Listeners {
             false => listen(&server.admin_listen)?,
         };
         let mut tcp = Vec::new();
-        for address in &server.listen {
-            tcp.extend(listen(address)?);
-        }
-        let unix = match &server.unix_socket {
-            None => None,
-            Some(path) => {
-                let bound = listen_unix(path, server.unix_socket_mode);
-                let address = path.display().to_string();
-                let listener = bound.map_err(|error| StartError::Listen { address, error })?;
-                Some((listener, path.clone()))
+        let mut unix = Vec::new();
+        if Services::of(&server.roles).frontend {
+            for address in &server.listen {
+                tcp.extend(listen(address)?.into_iter().map(|socket| (socket, Door::Memcached)));
             }
-        };
-        if tcp.is_empty() && unix.is_none() {
+            if let Some(path) = &server.unix_socket {
+                unix.push(UnixDoor::bind(path, server.unix_socket_mode, Door::Memcached)?);
+            }
+        }
+        for address in &server.grpc_listen {
+            match address.parse() {
+                Ok(api::Address::Unix(path)) => {
+                    unix.push(UnixDoor::bind(&path, server.unix_socket_mode, Door::Grpc)?);
+                }
+                Ok(api::Address::Tcp(address)) => {
+                    tcp.extend(listen(&address)?.into_iter().map(|socket| (socket, Door::Grpc)));
+                }
+                Err(error) => {
+                    return Err(StartError::Config(format!("server.grpc_listen: {error}")));
+                }
+            }
+        }
+        if tcp.is_empty() && unix.is_empty() {
             return Err(StartError::Config(
                 "nowhere to listen: give an address or a socket".into(),
             ));
@@ -229,9 +271,20 @@ impl Listeners {
     }
 }
 
-fn bound(listeners: &[std::net::TcpListener]) -> Result<Vec<SocketAddr>, StartError> {
-    let addresses = listeners.iter().map(std::net::TcpListener::local_addr);
-    addresses.collect::<Result<_, _>>().map_err(StartError::Thread)
+impl UnixDoor {
+    fn bind(path: &Path, mode: u32, door: Door) -> Result<Self, StartError> {
+        let address = path.display().to_string();
+        let bound = listen_unix(path, mode);
+        let listener = bound.map_err(|error| StartError::Listen { address, error })?;
+        Ok(Self { listener, path: path.to_owned(), door })
+    }
+}
+
+fn bound<'a>(
+    listeners: impl Iterator<Item = &'a (std::net::TcpListener, Door)>,
+) -> Result<Vec<SocketAddr>, StartError> {
+    let address = |(listener, _): &(std::net::TcpListener, Door)| listener.local_addr();
+    listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
 /// The thread that accepts clients and shows the admin pages; the one ends before the other.
@@ -241,7 +294,12 @@ struct Control {
 }
 
 impl Control {
-    fn start(listeners: Listeners, dealer: Dealer, admin: Arc<Admin>) -> Result<Self, StartError> {
+    fn start(
+        listeners: Listeners,
+        dealer: Dealer,
+        admin: Arc<Admin>,
+        health: Health,
+    ) -> Result<Self, StartError> {
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let executor = executor.map_err(StartError::Thread)?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -249,10 +307,12 @@ impl Control {
         let (end, ended) = oneshot::channel::<()>();
         let Listeners { admin: pages, tcp, unix } = listeners;
         let run = async move {
+            health.set_serving(true).await;
             let mut tasks = accept(tcp, unix, dealer);
             let mut shown = tokio::task::JoinSet::new();
             shown.spawn(admin::serve(pages, admin));
             let _ = stopped.await;
+            health.set_serving(false).await;
             tasks.shutdown().await;
             drop(stopping);
             let _ = ended.await;
@@ -288,20 +348,20 @@ impl Control {
 
 /// Accepts clients, in tasks of their own.
 fn accept(
-    tcp: Vec<std::net::TcpListener>,
-    unix: Option<(std::os::unix::net::UnixListener, PathBuf)>,
+    tcp: Vec<(std::net::TcpListener, Door)>,
+    unix: Vec<UnixDoor>,
     dealer: Dealer,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
-    for listener in tcp {
+    for (listener, door) in tcp {
         match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => drop(tasks.spawn(accept_tcp(listener, dealer.clone()))),
+            Ok(listener) => drop(tasks.spawn(accept_tcp(listener, door, dealer.clone()))),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }
-    if let Some((listener, _)) = unix {
+    for UnixDoor { listener, door, .. } in unix {
         match tokio::net::UnixListener::from_std(listener) {
-            Ok(listener) => drop(tasks.spawn(accept_unix(listener, dealer))),
+            Ok(listener) => drop(tasks.spawn(accept_unix(listener, door, dealer.clone()))),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }

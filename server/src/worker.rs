@@ -10,16 +10,17 @@ use std::time::Duration;
 use device::{Device, Pool};
 use parking_lot::{Mutex, RwLock};
 use policy::Policy;
-use runtime::{Fallback, RuntimeConfig, StartError, TokioRuntime};
+use runtime::{RuntimeConfig, StartError, TokioRuntime};
 use store::{Embedded, Ketama, Ring};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
 use crate::backend::{Backend, Cluster, Local, Seconds};
-use crate::config::Config;
+use crate::config::{Config, Services};
 use crate::config_source::{HostPort, StoreUrl};
 use crate::context::{Connections, Ending, WorkerContext};
 use crate::counters::Counters;
+use crate::grpc::{self, Health};
 use crate::rules;
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
@@ -39,6 +40,9 @@ pub(crate) struct Plan {
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) health: Health,
+    /// gRPC health and reflection.
+    pub(crate) grpc_others: tonic::service::Routes,
 }
 
 /// A word to a worker.
@@ -51,8 +55,15 @@ pub(crate) enum Word {
 
 /// A connection on its way to its worker, not bound to any event loop.
 pub(crate) enum Accepted {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
+    Tcp(std::net::TcpStream, Door),
+    Unix(std::os::unix::net::UnixStream, Door),
+}
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Memcached,
+    Grpc,
 }
 
 /// A running worker.
@@ -135,8 +146,11 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
                 }
                 Some(Word::Reload(config)) => reload(&context, &config),
                 Some(Word::Serve(accepted)) => match adopt(accepted) {
-                    Ok(stream) => {
+                    Ok((stream, Door::Memcached)) => {
                         sessions.spawn_local(session::serve(stream, Rc::clone(&context)));
+                    }
+                    Ok((stream, Door::Grpc)) => {
+                        sessions.spawn_local(grpc::serve(stream, Rc::clone(&context)));
                     }
                     Err(error) => {
                         context.connections.leave();
@@ -148,11 +162,15 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
     }
 }
 
-fn adopt(accepted: Accepted) -> std::io::Result<Stream> {
-    match accepted {
-        Accepted::Tcp(stream) => tokio::net::TcpStream::from_std(stream).map(Stream::Tcp),
-        Accepted::Unix(stream) => tokio::net::UnixStream::from_std(stream).map(Stream::Unix),
-    }
+fn adopt(accepted: Accepted) -> std::io::Result<(Stream, Door)> {
+    Ok(match accepted {
+        Accepted::Tcp(stream, door) => {
+            (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), door)
+        }
+        Accepted::Unix(stream, door) => {
+            (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), door)
+        }
+    })
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
@@ -169,8 +187,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let runtime = TokioRuntime::start(RuntimeConfig {
         devices: plan.devices.clone(),
         policy: Arc::clone(&plan.policy),
-        compress: Fallback::Prefer,
-        decompress: Fallback::Prefer,
+        compress: rules::fallback(config.runtime.fallback_compress),
+        decompress: rules::fallback(config.runtime.fallback_decompress),
         job_timeout: Nanos::millis(config.runtime.job_timeout_ms),
         reprobe_after: REPROBE_AFTER,
         clock: Arc::clone(&plan.clock),
@@ -179,7 +197,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     plan.runtimes.write().push(runtime.metrics());
     let value_bytes_max = config.store.item_bytes_max.as_usize();
     let values = Values::new(
-        runtime,
+        runtime.clone(),
         pool.clone(),
         rules::rules(&config.compress),
         value_bytes_max,
@@ -197,6 +215,11 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     Ok(Rc::new(WorkerContext {
         backend,
         values,
+        runtime,
+        clock: Arc::clone(&plan.clock),
+        services: Services::of(&config.server.roles),
+        grpc_held_bytes: Cell::new(0),
+        grpc_others: plan.grpc_others.clone(),
         limits: protocol::Limits { item_bytes_max: config.store.item_bytes_max },
         requests_per_turn: config.server.requests_per_turn,
         counters,
@@ -235,6 +258,7 @@ fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> 
         (StoreUrl::Embedded, Some(embedded)) => {
             Backend::Local(Local::new(Arc::clone(embedded), plan.time.clone()))
         }
+        (StoreUrl::Grpc(_), _) => todo!("grpc store"),
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
     }
 }

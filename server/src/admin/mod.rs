@@ -36,6 +36,7 @@ impl Admin {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let servers = match &plan.url {
             StoreUrl::Embedded => Vec::new(),
+            StoreUrl::Grpc(services) => services.iter().map(ToString::to_string).collect(),
             StoreUrl::Memcached(servers) => servers.iter().map(ToString::to_string).collect(),
         };
         let reloads = Reloads::default();

@@ -74,6 +74,8 @@ pub enum StoreUrl {
     Embedded,
     /// A ring of memcached servers, in the order given, at least one.
     Memcached(Vec<HostPort>),
+    /// A ring of store services, in the order given, at least one.
+    Grpc(Vec<api::Address>),
 }
 
 impl FromStr for StoreUrl {
@@ -82,6 +84,16 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         if text == "embedded" {
             return Ok(StoreUrl::Embedded);
+        }
+        if let Some(services) = text.strip_prefix("grpc://") {
+            let services = services.split(',').map(str::parse::<api::Address>);
+            let services: Result<Vec<_>, _> = services.collect();
+            let services = services.map_err(|error| NotAnAddress(error.to_string()))?;
+            let twice = (1..services.len()).find(|at| services[..*at].contains(&services[*at]));
+            return match twice {
+                Some(at) => Err(NotAnAddress(format!("{} is named twice", services[at]))),
+                None => Ok(StoreUrl::Grpc(services)),
+            };
         }
         let servers = text
             .strip_prefix("memcached://")
@@ -135,7 +147,17 @@ mod tests {
 
     #[test]
     fn store_urls_refuse_what_names_no_servers() {
-        for text in ["", "memcached://", "memcached://a,,b", "memcached://a,a", "http://a", "a:0"] {
+        for text in [
+            "",
+            "memcached://",
+            "memcached://a,,b",
+            "memcached://a,a",
+            "http://a",
+            "a:0",
+            "grpc://",
+            "grpc://a",
+            "grpc://a:1,a:1",
+        ] {
             assert!(text.parse::<StoreUrl>().is_err(), "{text:?}");
         }
     }

@@ -49,13 +49,23 @@ pub enum Kind {
     Address,
     /// A list of `HOST:PORT`.
     Addresses,
+    /// A gRPC address; empty for none.
+    GrpcAddress,
+    /// A list of gRPC addresses.
+    GrpcAddresses,
+    /// A name of letters, digits and any of `-_.:/`; empty for none.
+    Name,
+    /// A list of such names.
+    Names,
     /// See [`StoreUrl`].
     StoreUrl,
 }
 
 /// Every key, by section and in the order of the structs' fields.
 pub const KEYS: &[Key] = &[
+    restart("server.roles", Kind::Choices(ROLES)),
     restart("server.listen", Kind::Addresses),
+    restart("server.grpc_listen", Kind::GrpcAddresses),
     restart("server.unix_socket", Kind::Path),
     restart("server.unix_socket_mode", Kind::Mode),
     restart("server.admin_listen", Kind::Address),
@@ -83,11 +93,39 @@ pub const KEYS: &[Key] = &[
     hot("compress.saving_min", Kind::Share),
     hot("compress.readable_by", Kind::Choices(&["iaa"])),
     hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
+    restart("runtime.devices", Kind::Names),
+    restart("runtime.compression", Kind::GrpcAddresses),
+    restart("runtime.allow_virtual", Kind::Switch),
+    restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)),
+    restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    restart("runtime.fallback_compress", Kind::Choice(FALLBACKS)),
+    restart("runtime.fallback_decompress", Kind::Choice(FALLBACKS)),
     restart("runtime.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     restart("runtime.workers", Kind::Count(0, THREADS_MAX)),
     restart("runtime.job_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
+    restart("scheduler.address", Kind::GrpcAddress),
+    restart("scheduler.instance", Kind::Name),
+    hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
+    restart("scheduler.history_s", Kind::Count(1, HISTORY_S_MAX)),
+    hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
+    hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
 ];
+
+const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler"];
+
+const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
+
+const POLICIES_AUTO: [&str; 6] = policies("auto");
+
+const POLICIES_OWN: [&str; 6] = policies("own");
+
+const fn policies(first: &'static str) -> [&'static str; 6] {
+    let [a, b, c, d, e] =
+        ["always-software", "bounded-inline", "bounded-offload", "sync-offload", "async-offload"];
+    [first, a, b, c, d, e]
+}
 
 const fn hot(name: &'static str, kind: Kind) -> Key {
     Key { name, change: Change::Hot, kind }
@@ -157,9 +195,15 @@ impl Kind {
             Kind::Addresses => {
                 "a list of HOST:PORT, such as 127.0.0.1:11211 or [::1]:11211".to_owned()
             }
-            Kind::StoreUrl => {
-                "embedded, or memcached://HOST:PORT,... naming each server once".to_owned()
+            Kind::GrpcAddress => {
+                "HOST:PORT or the path of a Unix socket, or nothing for none".to_owned()
             }
+            Kind::GrpcAddresses => "a list of HOST:PORT or paths of Unix sockets".to_owned(),
+            Kind::Name => "a name of letters, digits and any of -_.:/, or nothing".to_owned(),
+            Kind::Names => "a list of names of letters, digits and any of -_.:/".to_owned(),
+            Kind::StoreUrl => "embedded, memcached://HOST:PORT,... or grpc://HOST:PORT,... naming \
+                               each server once"
+                .to_owned(),
         }
     }
 
@@ -169,7 +213,12 @@ impl Kind {
             value.as_array().is_some_and(|items| items.iter().all(good))
         };
         let address = |text: &str| HostPort::parse(text, None).is_ok();
+        let grpc = |text: &str| text.parse::<api::Address>().is_ok();
         match self {
+            Kind::GrpcAddress => value.as_str().is_some_and(|text| text.is_empty() || grpc(text)),
+            Kind::GrpcAddresses => list_of(&grpc),
+            Kind::Name => value.as_str().is_some_and(|name| name.is_empty() || is_name(name)),
+            Kind::Names => list_of(&is_name),
             Kind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
             Kind::Mode => value.as_integer().is_some_and(|bits| (0..=0o777).contains(&bits)),
             Kind::Count(min, max) => {
@@ -201,15 +250,24 @@ impl Kind {
                 "false" | "off" | "no" | "0" => Some(Value::Boolean(false)),
                 _ => None,
             },
-            Kind::Choices(_) | Kind::Addresses => {
+            Kind::Choices(_) | Kind::Addresses | Kind::GrpcAddresses | Kind::Names => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
             }
-            Kind::Path | Kind::Bytes(..) | Kind::Choice(_) | Kind::Address | Kind::StoreUrl => {
-                Some(Value::String(text.to_owned()))
-            }
+            Kind::Path
+            | Kind::Bytes(..)
+            | Kind::Choice(_)
+            | Kind::Address
+            | Kind::GrpcAddress
+            | Kind::Name
+            | Kind::StoreUrl => Some(Value::String(text.to_owned())),
         }
     }
+}
+
+fn is_name(text: &str) -> bool {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
+    !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.bytes().all(valid)
 }
 
 fn byte_count(value: &Value) -> Option<ByteCount> {
@@ -235,6 +293,10 @@ const TURN_REQUESTS_MAX: i64 = 1_000_000;
 const BACKLOG_MAX: i64 = i32::MAX as i64;
 /// A day: a longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
+/// A name is shown in every metric.
+const NAME_BYTES_MAX: usize = 128;
+/// A day at the steps of reports is what a process may keep in memory.
+const HISTORY_S_MAX: i64 = 86_400;
 /// More memory than machines have: a larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 

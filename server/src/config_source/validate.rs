@@ -3,7 +3,7 @@
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
 use super::{StoreUrl, lookup, to_table};
-use crate::config::Config;
+use crate::config::{Config, Services};
 
 /// All that is wrong with `config`; its origins are not known here.
 pub fn validate(config: &Config) -> Vec<ConfigError> {
@@ -21,7 +21,17 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     };
 
     let (server, store) = (&config.server, &config.store);
-    if server.listen.is_empty() && server.unix_socket.is_none() {
+    let services = Services::of(&server.roles);
+    if server.roles.is_empty() {
+        refuse("server.roles", "is empty: this process would serve nothing".into());
+    }
+    if !services.frontend && server.grpc_listen.is_empty() && !server.roles.is_empty() {
+        refuse(
+            "server.grpc_listen",
+            "is empty and server.roles has no frontend: no client could connect".into(),
+        );
+    }
+    if services.frontend && server.listen.is_empty() && server.unix_socket.is_none() {
         refuse(
             "server.listen",
             "is empty and there is no server.unix_socket: no client could connect".into(),

@@ -38,10 +38,10 @@ pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
 }
 
 /// Counts a connection for as long as it lives, however it ends.
-struct Open<'a>(&'a WorkerContext);
+pub(crate) struct Open<'a>(&'a WorkerContext);
 
 impl<'a> Open<'a> {
-    fn count(context: &'a WorkerContext) -> Self {
+    pub(crate) fn count(context: &'a WorkerContext) -> Self {
         let commands = &context.counters.commands;
         commands.curr_connections.up();
         commands.total_connections.up();

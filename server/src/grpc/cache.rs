@@ -1,0 +1,44 @@
+//! The cache over gRPC: logical values, and frames for clients that read them.
+
+use std::rc::Rc;
+
+use api::v1::cache_server::Cache;
+use api::v1::{
+    DeleteRequest, DeleteResponse, GetRequest, GetResponse, MultiGetRequest, MultiGetResponse,
+    SetRequest, SetResponse,
+};
+use send_wrapper::SendWrapper;
+use tonic::{Request, Response, Status};
+
+use crate::context::WorkerContext;
+
+/// The service, on its worker's thread.
+pub(super) struct CacheService(SendWrapper<Rc<WorkerContext>>);
+
+impl CacheService {
+    pub(super) fn new(context: SendWrapper<Rc<WorkerContext>>) -> Self {
+        Self(context)
+    }
+}
+
+#[tonic::async_trait]
+impl Cache for CacheService {
+    async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        Err(Status::unimplemented("get"))
+    }
+
+    async fn multi_get(
+        &self,
+        _: Request<MultiGetRequest>,
+    ) -> Result<Response<MultiGetResponse>, Status> {
+        Err(Status::unimplemented("multi_get"))
+    }
+
+    async fn set(&self, _: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
+        Err(Status::unimplemented("set"))
+    }
+
+    async fn delete(&self, _: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
+        Err(Status::unimplemented("delete"))
+    }
+}

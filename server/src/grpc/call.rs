@@ -1,0 +1,82 @@
+//! What a service knows of the call it answers, beside the message: what it may hold and until when it matters.
+
+use std::time::Duration;
+
+use hyper::HeaderMap;
+use tonic::{Request, Status};
+use units::Nanos;
+
+use super::charge::Charge;
+
+/// Carried in the request's extensions.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) charge: Charge,
+    /// On the worker's clock.
+    pub(super) deadline: Option<Nanos>,
+}
+
+impl Call {
+    /// The call that the router made for this request.
+    pub(super) fn of<T>(request: &mut Request<T>) -> Result<Self, Status> {
+        let call = request.extensions_mut().remove::<Call>();
+        call.ok_or_else(|| Status::internal("the call did not come through the router"))
+    }
+}
+
+/// The time that the client gives the call (gRPC over HTTP/2, "Timeout").
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a header that is no timeout.
+pub(super) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(header) = headers.get("grpc-timeout") else { return Ok(None) };
+    let parse = || {
+        let text = header.to_str().ok()?;
+        let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let plain = (1..=DIGITS_MAX).contains(&digits.len())
+            && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let count: u64 = digits.parse().ok().filter(|_| plain)?;
+        Some(match unit {
+            "H" => Duration::from_secs(count * 3_600),
+            "M" => Duration::from_secs(count * 60),
+            "S" => Duration::from_secs(count),
+            "m" => Duration::from_millis(count),
+            "u" => Duration::from_micros(count),
+            "n" => Duration::from_nanos(count),
+            _ => return None,
+        })
+    };
+    let bad = || {
+        let valid = "1 to 8 digits and one of H, M, S, m, u, n";
+        Status::invalid_argument(format!("grpc-timeout is {header:?}; valid is {valid}"))
+    };
+    parse().map(Some).ok_or_else(bad)
+}
+
+/// The specification's.
+const DIGITS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_specified_and_others_refused() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().expect("a header"));
+            timeout(&headers)
+        };
+        assert_eq!(timeout(&HeaderMap::new()).expect("none"), None);
+        for (text, expected_ns) in
+            [("1n", 1), ("20u", 20_000), ("3m", 3_000_000), ("99999999n", 99_999_999)]
+        {
+            let expected = Duration::from_nanos(expected_ns);
+            assert_eq!(read(text).expect(text), Some(expected));
+        }
+        assert_eq!(read("2H").expect("hours"), Some(Duration::from_secs(7_200)));
+        for text in ["", "S", "1", "1s", "-1S", "+1S", "123456789S", "1.5S", "1 S"] {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! gRPC connections: HTTP/2 on the worker's own loop, each call to the service that its path names. Memory is charged
+//! before it is held, deadlines are kept here; what a call means is the services', in the files beside this.
+
+mod cache;
+mod call;
+mod charge;
+mod compression;
+mod health;
+mod router;
+mod scheduler;
+mod store;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::context::WorkerContext;
+use crate::session::Open;
+use crate::stream::Stream;
+use charge::Meter;
+pub(crate) use health::Health;
+use router::Router;
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+    let _open = Open::count(&context);
+    let ended = match stream {
+        Stream::Tcp(stream) => converse(stream, &context).await,
+        Stream::Unix(stream) => converse(stream, &context).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "gRPC connection ended");
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    context: &Rc<WorkerContext>,
+) -> hyper::Result<()> {
+    let router = Rc::new(Router::new(context, Meter::of_connection(context)));
+    let answer = move |request| Rc::clone(&router).answer(request);
+    let mut builder = http2::Builder::new(ThisThread);
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(api::wire::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(api::wire::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(api::wire::FRAME_BYTES_MAX)
+        .max_concurrent_streams(api::wire::CALLS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .keep_alive_interval(KEEP_ALIVE_EVERY)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+    let mut connection = pin!(connection);
+    let mut place = Place { context, at: None };
+    let mut told = false;
+    poll_fn(|task| {
+        if !told && context.is_draining() {
+            connection.as_mut().graceful_shutdown();
+            told = true;
+        } else if !told {
+            context.ending.watch(&mut place.at, task.waker());
+        }
+        connection.as_mut().poll(task)
+    })
+    .await
+}
+
+/// A connection's place among those that are woken when the server drains.
+struct Place<'a> {
+    context: &'a WorkerContext,
+    at: Option<usize>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.context.ending.leave(self.at);
+    }
+}
+
+/// Calls run on the thread of their connection.
+#[derive(Clone, Copy)]
+struct ThisThread;
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for ThisThread {
+    fn execute(&self, call: F) {
+        tokio::task::spawn_local(call);
+    }
+}
+
+/// Names and metadata of one call; gRPC's own default.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+
+/// A client that vanished without a word is found out within these two.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,137 @@
+//! From a call's path to the service that answers it, within the call's deadline. It reads no message.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::rc::Rc;
+
+use api::v1::cache_server::CacheServer;
+use api::v1::compression_server::CompressionServer;
+use api::v1::scheduler_server::SchedulerServer;
+use api::v1::store_server::StoreServer;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use send_wrapper::SendWrapper;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tower_service::Service;
+use units::Nanos;
+
+use super::cache::CacheService;
+use super::call::{self, Call};
+use super::charge::{Arriving, Leaving, Meter};
+use super::compression::CompressionService;
+use super::scheduler::SchedulerService;
+use super::store::StoreService;
+use crate::context::WorkerContext;
+
+/// The services of one connection.
+pub(super) struct Router {
+    context: Rc<WorkerContext>,
+    meter: Rc<Meter>,
+    cache: Option<CacheServer<CacheService>>,
+    compression: Option<CompressionServer<CompressionService>>,
+    store: Option<StoreServer<StoreService>>,
+    scheduler: Option<SchedulerServer<SchedulerService>>,
+    /// Health and reflection: asked rarely.
+    others: Routes,
+}
+
+impl Router {
+    pub(super) fn new(context: &Rc<WorkerContext>, meter: Rc<Meter>) -> Self {
+        let offered = context.services;
+        let message_bytes_max =
+            context.limits.item_bytes_max.as_usize() + api::wire::MESSAGE_SLACK_BYTES;
+        let shared = || SendWrapper::new(Rc::clone(context));
+        let cache = offered.frontend.then(|| {
+            CacheServer::new(CacheService::new(shared()))
+                .max_decoding_message_size(message_bytes_max)
+        });
+        let compression = offered.compression.then(|| {
+            CompressionServer::new(CompressionService::new(shared()))
+                .max_decoding_message_size(message_bytes_max)
+        });
+        let store = offered.store.then(|| {
+            StoreServer::new(StoreService::new(shared()))
+                .max_decoding_message_size(message_bytes_max)
+        });
+        let scheduler = offered.scheduler.then(|| {
+            SchedulerServer::new(SchedulerService::new(shared()))
+                .max_decoding_message_size(message_bytes_max)
+        });
+        let others = context.grpc_others.clone();
+        Self { context: Rc::clone(context), meter, cache, compression, store, scheduler, others }
+    }
+
+    /// Answers one call. What goes wrong is an answer too.
+    pub(super) async fn answer(
+        self: Rc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let answered = self.answer_in_time(request).await;
+        Ok(answered.unwrap_or_else(|status| status.into_http()))
+    }
+
+    async fn answer_in_time(&self, request: Request<Incoming>) -> Result<Response<Body>, Status> {
+        let limit = call::timeout(request.headers())?;
+        let charge = self.meter.charge();
+        let deadline = limit.map(|limit| {
+            let now = self.context.clock.now();
+            Nanos(now.0.saturating_add(Nanos::from(limit).0))
+        });
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(Call { charge: charge.clone(), deadline });
+        let body = Arriving { body, charge: charge.clone() };
+        let answer = self.dispatch(Request::from_parts(parts, body));
+        let response = match limit {
+            None => answer.await?,
+            Some(limit) => tokio::time::timeout(limit, answer).await.map_err(|_| {
+                Status::deadline_exceeded(format!("no answer within {} us", limit.as_micros()))
+            })??,
+        };
+        Ok(response.map(|body| Body::new(Leaving { body, charge })))
+    }
+
+    async fn dispatch(&self, request: Request<Arriving>) -> Result<Response<Body>, Status> {
+        let path = request.uri().path();
+        let service = path.strip_prefix('/').and_then(|path| path.split('/').next());
+        match service {
+            Some(CacheServer::<CacheService>::NAME) => call_of(self.cache.as_ref(), request).await,
+            Some(CompressionServer::<CompressionService>::NAME) => {
+                call_of(self.compression.as_ref(), request).await
+            }
+            Some(StoreServer::<StoreService>::NAME) => call_of(self.store.as_ref(), request).await,
+            Some(SchedulerServer::<SchedulerService>::NAME) => {
+                call_of(self.scheduler.as_ref(), request).await
+            }
+            _ => answered(self.others.clone().call(request)).await,
+        }
+    }
+}
+
+/// The service's answer; a service that this process does not have is not implemented.
+async fn call_of<S>(
+    service: Option<&S>,
+    request: Request<Arriving>,
+) -> Result<Response<Body>, Status>
+where
+    S: Clone + NamedService,
+    S: Service<Request<Arriving>, Response = Response<Body>, Error = Infallible>,
+{
+    let absent = || {
+        let name = S::NAME;
+        Status::unimplemented(format!("this process does not have the service {name}"))
+    };
+    let mut service = service.ok_or_else(absent)?.clone();
+    answered(service.call(request)).await
+}
+
+async fn answered(
+    answer: impl Future<Output = Result<Response<Body>, Infallible>>,
+) -> Result<Response<Body>, Status> {
+    match answer.await {
+        Ok(response) => Ok(response),
+        Err(never) => match never {},
+    }
+}
