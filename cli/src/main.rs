@@ -9,6 +9,8 @@ mod log;
 mod memcached;
 mod os;
 mod process;
+#[allow(dead_code)]
+mod report;
 mod serve;
 
 use std::ffi::OsString;

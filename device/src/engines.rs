@@ -26,9 +26,11 @@ impl EngineSet {
 
     /// Runs the job's task; the result is in its output when this returns.
     pub(crate) fn run(&mut self, job: &mut Job) -> Outcome {
-        match self.output_bytes(job) {
+        let offset = job.output_offset;
+        let space = job.output.space().get_mut(offset..).unwrap_or_default();
+        match self.apply(job.task, &job.input, space) {
             Ok(output_bytes) => {
-                job.output.set_len(job.output_offset + output_bytes);
+                job.output.set_len(offset + output_bytes);
                 Outcome::Done { output_bytes }
             }
             Err(EngineError::DoesNotFit) => Outcome::DoesNotFit,
@@ -53,21 +55,25 @@ impl EngineSet {
         self.0.iter().map(|engine| (engine.name(), engine.codec())).collect()
     }
 
-    fn output_bytes(&mut self, job: &mut Job) -> Result<usize, EngineError> {
-        let offset = job.output_offset;
-        let space = job.output.space().get_mut(offset..).unwrap_or_default();
-        match job.task {
+    /// Does `task` on `input`; the result is at the start of `space`, and its size is returned.
+    pub(crate) fn apply(
+        &mut self,
+        task: Task,
+        input: &[u8],
+        space: &mut [u8],
+    ) -> Result<usize, EngineError> {
+        match task {
             Task::Compress { dialect, level } => {
                 if space.is_empty() {
                     return Err(EngineError::DoesNotFit);
                 }
-                let writer = self.writer(dialect, job.input.len());
-                writer.ok_or(NO_ENGINE)?.compress(dialect, level, &job.input, space)
+                let writer = self.writer(dialect, input.len());
+                writer.ok_or(NO_ENGINE)?.compress(dialect, level, input, space)
             }
             Task::Decompress { dialect, original_bytes } => {
                 let space = space.get_mut(..original_bytes).ok_or(NO_ROOM)?;
-                let reader = self.reader(dialect.codec, original_bytes, job.input.len());
-                let read = reader.ok_or(NO_ENGINE)?.decompress(&job.input, space);
+                let reader = self.reader(dialect.codec, original_bytes, input.len());
+                let read = reader.ok_or(NO_ENGINE)?.decompress(input, space);
                 read.map(|()| original_bytes).map_err(EngineError::Device)
             }
         }
@@ -155,8 +161,11 @@ const WORK_BYTES_MAX: ByteCount = limits::ITEM_BYTES_MAX_HIGHEST;
 const WINDOW_LOG2_END: u8 = 31;
 
 const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
-const NO_ROOM: EngineError =
-    EngineError::Device(DeviceError::InvalidInput("the output buffer has no room for the result"));
+const NO_ROOM: EngineError = EngineError::Device(NO_ROOM_ERROR);
+
+/// What every device over engines says of an output buffer that is too small for the stated size.
+pub(crate) const NO_ROOM_ERROR: DeviceError =
+    DeviceError::InvalidInput("the output buffer has no room for the result");
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,7 @@ pub mod faulty;
 pub mod job;
 pub mod queue;
 pub mod software;
+pub mod virtual_device;
 pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
@@ -42,4 +43,5 @@ pub use faulty::{FaultPlan, Faulty, Loss};
 pub use job::{Class, Completion, DeviceError, Job, Outcome, Task, TenantId};
 pub use queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 pub use software::Software;
+pub use virtual_device::{Virtual, VirtualCounters, VirtualOptions};
 pub use worker::Worker;

@@ -28,6 +28,11 @@ pub trait Device: Send + Sync {
     fn completes_alone(&self) -> bool {
         true
     }
+
+    /// What only this kind of device counts, since the start, by name; shown with the device's other metrics.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// One thread's way into a device.

@@ -1,7 +1,8 @@
 //! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and
-//! the presets of `specs/workloads/` that put published numbers to them. Everything is a function
-//! of a seed. This crate runs nothing: no threads, sockets or clocks; only presets and corpora are
-//! read from files.
+//! the presets of `specs/workloads/` that put published numbers to them; and device profiles, what
+//! accelerators are published to cost (`specs/devices/`). Everything is a function of a seed. This
+//! crate runs nothing: no threads, sockets or clocks; only presets, profiles and corpora are read
+//! from files.
 
 mod arrivals;
 mod corpus;
@@ -10,6 +11,7 @@ mod hash;
 mod keys;
 mod popularity;
 mod preset;
+mod profile;
 mod sizes;
 mod values;
 
@@ -19,5 +21,9 @@ pub use generate::{PayloadClass, UnknownClass};
 pub use keys::Keys;
 pub use popularity::Popularity;
 pub use preset::{Preset, PresetError, Sourced};
+pub use profile::{
+    BatchPoint, CompressProfile, DeviceProfile, FaultBucket, FaultTail, Figure, Huffman, Kind,
+    LatencyPoint, OpProfile, ProfileError, Variant,
+};
 pub use sizes::{BadSizes, SizeDist, SizePart, Sizes, Weighting};
 pub use values::{Mismatch, Values};

@@ -1,0 +1,101 @@
+//! One axis: which values it can show, from where to where it runs, where its ticks are. Knows nothing of pixels.
+
+use super::Scale;
+
+/// Beyond this a value is a fault, not a result; it also keeps all arithmetic below finite.
+const MAGNITUDE_MAX: f64 = 1e15;
+/// Below this a value is zero.
+const MAGNITUDE_MIN: f64 = 1e-12;
+const TICKS_MAX: usize = 7;
+/// Of 1, 2 and 5 in each decade; above it only the decades are marked.
+const ROUND_TICKS_MAX: usize = 10;
+
+/// The value if the scale has a place for it.
+pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
+    let positive = value >= MAGNITUDE_MIN;
+    let fits = value.is_finite() && value.abs() <= MAGNITUDE_MAX;
+    match scale {
+        _ if !fits => None,
+        Scale::Linear if value.abs() < MAGNITUDE_MIN => Some(0.0),
+        Scale::Linear => Some(value),
+        Scale::Log2 | Scale::Log10 => positive.then_some(value),
+    }
+}
+
+/// From where to where an axis runs, as the scale spreads it.
+#[derive(Debug)]
+pub(super) struct Span {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    /// Ticks as values.
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Span {
+    /// Holds all of `values`, which must be drawable on the scale.
+    pub(super) fn holding(scale: Scale, values: &[f64]) -> Span {
+        let low = values.iter().copied().reduce(f64::min);
+        let high = values.iter().copied().reduce(f64::max);
+        match (scale, low.zip(high)) {
+            (Scale::Linear, ends) => linear(ends.unwrap_or((0.0, 1.0))),
+            (Scale::Log2, ends) => log2(ends.unwrap_or((1.0, 2.0))),
+            (Scale::Log10, ends) => log10(ends.unwrap_or((1.0, 10.0))),
+        }
+    }
+
+    /// Where a drawable value lies: 0 at the low end, 1 at the high end.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let spread = match self.scale {
+            Scale::Linear => value,
+            Scale::Log2 => value.log2(),
+            Scale::Log10 => value.log10(),
+        };
+        (spread - self.low) / (self.high - self.low)
+    }
+}
+
+fn linear((low, high): (f64, f64)) -> Span {
+    let (low, high) = (low.min(0.0), high.max(0.0));
+    let high = if low == high { 1.0 } else { high };
+    let step = round_step((high - low) / 5.0);
+    let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
+    let ticks = (first..=last).map(|n| n as f64 * step).collect();
+    Span { scale: Scale::Linear, low: first as f64 * step, high: last as f64 * step, ticks }
+}
+
+/// 1, 2 or 5 times a power of ten, not below `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10_f64.powf(step.log10().floor());
+    let fits = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= step * 0.999);
+    fits.unwrap_or(10.0) * power
+}
+
+fn log2((low, high): (f64, f64)) -> Span {
+    let (mut low, mut high) = (low.log2(), high.log2());
+    if high - low < 1.0 {
+        (low, high) = (low.floor(), high.ceil());
+        high = if low == high { high + 1.0 } else { high };
+    }
+    let margin = (high - low) * 0.04;
+    let (first, last) = (low.ceil() as i32, high.floor() as i32);
+    let step = (last - first + 1).unsigned_abs().div_ceil(TICKS_MAX as u32).max(1);
+    let ticks = (first..=last).step_by(step as usize).map(|power| 2_f64.powi(power)).collect();
+    Span { scale: Scale::Log2, low: low - margin, high: high + margin, ticks }
+}
+
+fn log10((low, high): (f64, f64)) -> Span {
+    let round: Vec<f64> =
+        (-13..=16).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10_f64.powi(power))).collect();
+    let first = round.iter().rposition(|tick| *tick <= low).unwrap_or(0);
+    let last = round.iter().position(|tick| *tick >= high).unwrap_or(round.len() - 1);
+    let last = if first == last { first + 1 } else { last };
+    let ends = (round[first], round[last]);
+    let mut ticks = round[first..=last].to_vec();
+    if ticks.len() > ROUND_TICKS_MAX {
+        // Powers of ten sit at every third place.
+        let decades: Vec<f64> = (first..=last).filter(|n| n % 3 == 0).map(|n| round[n]).collect();
+        ticks = decades.iter().copied().step_by(decades.len().div_ceil(TICKS_MAX)).collect();
+    }
+    Span { scale: Scale::Log10, low: ends.0.log10(), high: ends.1.log10(), ticks }
+}

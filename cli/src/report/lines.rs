@@ -1,0 +1,190 @@
+//! A panel of lines: points with markers, whiskers for their spread, a label at each line's end. A point that the
+//! axes cannot show is a gap in its line.
+
+use std::fmt::Write;
+
+use super::axis::{Span, drawable};
+use super::svg::{self, Area, CHAR_WIDTH};
+use super::text::{escape, number};
+use super::{Axis, Lines, Marker, Point, Series};
+
+/// How many numbers cannot be drawn.
+pub(super) fn gaps(lines: &Lines) -> usize {
+    let lost = |value: f64, axis: &Axis| usize::from(drawable(value, axis.scale).is_none());
+    let points = lines.series.iter().flat_map(|series| &series.points);
+    points
+        .map(|point| {
+            let ends = [Some(point.y), point.low, point.high];
+            let y: usize = ends.into_iter().flatten().map(|value| lost(value, &lines.y)).sum();
+            y + lost(point.x, &lines.x)
+        })
+        .sum()
+}
+
+/// The panel as SVG.
+pub(super) fn svg(id: &str, title: &str, lines: &Lines) -> String {
+    let points = || lines.series.iter().flat_map(|series| &series.points);
+    let xs: Vec<f64> = points().filter_map(|point| drawable(point.x, lines.x.scale)).collect();
+    let ys: Vec<f64> = points()
+        .flat_map(|point| [Some(point.y), point.low, point.high])
+        .filter_map(|value| drawable(value?, lines.y.scale))
+        .collect();
+    let plot = Drawing::new(lines, &xs, &ys);
+    let mut body = svg::vertical(&plot.area, &plot.y, lines.y.ticks, &lines.y.label, title);
+    body += &svg::horizontal(&plot.area, &plot.x, lines.x.ticks, &lines.x.label);
+    if xs.is_empty() || ys.is_empty() {
+        let middle = (plot.area.left + plot.area.right) / 2.0;
+        body += &svg::words("middle", middle, plot.area.y(0.5), "no data");
+    }
+    for series in &lines.series {
+        body += &plot.series(series);
+    }
+    body += &plot.labels();
+    let names: Vec<String> =
+        lines.series.iter().map(|series| svg::full_name(&series.name, series.origin)).collect();
+    let name = format!("{title}: {} against {}", lines.y.label, lines.x.label);
+    svg::element(id, &name, &format!("Lines: {}.", names.join("; ")), &body)
+}
+
+struct Drawing<'a> {
+    lines: &'a Lines,
+    area: Area,
+    x: Span,
+    y: Span,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(lines: &'a Lines, xs: &[f64], ys: &[f64]) -> Drawing<'a> {
+        let y = Span::holding(lines.y.scale, ys);
+        let longest = lines.series.iter().map(label_columns).max().unwrap_or(0);
+        let room = if longest == 0 { 0.0 } else { longest as f64 * CHAR_WIDTH + 14.0 };
+        // A long label may run out of the picture, but it cannot take the picture's place.
+        let area = Area::new(&y, lines.y.ticks, room.min(svg::WIDTH / 3.0));
+        Drawing { lines, area, x: Span::holding(lines.x.scale, xs), y }
+    }
+
+    /// Where a point stands, if it can be drawn.
+    fn at(&self, x: f64, y: f64) -> Option<(f64, f64)> {
+        let x = drawable(x, self.lines.x.scale)?;
+        let y = drawable(y, self.lines.y.scale)?;
+        Some((self.area.x(self.x.place(x)), self.area.y(self.y.place(y))))
+    }
+
+    fn series(&self, series: &Series) -> String {
+        let class = svg::class(series.style.colour, series.origin);
+        let mut path = String::new();
+        let mut whiskers = String::new();
+        let mut markers = String::new();
+        let mut pen = 'M';
+        for point in &series.points {
+            let Some((x, y)) = self.at(point.x, point.y) else {
+                pen = 'M';
+                continue;
+            };
+            let _ = write!(path, "{pen}{x:.1} {y:.1}");
+            pen = 'L';
+            whiskers += &self.whisker(point);
+            markers += &marker(series.style.marker, x, y, &self.hint(series, point));
+        }
+        format!(
+            "<g class=\"{class}\" data-series=\"{}\"><path class=\"line\" d=\"{path}\"/>\
+             <path class=\"whisker\" d=\"{whiskers}\"/>{markers}</g>",
+            escape(&series.name)
+        )
+    }
+
+    fn whisker(&self, point: &Point) -> String {
+        let end = |y: Option<f64>| self.at(point.x, y?);
+        let Some(((x, low), (_, high))) = end(point.low).zip(end(point.high)) else {
+            return String::new();
+        };
+        let (left, right) = (x - 4.0, x + 4.0);
+        format!(
+            "M{left:.1} {low:.1}H{right:.1}M{x:.1} {low:.1}V{high:.1}M{left:.1} {high:.1}H{right:.1}"
+        )
+    }
+
+    /// What a pointer over the marker shows.
+    fn hint(&self, series: &Series, point: &Point) -> String {
+        let y = |value| number(value, self.lines.y.ticks);
+        let name = svg::full_name(&series.name, series.origin);
+        let mut hint = format!("{name}: {} at {}", y(point.y), number(point.x, self.lines.x.ticks));
+        let ends = point.low.zip(point.high);
+        if let Some((low, high)) = ends.filter(|(l, h)| l.is_finite() && h.is_finite()) {
+            let _ = write!(hint, ", {} to {}", y(low), y(high));
+        }
+        hint
+    }
+
+    /// Labels at the lines' ends, moved apart where they would overlap.
+    fn labels(&self) -> String {
+        let mut labels: Vec<(f64, &Series)> = Vec::new();
+        for series in self.lines.series.iter().filter(|series| !series.label.is_empty()) {
+            let ends = series.points.iter().rev();
+            if let Some((_, y)) = ends.filter_map(|point| self.at(point.x, point.y)).next() {
+                labels.push((y, series));
+            }
+        }
+        labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let heights: Vec<f64> = labels.iter().map(|(_, series)| label_height(series)).collect();
+        let wanted: Vec<f64> = labels.iter().map(|(y, _)| *y).collect();
+        let placed = apart(&wanted, &heights, self.area.bottom);
+        let mut out = String::new();
+        for ((_, series), y) in labels.iter().zip(placed) {
+            let class = svg::class(series.style.colour, series.origin);
+            let x = self.area.right + 10.0;
+            let mut text = svg::words("start", x, y + 4.5, &series.label);
+            if let Some(word) = svg::origin_word(series.origin) {
+                text += &svg::words("start", x, y + 17.5, word).replacen(
+                    "<text",
+                    "<text class=\"small\"",
+                    1,
+                );
+            }
+            let _ = write!(out, "<g class=\"ends {class}\">{text}</g>");
+        }
+        out
+    }
+}
+
+fn label_columns(series: &Series) -> usize {
+    let origin = svg::origin_word(series.origin).map_or(0, str::len);
+    match series.label.chars().count() {
+        0 => 0,
+        columns => columns.max(origin),
+    }
+}
+
+fn label_height(series: &Series) -> f64 {
+    if svg::origin_word(series.origin).is_some() { 30.0 } else { 17.0 }
+}
+
+/// Places from top to bottom, each at least its predecessor's height below it, close to where they are wanted.
+fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
+    let mut down = wanted.to_vec();
+    for n in 1..down.len() {
+        down[n] = down[n].max(down[n - 1] + heights[n - 1]);
+    }
+    let mut up = wanted.to_vec();
+    for n in (1..up.len()).rev() {
+        up[n - 1] = up[n - 1].min(up[n] - heights[n - 1]);
+    }
+    // Both keep the distances, so their middle does; then the lowest decides whether all move up.
+    let middle: Vec<f64> = down.iter().zip(&up).map(|(a, b)| (a + b) / 2.0).collect();
+    let lowest = middle.last().zip(heights.last()).map_or(0.0, |(at, height)| at + height - 12.0);
+    let over = (lowest - bottom).max(0.0);
+    middle.iter().map(|at| at - over).collect()
+}
+
+/// A marker with what a pointer over it shows.
+pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> String {
+    let shape = match marker {
+        Marker::Circle => {
+            format!("M{:.1} {y:.1}a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", x - 4.2)
+        }
+        Marker::Square => format!("M{:.1} {:.1}h7.6v7.6h-7.6z", x - 3.8, y - 3.8),
+        Marker::Triangle => format!("M{x:.1} {:.1}l4.8 8.4h-9.6z", y - 5.4),
+        Marker::Diamond => format!("M{x:.1} {:.1}l5.2 5.2l-5.2 5.2l-5.2 -5.2z", y - 5.2),
+    };
+    format!("<path class=\"dot\" d=\"{shape}\"><title>{}</title></path>", escape(hint))
+}

@@ -1,0 +1,304 @@
+//! Turns results into one self-contained HTML page: tables, and figures as inline SVG. No scripts, no fonts, no
+//! network. It draws what it is given: it measures nothing, computes no statistics, reads no clock and no file, and
+//! never passes text through unescaped or draws a value that is not a number.
+
+mod axis;
+mod bars;
+mod lines;
+mod page;
+mod svg;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+mod text;
+
+/// A page. Texts are plain; between a pair of backticks they are set as code.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    /// The page's name, also in the browser's tab.
+    pub(crate) title: String,
+    /// One sentence: what the page shows.
+    pub(crate) subtitle: String,
+    /// What the results hold for, as (name, value): machine, class, version, date, command.
+    pub(crate) facts: Vec<(String, String)>,
+    /// The body.
+    pub(crate) sections: Vec<Section>,
+}
+
+impl Report {
+    /// The whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
+    pub(crate) fn html(&self) -> String {
+        page::html(self)
+    }
+}
+
+/// A part of the page, in this order: prose, figures, tables, notes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Section {
+    /// The heading; a link to the section stands at the top of the page.
+    pub(crate) heading: String,
+    /// Paragraphs.
+    pub(crate) prose: Vec<String>,
+    /// Figures, numbered through the page.
+    pub(crate) figures: Vec<Figure>,
+    /// Tables, numbered through the page.
+    pub(crate) tables: Vec<Table>,
+    /// Small print: method, limits, what was left out.
+    pub(crate) notes: Vec<String>,
+}
+
+/// One figure: panels side by side, under one legend, so a colour should mean the same in all of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Figure {
+    /// The anchor, `#id`; what an anchor cannot hold becomes a hyphen, and a repeated one gets a number.
+    pub(crate) id: String,
+    /// What to see.
+    pub(crate) caption: String,
+    /// Usually two: median and p90.
+    pub(crate) panels: Vec<Panel>,
+}
+
+/// One plot with its own axes.
+#[derive(Debug, Clone)]
+pub(crate) struct Panel {
+    /// Such as "median".
+    pub(crate) title: String,
+    /// What is drawn.
+    pub(crate) plot: Plot,
+}
+
+/// What a panel draws.
+#[derive(Debug, Clone)]
+pub(crate) enum Plot {
+    /// Lines of points.
+    Lines(Lines),
+    /// Bars by category.
+    Bars(Bars),
+}
+
+/// Lines over two axes.
+#[derive(Debug, Clone)]
+pub(crate) struct Lines {
+    /// The horizontal axis.
+    pub(crate) x: Axis,
+    /// The vertical axis.
+    pub(crate) y: Axis,
+    /// The lines. A name used in several panels is one entry of the legend.
+    pub(crate) series: Vec<Series>,
+}
+
+/// One axis.
+#[derive(Debug, Clone)]
+pub(crate) struct Axis {
+    /// The quantity with its unit: "latency (us)".
+    pub(crate) label: String,
+    /// How values are spread; a linear axis always includes zero.
+    pub(crate) scale: Scale,
+    /// How ticks are written.
+    pub(crate) ticks: Ticks,
+}
+
+impl Axis {
+    /// From zero, in equal steps.
+    pub(crate) fn linear(label: impl Into<String>) -> Axis {
+        Axis { label: label.into(), scale: Scale::Linear, ticks: Ticks::Plain }
+    }
+
+    /// In decades; only positive values have a place.
+    pub(crate) fn log10(label: impl Into<String>) -> Axis {
+        Axis { label: label.into(), scale: Scale::Log10, ticks: Ticks::Plain }
+    }
+
+    /// Sizes in bytes, in doublings, written as 4 KiB.
+    pub(crate) fn bytes(label: impl Into<String>) -> Axis {
+        Axis { label: label.into(), scale: Scale::Log2, ticks: Ticks::Bytes }
+    }
+}
+
+/// How values are spread along an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// In equal steps.
+    Linear,
+    /// In doublings.
+    Log2,
+    /// In decades.
+    Log10,
+}
+
+/// How the numbers along an axis are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ticks {
+    /// 20, 5,000, 1.5M.
+    Plain,
+    /// 512 B, 4 KiB, 1 MiB.
+    Bytes,
+}
+
+/// One line.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// The name in the legend.
+    pub(crate) name: String,
+    /// A few letters at the end of the line; empty for none.
+    pub(crate) label: String,
+    /// Where the numbers come from.
+    pub(crate) origin: Origin,
+    /// Colour and marker.
+    pub(crate) style: Style,
+    /// In the order in which they are joined.
+    pub(crate) points: Vec<Point>,
+}
+
+/// Where numbers come from; it decides how they are drawn, so that nothing emulated can pass for hardware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// On this machine, nothing virtual in the path: solid lines, full markers, full bars.
+    Measured,
+    /// With a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says "emulated".
+    Emulated,
+    /// Someone else's numbers: dotted lines, hollow markers, pale bars, and the legend says "published".
+    Published,
+}
+
+/// How a line looks, apart from what its origin decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// An index into seven colours that colour-blind readers can tell apart; it wraps around.
+    pub(crate) colour: usize,
+    /// The shape at each point.
+    pub(crate) marker: Marker,
+}
+
+impl Style {
+    /// The `n`th colour with the `n`th marker.
+    pub(crate) fn nth(n: usize) -> Style {
+        let markers = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
+        Style { colour: n, marker: markers[n % markers.len()] }
+    }
+}
+
+/// The shape at each point of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marker {
+    /// A disc.
+    Circle,
+    /// A square.
+    Square,
+    /// A triangle, point up.
+    Triangle,
+    /// A square on its corner.
+    Diamond,
+}
+
+/// One measured point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Point {
+    /// Along the horizontal axis.
+    pub(crate) x: f64,
+    /// Along the vertical axis.
+    pub(crate) y: f64,
+    /// The lower end of the spread, drawn with `high` as a whisker.
+    pub(crate) low: Option<f64>,
+    /// The upper end of the spread.
+    pub(crate) high: Option<f64>,
+}
+
+impl Point {
+    /// A point without a spread.
+    pub(crate) fn new(x: f64, y: f64) -> Point {
+        Point { x, y, low: None, high: None }
+    }
+
+    /// A point with a spread.
+    pub(crate) fn with_spread(x: f64, y: f64, low: f64, high: f64) -> Point {
+        Point { x, y, low: Some(low), high: Some(high) }
+    }
+}
+
+/// Bars by category, from zero on a linear axis.
+#[derive(Debug, Clone)]
+pub(crate) struct Bars {
+    /// The vertical axis' quantity with its unit.
+    pub(crate) y_label: String,
+    /// Beside each other or on top of each other.
+    pub(crate) layout: Layout,
+    /// Along the horizontal axis.
+    pub(crate) categories: Vec<Category>,
+    /// One colour each: the stages of a stack, or the members of a group.
+    pub(crate) series: Vec<BarSeries>,
+    /// A mark over each category to hold the bars against, such as the measured difference.
+    pub(crate) mark: Option<Mark>,
+}
+
+/// How the bars of a category stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// On top of each other; negative values hang below zero, and a line then shows the sum.
+    Stacked,
+    /// Beside each other, each with its number.
+    Grouped,
+}
+
+/// One place along the horizontal axis of bars.
+#[derive(Debug, Clone)]
+pub(crate) struct Category {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where the numbers of all its bars come from, where it is not `Measured`; else each series' own.
+    pub(crate) origin: Origin,
+}
+
+/// The bars of one colour.
+#[derive(Debug, Clone)]
+pub(crate) struct BarSeries {
+    /// The name in the legend.
+    pub(crate) name: String,
+    /// Where the numbers come from.
+    pub(crate) origin: Origin,
+    /// An index into the seven colours; it wraps around.
+    pub(crate) colour: usize,
+    /// One a category, in their order; one that is missing is a gap.
+    pub(crate) values: Vec<f64>,
+}
+
+/// A mark over each category.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    /// The name in the legend.
+    pub(crate) name: String,
+    /// One a category, in their order.
+    pub(crate) values: Vec<f64>,
+}
+
+/// A table; the first cell of a row names the row.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    /// What it lists.
+    pub(crate) caption: String,
+    /// One a column.
+    pub(crate) header: Vec<Column>,
+    /// Cells as they are to be read. A short row is filled up.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// One column of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    /// Its name, with the unit.
+    pub(crate) name: String,
+    /// Aligned at the right, in digits of equal width.
+    pub(crate) numeric: bool,
+}
+
+impl Column {
+    /// A column of words.
+    pub(crate) fn text(name: impl Into<String>) -> Column {
+        Column { name: name.into(), numeric: false }
+    }
+
+    /// A column of numbers.
+    pub(crate) fn number(name: impl Into<String>) -> Column {
+        Column { name: name.into(), numeric: true }
+    }
+}

@@ -1,0 +1,133 @@
+//! Text as HTML: escaping, anchors, numbers and line breaks. The only way for a caller's text into the page; it lets
+//! no markup through but its own.
+
+use units::ByteCount;
+
+use super::Ticks;
+
+/// The text as HTML character data, also safe inside quoted attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            // HTML has no way to write a control character, and one that turns the text around can forge what is read.
+            c if c.is_control() || is_bidi_control(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Escaped text where what stands between backticks is code; a backtick without a partner stays one.
+pub(super) fn rich(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return escape(text);
+    }
+    let mut out = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        match index % 2 {
+            0 => out.push_str(&escape(part)),
+            _ => out.push_str(&format!("<code>{}</code>", escape(part))),
+        }
+    }
+    out
+}
+
+/// An anchor: letters, digits and hyphens.
+pub(super) fn slug(text: &str) -> String {
+    let keep = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let slug: String = text.chars().map(keep).collect();
+    let words: Vec<&str> = slug.split('-').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { String::from("part") } else { words.join("-") }
+}
+
+/// A finite number as the axis writes it.
+pub(super) fn number(value: f64, ticks: Ticks) -> String {
+    match ticks {
+        Ticks::Plain => plain(value),
+        Ticks::Bytes => bytes(value),
+    }
+}
+
+/// Four significant digits, thousands set apart, millions and above by their letter.
+fn plain(value: f64) -> String {
+    let size = value.abs();
+    let (scaled, letter) = match size {
+        s if s >= 999_950_000.0 => (size / 1e9, "G"),
+        s if s >= 999_950.0 => (size / 1e6, "M"),
+        _ => (size, ""),
+    };
+    let decimals = match scaled {
+        s if s == 0.0 || s >= 1_000.0 => 0,
+        // At most 12 + 3: the drawing counts anything smaller than 1e-12 as zero.
+        s => (3 - s.log10().floor() as i32).clamp(0, 15) as usize,
+    };
+    let digits = format!("{scaled:.decimals$}");
+    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    let sign = if value < 0.0 { "\u{2212}" } else { "" };
+    format!("{sign}{}{point}{fraction}{letter}", thousands(whole))
+}
+
+/// Numbers to be read below each other: all with as many decimals as give the smallest three digits.
+pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
+    if ticks == Ticks::Bytes || value.abs() >= 1e9 {
+        return number(value, ticks);
+    }
+    let digits = if smallest > 0.0 { 2 - smallest.log10().floor() as i32 } else { 0 };
+    let decimals = digits.clamp(0, 6) as usize;
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let point = if fraction.is_empty() { "" } else { "." };
+    let sign = if value < 0.0 { "\u{2212}" } else { "" };
+    format!("{sign}{}{point}{fraction}", thousands(whole))
+}
+
+fn thousands(digits: &str) -> String {
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn bytes(value: f64) -> String {
+    let units =
+        [("GiB", ByteCount::mib(1024)), ("MiB", ByteCount::mib(1)), ("KiB", ByteCount::kib(1))];
+    for (unit, size) in units {
+        if value.abs() >= size.0 as f64 {
+            return format!("{} {unit}", plain(value / size.0 as f64));
+        }
+    }
+    format!("{} B", plain(value))
+}
+
+/// Breaks at spaces so that lines stay within `columns` where words allow.
+pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(String::from(word)),
+        }
+    }
+    lines
+}

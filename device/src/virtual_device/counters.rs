@@ -1,0 +1,112 @@
+//! What a virtual device did, so that a measurement can say what was emulated and whether it holds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use units::Nanos;
+
+/// A measurement with a larger share of late completions is not valid.
+pub const LATE_SHARE_MAX: f64 = 0.001;
+
+/// What a virtual device did up to some moment, over all of its queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VirtualCounters {
+    /// Jobs taken.
+    pub jobs: u64,
+    /// Jobs whose result was remembered.
+    pub remembered: u64,
+    /// Jobs whose result a core had to make.
+    pub computed: u64,
+    /// Completions that the emulation made later than the profile says.
+    pub late: u64,
+    /// Time that cores spent on the emulation: hashing, looking up, copying, making results (ns).
+    pub host_ns: u64,
+    /// The part of it that did not fit into what the submissions cost: time that hardware would not
+    /// have taken from the cores (ns).
+    pub host_excess_ns: u64,
+    /// Jobs refused because the device was full.
+    pub refused_full: u64,
+}
+
+impl VirtualCounters {
+    /// What was done since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            jobs: self.jobs - earlier.jobs,
+            remembered: self.remembered - earlier.remembered,
+            computed: self.computed - earlier.computed,
+            late: self.late - earlier.late,
+            host_ns: self.host_ns - earlier.host_ns,
+            host_excess_ns: self.host_excess_ns - earlier.host_excess_ns,
+            refused_full: self.refused_full - earlier.refused_full,
+        }
+    }
+
+    /// Each with its name.
+    pub fn named(self) -> [(&'static str, u64); 7] {
+        [
+            ("jobs", self.jobs),
+            ("remembered", self.remembered),
+            ("computed", self.computed),
+            ("late", self.late),
+            ("host_ns", self.host_ns),
+            ("host_excess_ns", self.host_excess_ns),
+            ("refused_full", self.refused_full),
+        ]
+    }
+
+    /// The share of jobs that came back late.
+    pub fn late_share(self) -> f64 {
+        if self.jobs == 0 { 0.0 } else { self.late as f64 / self.jobs as f64 }
+    }
+
+    /// Whether a measurement over these jobs holds: at most [`LATE_SHARE_MAX`] were late.
+    pub fn is_valid(self) -> bool {
+        self.late_share() <= LATE_SHARE_MAX
+    }
+}
+
+/// The counters that all queues add to.
+#[derive(Default)]
+pub(super) struct Counters {
+    jobs: AtomicU64,
+    remembered: AtomicU64,
+    computed: AtomicU64,
+    late: AtomicU64,
+    host_ns: AtomicU64,
+    host_excess_ns: AtomicU64,
+    refused_full: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn job(&self, host: Nanos, submit: Nanos, late: bool) {
+        self.jobs.fetch_add(1, Ordering::Relaxed);
+        self.late.fetch_add(u64::from(late), Ordering::Relaxed);
+        self.host_ns.fetch_add(host.0, Ordering::Relaxed);
+        self.host_excess_ns.fetch_add(host.since(submit).0, Ordering::Relaxed);
+    }
+
+    pub(super) fn remembered(&self) {
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn computed(&self) {
+        self.computed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused_full(&self) {
+        self.refused_full.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> VirtualCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        VirtualCounters {
+            jobs: read(&self.jobs),
+            remembered: read(&self.remembered),
+            computed: read(&self.computed),
+            late: read(&self.late),
+            host_ns: read(&self.host_ns),
+            host_excess_ns: read(&self.host_excess_ns),
+            refused_full: read(&self.refused_full),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! When a job would be done: engines, work-queue entries and the pace of the whole device, shared
+//! by all queues. Arithmetic on times that callers give; it reads no clock.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use parking_lot::Mutex;
+use units::Nanos;
+use workload::DeviceProfile;
+
+/// The device's occupation. The lock is held for a few additions and one heap operation.
+pub(super) struct Timeline {
+    entries_total: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// When each engine is free.
+    engines: Vec<Nanos>,
+    /// No job starts before.
+    next_start: Nanos,
+    /// When the jobs inside are done; each holds an entry until then.
+    inside: BinaryHeap<Reverse<Nanos>>,
+}
+
+/// What one job takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    /// Time on an engine.
+    pub(super) engine: Nanos,
+    /// Time until the device starts another job.
+    pub(super) interval: Nanos,
+}
+
+impl Timeline {
+    pub(super) fn new(profile: &DeviceProfile) -> Self {
+        let entries_total = profile.entries_total.value as usize;
+        let state = State {
+            engines: vec![Nanos(0); profile.engines.value as usize],
+            next_start: Nanos(0),
+            inside: BinaryHeap::with_capacity(entries_total),
+        };
+        Self { entries_total, state: Mutex::new(state) }
+    }
+
+    /// When a job that arrives at `arrival` is done, or none if every entry is taken.
+    pub(super) fn admit(&self, arrival: Nanos, cost: Cost) -> Option<Nanos> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        while state.inside.peek().is_some_and(|Reverse(due)| *due <= arrival) {
+            state.inside.pop();
+        }
+        if state.inside.len() >= self.entries_total {
+            return None;
+        }
+        let engine = state.engines.iter_mut().min()?;
+        let start = arrival.max(*engine).max(state.next_start);
+        let due = start + cost.engine;
+        *engine = due;
+        state.next_start = start + cost.interval;
+        state.inside.push(Reverse(due));
+        Some(due)
+    }
+}

@@ -1,0 +1,262 @@
+//! Device profiles: the published timing and limits of accelerators as data files, each number with
+//! its source, its range and what we had to assume. Those of `specs/devices/` are compiled in; any
+//! other is read from a file. It times and emulates nothing.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+mod check;
+mod curve;
+
+pub use curve::{BatchPoint, LatencyPoint, OpProfile};
+
+/// An accelerator as published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceProfile {
+    /// The name it is asked for by; for a compiled-in profile also its file's.
+    pub name: String,
+    /// What it is, in one sentence.
+    pub about: String,
+    /// Jobs that run at the same time.
+    pub engines: Figure<u64>,
+    /// Queues that the engines take jobs from.
+    pub work_queues: Figure<u64>,
+    /// Jobs that all queues hold together; above it a submission is refused.
+    pub entries_total: Figure<u64>,
+    /// The history that the device writes and reads with.
+    pub window_log2: Figure<u64>,
+    /// The largest input and the largest output of a job (bytes).
+    pub transfer_bytes_max: Figure<u64>,
+    /// What a submission costs the core that makes it.
+    pub submit_ns: Figure<u64>,
+    /// When the first poll of a typical job pays.
+    pub expected_poll_ns: Figure<u64>,
+    /// Which of the two compress curves holds.
+    pub huffman: Figure<Huffman>,
+    /// Compression by kind of Huffman code.
+    pub compress: CompressProfile,
+    /// Decompression.
+    pub decompress: OpProfile,
+    /// Page faults that the device has to wait for.
+    pub fault_tail: FaultTail,
+}
+
+/// A number with its standing: who says so, how sure it is, and how far off it may be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure<T> {
+    /// The number.
+    pub value: T,
+    /// How it came about.
+    pub kind: Kind,
+    /// The document and the address in it, or "none" where nothing is published.
+    pub source: String,
+    /// The lowest and the highest that it may be; an assumed number always has both.
+    pub range: Option<[T; 2]>,
+    /// How it was derived or assumed.
+    pub assumption: Option<String>,
+}
+
+/// How a number came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The source states it.
+    Published,
+    /// Arithmetic on what the source states.
+    Derived,
+    /// Nothing published says it.
+    Assumed,
+}
+
+/// The code that a compressor writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Huffman {
+    /// One pass with the code of RFC 1951.
+    Fixed,
+    /// A pass for the statistics, then one with a code made for the input.
+    Dynamic,
+}
+
+/// Compression by kind of Huffman code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompressProfile {
+    /// With the fixed code.
+    pub fixed: OpProfile,
+    /// With a code made for the input.
+    pub dynamic: OpProfile,
+}
+
+/// Page faults that the device has to wait for; buffers touched beforehand have none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultTail {
+    /// Whether jobs suffer them.
+    pub applied: bool,
+    /// Faults of a run by how long each took.
+    pub faults: Vec<FaultBucket>,
+    /// The mean (us).
+    pub mean_us: Figure<u64>,
+    /// The longest (us).
+    pub max_us: Figure<u64>,
+}
+
+/// Faults that took from one to another time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultBucket {
+    /// At least (us).
+    pub from_us: u64,
+    /// Less than (us).
+    pub to_us: u64,
+    /// How many.
+    pub count: Figure<u64>,
+}
+
+/// Which end of the ranges a profile's costs take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variant {
+    /// Every cost with a range at its lowest: the fastest device that the sources leave room for.
+    Low,
+    /// The numbers as stated.
+    #[default]
+    Stated,
+    /// Every cost with a range at its highest.
+    High,
+}
+
+/// Why there is no such profile; the caller who named it must act.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// No profile of that name is compiled in.
+    #[error("no device profile is called {name:?}; known are {known}, or give a .toml file's path")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The file could not be read.
+    #[error("cannot read device profile {path}: {error}", path = path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The text is not a profile.
+    #[error("device profile {origin}: {error}")]
+    Malformed {
+        /// The file or the compiled-in name.
+        origin: String,
+        /// What and where.
+        error: Box<toml::de::Error>,
+    },
+    /// A number or its standing is not valid.
+    #[error("device profile {origin}: {problem}")]
+    Invalid {
+        /// The file or the compiled-in name.
+        origin: String,
+        /// The key, its value and the valid range.
+        problem: String,
+    },
+}
+
+impl DeviceProfile {
+    /// The names of the compiled-in profiles.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        COMPILED_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A compiled-in profile by its name, or the file at that path when it ends in `.toml`.
+    pub fn find(name: &str) -> Result<Self, ProfileError> {
+        if name.ends_with(".toml") {
+            return Self::read(Path::new(name));
+        }
+        let found = COMPILED_IN.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| ProfileError::Unknown {
+            name: name.to_owned(),
+            known: Self::names().collect::<Vec<_>>().join(", "),
+        })?;
+        Self::parse(text, name)
+    }
+
+    /// Reads a profile from a file.
+    pub fn read(path: &Path) -> Result<Self, ProfileError> {
+        let mut text = String::new();
+        let read = File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
+            .map_err(|error| ProfileError::Unreadable { path: path.to_owned(), error });
+        read.and_then(|_| Self::parse(&text, &path.display().to_string()))
+    }
+
+    /// Reads a profile from its text; `origin` is what errors call it.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+        let profile: Self = toml::from_str(text).map_err(|error| ProfileError::Malformed {
+            origin: origin.to_owned(),
+            error: Box::new(error),
+        })?;
+        let invalid = |problem| ProfileError::Invalid { origin: origin.to_owned(), problem };
+        check::profile(&profile).map_err(invalid)?;
+        Ok(profile)
+    }
+
+    /// The profile with its costs at one end of their ranges; its name then says which.
+    pub fn variant(mut self, variant: Variant) -> Self {
+        let suffix = match variant {
+            Variant::Low => "-low",
+            Variant::Stated => return self,
+            Variant::High => "-high",
+        };
+        self.name.push_str(suffix);
+        let ops = [&mut self.compress.fixed, &mut self.compress.dynamic, &mut self.decompress];
+        let of_ops = ops.into_iter().flat_map(OpProfile::figures_mut);
+        for figure in of_ops.chain([&mut self.submit_ns, &mut self.expected_poll_ns]) {
+            figure.take_end(variant);
+        }
+        self
+    }
+
+    /// Compression with the Huffman code that the profile chose.
+    pub fn compress(&self) -> &OpProfile {
+        match self.huffman.value {
+            Huffman::Fixed => &self.compress.fixed,
+            Huffman::Dynamic => &self.compress.dynamic,
+        }
+    }
+
+    /// What a submission costs the calling core.
+    pub fn submit(&self) -> Nanos {
+        Nanos(self.submit_ns.value)
+    }
+
+    /// When the first poll of a typical job pays.
+    pub fn expected_poll(&self) -> Nanos {
+        Nanos(self.expected_poll_ns.value)
+    }
+}
+
+impl Figure<u64> {
+    fn take_end(&mut self, variant: Variant) {
+        self.value = match (variant, self.range) {
+            (Variant::Low, Some([low, _])) => low,
+            (Variant::High, Some([_, high])) => high,
+            _ => self.value,
+        };
+    }
+}
+
+/// A profile is a few pages of text; a larger file is something else.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+const COMPILED_IN: &[(&str, &str)] = &[("iaa", include_str!("../../specs/devices/iaa.toml"))];
+
+#[cfg(test)]
+mod tests;
