@@ -132,7 +132,7 @@ const EXAMPLES: &str = "Examples:
   rebate devices --json";
 
 /// The engines of this build, most preferred writer first.
-const ENGINES: &[EngineFactory] = &[
+pub(crate) const ENGINES: &[EngineFactory] = &[
     drivers::isal::engine,
     engines::libdeflate::engine,
     engines::zstd::engine,

@@ -21,7 +21,8 @@ use crate::{EXIT_FAILED, EXIT_USAGE, say};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// Where to: HOST:PORT or unix:/path; connections are dealt out to several in turn.
+    /// Where to: HOST:PORT or unix:/path, or for gRPC grpc://HOST:PORT or grpc:///path; connections are dealt out to
+    /// several in turn.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Address>,
     /// Requests per second, whatever the server does [default: 1000].
@@ -93,7 +94,7 @@ pub(crate) struct Load {
     /// The expiry sent with sets (s); 0 is never [default: 0].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expiry: Option<i32>,
-    /// A connection whose oldest request waits longer is opened anew [default: 5s].
+    /// How long a request may take: then its connection is opened anew, or over gRPC the call cancelled [default: 5s].
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeout: Option<Nanos>,
     /// The same seed asks for the same keys and bytes [default: 1].
@@ -300,6 +301,7 @@ const EXAMPLES: &str = "Examples:
   rebate load 127.0.0.1:11211 --preset cachelib-cdn --set-on-miss --no-prepopulate --json
   rebate load 127.0.0.1:11211 --in-flight 8 --connections 32
   rebate load unix:/run/rebate.sock --value-size 100..10KiB --corpus ./pages
+  rebate load grpc://127.0.0.1:50051 --rate 5000 --value-size 64KiB
 
 Sizes are SIZE, MIN..MAX (every size alike), or a distribution as in preset files:
   --value-size '{ log-normal = { mean_bytes = 900.0, sigma = 1.0, min_bytes = 1, max_bytes = 65536 } }'
@@ -347,6 +349,17 @@ mod tests {
         let uniform = SizeDist::Uniform { min_bytes: 100, max_bytes: 10 << 10 };
         assert_eq!(sizes("100..10KiB").unwrap(), uniform);
         assert_eq!(sizes("{ fixed = { bytes = 7 } }").unwrap(), SizeDist::Fixed { bytes: 7 });
+    }
+
+    #[test]
+    fn a_target_says_what_is_spoken_there() {
+        for target in ["127.0.0.1:1", "unix:/run/a", "grpc://127.0.0.1:1", "grpc:///run/a"] {
+            let command = Command::try_parse_from(["load", target]).unwrap();
+            assert_eq!(command.load.targets[0].to_string(), target);
+        }
+        let mixed = spec("grpc://127.0.0.1:1").unwrap().check().unwrap_err().to_string();
+        assert!(mixed.contains("all grpc:// or none"), "{mixed}");
+        assert!(Command::try_parse_from(["load", "http://127.0.0.1:1"]).is_err());
     }
 
     #[test]

@@ -4,13 +4,14 @@
 
 mod demo;
 mod devices;
+mod experiment;
 mod load;
 mod log;
 mod memcached;
 mod os;
 mod process;
-#[allow(dead_code)]
 mod report;
+mod reproduce;
 mod serve;
 
 use std::ffi::OsString;
@@ -37,6 +38,8 @@ enum Command {
     Load(load::Load),
     /// Compare compression off and on in the same memory, on this machine, with nothing to set up.
     Demo(demo::Demo),
+    /// Run the research documents' experiments here and set the published numbers beside ours.
+    Reproduce(reproduce::Reproduce),
     /// List what can compress and decompress here.
     Devices(devices::Devices),
 }
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Memcached(memcached) => memcached::run(&memcached.args),
         Command::Load(load) => load.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Reproduce(reproduce) => reproduce.run(),
         Command::Devices(devices) => devices.run(),
     }
 }
@@ -82,6 +86,7 @@ const EXAMPLES: &str = "Examples:
   rebate serve --memory 1GiB
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
+  rebate reproduce cache --out results --quick
   rebate devices
 
 `rebate COMMAND --help` has the flags and more examples of each.";

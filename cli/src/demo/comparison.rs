@@ -6,7 +6,8 @@ use load::LoadSpec;
 use serde::Serialize;
 use units::ByteCount;
 
-use super::arm::{Backing, Sample};
+use super::arm::Sample;
+use crate::experiment::Backing;
 
 /// Compression off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +112,37 @@ impl Comparison {
         self.saved = Saved::of(&self.off, &self.on, self.memory);
     }
 
+    /// What was compared, in one line.
+    pub(super) fn caption(&self) -> String {
+        format!(
+            "{} in {}, {} keys, {:.0} requests/s offered, medians of {}",
+            self.memory, self.store, self.keys, self.offered_per_s, self.off.runs
+        )
+    }
+
+    /// What came of it, in one sentence.
+    pub(super) fn sentence(&self) -> String {
+        self.saved.sentence(&self.off, &self.on).trim_end().to_owned()
+    }
+
+    /// What to draw: a title, a unit, and the number off and on.
+    pub(super) fn pairs(&self) -> Vec<(&'static str, &'static str, [f64; 2])> {
+        let both = |of: fn(&Numbers) -> f64| [of(&self.off), of(&self.on)];
+        vec![
+            ("hit ratio", "hits over gets", both(|own| own.hit_ratio.median)),
+            (
+                "data held",
+                "MiB, uncompressed",
+                both(|own| own.held_bytes.median / f64::from(1 << 20)),
+            ),
+            ("get median", "us", both(|own| own.p50_us.median)),
+            ("CPU per request", "us", both(|own| own.cpu_us_per_request.median)),
+        ]
+    }
+
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "{}: {} in {}, {} keys, {:.0} requests/s offered, medians of {}",
-            self.preset, self.memory, self.store, self.keys, self.offered_per_s, self.off.runs
-        );
+        let _ = writeln!(text, "{}: {}", self.preset, self.caption());
         let _ = writeln!(
             text,
             "{:<12} {:>9} {:>10} {:>12} {:>12} {:>12} {:>9} {:>9}",

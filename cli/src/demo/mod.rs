@@ -1,10 +1,13 @@
-//! `rebate demo`: the same memory, the same load, compression off against on, on this machine and with nothing to set
-//! up. It starts the servers as processes of their own, so that what each costs can be read from the system. It
+//! `rebate demo`: the same memory, the same load, compression off against on; then monolith against microservices, in
+//! software and with a virtual accelerator; on this machine and with nothing to set up. It starts the servers as processes of their own, so that what each costs can be read from the system. It
 //! measures and compares; it judges nothing and keeps nothing.
 
 mod arm;
 mod comparison;
+mod page;
+mod services;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +18,18 @@ use load::{LoadSpec, Pace, Phase, Progress};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
+use crate::experiment::{Backing, memcached_is_here};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
-use arm::{Arm, Backing, Sample};
+use arm::{Arm, Sample, item_overhead_bytes};
 use comparison::{Comparison, Side};
+use serde::Serialize;
+use services::Services;
 
 const EXAMPLES: &str = "Examples:
   rebate demo
   rebate demo --preset cachelib-kvcache-reg,twitter-c53 --memory 128MiB --duration 20s
   rebate demo --runs 5 --json > demo.json
+  rebate demo --store embedded --report /tmp/demo.html
 
 With memcached on the PATH its servers are real memcached behind `rebate serve`; else rebate's embedded store.
 `rebate load --help` says what presets are; all of them: specs/workloads.";
@@ -42,7 +49,7 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]
     working_set: f64,
     /// How long each side is measured.
-    #[arg(long, default_value = "8s", value_parser = crate::load::time)]
+    #[arg(long, default_value = "6s", value_parser = crate::load::time)]
     duration: Nanos,
     /// How long each side is loaded before it is measured.
     #[arg(long, default_value = "3s", value_parser = crate::load::time)]
@@ -56,9 +63,19 @@ pub(crate) struct Demo {
     /// What holds the items.
     #[arg(long, value_enum, default_value_t = Hold::Auto)]
     store: Hold,
-    /// The comparison for programs.
+    /// Where the page with the figures goes.
+    #[arg(long, default_value = "report.html", value_name = "FILE")]
+    report: PathBuf,
+    /// The results for programs.
     #[arg(long)]
     json: bool,
+}
+
+/// Everything that was measured.
+#[derive(Serialize)]
+struct Results {
+    memory: Vec<Comparison>,
+    services: Option<Services>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,27 +92,30 @@ impl Demo {
     /// Runs the comparison and shows it.
     pub(crate) fn run(&self) -> ExitCode {
         match self.compare() {
-            Ok(comparisons) => self.show(&comparisons),
+            Ok(results) => self.show(&results),
             Err(Problem::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
             Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
         }
     }
 
-    fn compare(&self) -> Result<Vec<Comparison>, Problem> {
+    fn compare(&self) -> Result<Results, Problem> {
         if !(1..=100).contains(&self.runs) {
             return Err(Problem::Usage(format!("--runs is {}; valid is 1 to 100", self.runs)));
         }
         let backing = match self.store {
             Hold::Embedded => Backing::Embedded,
             Hold::Memcached => Backing::Memcached,
-            Hold::Auto if arm::memcached_is_here() => Backing::Memcached,
+            Hold::Auto if memcached_is_here() => Backing::Memcached,
             Hold::Auto => Backing::Embedded,
         };
         let specs: Vec<LoadSpec> =
             self.preset.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
         let stop = crate::load::stop_on_signal()
             .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
-        let bar = Bar::new(specs.len() * self.runs * 2);
+        let bar = Bar::new(specs.len() * self.runs * 2, Services::STEPS);
+        if !self.json {
+            say(backing_sentence(backing));
+        }
         let mut comparisons = Vec::new();
         for spec in &specs {
             let mut comparison = Comparison::new(spec, backing, self.memory);
@@ -108,14 +128,19 @@ impl Demo {
                     // Ctrl-C reaches the servers too: what this side came to says nothing.
                     bar.0.finish_and_clear();
                     eprintln!("rebate: stopped; finished comparisons follow");
-                    return Ok(comparisons);
+                    return Ok(Results { memory: comparisons, services: None });
                 }
                 comparison.add(side, sample?);
             }
             comparisons.push(comparison);
         }
+        let step = |what: &str| bar.step(what);
+        let services = Services::measure(backing, step, &stop).map_err(Problem::Failed)?;
         bar.0.finish_and_clear();
-        Ok(comparisons)
+        if services.is_none() {
+            eprintln!("rebate: stopped; finished comparisons follow");
+        }
+        Ok(Results { memory: comparisons, services })
     }
 
     fn measure(
@@ -147,7 +172,7 @@ impl Demo {
         let stats = arm.stats().map_err(Problem::Failed)?;
         let key_bytes = Sizes::new(&spec.key_bytes, Weighting::Calls);
         let key_bytes = key_bytes.map_or(0.0, |sizes| sizes.mean_bytes());
-        let overhead_bytes = backing.item_overhead_bytes() as f64 + key_bytes;
+        let overhead_bytes = item_overhead_bytes(backing) as f64 + key_bytes;
         Ok(Sample::new(&report, cpu_s, &stats, overhead_bytes))
     }
 
@@ -168,18 +193,30 @@ impl Demo {
         Ok(spec)
     }
 
-    fn show(&self, comparisons: &[Comparison]) -> ExitCode {
+    fn show(&self, results: &Results) -> ExitCode {
+        let html = page::report(&results.memory, results.services.as_ref()).html();
+        if let Err(error) = std::fs::write(&self.report, html) {
+            let problem = format!("--report {}: {error}", self.report.display());
+            return crate::load::fail(EXIT_FAILED, &problem);
+        }
         if self.json {
-            match serde_json::to_string_pretty(comparisons) {
+            match serde_json::to_string_pretty(results) {
                 Ok(text) => say(&text),
                 Err(error) => return crate::load::fail(EXIT_FAILED, &error.to_string()),
             }
         } else {
-            for comparison in comparisons {
-                say(&comparison.table());
-            }
+            results.memory.iter().for_each(|own| say(&own.table()));
+            results.services.iter().for_each(|own| say(&own.table()));
+            say(&format!("wrote {}", self.report.display()));
         }
         ExitCode::SUCCESS
+    }
+}
+
+const fn backing_sentence(backing: Backing) -> &'static str {
+    match backing {
+        Backing::Memcached => "items are held by memcached processes (found on the PATH)",
+        Backing::Embedded => "items are held by rebate's embedded store",
     }
 }
 
@@ -192,10 +229,17 @@ enum Problem {
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(sides: usize) -> Self {
-        let bar = ProgressBar::new(sides as u64 * SIDE_STEPS);
+    fn new(sides: usize, steps: usize) -> Self {
+        let bar = ProgressBar::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS);
         let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {msg}");
         Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
+    }
+
+    /// One of the last steps begins.
+    fn step(&self, what: &str) {
+        self.0.set_prefix(what.to_owned());
+        self.0.set_message("");
+        self.0.inc(STEP_STEPS);
     }
 
     fn begin(&self, preset: &str, side: Side) {
@@ -222,3 +266,6 @@ impl Bar {
 const BYTES_PER_S: f64 = 60e6;
 
 const SIDE_STEPS: u64 = 1_000;
+
+/// A step of the second part takes about this much of a side.
+const STEP_STEPS: u64 = 250;

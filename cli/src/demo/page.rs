@@ -1,0 +1,196 @@
+//! The demo's results as a page.
+
+use crate::experiment::Machine;
+use crate::report::{
+    BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Report, Section,
+    Table,
+};
+use crate::reproduce::command;
+
+use super::comparison::Comparison;
+use super::services::{ServicePoint, Services};
+
+/// The page.
+pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) -> Report {
+    let machine = Machine::here();
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut sections: Vec<Section> = comparisons.iter().map(memory).collect();
+    sections.extend(services.map(four));
+    Report {
+        title: "Rebate on this machine".into(),
+        subtitle: "A compressed cache that any memcached client can use: what it saves here, what \
+                   it costs, and what an accelerator would change."
+            .into(),
+        facts: vec![
+            fact("machine", machine.description),
+            fact("version", env!("CARGO_PKG_VERSION").to_owned()),
+            fact("command", format!("`{}`", command())),
+        ],
+        sections,
+    }
+}
+
+fn memory(comparison: &Comparison) -> Section {
+    let pairs = comparison.pairs();
+    let panel = |(title, unit, values): &(&str, &str, [f64; 2])| Panel {
+        title: (*title).to_owned(),
+        plot: Plot::Bars(Bars {
+            y_label: (*unit).to_owned(),
+            layout: Layout::Grouped,
+            categories: ["compression off", "compression on"].map(measured).into(),
+            series: vec![BarSeries {
+                name: comparison.preset().to_owned(),
+                origin: Origin::Measured,
+                colour: 0,
+                values: values.to_vec(),
+            }],
+            mark: None,
+        }),
+    };
+    Section {
+        heading: format!("Compression off and on in the same memory: {}", comparison.preset()),
+        prose: vec![comparison.sentence()],
+        figures: vec![Figure {
+            id: format!("memory-{}", comparison.preset()),
+            caption: comparison.caption(),
+            panels: pairs.iter().map(panel).collect(),
+        }],
+        ..Section::default()
+    }
+}
+
+fn measured(name: &str) -> Category {
+    Category { name: name.to_owned(), origin: Origin::Measured }
+}
+
+fn four(services: &Services) -> Section {
+    let mut sizes: Vec<_> = services.points.iter().map(|own| own.value_bytes).collect();
+    sizes.dedup();
+    let panel = |title: &str, of: fn(&ServicePoint) -> f64| {
+        let first = sizes.first().copied();
+        let names = services.points.iter().filter(|own| Some(own.value_bytes) == first);
+        let category = |own: &ServicePoint| Category {
+            name: own.configuration.label(),
+            origin: if own.emulated { Origin::Emulated } else { Origin::Measured },
+        };
+        let series = sizes.iter().enumerate().map(|(colour, size)| BarSeries {
+            name: format!("{size} values"),
+            origin: Origin::Measured,
+            colour,
+            values: services.points.iter().filter(|own| own.value_bytes == *size).map(of).collect(),
+        });
+        Panel {
+            title: title.to_owned(),
+            plot: Plot::Bars(Bars {
+                y_label: "us".into(),
+                layout: Layout::Grouped,
+                categories: names.map(category).collect(),
+                series: series.collect(),
+                mark: None,
+            }),
+        }
+    };
+    Section {
+        heading: "Monolith or microservices, software or accelerator".into(),
+        prose: vec![
+            format!(
+                "Every service is a process of its own, {} behind the store service, {:.0} \
+                 requests/s, {:.0} % gets. `rebate reproduce cache` is the long form.",
+                services.store,
+                services.offered_per_s,
+                services.get_share * 100.0
+            ),
+            "The IAA is virtual: emulated from published figures, not hardware. While it waits for \
+             it at this low load the core polls, so CPU per request shows the waiting too."
+                .into(),
+        ],
+        figures: vec![
+            Figure {
+                id: "four".into(),
+                caption: "Latency of gets, and CPU time of all processes per request.".into(),
+                panels: vec![
+                    panel("get median", |own| own.p50_us),
+                    panel("get 90th percentile", |own| own.p90_us),
+                    panel("CPU per request", |own| own.core_us),
+                ],
+            },
+            stages(services),
+        ],
+        tables: vec![numbers(services)],
+        ..Section::default()
+    }
+}
+
+fn stages(services: &Services) -> Figure {
+    let of = |stage: fn(&super::services::StagePoint) -> f64| -> Vec<f64> {
+        services.stages.iter().map(stage).collect()
+    };
+    let bars = |name: &str, origin, colour, values| BarSeries {
+        name: name.to_owned(),
+        origin,
+        colour,
+        values,
+    };
+    let category = |own: &super::services::StagePoint| Category {
+        name: format!("{} values", own.value_bytes),
+        origin: Origin::Emulated,
+    };
+    let p50 = |size, microservice, accelerated| {
+        let found = services.points.iter().find(|own| {
+            let configuration = own.configuration;
+            own.value_bytes == size
+                && (configuration.microservice, configuration.accelerated)
+                    == (microservice, accelerated)
+        });
+        found.map_or(f64::NAN, |own| own.p50_us)
+    };
+    let difference = |own: &super::services::StagePoint| {
+        p50(own.value_bytes, true, true) - p50(own.value_bytes, false, false)
+    };
+    Figure {
+        id: "stages".into(),
+        caption: "Microservice with the accelerator less monolith in software: measured, and as \
+                  the sum of stages measured alone."
+            .into(),
+        panels: vec![Panel {
+            title: "where the difference comes from".into(),
+            plot: Plot::Bars(Bars {
+                y_label: "us".into(),
+                layout: Layout::Stacked,
+                categories: services.stages.iter().map(category).collect(),
+                series: vec![
+                    bars("hop", Origin::Measured, 0, of(|own| own.hop_us)),
+                    bars("device", Origin::Emulated, 1, of(|own| own.device_us)),
+                    bars("software codec, saved", Origin::Measured, 2, of(|own| -own.software_us)),
+                ],
+                mark: Some(Mark {
+                    name: "measured difference".into(),
+                    values: services.stages.iter().map(difference).collect(),
+                }),
+            }),
+        }],
+    }
+}
+
+fn numbers(services: &Services) -> Table {
+    let row = |own: &ServicePoint| {
+        let mut row = vec![own.configuration.name(), own.value_bytes.to_string()];
+        let numbers = [own.p50_us, own.p90_us, own.core_us, own.frontend_core_us];
+        row.extend(numbers.map(|number| format!("{number:.1}")));
+        row.push(own.invalid.clone().unwrap_or_default());
+        row
+    };
+    Table {
+        caption: "The four configurations".into(),
+        header: vec![
+            Column::text("configuration"),
+            Column::number("values"),
+            Column::number("get p50 (us)"),
+            Column::number("get p90 (us)"),
+            Column::number("CPU per request (us)"),
+            Column::number("of the frontend (us)"),
+            Column::text("remark"),
+        ],
+        rows: services.points.iter().map(row).collect(),
+    }
+}

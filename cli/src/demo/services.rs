@@ -1,0 +1,180 @@
+//! The four configurations side by side, in short: monolith or microservices, software or a virtual accelerator; and
+//! the stages that make the difference. The long form is `rebate reproduce cache`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use units::{ByteCount, Op};
+
+use crate::experiment::{Backing, Configuration, Deployment, Door, Load, Machine, Probe, Sample};
+
+/// What the four came to, by size.
+#[derive(Debug, Serialize)]
+pub(super) struct Services {
+    pub(super) store: &'static str,
+    pub(super) offered_per_s: f64,
+    pub(super) get_share: f64,
+    pub(super) points: Vec<ServicePoint>,
+    pub(super) stages: Vec<StagePoint>,
+}
+
+/// One configuration at one size.
+#[derive(Debug, Serialize)]
+pub(super) struct ServicePoint {
+    #[serde(skip)]
+    pub(super) configuration: Configuration,
+    pub(super) id: String,
+    pub(super) value_bytes: ByteCount,
+    pub(super) p50_us: f64,
+    pub(super) p90_us: f64,
+    /// CPU time of all its processes per request (us).
+    pub(super) core_us: f64,
+    /// Of the frontend alone (us).
+    pub(super) frontend_core_us: f64,
+    /// With a virtual device in the path.
+    pub(super) emulated: bool,
+    pub(super) invalid: Option<String>,
+}
+
+/// What each stage of a get takes alone, at one size: medians (us).
+#[derive(Debug, Serialize)]
+pub(super) struct StagePoint {
+    pub(super) value_bytes: ByteCount,
+    pub(super) software_us: f64,
+    pub(super) device_us: f64,
+    pub(super) hop_us: f64,
+}
+
+impl Services {
+    /// Runs the short form; `step` is called before each of [`Services::STEPS`] steps with what it is.
+    ///
+    /// # Errors
+    /// Which process does not serve, or that a value was wrong.
+    pub(super) fn measure(
+        backing: Backing,
+        mut step: impl FnMut(&str),
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<Self>, String> {
+        let machine = Machine::here();
+        step("starting four configurations");
+        let start = |own| Deployment::start(own, backing, &machine, None);
+        let four = Configuration::four(Door::Grpc);
+        let deployments: Vec<_> = four.into_iter().map(start).collect::<Result<_, _>>()?;
+        let mut services = Self {
+            store: match backing {
+                Backing::Memcached => "memcached",
+                Backing::Embedded => "embedded",
+            },
+            offered_per_s: RATE_PER_S,
+            get_share: GET_SHARE,
+            points: Vec::new(),
+            stages: Vec::new(),
+        };
+        for size in SIZES {
+            for deployment in &deployments {
+                step(&format!("{}, {size}", deployment.configuration.name()));
+                let load = Load::open(size, GET_SHARE, RATE_PER_S);
+                let sample = Sample::take(deployment, &load, stop)?;
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                services.points.push(ServicePoint::of(deployment.configuration, size, &sample)?);
+            }
+            step(&format!("stages alone, {size}"));
+            services.stages.push(StagePoint::measure(size, &deployments)?);
+        }
+        Ok(Some(services))
+    }
+
+    /// How often `measure` steps.
+    pub(super) const STEPS: usize = 1 + SIZES.len() * 5;
+
+    /// The comparison in words.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "four configurations: {} behind a gRPC store, {:.0} % gets, {:.0} requests/s; \
+             the IAA is virtual: emulated from published figures",
+            self.store,
+            self.get_share * 100.0,
+            self.offered_per_s
+        );
+        let head = ["get p50 us", "get p90 us", "CPU us/req", "of frontend"];
+        let _ = writeln!(
+            text,
+            "{:<28} {:>8} {:>11} {:>11} {:>11} {:>11}",
+            "", "values", head[0], head[1], head[2], head[3]
+        );
+        for own in &self.points {
+            let remark = own.invalid.as_ref().map(|why| format!("  ({why})")).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{:<28} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1}{remark}",
+                own.configuration.name(),
+                own.value_bytes.to_string(),
+                own.p50_us,
+                own.p90_us,
+                own.core_us,
+                own.frontend_core_us
+            );
+        }
+        for own in &self.stages {
+            let sum = own.hop_us + own.device_us - own.software_us;
+            let _ = writeln!(
+                text,
+                "{}: hop {:.1} + device {:.1} - software codec {:.1} = {sum:+.1} us to expect of the \
+                 microservice with the accelerator",
+                own.value_bytes, own.hop_us, own.device_us, own.software_us
+            );
+        }
+        text
+    }
+}
+
+impl ServicePoint {
+    fn of(own: Configuration, size: ByteCount, sample: &Sample) -> Result<Self, String> {
+        let wrong = sample.report.wrong.count;
+        if wrong > 0 {
+            return Err(format!("{}: {wrong} values read were wrong", own.name()));
+        }
+        let latency = sample.report.get.latency;
+        let frontend = sample.usage.get("frontend").map_or(0.0, |usage| usage.core_us);
+        Ok(Self {
+            configuration: own,
+            id: own.id(),
+            value_bytes: size,
+            p50_us: latency.p50_ns as f64 / 1e3,
+            p90_us: latency.p90_ns as f64 / 1e3,
+            core_us: sample.usage.values().map(|usage| usage.core_us).sum(),
+            frontend_core_us: frontend,
+            emulated: own.accelerated,
+            invalid: sample.invalid.clone(),
+        })
+    }
+}
+
+impl StagePoint {
+    fn measure(value_bytes: ByteCount, deployments: &[Deployment]) -> Result<Self, String> {
+        let probe =
+            Probe { value_bytes, op: Op::Decompress, rate_per_s: RATE_PER_S, jobs: STAGE_JOBS };
+        let in_software = |own: &&Deployment| !own.configuration.accelerated;
+        let service = deployments.iter().filter(in_software).find_map(Deployment::compression);
+        let service = service.ok_or("no deployment has a compression service")?;
+        Ok(Self {
+            value_bytes,
+            software_us: probe.software()?.p50_us,
+            device_us: probe.device()?.p50_us,
+            hop_us: probe.hop(service)?.p50_us,
+        })
+    }
+}
+
+const SIZES: [ByteCount; 2] = [ByteCount::kib(4), ByteCount::kib(64)];
+
+/// Far from any limit: what is seen is latency, not queues.
+const RATE_PER_S: f64 = 500.0;
+const GET_SHARE: f64 = 0.9;
+const STAGE_JOBS: usize = 200;

@@ -1,0 +1,177 @@
+//! Processes of an experiment: started, asked what they cost, pinned where the machine allows, ended when dropped.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::unistd::{SysconfVar, sysconf};
+use units::ByteCount;
+
+/// A child process.
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    /// Starts `program` with these arguments, on one core if one is named.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn start(
+        name: &str,
+        program: &str,
+        args: &[String],
+        core: Option<usize>,
+    ) -> Result<Self, String> {
+        let mut command = match core {
+            None => Command::new(program),
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &core.to_string(), program]);
+                command
+            }
+        };
+        Self::spawn(name, command.args(args))
+    }
+
+    /// This very binary with these arguments.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn rebate(name: &str, args: &[String], core: Option<usize>) -> Result<Self, String> {
+        let binary = std::env::current_exe().map_err(|error| error.to_string())?;
+        Self::start(name, &binary.to_string_lossy(), args, core)
+    }
+
+    fn spawn(name: &str, command: &mut Command) -> Result<Self, String> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
+        Ok(Self { child, name: name.to_owned() })
+    }
+
+    /// What it is in the experiment.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rests of the lines of standard output that begin so, read until there is one of each.
+    ///
+    /// # Errors
+    /// That the process ended first.
+    pub(crate) fn lines_after<const N: usize>(
+        &mut self,
+        beginnings: [&str; N],
+    ) -> Result<[String; N], String> {
+        let out = self.child.stdout.take().ok_or("standard output was taken before")?;
+        let mut found = std::array::from_fn::<_, N, _>(|_| None);
+        for line in BufReader::new(out).lines() {
+            let line = line.map_err(|error| error.to_string())?;
+            for (beginning, found) in beginnings.iter().zip(&mut found) {
+                if let Some(rest) = line.strip_prefix(beginning) {
+                    found.get_or_insert(rest.to_owned());
+                }
+            }
+            if found.iter().all(Option::is_some) {
+                return Ok(found.map(Option::unwrap_or_default));
+            }
+        }
+        Err(format!("{} ended before it served", self.name))
+    }
+
+    /// CPU time of all its threads so far (s).
+    pub(crate) fn cpu_s(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let fields = text.rsplit(')').next().unwrap_or_default();
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(USER_TIME_FIELD)
+            .take(2)
+            .filter_map(|ticks| ticks.parse::<u64>().ok())
+            .sum();
+        let per_s = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+        ticks as f64 / per_s as f64
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether memcached can be started.
+pub(crate) fn memcached_is_here() -> bool {
+    let version = Command::new("memcached").arg("-V").stdout(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
+}
+
+/// A memcached on a port of its own choice, with that much memory.
+///
+/// # Errors
+/// Why it does not serve.
+pub(crate) fn start_memcached(
+    memory: ByteCount,
+    threads: usize,
+    core: Option<usize>,
+) -> Result<(Process, u16), String> {
+    let name = format!("rebate-{}-{:?}", std::process::id(), Instant::now());
+    let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let file = std::env::temp_dir().join(name);
+    let mib = (memory.0 >> 20).max(1);
+    let args = format!("-l 127.0.0.1 -p -1 -U 0 -t {threads} -u nobody -m {mib}");
+    let mut args: Vec<String> = args.split(' ').map(str::to_owned).collect();
+    // memcached names its port in a file that its environment names.
+    args.insert(0, format!("MEMCACHED_PORT_FILENAME={}", file.display()));
+    args.insert(1, "memcached".to_owned());
+    let mut process = Process::start("memcached", "env", &args, core)?;
+    let deadline = Instant::now() + PATIENCE;
+    let port = loop {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: "));
+        if let Some(port) = port.and_then(|port| port.trim().parse().ok()) {
+            break port;
+        }
+        if let Ok(Some(status)) = process.child.try_wait() {
+            return Err(format!("memcached ended before it served: {status}"));
+        }
+        if Instant::now() > deadline {
+            return Err("memcached did not say its port".to_owned());
+        }
+        std::thread::sleep(POLL);
+    };
+    let _ = std::fs::remove_file(&file);
+    Ok((process, port))
+}
+
+/// The samples of a `/metrics` page whose name begins so: labels as text, and the value.
+///
+/// # Errors
+/// What the connection says.
+pub(crate) fn metrics(host_port: &str, name: &str) -> Result<Vec<(String, f64)>, String> {
+    let page = get(host_port, "/metrics").map_err(|error| format!("{host_port}: {error}"))?;
+    let sample = |line: &str| {
+        let (key, value) = line.rsplit_once(' ')?;
+        let rest = key.strip_prefix(name)?;
+        Some((rest.to_owned(), value.parse().ok()?))
+    };
+    Ok(page.lines().filter_map(sample).collect())
+}
+
+fn get(host_port: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(host_port)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+/// utime in /proc/PID/stat, counted behind the command's name.
+const USER_TIME_FIELD: usize = 11;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);

@@ -1,0 +1,335 @@
+//! The findings as a page: the seed's two figures in its own form, each with both ways to the store; what the stages
+//! explain; what the accelerator frees; where latency explodes and why.
+
+use units::{ByteCount, Op};
+
+use super::findings::{Findings, LOAD_BYTES, LOAD_GETS, Point as At, Quantile, ops, verb};
+use super::rows::{Row, Rows, Spread};
+use crate::experiment::{Configuration, Door};
+use crate::report::{
+    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Lines, Mark, Origin, Panel, Plot,
+    Point, Report, Section, Series, Style, Table,
+};
+
+/// The page.
+pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
+    let plan = &findings.plan;
+    let facts = [
+        ("machine", rows.machine.clone()),
+        ("class", rows.machine_class.clone()),
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("offered load of the size sweep", format!("{}/s (the seed: 4000/s)", plan.rate_per_s)),
+        ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
+        ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
+    ];
+    Report {
+        title: "The compressed cache: monolith or microservices, software or accelerator".into(),
+        subtitle: "Each point is the median over runs on this machine; whiskers span the runs."
+            .into(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections: vec![
+            sizes(findings),
+            loads(findings),
+            explained(findings),
+            freed(findings, rows),
+            explosion(findings, rows),
+            all_rows(rows),
+        ],
+    }
+}
+
+const QUANTILES: [Quantile; 2] = [Quantile::P50, Quantile::P90];
+
+fn sizes(findings: &Findings) -> Section {
+    let mut figures = Vec::new();
+    for door in [Door::Grpc, Door::Direct] {
+        for &gets in &findings.plan.gets {
+            for op in ops(gets) {
+                figures.push(size_figure(findings, door, gets, op));
+            }
+        }
+    }
+    Section {
+        heading: "Latency against value size (the seed's figure 1)".into(),
+        prose: vec![
+            "The seed gives no operation mix: each mix has its own figure, gets and sets apart, \
+             first with memcached behind the gRPC store service in every configuration, as in the \
+             seed, then reached directly."
+                .into(),
+            "Everything with the virtual IAA is emulated: its timing is a published profile \
+             (specs/devices/iaa.toml), its results are a software codec's, remembered. The \
+             decompression curve beyond 4 KiB is assumed; the file has its range."
+                .into(),
+        ],
+        figures,
+        ..Section::default()
+    }
+}
+
+fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
+    let panel = |quantile: Quantile| {
+        let line = |(index, own): (usize, Configuration)| {
+            let points = findings.plan.sizes.iter().filter_map(|&size| {
+                let times = findings.latency_us(&At::at_size(own, size, gets), op, quantile);
+                point(size.0 as f64, times)
+            });
+            series(index, own, points.collect())
+        };
+        let lines = Configuration::all(door).into_iter().enumerate().map(line).collect();
+        Panel {
+            title: quantile.name().into(),
+            plot: Plot::Lines(Lines {
+                x: Axis::bytes("value size"),
+                y: Axis::log10("latency (us)"),
+                series: lines,
+            }),
+        }
+    };
+    Figure {
+        id: format!("size-{}-get{gets}-{}", door_id(door), verb(op)),
+        caption: format!("{}s, {gets} % gets, {}.", capital(verb(op)), door_name(door)),
+        panels: QUANTILES.map(panel).into(),
+    }
+}
+
+fn loads(findings: &Findings) -> Section {
+    let figure = |door: Door| {
+        let panel = |quantile: Quantile| {
+            let line = |(index, own): (usize, Configuration)| {
+                let points = findings.plan.loads_per_s.iter().filter_map(|&per_s| {
+                    let at = At::at_load(own, per_s);
+                    point(per_s, findings.latency_us(&at, Op::Decompress, quantile))
+                });
+                series(index, own, points.collect())
+            };
+            let lines = Configuration::all(door).into_iter().enumerate().map(line).collect();
+            Panel {
+                title: quantile.name().into(),
+                plot: Plot::Lines(Lines {
+                    x: Axis::linear("offered load (requests/s)"),
+                    y: Axis::log10("latency (us)"),
+                    series: lines,
+                }),
+            }
+        };
+        Figure {
+            id: format!("load-{}", door_id(door)),
+            caption: format!("Gets of {LOAD_BYTES}, {LOAD_GETS} % gets, {}.", door_name(door)),
+            panels: QUANTILES.map(panel).into(),
+        }
+    };
+    let row = |own: Configuration| {
+        let knees = findings.knees.get(&own.id()).cloned().unwrap_or_default();
+        let spread = Spread::of(knees);
+        let knee = spread.map_or("-".into(), |own| format!("{:.0}", own.median));
+        let range = spread.map_or("-".into(), |own| format!("{:.0} to {:.0}", own.low, own.high));
+        vec![own.name(), door_name(own.door).to_owned(), knee, range]
+    };
+    let all = [Door::Grpc, Door::Direct].into_iter().flat_map(Configuration::all);
+    Section {
+        heading: "Latency against offered load (the seed's figure 2)".into(),
+        prose: vec![
+            "A line ends where its configuration no longer answers 98 % of what is offered within \
+             the window: beyond that latency is the length of the queue, and grows with the length \
+             of the run."
+                .into(),
+        ],
+        figures: vec![figure(Door::Grpc), figure(Door::Direct)],
+        tables: vec![Table {
+            caption: "The knee: the highest load kept up with".into(),
+            header: vec![
+                Column::text("configuration"),
+                Column::text("store"),
+                Column::number("requests/s"),
+                Column::number("runs"),
+            ],
+            rows: all.map(row).collect(),
+        }],
+        ..Section::default()
+    }
+}
+
+fn explained(findings: &Findings) -> Section {
+    let own = Configuration::four(Door::Grpc)[3];
+    let mut figures = Vec::new();
+    for &gets in &findings.plan.gets {
+        for op in ops(gets) {
+            figures.push(stage_figure(findings, own, gets, op));
+        }
+    }
+    Section {
+        heading: "Where the difference comes from".into(),
+        prose: vec![
+            "Microservice with the accelerator less monolith in software, as measured (mark), \
+             against hop + device - software codec, each measured alone (bars). Where the sum is \
+             below zero the seed's ordering holds here; where it is above, the hop costs more than \
+             the accelerator saves."
+                .into(),
+        ],
+        figures,
+        ..Section::default()
+    }
+}
+
+fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> Figure {
+    let sizes: Vec<ByteCount> = findings.plan.sizes.clone();
+    let stage = |of: fn(&super::findings::Stages) -> f64| -> Vec<f64> {
+        let median = |size: &ByteCount| {
+            let runs = findings.stages.get(&(*size, op.name())).map(Vec::as_slice);
+            let spread = Spread::of(runs.unwrap_or_default().iter().map(of));
+            spread.map_or(f64::NAN, |own| own.median)
+        };
+        sizes.iter().map(median).collect()
+    };
+    let difference = |size: &ByteCount| {
+        let found = findings.explained(own, *size, gets, op).unwrap_or_default();
+        Spread::of(found.iter().map(|own| own.difference_us)).map_or(f64::NAN, |own| own.median)
+    };
+    let bars = |name: &str, origin, colour, values| BarSeries {
+        name: name.into(),
+        origin,
+        colour,
+        values,
+    };
+    let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
+    Figure {
+        id: format!("stages-get{gets}-{}", verb(op)),
+        caption: format!("{}s, {gets} % gets.", capital(verb(op))),
+        panels: vec![Panel {
+            title: "stages and measured difference".into(),
+            plot: Plot::Bars(Bars {
+                y_label: "latency (us)".into(),
+                layout: Layout::Stacked,
+                categories: sizes.iter().map(category).collect(),
+                series: vec![
+                    bars("hop", Origin::Measured, 0, stage(|own| own.hop.p50_us)),
+                    bars("device", Origin::Emulated, 1, stage(|own| own.device.p50_us)),
+                    bars(
+                        "software codec, saved",
+                        Origin::Measured,
+                        2,
+                        stage(|own| -own.software.p50_us),
+                    ),
+                ],
+                mark: Some(Mark {
+                    name: "measured difference".into(),
+                    values: sizes.iter().map(difference).collect(),
+                }),
+            }),
+        }],
+    }
+}
+
+fn freed(findings: &Findings, rows: &Rows) -> Section {
+    let found = rows.rows.iter().filter(|row| row.id.starts_with("codec_cpu_freed."));
+    Section {
+        heading: "What the accelerator frees".into(),
+        prose: vec![format!(
+            "The frontend's CPU time per request in software less that with the virtual \
+             accelerator, over the codec's own, with the frontend kept busy from {} on: a busy core \
+             polls beside its other work. At low load the same core waits by polling, and frees \
+             nothing.",
+            findings.plan.sizes.iter().min().copied().unwrap_or_default()
+        )],
+        tables: vec![table("Freed, as a share of the codec's own CPU time", found)],
+        ..Section::default()
+    }
+}
+
+fn explosion(findings: &Findings, rows: &Rows) -> Section {
+    let gets = findings.plan.gets.iter().copied().min_by_key(|gets| gets.abs_diff(LOAD_GETS));
+    let gets = gets.unwrap_or(LOAD_GETS);
+    let ending = format!(".get{gets}");
+    let found = rows.rows.iter().filter(|row| {
+        let wanted = ["utilisation.", "achieved."].iter().any(|name| row.id.starts_with(name));
+        wanted && row.id.ends_with(&ending) && !row.id.contains("_direct")
+    });
+    Section {
+        heading: "Where latency explodes, and why".into(),
+        prose: vec![
+            "At a fixed rate the bytes per second grow with the size. Latency leaves the curve of \
+             its stages when the busiest process comes near a whole core (or all together near the \
+             machine's cores): from there on requests wait for each other. The table has, for each \
+             size, the share of a core that each process took and the share of requests that were \
+             answered in time."
+                .into(),
+        ],
+        tables: vec![table("Shares of a core by process", found)],
+        ..Section::default()
+    }
+}
+
+fn all_rows(rows: &Rows) -> Section {
+    Section {
+        heading: "All numbers".into(),
+        prose: vec!["As in `cache.json`.".into()],
+        tables: vec![table("Rows", rows.rows.iter())],
+        ..Section::default()
+    }
+}
+
+fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
+    let number = |value: f64| match value.abs() {
+        0.0..10.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    };
+    let row = |row: &Row| {
+        let ours = row.ours.map_or("-".to_owned(), number);
+        let range = row
+            .ci95
+            .map_or(String::new(), |[low, high]| format!("{} to {}", number(low), number(high)));
+        let kind = format!("{:?}", row.kind).to_lowercase();
+        vec![
+            row.id.clone(),
+            ours,
+            row.unit.to_owned(),
+            range,
+            kind,
+            row.reason.clone().unwrap_or_default(),
+        ]
+    };
+    Table {
+        caption: caption.into(),
+        header: vec![
+            Column::text("id"),
+            Column::number("median"),
+            Column::text("unit"),
+            Column::number("runs"),
+            Column::text("kind"),
+            Column::text("remark"),
+        ],
+        rows: rows.map(row).collect(),
+    }
+}
+
+fn series(index: usize, own: Configuration, points: Vec<Point>) -> Series {
+    let origin = if own.accelerated { Origin::Emulated } else { Origin::Measured };
+    Series { name: own.name(), label: own.label(), origin, style: Style::nth(index), points }
+}
+
+fn point(x: f64, times_us: Vec<f64>) -> Option<Point> {
+    let spread = Spread::of(times_us)?;
+    Some(Point::with_spread(x, spread.median, spread.low, spread.high))
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+const fn door_id(door: Door) -> &'static str {
+    match door {
+        Door::Grpc => "grpc",
+        Door::Direct => "direct",
+    }
+}
+
+const fn door_name(door: Door) -> &'static str {
+    match door {
+        Door::Grpc => "store over gRPC",
+        Door::Direct => "memcached directly",
+    }
+}

@@ -1,0 +1,426 @@
+//! What was measured, by point, and what follows from it by arithmetic: ratios to the monolith in software, the sum of
+//! the stages over the difference that it is to explain, and the codec's cost that an accelerator frees.
+
+use std::collections::BTreeMap;
+
+use load::OpReport;
+use units::{ByteCount, Op};
+
+use super::plan::Plan;
+use super::rows::{Rows, Spread};
+use crate::experiment::{Configuration, Door, Sample, Software, Stage};
+
+/// Everything that was measured, run by run.
+pub(super) struct Findings {
+    pub(super) plan: Plan,
+    pub(super) points: BTreeMap<Point, Vec<Sample>>,
+    /// By size and op.
+    pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
+    /// The highest load kept up with (1/s), by configuration.
+    pub(super) knees: BTreeMap<String, Vec<f64>>,
+}
+
+/// The stages that tell a microservice with an accelerator from a monolith in software.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stages {
+    pub(super) software: Stage,
+    pub(super) device: Stage,
+    pub(super) hop: Stage,
+}
+
+/// One configuration under one load.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    configuration: String,
+    kind: PointKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PointKind {
+    Size { size: ByteCount, gets: u32 },
+    Saturated { size: ByteCount, gets: u32 },
+    Load { per_s: u64 },
+}
+
+impl Point {
+    pub(super) fn at_size(configuration: Configuration, size: ByteCount, gets: u32) -> Self {
+        Self { configuration: configuration.id(), kind: PointKind::Size { size, gets } }
+    }
+
+    pub(super) fn saturated(configuration: Configuration, size: ByteCount, gets: u32) -> Self {
+        Self { configuration: configuration.id(), kind: PointKind::Saturated { size, gets } }
+    }
+
+    pub(super) fn at_load(configuration: Configuration, per_s: f64) -> Self {
+        let kind = PointKind::Load { per_s: per_s.round() as u64 };
+        Self { configuration: configuration.id(), kind }
+    }
+}
+
+/// Which latency of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantile {
+    P50,
+    P90,
+}
+
+impl Quantile {
+    pub(super) const fn id(self) -> &'static str {
+        match self {
+            Quantile::P50 => "p50",
+            Quantile::P90 => "p90",
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Quantile::P50 => "median",
+            Quantile::P90 => "90th percentile",
+        }
+    }
+
+    fn us(self, op: &OpReport) -> f64 {
+        if op.latency.count == 0 {
+            return f64::NAN;
+        }
+        match self {
+            Quantile::P50 => op.latency.p50_ns as f64 / 1e3,
+            Quantile::P90 => op.latency.p90_ns as f64 / 1e3,
+        }
+    }
+}
+
+impl Findings {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self { plan, points: BTreeMap::new(), stages: BTreeMap::new(), knees: BTreeMap::new() }
+    }
+
+    /// The samples of a point, run by run; those that do not hold as none.
+    fn samples(&self, point: &Point) -> Vec<Option<&Sample>> {
+        let samples = self.points.get(point).map(Vec::as_slice).unwrap_or_default();
+        samples.iter().map(|own| Some(own).filter(|own| own.invalid.is_none())).collect()
+    }
+
+    /// Why runs of a point do not hold.
+    fn invalid(&self, point: &Point) -> Option<String> {
+        let samples = self.points.get(point)?;
+        let reasons: Vec<&str> = samples.iter().filter_map(|own| own.invalid.as_deref()).collect();
+        let first = reasons.first()?;
+        Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
+    }
+
+    /// A latency of each run (us).
+    pub(super) fn latency_us(&self, point: &Point, op: Op, quantile: Quantile) -> Vec<f64> {
+        let of = |sample: Option<&Sample>| {
+            let report = sample.map(|own| &own.report);
+            report.map_or(f64::NAN, |own| {
+                quantile.us(if op == Op::Compress { &own.set } else { &own.get })
+            })
+        };
+        self.samples(point).into_iter().map(of).collect()
+    }
+
+    /// The loads of the sweep that this configuration kept up with, highest, and did not, lowest (1/s).
+    pub(super) fn bracket(&self, own: Configuration, achieved_min: f64) -> (f64, Option<f64>) {
+        let (mut good, mut bad) = (0.0f64, None::<f64>);
+        for &per_s in &self.plan.loads_per_s {
+            let last = self.points.get(&Point::at_load(own, per_s)).and_then(|own| own.last());
+            match last.map(Sample::achieved) {
+                Some(achieved) if achieved >= achieved_min => good = good.max(per_s),
+                Some(_) => bad = Some(bad.map_or(per_s, |bad| bad.min(per_s))),
+                None => {}
+            }
+        }
+        (good, bad.filter(|bad| *bad > good))
+    }
+
+    /// All rows.
+    pub(super) fn write(&self, rows: &mut Rows) {
+        for door in [Door::Grpc, Door::Direct] {
+            for configuration in Configuration::all(door) {
+                self.write_sizes(rows, configuration);
+                self.write_loads(rows, configuration);
+                self.write_freed(rows, configuration);
+            }
+        }
+        self.write_stages(rows);
+    }
+
+    fn write_sizes(&self, rows: &mut Rows, own: Configuration) {
+        for &size in &self.plan.sizes {
+            for &gets in &self.plan.gets {
+                for op in ops(gets) {
+                    for quantile in [Quantile::P50, Quantile::P90] {
+                        self.write_latency(rows, own, size, gets, op, quantile);
+                    }
+                    self.write_explained(rows, own, size, gets, op);
+                }
+                self.write_utilisation(rows, own, size, gets);
+            }
+        }
+    }
+
+    fn write_latency(
+        &self,
+        rows: &mut Rows,
+        own: Configuration,
+        size: ByteCount,
+        gets: u32,
+        op: Op,
+        quantile: Quantile,
+    ) {
+        let point = Point::at_size(own, size, gets);
+        let times = self.latency_us(&point, op, quantile);
+        let at = format!("{}.{}.{}.{}", own.id(), quantile.id(), id(size), mix(gets, op));
+        let rate = self.plan.rate_per_s;
+        let what = format!(
+            "{}: {} of {}s, {size}, {gets} % gets, {rate}/s offered",
+            own.name(),
+            quantile.name(),
+            verb(op)
+        );
+        let reason = self.invalid(&point);
+        rows.add(
+            format!("latency.{at}"),
+            what.clone(),
+            "us",
+            times.clone(),
+            own.devices(),
+            reason.clone(),
+        );
+        if own == own.base() {
+            return;
+        }
+        let base = self.latency_us(&Point::at_size(own.base(), size, gets), op, quantile);
+        let ratios = times.iter().zip(&base).map(|(own, base)| own / base);
+        let what = format!("{what}, over the monolith's in software");
+        rows.add(format!("ratio.{at}"), what, "ratio", ratios, own.devices(), reason);
+    }
+
+    /// The sum of the stages over the difference to the monolith in software.
+    fn write_explained(
+        &self,
+        rows: &mut Rows,
+        own: Configuration,
+        size: ByteCount,
+        gets: u32,
+        op: Op,
+    ) {
+        let Some(found) = self.explained(own, size, gets, op) else { return };
+        let at = format!("{}.p50.{}.{}", own.id(), id(size), mix(gets, op));
+        let what = format!(
+            "{}: stages measured alone over the measured difference of medians, {size}, \
+             {gets} % gets, {}s",
+            own.name(),
+            verb(op)
+        );
+        let ratios = found.iter().map(|own| own.stages_us / own.difference_us);
+        let reason = self.invalid(&Point::at_size(own, size, gets));
+        rows.add(format!("explained.{at}"), what, "ratio", ratios, own.devices(), reason);
+        let what = format!("{}: difference of medians to the monolith in software", own.name());
+        let differences = found.iter().map(|own| own.difference_us);
+        rows.add(format!("difference.{at}"), what, "us", differences, own.devices(), None);
+        let what = format!("{}: the stages' sum that is to explain it", own.name());
+        let sums = found.iter().map(|own| own.stages_us);
+        rows.add(format!("stages.{at}"), what, "us", sums, own.devices(), None);
+    }
+
+    /// Per run; none for the base itself and for another software codec.
+    pub(super) fn explained(
+        &self,
+        own: Configuration,
+        size: ByteCount,
+        gets: u32,
+        op: Op,
+    ) -> Option<Vec<Explained>> {
+        if own == own.base() || own.software == Software::Best {
+            return None;
+        }
+        let p50 = |configuration| {
+            self.latency_us(&Point::at_size(configuration, size, gets), op, Quantile::P50)
+        };
+        let stages = self.stages.get(&(size, op.name()))?;
+        let runs = p50(own).into_iter().zip(p50(own.base())).zip(stages);
+        Some(
+            runs.map(|((ours, base), stages)| {
+                let hop_us = if own.microservice { stages.hop.p50_us } else { 0.0 };
+                let (software_us, device_us) = if own.accelerated {
+                    (stages.software.p50_us, stages.device.p50_us)
+                } else {
+                    (0.0, 0.0)
+                };
+                Explained {
+                    difference_us: ours - base,
+                    stages_us: hop_us + device_us - software_us,
+                }
+            })
+            .collect(),
+        )
+    }
+
+    /// How busy the busiest process is: what latency beyond it is made of.
+    fn write_utilisation(&self, rows: &mut Rows, own: Configuration, size: ByteCount, gets: u32) {
+        let point = Point::at_size(own, size, gets);
+        let Some(samples) = self.points.get(&point) else { return };
+        let mut by_process: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for sample in samples {
+            for (process, usage) in &sample.usage {
+                by_process.entry(process).or_default().push(usage.share);
+            }
+        }
+        for (process, shares) in by_process {
+            let at = format!("{}.{process}.{}.get{gets}", own.id(), id(size));
+            let what = format!("{}: share of a core that the {process} takes, {size}", own.name());
+            rows.add(format!("utilisation.{at}"), what, "cores", shares, own.devices(), None);
+        }
+        let achieved = samples.iter().map(Sample::achieved);
+        let at = format!("{}.{}.get{gets}", own.id(), id(size));
+        let what = format!("{}: requests answered in time over offered, {size}", own.name());
+        rows.add(format!("achieved.{at}"), what, "ratio", achieved, own.devices(), None);
+    }
+
+    fn write_loads(&self, rows: &mut Rows, own: Configuration) {
+        for &per_s in &self.plan.loads_per_s {
+            let point = Point::at_load(own, per_s);
+            if !self.points.contains_key(&point) {
+                continue;
+            }
+            for quantile in [Quantile::P50, Quantile::P90] {
+                let times = self.latency_us(&point, Op::Decompress, quantile);
+                let at = format!("{}.{}.{}", own.id(), quantile.id(), id(LOAD_BYTES));
+                let what = format!(
+                    "{}: {} of gets, {LOAD_BYTES}, {LOAD_GETS} % gets, {per_s}/s offered",
+                    own.name(),
+                    quantile.name()
+                );
+                let reason = self.invalid(&point);
+                let id = format!("load.{at}.{per_s}_per_s");
+                rows.add(id, what, "us", times, own.devices(), reason);
+            }
+        }
+        if let Some(knees) = self.knees.get(&own.id()) {
+            let what = format!("{}: highest load kept up with, {LOAD_BYTES}", own.name());
+            let at = format!("knee.{}.{}.get{LOAD_GETS}", own.id(), id(LOAD_BYTES));
+            rows.add(at, what, "1/s", knees.clone(), own.devices(), None);
+        }
+    }
+
+    /// What the accelerator frees of what the codec costs a busy frontend.
+    fn write_freed(&self, rows: &mut Rows, own: Configuration) {
+        if own.microservice || !own.accelerated {
+            return;
+        }
+        for &size in &self.plan.sizes {
+            for &gets in &self.plan.gets {
+                let point = Point::saturated(own, size, gets);
+                let base = Point::saturated(own.base(), size, gets);
+                let runs = self.samples(&point).into_iter().zip(self.samples(&base));
+                let freed: Vec<f64> = runs
+                    .map(|(own, base)| match (own, base) {
+                        (Some(own), Some(base)) => freed(own, base),
+                        _ => f64::NAN,
+                    })
+                    .collect();
+                if !freed.is_empty() {
+                    let at = format!("{}.{}.get{gets}", own.id(), id(size));
+                    let what = format!(
+                        "{}: frontend CPU freed over the codec's own, saturated, {size}, \
+                         {gets} % gets",
+                        own.name()
+                    );
+                    let id = format!("codec_cpu_freed.{at}");
+                    rows.add(id, what, "ratio", freed, own.devices(), self.invalid(&point));
+                }
+            }
+        }
+    }
+
+    fn write_stages(&self, rows: &mut Rows) {
+        for ((size, op), runs) in &self.stages {
+            type Of = fn(&Stages) -> f64;
+            let stages: [(&str, Of, bool); 3] = [
+                ("software", |own| own.software.p50_us, false),
+                ("device", |own| own.device.p50_us, true),
+                ("hop", |own| own.hop.p50_us, false),
+            ];
+            for (stage, of, is_virtual) in stages {
+                let devices = if is_virtual { vec![super::VIRTUAL.to_owned()] } else { Vec::new() };
+                let what = format!("{stage} alone, {op} {size}: median");
+                let id = format!("stage.{stage}.{op}.p50.{}", id(*size));
+                rows.add(id, what, "us", runs.iter().map(of), devices, None);
+            }
+        }
+    }
+
+    /// What to tell at the end of a run.
+    pub(super) fn summary(&self) -> String {
+        let size = self.plan.sizes.iter().copied().filter(|size| *size <= LOAD_BYTES).max();
+        let gets = self.plan.gets.iter().copied().filter(|gets| *gets > 0).max_by_key(|gets| {
+            // The mix nearest to the load sweep's.
+            std::cmp::Reverse(gets.abs_diff(LOAD_GETS))
+        });
+        let (Some(size), Some(gets)) = (size, gets) else { return String::new() };
+        let rate = self.plan.rate_per_s;
+        let mut lines = vec![format!(
+            "{size} values, {gets} % gets, {rate}/s, store over gRPC; get latency in us, medians of \
+             {} runs",
+            self.plan.runs
+        )];
+        lines.push(format!("{:<28} {:>8} {:>8} {:>10}", "", "p50", "p90", "knee, 1/s"));
+        for own in Configuration::all(Door::Grpc) {
+            let point = Point::at_size(own, size, gets);
+            let of = |quantile| {
+                let spread = Spread::of(self.latency_us(&point, Op::Decompress, quantile));
+                spread.map_or("-".to_owned(), |spread| format!("{:.1}", spread.median))
+            };
+            let knees = self.knees.get(&own.id()).cloned().unwrap_or_default();
+            let knee = Spread::of(knees).map_or("-".to_owned(), |own| format!("{:.0}", own.median));
+            let (p50, p90) = (of(Quantile::P50), of(Quantile::P90));
+            lines.push(format!("{:<28} {p50:>8} {p90:>8} {knee:>10}", own.name()));
+        }
+        lines.push("virtual IAA: emulated from published figures, not hardware".to_owned());
+        lines.join("\n")
+    }
+}
+
+/// One run's difference and what is to explain it (us).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Explained {
+    pub(super) difference_us: f64,
+    pub(super) stages_us: f64,
+}
+
+/// The frontend's CPU per request less than in software, over the software codec's own.
+fn freed(own: &Sample, base: &Sample) -> f64 {
+    let core_us = |sample: &Sample| sample.usage.get("frontend").map_or(f64::NAN, |u| u.core_us);
+    let codec_us = base.service_us * base.jobs_per_request;
+    (core_us(base) - core_us(own)) / codec_us
+}
+
+/// The ops that a mix has.
+pub(super) fn ops(gets: u32) -> Vec<Op> {
+    let both = [(gets > 0, Op::Decompress), (gets < 100, Op::Compress)];
+    both.into_iter().filter(|(has, _)| *has).map(|(_, op)| op).collect()
+}
+
+/// A get decompresses, a set compresses.
+pub(super) const fn verb(op: Op) -> &'static str {
+    if matches!(op, Op::Compress) { "set" } else { "get" }
+}
+
+/// A mix in row ids: gets unless there are none, sets of a mix by name.
+fn mix(gets: u32, op: Op) -> String {
+    let sets = op == Op::Compress && gets > 0;
+    if sets { format!("get{gets}.set") } else { format!("get{gets}") }
+}
+
+/// A size in row ids.
+fn id(size: ByteCount) -> String {
+    size.to_string().replace(' ', "")
+}
+
+/// Where the seed's figure 2 is.
+pub(super) const LOAD_BYTES: ByteCount = ByteCount::kib(64);
+
+/// The seed gives no mix; caches are read mostly (the presets in `specs/workloads`).
+pub(super) const LOAD_GETS: u32 = 90;

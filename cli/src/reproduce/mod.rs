@@ -1,0 +1,90 @@
+//! `rebate reproduce NAME`: runs one research document's experiments here and sets the published numbers beside ours,
+//! as rows for programs and a page for people. Every number is measured in the run that reports it.
+
+mod cache;
+mod figures;
+mod findings;
+mod plan;
+mod rows;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use units::{ByteCount, Nanos};
+
+pub(crate) use rows::command;
+
+use crate::experiment::VIRTUAL;
+use crate::{EXIT_FAILED, EXIT_USAGE};
+
+const EXAMPLES: &str = "Examples:
+  rebate reproduce cache --out results --quick
+  rebate reproduce cache --out results
+  rebate reproduce cache --out results --rate 2000 --sizes 4KiB,64KiB --gets 90 --runs 3
+
+cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
+value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
+Needs memcached. --quick takes about a minute; without it, on two cores, about an hour.";
+
+/// The flags of `rebate reproduce`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Reproduce {
+    /// The experiments to run.
+    #[arg(value_enum)]
+    name: Name,
+    /// Where results go; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Few points, one short run each: to see that it works.
+    #[arg(long)]
+    quick: bool,
+    /// How often every point is measured.
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+    /// How long each time.
+    #[arg(long, value_parser = crate::load::time, value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// The offered load of the size sweep (1/s); without it the seed's 4000, or 500 on fewer than 8 cores.
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// The value sizes.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    sizes: Vec<ByteCount>,
+    /// The shares of gets (percent).
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    gets: Vec<u32>,
+    /// The loads of the load sweep (1/s).
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    loads: Vec<f64>,
+}
+
+/// An experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// The compressed cache.
+    Cache,
+}
+
+/// Why there are no results.
+pub(crate) enum Problem {
+    /// The command line cannot be used.
+    Usage(String),
+    /// The work failed.
+    Failed(String),
+}
+
+impl Reproduce {
+    /// Runs the experiments and writes what they came to.
+    pub(crate) fn run(&self) -> ExitCode {
+        let done = match self.name {
+            Name::Cache => cache::run(self),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Problem::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
+            Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
+        }
+    }
+}

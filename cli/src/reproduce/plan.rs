@@ -1,0 +1,108 @@
+//! Which points are measured, how often and how long. Values only.
+
+use units::{ByteCount, Nanos};
+
+use super::{Problem, Reproduce};
+use crate::experiment::Machine;
+
+/// The points of `reproduce cache`.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) sizes: Vec<ByteCount>,
+    /// Shares of gets (percent).
+    pub(crate) gets: Vec<u32>,
+    /// The offered load of the size sweep (1/s).
+    pub(crate) rate_per_s: f64,
+    /// The offered loads of the load sweep (1/s).
+    pub(crate) loads_per_s: Vec<f64>,
+    pub(crate) runs: usize,
+    pub(crate) warmup: Nanos,
+    pub(crate) duration: Nanos,
+    /// Jobs of each stage measured alone.
+    pub(crate) stage_jobs: usize,
+}
+
+impl Plan {
+    /// As the flags say, and the seed where they say nothing.
+    ///
+    /// # Errors
+    /// The flag that is out of range.
+    pub(crate) fn new(flags: &Reproduce, machine: &Machine) -> Result<Self, Problem> {
+        let plan = if flags.quick { Self::quick() } else { Self::whole(machine) };
+        let plan = Self {
+            sizes: if flags.sizes.is_empty() { plan.sizes } else { flags.sizes.clone() },
+            gets: if flags.gets.is_empty() { plan.gets } else { flags.gets.clone() },
+            loads_per_s: if flags.loads.is_empty() {
+                plan.loads_per_s
+            } else {
+                flags.loads.clone()
+            },
+            rate_per_s: flags.rate.unwrap_or(plan.rate_per_s),
+            runs: flags.runs.unwrap_or(plan.runs),
+            duration: flags.duration.unwrap_or(plan.duration),
+            ..plan
+        };
+        plan.check().map_err(Problem::Usage)?;
+        Ok(plan)
+    }
+
+    /// The seed's sweeps, carried on; figure 2 is at 64 KiB.
+    fn whole(machine: &Machine) -> Self {
+        let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < SEED_CORES_MIN;
+        Self {
+            sizes: (0..10).map(|log2| ByteCount::kib(1 << log2)).collect(),
+            gets: vec![0, 50, 90, 100],
+            rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
+            loads_per_s: (1..=7).map(|thousands| f64::from(thousands) * 1e3).collect(),
+            runs: 5,
+            warmup: Nanos::millis(500),
+            duration: Nanos::secs(2),
+            stage_jobs: 500,
+        }
+    }
+
+    fn quick() -> Self {
+        Self {
+            sizes: vec![ByteCount::kib(4), ByteCount::kib(64)],
+            gets: vec![90],
+            rate_per_s: FEW_CORES_RATE_PER_S,
+            loads_per_s: vec![500.0, 1_000.0],
+            runs: 1,
+            warmup: Nanos::millis(200),
+            duration: Nanos::millis(500),
+            stage_jobs: 100,
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let bad = |flag: &str, value: &dyn std::fmt::Display, valid: &str| {
+            Err(format!("{flag} is {value}; valid is {valid}"))
+        };
+        let (lowest, highest) = (ByteCount::kib(1), ByteCount::kib(512));
+        if let Some(size) = self.sizes.iter().find(|size| !(lowest..=highest).contains(*size)) {
+            return bad("--sizes", size, "1KiB to 512KiB");
+        }
+        if let Some(share) = self.gets.iter().find(|share| **share > 100) {
+            return bad("--gets", share, "0 to 100");
+        }
+        let loads = self.loads_per_s.iter().chain([&self.rate_per_s]);
+        if let Some(load) = loads.into_iter().find(|load| !(1.0..=1e6).contains(*load)) {
+            return bad("--rate or --loads", load, "1 to 1000000");
+        }
+        if !(1..=100).contains(&self.runs) {
+            return bad("--runs", &self.runs, "1 to 100");
+        }
+        let (least, most) = (Nanos::millis(100), Nanos::secs(600));
+        if !(least..=most).contains(&self.duration) {
+            return bad("--duration", &format!("{} ns", self.duration.0), "100ms to 600s");
+        }
+        Ok(())
+    }
+}
+
+/// The seed's offered load in the size sweep (its figure 1).
+const SEED_RATE_PER_S: f64 = 4_000.0;
+
+/// With fewer cores than services the seed's load is queueing and nothing else at the larger sizes.
+const FEW_CORES_RATE_PER_S: f64 = 500.0;
+const SEED_CORES_MIN: usize = 8;
