@@ -1,135 +1,113 @@
-//! The devices of this build, for a server and for `rebate devices`. Which job goes where is policy's.
+//! The devices of this build: those that a configuration names, for a server. Which job goes where is policy's.
+
+mod list;
 
 use std::num::NonZeroUsize;
-use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use clap::Args;
 use device::{
-    Codec, Device, DeviceError, Dialect, EngineFactory, Software, Waiting, Worker, engines,
+    Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, engines,
 };
-use serde::Serialize;
-use server::config::RuntimeSection;
+use drivers::{Remote, RemoteOptions};
+use server::config::{Config, RuntimeSection};
+use workload::{DeviceProfile, Variant};
 
-use crate::{EXIT_FAILED, say};
+pub(crate) use list::Devices;
 
-/// Every device that a server with this configuration has, software first.
+/// Every device that a server with this configuration has: software, compression services, virtual accelerators,
+/// the worker threads.
 ///
 /// # Errors
 /// The device that cannot be opened, and why.
-pub(crate) fn open(config: &RuntimeSection) -> Result<server::Devices, DeviceError> {
+pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
+    let names = check(&config.runtime)?;
     let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
-    let worker = config.devices.iter().any(|name| name == "worker");
-    if let Some(threads) = NonZeroUsize::new(config.workers).filter(|_| worker) {
-        all.push(Arc::new(Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES)?));
+    let failed = |error: DeviceError| error.to_string();
+    for address in &config.runtime.compression {
+        let address = address.parse().map_err(|error: api::BadAddress| error.to_string())?;
+        all.push(Arc::new(Remote::new(address, &remote_options(config)).map_err(failed)?));
     }
-    Ok(server::Devices { all, accelerators: 0 })
-}
-
-/// The flags of `rebate devices`.
-#[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Devices {
-    /// For programs.
-    #[arg(long)]
-    json: bool,
-}
-
-/// What one device can do.
-#[derive(Debug, Serialize)]
-struct Row {
-    name: String,
-    writes: Vec<String>,
-    reads: Vec<String>,
-    work_bytes_max: u64,
-    queue_depth: usize,
-    waiting: &'static str,
-}
-
-/// Everything that `rebate devices` says.
-#[derive(Debug, Serialize)]
-struct Report {
-    devices: Vec<Row>,
-    engines: Vec<EngineRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct EngineRow {
-    name: &'static str,
-    codec: &'static str,
-}
-
-impl Devices {
-    /// Prints the devices of a server with the default configuration.
-    pub(crate) fn run(self) -> ExitCode {
-        let devices = match open(&RuntimeSection::default()) {
-            Ok(devices) => devices,
-            Err(error) => {
-                eprintln!("rebate: {error}");
-                return ExitCode::from(EXIT_FAILED);
-            }
-        };
-        let software = Software::new(ENGINES);
-        let engine =
-            |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
-        let report = Report {
-            devices: devices.all.iter().map(|device| row(device.as_ref())).collect(),
-            engines: software.engines().iter().map(engine).collect(),
-        };
-        if self.json {
-            say(&serde_json::to_string_pretty(&report).unwrap_or_default());
-        } else {
-            say(&table(&report));
-        }
-        ExitCode::SUCCESS
+    for profile in &names.profiles {
+        let options = VirtualOptions::default();
+        all.push(Arc::new(Virtual::new(profile, ENGINES, options).map_err(failed)?));
     }
-}
-
-fn row(device: &dyn Device) -> Row {
-    let can = device.capabilities();
-    let names = |dialects: &[Dialect]| dialects.iter().map(dialect).collect();
-    Row {
-        name: device.name().to_owned(),
-        writes: names(&can.writes),
-        reads: names(&can.reads),
-        work_bytes_max: can.work_bytes_max.0,
-        queue_depth: can.queue_depth,
-        waiting: match can.waiting {
-            Waiting::Inline => "inline",
-            Waiting::Polled { .. } => "polled",
-            Waiting::Signalled => "signalled",
-        },
+    let accelerators = all.len() - 1;
+    if let Some(threads) = NonZeroUsize::new(config.runtime.workers).filter(|_| names.worker) {
+        let worker = Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES);
+        all.push(Arc::new(worker.map_err(failed)?));
     }
+    Ok(server::Devices { all, accelerators })
 }
 
-fn dialect(dialect: &Dialect) -> String {
-    match dialect.window_log2 {
-        None => dialect.codec.name().to_owned(),
-        Some(log2) => {
-            let window = units::ByteCount(1u64.checked_shl(log2.into()).unwrap_or(u64::MAX));
-            format!("{}/{window}", dialect.codec.name())
+/// What `runtime.devices` comes to.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    profiles: Vec<DeviceProfile>,
+    worker: bool,
+}
+
+/// Whether every device that is named exists and may serve.
+///
+/// # Errors
+/// The name, and what would be valid.
+pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
+    let mut named = Named::default();
+    let addresses = runtime.compression.iter().map(|name| ("runtime.compression", name));
+    let devices = runtime.devices.iter().map(|name| ("runtime.devices", name));
+    let all: Vec<_> = addresses.chain(devices).collect();
+    for (index, (key, name)) in all.iter().enumerate() {
+        if all[..index].iter().any(|(_, earlier)| earlier == name) {
+            return Err(format!("{key}: {name} is named twice"));
         }
     }
-}
-
-fn table(report: &Report) -> String {
-    let mut lines = Vec::new();
-    for row in &report.devices {
-        let largest = units::ByteCount(row.work_bytes_max);
-        lines.push(row.name.clone());
-        lines.push(format!("  writes   {}", row.writes.join(", ")));
-        lines.push(format!("  reads    {}", row.reads.join(", ")));
-        lines.push(format!("  largest  {largest} uncompressed"));
-        lines.push(format!("  waiting  {}, {} jobs a queue", row.waiting, row.queue_depth));
+    for name in &runtime.devices {
+        if name == "worker" {
+            named.worker = true;
+            continue;
+        }
+        let known = name.strip_prefix(VIRTUAL_PREFIX).ok_or_else(|| unknown(name))?;
+        let profile = profile(known).map_err(|error| match error {
+            workload::ProfileError::Unknown { .. } => unknown(name),
+            error => format!("runtime.devices: {name}: {error}"),
+        })?;
+        if !runtime.allow_virtual {
+            return Err(format!(
+                "runtime.devices: {name} only emulates an accelerator; \
+                 --allow-virtual (runtime.allow_virtual) lets it serve"
+            ));
+        }
+        named.profiles.push(profile);
     }
-    lines.push("engines, most preferred writer first".to_owned());
-    lines.extend(report.engines.iter().map(|row| format!("  {:<10} {}", row.name, row.codec)));
-    lines.join("\n")
+    Ok(named)
 }
 
-const EXAMPLES: &str = "Examples:
-  rebate devices
-  rebate devices --json";
+/// A profile by its name, which may end in the end of its ranges that it takes.
+fn profile(name: &str) -> Result<DeviceProfile, workload::ProfileError> {
+    let ends = [("-low", Variant::Low), ("-high", Variant::High)];
+    let end = ends.iter().find_map(|(end, variant)| Some((name.strip_suffix(end)?, *variant)));
+    let (name, variant) = end.unwrap_or((name, Variant::Stated));
+    Ok(DeviceProfile::find(name)?.variant(variant))
+}
+
+fn unknown(name: &str) -> String {
+    let virtuals: Vec<_> =
+        DeviceProfile::names().map(|name| format!("{VIRTUAL_PREFIX}{name}")).collect();
+    let virtuals = virtuals.join(", ");
+    format!(
+        "runtime.devices: no device is called {name:?}; there are worker, {virtuals} (each also \
+         with -low or -high), and virtual-FILE.toml for a profile of your own"
+    )
+}
+
+fn remote_options(config: &Config) -> RemoteOptions {
+    RemoteOptions {
+        timeout: Duration::from_millis(config.runtime.job_timeout_ms),
+        connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
+        queue_depth: REMOTE_QUEUE_DEPTH,
+        work_bytes_max: config.store.item_bytes_max,
+    }
+}
 
 /// The engines of this build, most preferred writer first.
 pub(crate) const ENGINES: &[EngineFactory] = &[
@@ -139,6 +117,51 @@ pub(crate) const ENGINES: &[EngineFactory] = &[
     engines::lz4::engine,
 ];
 
+const VIRTUAL_PREFIX: &str = "virtual-";
+
 /// Jobs that one queue of the worker device holds at most: a few for each thread, so that none idles and a burst
 /// stays on the calling core instead of waiting here.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
+
+/// Jobs that one worker has at a compression service at most: enough to hide the way there at any rate that a core can
+/// ask at.
+const REMOTE_QUEUE_DEPTH: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(devices: &[&str], compression: &[&str], allow_virtual: bool) -> Config {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        let mut config = Config::default();
+        config.runtime.devices = words(devices);
+        config.runtime.compression = words(compression);
+        config.runtime.allow_virtual = allow_virtual;
+        config
+    }
+
+    #[test]
+    fn services_come_before_virtual_devices_and_these_before_workers() {
+        let config = named(&["worker", "virtual-iaa-low"], &["127.0.0.1:1", "/run/c.sock"], true);
+        let devices = open(&config).expect("all exist");
+        let names: Vec<_> = devices.all.iter().map(|device| device.name()).collect();
+        let [first, second] = ["remote-127.0.0.1:1", "remote-unix:/run/c.sock"];
+        assert_eq!(names, ["software", first, second, "virtual-iaa-low", "worker"]);
+        assert_eq!(devices.accelerators, 3);
+    }
+
+    #[test]
+    fn a_name_that_cannot_serve_says_what_could() {
+        for (devices, compression, said) in [
+            (&["qat"][..], &[][..], "there are worker, virtual-iaa"),
+            (&["virtual-qat"], &[], "no device is called \"virtual-qat\""),
+            (&["virtual-iaa"], &[], "--allow-virtual"),
+            (&["virtual-/none.toml"], &[], "/none.toml"),
+            (&["worker", "worker"], &[], "worker is named twice"),
+            (&[], &["a:1", "a:1"], "a:1 is named twice"),
+        ] {
+            let problem = open(&named(devices, compression, false)).err().expect("is refused");
+            assert!(problem.contains(said), "{problem}");
+        }
+    }
+}

@@ -40,7 +40,7 @@ pub(crate) fn serve(
 ) -> Result<ExitCode, String> {
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut config = loaded.config;
-    let devices = devices::open(&config.runtime).map_err(|error| error.to_string())?;
+    let devices = devices::open(&config)?;
     let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
     announce(&running, &config, handover);
     for signal in signals.forever() {

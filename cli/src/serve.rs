@@ -8,7 +8,7 @@ use server::config::Config;
 use server::config_source::{self, Flag, Sources};
 
 use crate::process::{self, Handover};
-use crate::{EXIT_USAGE, log, os, say};
+use crate::{EXIT_USAGE, devices, log, os, say};
 
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
@@ -108,6 +108,9 @@ impl Serve {
         if self.print_config {
             say(config_source::print(&loaded).trim_end());
             return ExitCode::SUCCESS;
+        }
+        if let Err(problem) = devices::check(&loaded.config.runtime) {
+            return usage(&problem);
         }
         if self.check_config {
             say("the configuration is valid");

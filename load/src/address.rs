@@ -1,4 +1,4 @@
-//! Where a server listens, and opening a connection to it without waiting.
+//! Where a server listens and what it speaks there, and opening a connection to it without waiting.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,7 +12,25 @@ use serde::{Serialize, Serializer};
 
 /// A server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Address {
+pub struct Address {
+    /// What is spoken there.
+    pub protocol: Protocol,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// memcached's text protocol.
+    Memcached,
+    /// gRPC: `rebate.v1.Cache`.
+    Grpc,
+}
+
+/// Where a socket is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
     /// `host:port`, resolved.
     Tcp(SocketAddr),
     /// A unix socket's path.
@@ -21,7 +39,10 @@ pub enum Address {
 
 /// The text is no address; the caller must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path")]
+#[error(
+    "{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path, \
+     and for gRPC grpc://host:port or grpc:///path"
+)]
 pub struct BadAddress {
     /// The text.
     pub text: String,
@@ -42,15 +63,15 @@ impl Address {
     pub(crate) fn open(&self) -> Result<Opening, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-        let (socket, connected) = match self {
-            Self::Tcp(address) => {
+        let (socket, connected) = match &self.place {
+            Place::Tcp(address) => {
                 let v4 = address.is_ipv4();
                 let socket = socket(if v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 let connected = rustix::net::connect(&socket, address);
                 (socket, connected)
             }
-            Self::Unix(path) => {
+            Place::Unix(path) => {
                 let socket = socket(AddressFamily::UNIX)?;
                 let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
                 (socket, connected)
@@ -67,25 +88,36 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// `host:port`, or `unix:/path`, or an absolute path.
+    /// `host:port`, or `unix:/path`, or an absolute path; behind `grpc://` for gRPC.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let (protocol, place) = match text.strip_prefix("grpc://") {
+            Some(place) => (Protocol::Grpc, place),
+            None => (Protocol::Memcached, text),
+        };
         let bad = |reason: String| BadAddress { text: text.to_owned(), reason };
-        if let Some(path) =
-            text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text))
-        {
-            let fits = SocketAddrUnix::new(path);
-            return fits.map(|_| Self::Unix(path.into())).map_err(|error| bad(error.to_string()));
-        }
-        let mut found = text.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
-        found.next().map(Self::Tcp).ok_or_else(|| bad("the host has no address".to_owned()))
+        Ok(Self { protocol, place: read_place(place).map_err(bad)? })
     }
+}
+
+fn read_place(text: &str) -> Result<Place, String> {
+    if let Some(path) = text.strip_prefix("unix:").or(text.starts_with('/').then_some(text)) {
+        let fits = SocketAddrUnix::new(path);
+        return fits.map(|_| Place::Unix(path.into())).map_err(|error| error.to_string());
+    }
+    let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
+    found.next().map(Place::Tcp).ok_or_else(|| "the host has no address".to_owned())
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        match (self.protocol, &self.place) {
+            (Protocol::Memcached, Place::Tcp(address)) => address.fmt(f),
+            (Protocol::Memcached, Place::Unix(path)) => write!(f, "unix:{}", path.display()),
+            (Protocol::Grpc, Place::Tcp(address)) => write!(f, "grpc://{address}"),
+            (Protocol::Grpc, Place::Unix(path)) if path.is_absolute() => {
+                write!(f, "grpc://{}", path.display())
+            }
+            (Protocol::Grpc, Place::Unix(path)) => write!(f, "grpc://unix:{}", path.display()),
         }
     }
 }
@@ -102,11 +134,17 @@ mod tests {
 
     #[test]
     fn addresses_round_trip_and_others_are_refused() {
-        for text in ["127.0.0.1:11211", "[::1]:80", "unix:/run/cache.sock"] {
+        for text in ["127.0.0.1:11211", "[::1]:80", "unix:/run/cache.sock", "unix:cache.sock"] {
             assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }
+        for text in ["grpc://127.0.0.1:50051", "grpc:///run/cache.sock", "grpc://unix:cache.sock"] {
+            let address: Address = text.parse().expect(text);
+            assert_eq!((address.protocol, address.to_string().as_str()), (Protocol::Grpc, text));
+        }
         let long = format!("unix:/{}", "x".repeat(200));
-        for text in ["", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", long.as_str()] {
+        let grpc_long = format!("grpc:///{}", "x".repeat(200));
+        let bad = ["", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "grpc://", "grpc://a"];
+        for text in bad.into_iter().chain([long.as_str(), grpc_long.as_str()]) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

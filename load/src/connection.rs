@@ -9,10 +9,11 @@ use protocol::response::{ErrorKind, Parse, RESPONSE_LINE_BYTES_MAX, Response};
 use protocol::{Key, request, response};
 use rustix::io::Errno;
 use units::Nanos;
-use workload::{Keys, Values};
 
 use crate::address::Address;
+use crate::answer::{Answer, Content, Failure, Outcome};
 use crate::source::{Op, Request};
+use crate::work::{BACKOFF_FIRST, BACKOFF_LAST};
 
 /// A connection, up or not.
 pub(crate) struct Connection {
@@ -51,37 +52,6 @@ pub(crate) struct InFlight {
     /// The length of the value that has arrived for it.
     hit_bytes: Option<usize>,
     mismatch: Option<String>,
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Hit {
-        value_bytes: usize,
-    },
-    /// A hit with a value that was not written for its key.
-    Wrong(String),
-    Miss,
-    Stored,
-    /// The server's error line.
-    Error(String),
-}
-
-/// An answered request.
-pub(crate) struct Answer {
-    pub(crate) request: Request,
-    pub(crate) sent: Nanos,
-    pub(crate) outcome: Outcome,
-}
-
-/// What a connection needs to know of the workload.
-pub(crate) struct Content<'a> {
-    pub(crate) keys: &'a Keys,
-    pub(crate) values: &'a Values,
-    pub(crate) verify: bool,
-    pub(crate) exptime_s: i32,
-    /// A longer value than any that was written ends the connection before its memory is taken.
-    pub(crate) value_bytes_max: usize,
 }
 
 /// Why a connection is of no further use.
@@ -322,7 +292,7 @@ impl InFlight {
                     ErrorKind::Server => "SERVER_ERROR",
                 };
                 let message = String::from_utf8_lossy(message);
-                Some(Outcome::Error(format!("{kind} {message}").trim_end().to_owned()))
+                Some(error(format!("{kind} {message}").trim_end()))
             }
             (Op::Get, Response::End) => Some(match (self.hit_bytes, self.mismatch.take()) {
                 (None, _) => Outcome::Miss,
@@ -330,12 +300,14 @@ impl InFlight {
                 (Some(value_bytes), None) => Outcome::Hit { value_bytes },
             }),
             (Op::Set | Op::Fill, Response::Stored) => Some(Outcome::Stored),
-            (Op::Set | Op::Fill, Response::NotStored) => {
-                Some(Outcome::Error("NOT_STORED".to_owned()))
-            }
+            (Op::Set | Op::Fill, Response::NotStored) => Some(error("NOT_STORED")),
             _ => None,
         }
     }
+}
+
+fn error(line: &str) -> Outcome {
+    Outcome::Error(Failure { status: None, message: line.to_owned() })
 }
 
 fn bounded(value_bytes: u64, content: &Content<'_>) -> Result<usize, Lost> {
@@ -361,7 +333,4 @@ fn excerpt(bytes: &[u8]) -> String {
 const OUT_BYTES_ENOUGH: usize = 256 << 10;
 /// The first input buffer; grows to the largest value that arrives.
 const INPUT_BYTES_FIRST: usize = 16 << 10;
-const BACKOFF_FIRST: Nanos = Nanos::millis(10);
-/// A server that comes back is found again within about a second.
-const BACKOFF_LAST: Nanos = Nanos::millis(1_000);
 const EXCERPT_BYTES: usize = 64;

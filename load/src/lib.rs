@@ -1,12 +1,14 @@
 //! The load generator: requests at a fixed offered rate (or as fast as answers come), latency from
 //! the time each request was *due*, so that a stall of the server counts against every request it
-//! held up, and values verified byte for byte. It speaks memcached to any server and knows nothing
-//! of ours. It tells when it was itself too slow to be believed. It draws no conclusions and starts
-//! no servers.
+//! held up, and values verified byte for byte. It speaks memcached to any server, and gRPC to those
+//! of the cache's API. It tells when it was itself too slow to be believed. It draws no conclusions
+//! and starts no servers.
 
 mod address;
+mod answer;
 mod connection;
 mod engine;
+mod grpc;
 mod poller;
 mod recorder;
 mod report;
@@ -14,8 +16,10 @@ mod run;
 mod source;
 mod spec;
 mod table;
+mod timer;
+mod work;
 
-pub use address::{Address, BadAddress};
+pub use address::{Address, BadAddress, Place, Protocol};
 pub use report::{
     ConnectionReport, GeneratorReport, LoadReport, OpReport, Percentiles, PopulateReport,
     WrongBytes,

@@ -5,31 +5,26 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::{self, Errno};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 use units::Nanos;
+
+use crate::timer::{self, Timer, timespec};
 
 /// An epoll set with a timer in it.
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    timer: OwnedFd,
-    /// What the timer was last set to, to save setting it again.
-    armed_for: Nanos,
+    timer: Timer<OwnedFd>,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Edge-triggered: an expiry wakes once and need not be read; setting the timer clears it.
+        let timer = Timer::new(timer::file()?);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), edge)?;
-        Ok(Self { epoll, timer, armed_for: Nanos(0), events: Vec::with_capacity(EVENTS_MAX) })
+        epoll::add(&epoll, &timer.file, epoll::EventData::new_u64(TIMER), edge)?;
+        Ok(Self { epoll, timer, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
     /// Adds a socket under `index`, edge-triggered in both directions. Closing it takes it out.
@@ -43,16 +38,10 @@ impl Poller {
 
     /// Waits until a socket is ready or it is `until`; never longer.
     pub(crate) fn wait(&mut self, now: Nanos, until: Nanos) -> io::Result<()> {
-        let wait = until.since(now);
-        let blocking = wait.0 >= SPIN_BELOW_NS;
-        if blocking && self.armed_for != until {
-            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let value = Itimerspec { it_interval: none, it_value: timespec(wait) };
-            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
-            self.armed_for = until;
-        }
+        let blocking = self.timer.arm(now, until)?;
         // The coarse timeout is only there in case the timer's edge was consumed early.
-        let timeout = timespec(if blocking { wait + Nanos::millis(1) } else { Nanos(0) });
+        let timeout =
+            timespec(if blocking { until.since(now) + Nanos::millis(1) } else { Nanos(0) });
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -87,14 +76,8 @@ pub(crate) struct Readiness {
     pub(crate) closing: bool,
 }
 
-fn timespec(time: Nanos) -> Timespec {
-    Timespec { tv_sec: (time.0 / 1_000_000_000) as i64, tv_nsec: (time.0 % 1_000_000_000) as i64 }
-}
-
 const TIMER: u64 = u64::MAX;
 const EVENTS_MAX: usize = 512;
-/// Setting the timer, sleeping and waking cost about this much; a shorter wait is spent polling.
-const SPIN_BELOW_NS: u64 = 5_000;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use units::Nanos;
 
-use crate::connection::{Answer, Outcome};
+use crate::answer::{Answer, Failure, Outcome};
 use crate::report::{
     ConnectionReport, GeneratorReport, LoadReport, OpReport, Percentiles, PopulateReport,
     WrongBytes,
@@ -22,6 +22,7 @@ pub(crate) struct Recorder {
     ops: [OpRecord; 3],
     lateness: Histogram<u64>,
     errors: BTreeMap<String, u64>,
+    statuses: BTreeMap<&'static str, u64>,
     wrong: WrongBytes,
     cpu_from: Option<(Nanos, Nanos)>,
     cpu_utilisation: f64,
@@ -53,6 +54,7 @@ impl Recorder {
             ops: std::array::from_fn(|_| OpRecord::new()),
             lateness: histogram(),
             errors: BTreeMap::new(),
+            statuses: BTreeMap::new(),
             wrong: WrongBytes::default(),
             cpu_from: None,
             cpu_utilisation: 0.0,
@@ -86,15 +88,11 @@ impl Recorder {
 
     /// A request has its answer.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) {
+        if let Outcome::Error(why) = &answer.outcome {
+            return self.failed(&answer.request, why);
+        }
         let counts = self.counts(&answer.request);
         let op = &mut self.ops[answer.request.op as usize];
-        if let Outcome::Error(message) = &answer.outcome {
-            if counts {
-                op.errors += 1;
-                self.count_error(message);
-            }
-            return;
-        }
         // Throughput is what came back during the window, whenever it was due.
         op.answered_within += u64::from((self.from..self.to).contains(&now));
         if let Outcome::Wrong(what) = &answer.outcome {
@@ -118,11 +116,11 @@ impl Recorder {
         }
     }
 
-    /// A request failed with its connection.
-    pub(crate) fn failed(&mut self, request: &Request, reason: &str) {
+    /// A request failed.
+    pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
         if self.counts(request) {
             self.ops[request.op as usize].errors += 1;
-            self.count_error(&format!("connection lost: {reason}"));
+            self.count_error(why);
         }
     }
 
@@ -147,6 +145,9 @@ impl Recorder {
         self.lateness.add(&other.lateness).expect(SAME_BOUNDS);
         for (message, count) in other.errors {
             *self.errors.entry(message).or_default() += count;
+        }
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
         }
         self.wrong.count += other.wrong.count;
         self.wrong.examples.extend(other.wrong.examples);
@@ -195,6 +196,7 @@ impl Recorder {
                 reason,
             },
             errors: self.errors,
+            statuses: self.statuses,
             wrong: self.wrong,
             bytes_out: self.bytes_out,
             bytes_in: self.bytes_in,
@@ -222,7 +224,10 @@ impl Recorder {
         None
     }
 
-    fn count_error(&mut self, message: &str) {
+    fn count_error(&mut self, Failure { status, message }: &Failure) {
+        if let Some(status) = status {
+            *self.statuses.entry(status).or_default() += 1;
+        }
         if let Some(count) = self.errors.get_mut(message) {
             *count += 1;
             return;
@@ -340,12 +345,14 @@ mod tests {
     fn kinds_of_errors_are_bounded() {
         let mut recorder = Recorder::new(Nanos(0), Nanos(10));
         for kind in 0..1_000 {
-            let outcome = Outcome::Error(format!("SERVER_ERROR {kind}"));
+            let message = format!("SERVER_ERROR {kind}");
+            let outcome = Outcome::Error(Failure { status: Some("INTERNAL"), message });
             recorder.answered(&answer(Op::Set, 5, outcome), Nanos(6));
         }
         let report = recorder.into_report(LoadSpec::new(Vec::new()), None, Nanos(10));
         assert_eq!(report.errors.len(), ERROR_KINDS_MAX + 1);
         assert_eq!(report.errors.values().sum::<u64>(), 1_000);
         assert_eq!((report.set.errors, report.failures()), (1_000, 1_000));
+        assert_eq!(report.statuses.get("INTERNAL"), Some(&1_000));
     }
 }

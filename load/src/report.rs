@@ -32,6 +32,9 @@ pub struct LoadReport {
     pub unanswered: u64,
     /// Failed requests by what the server said or how the connection ended.
     pub errors: BTreeMap<String, u64>,
+    /// The same by gRPC status, as a client sees it (`DEADLINE_EXCEEDED`, also of our own timeout);
+    /// empty on memcached.
+    pub statuses: BTreeMap<&'static str, u64>,
     /// Values read that were not what was written.
     pub wrong: WrongBytes,
     /// Bytes written to sockets, protocol included, warm-up and drain too.

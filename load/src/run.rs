@@ -1,6 +1,7 @@
 //! A run from start to report: prepare the workload, open the connections, populate, load.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,13 +14,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{Clock, Nanos, Prng, SystemClock};
 use workload::{Arrivals, BadSizes, Corpus, CorpusError, Keys, Popularity, Sizes, Values};
 
-use crate::address::{Address, Opening};
-use crate::connection::{Connection, Content, State};
-use crate::engine::{Counters, Engine, Limits, Shared};
+use crate::address::{Address, Opening, Protocol};
+use crate::answer::Content;
+use crate::engine::Engine;
+use crate::grpc;
 use crate::recorder::Recorder;
 use crate::report::{LoadReport, PopulateReport};
 use crate::source::{Mix, Source};
 use crate::spec::{BadSpec, LoadSpec, Pace, Payload};
+use crate::work::{Counters, Limits, Shared, Work};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +82,12 @@ pub struct Progress {
     pub answered: u64,
     /// Requests that failed since then.
     pub failed: u64,
+}
+
+/// A connection as a thread gets it.
+pub(crate) struct Opened {
+    pub(crate) address: Address,
+    pub(crate) socket: OwnedFd,
 }
 
 /// What is prepared once and used by every phase.
@@ -200,13 +209,18 @@ impl<'a> Prepared<'a> {
         mut report: impl FnMut(&Counters, Nanos),
     ) -> Result<Recorder, LoadError> {
         let mut connections = self.connect()?.into_iter();
+        let protocol = self.spec.targets[0].protocol;
         thread::scope(|scope| {
             let mut threads = Vec::new();
             for thread in 0..self.threads() {
                 let share = share_of(self.spec.connections as u64, thread, self.threads());
                 let own = connections.by_ref().take((share.end - share.start) as usize).collect();
                 let (source, recorder) = (source(thread), Recorder::new(from, to));
-                let run = move || Engine::new(shared, source, own, recorder)?.run();
+                let work = Work::new(shared, source, recorder);
+                let run = move || match protocol {
+                    Protocol::Memcached => Engine::new(work, own)?.run(),
+                    Protocol::Grpc => grpc::run(work, own),
+                };
                 threads.push(scope.spawn(run));
             }
             let mut next_report = Nanos(0);
@@ -243,6 +257,7 @@ impl<'a> Prepared<'a> {
                 pipeline_max: spec.pipeline_max,
                 backlog_max: spec.backlog_max,
                 request_timeout: spec.request_timeout,
+                versions: spec.versions,
                 set_on_miss: spec.set_on_miss,
                 end,
             },
@@ -257,7 +272,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Opens every connection, or says which server could not be reached.
-    fn connect(&self) -> Result<Vec<Connection>, LoadError> {
+    fn connect(&self) -> Result<Vec<Opened>, LoadError> {
         let deadline = self.clock.now() + CONNECT_TIMEOUT;
         let targets = self.spec.targets.iter().cycle().take(self.spec.connections);
         let addresses: Vec<_> = targets.collect();
@@ -281,7 +296,7 @@ impl<'a> Prepared<'a> {
                         socket
                     }
                 };
-                connections.push(Connection::new(address.clone(), State::Up(socket)));
+                connections.push(Opened { address: address.clone(), socket });
             }
         }
         Ok(connections)
@@ -300,7 +315,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Waits until a socket is connected.
-    fn finish(&self, socket: &rustix::fd::OwnedFd, deadline: Nanos) -> Result<(), Errno> {
+    fn finish(&self, socket: &OwnedFd, deadline: Nanos) -> Result<(), Errno> {
         let left = deadline.since(self.clock.now());
         let left = Timespec {
             tv_sec: (left.0 / 1_000_000_000) as i64,

@@ -50,11 +50,14 @@ pub struct LoadSpec {
     pub set_on_miss: bool,
     /// Set every key once before the load.
     pub prepopulate: bool,
+    /// How many different values are written to a key, in turn; 1 writes the same bytes every time.
+    pub versions: u32,
     /// Compare every value read with what was written.
     pub verify: bool,
     /// The expiry sent with sets (s); 0 is never.
     pub exptime_s: i32,
-    /// A connection whose oldest request waits longer than this is given up and opened anew (ns).
+    /// How long a request may take (ns). On memcached, a connection whose oldest request waits
+    /// longer is given up and opened anew; on gRPC, the call is cancelled.
     pub request_timeout: Nanos,
     /// The seed of keys, values and draws: the same seed asks for the same keys and bytes.
     pub seed: u64,
@@ -125,6 +128,7 @@ impl LoadSpec {
             backlog_max: 100_000,
             set_on_miss: false,
             prepopulate: true,
+            versions: u32::MAX,
             verify: true,
             exptime_s: 0,
             request_timeout: Nanos::secs(5),
@@ -149,11 +153,17 @@ impl LoadSpec {
             in_range(field, value as f64, low as f64, high as f64, valid)
         };
         whole("targets", self.targets.len() as u64, 1, 1_000, "1 to 1000 addresses")?;
+        let protocols = self.targets.iter().map(|target| target.protocol);
+        if !protocols.clone().all(|protocol| Some(protocol) == protocols.clone().next()) {
+            let value = "of both protocols".to_owned();
+            return Err(BadSpec { field: "targets", value, valid: "all grpc:// or none" });
+        }
         whole("connections", self.connections as u64, 1, 60_000, "1 to 60000")?;
         whole("threads", self.threads as u64, 1, 256, "1 to 256")?;
         in_range("get_share", self.get_share, 0.0, 1.0, "0 to 1")?;
         whole("keys", self.keys, 1, 1 << 40, "1 to 2^40")?;
         in_range("zipf_alpha", self.zipf_alpha, 0.0, 10.0, "0 to 10")?;
+        whole("versions", u64::from(self.versions), 1, u64::from(u32::MAX), "1 to 4294967295")?;
         whole("pipeline_max", self.pipeline_max as u64, 1, 10_000, "1 to 10000")?;
         whole("backlog_max", self.backlog_max as u64, 1, 10_000_000, "1 to 10000000")?;
         let (hour, day) = (Nanos::secs(3_600).0, Nanos::secs(86_400).0);
@@ -211,9 +221,12 @@ mod tests {
         let spec = LoadSpec::new(vec!["127.0.0.1:1".parse().expect("an address")]);
         assert_eq!(spec.check(), Ok(()));
         let open = |rate_per_s| Pace::Open { rate_per_s, arrivals: ArrivalKind::Poisson };
+        let mixed = ["127.0.0.1:1", "grpc://127.0.0.1:1"];
+        let mixed = mixed.map(|text| text.parse().expect("an address")).to_vec();
         let bad = [
             (LoadSpec { connections: 0, ..spec.clone() }, "connections is 0"),
             (LoadSpec { targets: vec![], ..spec.clone() }, "targets is 0"),
+            (LoadSpec { targets: mixed, ..spec.clone() }, "targets is of both protocols"),
             (LoadSpec { get_share: f64::NAN, ..spec.clone() }, "get_share is NaN"),
             (LoadSpec { pace: open(-3.0), ..spec.clone() }, "rate_per_s is -3"),
             (LoadSpec { pace: Pace::Closed { depth: 0 }, ..spec.clone() }, "depth is 0"),

@@ -18,6 +18,7 @@ pub(crate) enum Backing {
 /// A running configuration. Dropping it ends its processes.
 pub(crate) struct Deployment {
     pub(crate) configuration: Configuration,
+    /// The frontend first: it ends before those that it asks.
     processes: Vec<Process>,
     address: Address,
     frontend_admin: String,
@@ -87,6 +88,7 @@ impl Deployment {
         let mut process = Process::rebate("frontend", &args, core(1))?;
         let [frontend_admin, address] = process.lines_after(["admin on ", "listening on "])?;
         processes.push(process);
+        processes.reverse();
         let compressing_admin =
             compression.as_ref().map_or(&frontend_admin, |(admin, _)| admin).clone();
         let compression = compression.map(|(_, address)| address.parse());

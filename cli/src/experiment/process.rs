@@ -46,6 +46,8 @@ impl Process {
     }
 
     fn spawn(name: &str, command: &mut Command) -> Result<Self, String> {
+        // What ends with the experiment complains of those that ended before it.
+        command.env("RUST_LOG", "error");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
         Ok(Self { child, name: name.to_owned() })

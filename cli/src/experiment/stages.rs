@@ -22,10 +22,6 @@ use crate::devices::ENGINES;
 pub(crate) struct Stage {
     /// The median (us).
     pub(crate) p50_us: f64,
-    /// (us)
-    pub(crate) p90_us: f64,
-    /// CPU time of the calling core per job, where only that is busy with it (us).
-    pub(crate) mean_us: f64,
 }
 
 /// Jobs of one size, measured at one pace.
@@ -161,12 +157,8 @@ impl Stage {
     fn of(finished: &[Finished], time: impl Fn(&Finished) -> Nanos) -> Self {
         let mut times: Vec<u64> = finished.iter().map(|own| time(own).0).collect();
         times.sort_unstable();
-        let at = |share: f64| {
-            let index = (times.len().saturating_sub(1)) as f64 * share;
-            times.get(index as usize).map_or(0.0, |time| *time as f64 / 1e3)
-        };
-        let mean_us = times.iter().sum::<u64>() as f64 / times.len().max(1) as f64 / 1e3;
-        Self { p50_us: at(0.5), p90_us: at(0.9), mean_us }
+        let middle = times.get(times.len() / 2).map_or(0.0, |time| *time as f64 / 1e3);
+        Self { p50_us: middle }
     }
 }
 

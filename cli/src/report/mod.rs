@@ -205,6 +205,7 @@ pub(crate) struct Point {
 }
 
 impl Point {
+    #[cfg(test)]
     /// A point without a spread.
     pub(crate) fn new(x: f64, y: f64) -> Point {
         Point { x, y, low: None, high: None }

@@ -1,5 +1,8 @@
-//! The generator against servers: real memcached, and small ones that misbehave on purpose.
+//! The generator against servers: real memcached, a gRPC cache, and small ones that misbehave on
+//! purpose.
 
+mod cache;
+mod grpc;
 mod memcached;
 mod misbehaviour;
 mod support;

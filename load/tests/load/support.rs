@@ -41,7 +41,8 @@ impl Memcached {
         let arguments = |folder: &Path| vec!["-s".to_owned(), socket(folder).display().to_string()];
         Self::start_with(arguments, |folder| {
             let listening = UnixStream::connect(socket(folder)).is_ok();
-            listening.then(|| Address::Unix(socket(folder)))
+            let address = format!("unix:{}", socket(folder).display());
+            listening.then(|| address.parse().expect("an address"))
         })
     }
 
@@ -66,7 +67,7 @@ impl Memcached {
             .stderr(Stdio::null())
             .spawn()
             .expect("memcached starts");
-        let address = Address::Unix(folder.path().join("not-yet"));
+        let address = "unix:not-yet".parse().expect("an address");
         let mut memcached = Self { child, address, folder };
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {

@@ -1,0 +1,141 @@
+//! One HTTP/2 connection: set up as `api::wire` has it, its bytes counted, its end known. A channel
+//! of the client library would hide the last two, and connect again by itself. It makes no calls.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use api::tonic::body::Body;
+use api::wire;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::address::{Address, Place};
+
+/// A connection that is up.
+pub(super) struct Link {
+    pub(super) sender: http2::SendRequest<Body>,
+    /// Does the connection's work, to its end.
+    pub(super) life: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Bytes of all connections of a thread.
+#[derive(Default)]
+pub(super) struct Traffic {
+    out: AtomicU64,
+    input: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes written and read.
+    pub(super) fn read(&self) -> (u64, u64) {
+        (self.out.load(Ordering::Relaxed), self.input.load(Ordering::Relaxed))
+    }
+}
+
+/// A link over a socket that is connected.
+pub(super) async fn adopt(
+    address: &Address,
+    socket: OwnedFd,
+    traffic: &Arc<Traffic>,
+) -> io::Result<Link> {
+    match address.place {
+        Place::Tcp(_) => shake_hands(TcpStream::from_std(socket.into())?, traffic).await,
+        Place::Unix(_) => shake_hands(UnixStream::from_std(socket.into())?, traffic).await,
+    }
+}
+
+/// A link over a new socket.
+pub(super) async fn open(address: &Address, traffic: &Arc<Traffic>) -> io::Result<Link> {
+    match &address.place {
+        Place::Tcp(place) => {
+            let stream = TcpStream::connect(place).await?;
+            stream.set_nodelay(true)?;
+            shake_hands(stream, traffic).await
+        }
+        Place::Unix(path) => shake_hands(UnixStream::connect(path).await?, traffic).await,
+    }
+}
+
+async fn shake_hands<S>(stream: S, traffic: &Arc<Traffic>) -> io::Result<Link>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let counted = Counted { stream, traffic: Arc::clone(traffic) };
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(wire::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(wire::CONNECTION_WINDOW_BYTES)
+        .max_frame_size(wire::FRAME_BYTES_MAX)
+        .handshake(TokioIo::new(counted))
+        .await
+        .map_err(io::Error::other)?;
+    // How it ended is told by the calls that were on it.
+    let life = Box::pin(async move { connection.await.unwrap_or_default() });
+    Ok(Link { sender, life })
+}
+
+/// A stream that counts its bytes.
+struct Counted<S> {
+    stream: S,
+    traffic: Arc<Traffic>,
+}
+
+impl<S> Counted<S> {
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.traffic.out.fetch_add(*bytes as u64, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let bytes = buffer.filled().len() - before;
+        self.traffic.input.fetch_add(bytes as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

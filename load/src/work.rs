@@ -1,0 +1,213 @@
+//! What one generator thread has to send: taken up when due, kept while no connection has room,
+//! counted when answered. It is the same for every protocol and touches no socket.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use units::{Clock, Nanos, SystemClock};
+
+use crate::answer::{Answer, Content, Failure, Outcome};
+use crate::recorder::Recorder;
+use crate::source::{Op, Request, Source};
+
+/// What all threads of a phase share.
+pub(crate) struct Shared<'a> {
+    pub(crate) content: Content<'a>,
+    pub(crate) limits: Limits,
+    pub(crate) clock: SystemClock,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) counters: Counters,
+}
+
+/// Bounds of one thread's work.
+pub(crate) struct Limits {
+    pub(crate) pipeline_max: usize,
+    pub(crate) backlog_max: usize,
+    pub(crate) request_timeout: Nanos,
+    pub(crate) set_on_miss: bool,
+    pub(crate) versions: u32,
+    /// No request is due from here on.
+    pub(crate) end: Nanos,
+}
+
+/// What the threads have done so far, for the progress display.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) answered: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+/// One thread's requests.
+pub(crate) struct Work<'a> {
+    pub(crate) shared: &'a Shared<'a>,
+    pub(crate) recorder: Recorder,
+    source: Source,
+    /// Requests that were due while no connection had room.
+    backlog: VecDeque<Request>,
+    in_flight: usize,
+    /// Those of them that were due within the measured window.
+    in_flight_counted: u64,
+    version: u32,
+    last_answer: Nanos,
+    /// Not yet in the shared counters.
+    answered: u64,
+    failed: u64,
+}
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>, source: Source, recorder: Recorder) -> Self {
+        Self {
+            shared,
+            recorder,
+            source,
+            backlog: VecDeque::new(),
+            in_flight: 0,
+            in_flight_counted: 0,
+            version: 0,
+            last_answer: shared.clock.now(),
+            answered: 0,
+            failed: 0,
+        }
+    }
+
+    /// Whether the phase is over, the wait for stragglers included, or was stopped.
+    pub(crate) fn is_finished(&self, now: Nanos) -> bool {
+        if self.shared.stop.load(Ordering::Relaxed) {
+            return true;
+        }
+        let idle = self.in_flight == 0 && self.backlog.is_empty();
+        let patience = self.shared.limits.request_timeout;
+        match &self.source {
+            // Stored all, or the server has been silent for longer than any request may take.
+            Source::Populate { ids, .. } => {
+                let silent = now.since(self.last_answer) > patience + patience;
+                (ids.is_empty() && idle) || silent
+            }
+            Source::Open(open) if open.next_due() < self.shared.limits.end => false,
+            Source::Open(_) | Source::Closed { .. } => {
+                let end = self.shared.limits.end;
+                now >= end && (idle || now >= end + patience.min(DRAIN_MAX))
+            }
+        }
+    }
+
+    /// When to look again: the next due time, or `housekeeping` if that is earlier.
+    pub(crate) fn wake_at(&self, housekeeping: Nanos) -> Nanos {
+        match &self.source {
+            Source::Open(open) if open.next_due() < self.shared.limits.end => {
+                open.next_due().min(housekeeping)
+            }
+            _ => housekeeping,
+        }
+    }
+
+    /// Takes up every request that is due.
+    pub(crate) fn take_due(&mut self, now: Nanos) {
+        let Source::Open(open) = &mut self.source else { return };
+        let end = self.shared.limits.end;
+        while open.next_due() <= now && open.next_due() < end {
+            let request = open.take();
+            self.recorder.offered(&request, now, true);
+            if self.backlog.len() < self.shared.limits.backlog_max {
+                self.backlog.push_back(request);
+            } else {
+                self.recorder.not_sent(&request);
+            }
+        }
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// The request that has waited longest for room.
+    pub(crate) fn next_waiting(&mut self) -> Option<Request> {
+        self.backlog.pop_front()
+    }
+
+    /// How many requests to keep in flight on each connection, if they do not come by the clock.
+    pub(crate) fn depth(&self) -> Option<usize> {
+        match self.source {
+            Source::Open(_) => None,
+            Source::Closed { depth, .. } | Source::Populate { depth, .. } => Some(depth),
+        }
+    }
+
+    /// A request for a free place, if they do not come by the clock.
+    pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
+        if now >= self.shared.limits.end {
+            return None;
+        }
+        let request = self.source.next_now(now)?;
+        self.recorder.offered(&request, now, false);
+        Some(request)
+    }
+
+    /// `request` is handed to a connection; gives the version of the value to write.
+    pub(crate) fn sent(&mut self, request: &Request) -> u32 {
+        self.in_flight += 1;
+        self.in_flight_counted += u64::from(self.recorder.counts(request));
+        let next = self.version.wrapping_add(u32::from(request.op != Op::Get));
+        self.version = next % self.shared.limits.versions;
+        self.version
+    }
+
+    /// A request has its answer, which came at `now`; gives the set that is to follow a miss.
+    pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) -> Option<Request> {
+        self.landed(&answer.request);
+        self.last_answer = now;
+        self.recorder.answered(answer, now);
+        let failed = matches!(answer.outcome, Outcome::Error(_) | Outcome::Wrong(_));
+        self.failed += u64::from(failed);
+        self.answered += u64::from(!failed);
+        let limits = &self.shared.limits;
+        if !limits.set_on_miss || now >= limits.end || answer.outcome != Outcome::Miss {
+            return None;
+        }
+        let request = Request { op: Op::Fill, id: answer.request.id, intended: now };
+        self.recorder.offered(&request, now, false);
+        Some(request)
+    }
+
+    /// A request will have no answer.
+    pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
+        self.landed(request);
+        self.failed += 1;
+        self.recorder.failed(request, why);
+    }
+
+    fn landed(&mut self, request: &Request) {
+        self.in_flight -= 1;
+        self.in_flight_counted -= u64::from(self.recorder.counts(request));
+    }
+
+    /// What need not be exact: CPU time, progress.
+    pub(crate) fn keep_house(&mut self, now: Nanos) {
+        self.recorder.watch_cpu(now);
+        let counters = &self.shared.counters;
+        counters.answered.fetch_add(std::mem::take(&mut self.answered), Ordering::Relaxed);
+        counters.failed.fetch_add(std::mem::take(&mut self.failed), Ordering::Relaxed);
+    }
+
+    /// Counts what the end of the phase leaves behind.
+    pub(crate) fn settle(mut self) -> Recorder {
+        for request in self.backlog.drain(..) {
+            self.recorder.not_sent(&request);
+        }
+        if let Source::Populate { ids, .. } = &self.source {
+            self.recorder.unsent += ids.end - ids.start;
+        }
+        self.recorder.unanswered += self.in_flight_counted;
+        self.recorder
+    }
+}
+
+/// Bounds how late the stop flag, a timeout or a retry is noticed.
+pub(crate) const HOUSEKEEPING_EVERY: Nanos = Nanos::millis(10);
+/// Stragglers of a long request timeout are not worth a longer run.
+const DRAIN_MAX: Nanos = Nanos::secs(5);
+/// How long a lost connection may take to open again.
+pub(crate) const OPEN_TIMEOUT: Nanos = Nanos::secs(1);
+pub(crate) const BACKOFF_FIRST: Nanos = Nanos::millis(10);
+/// A server that comes back is found again within about a second.
+pub(crate) const BACKOFF_LAST: Nanos = Nanos::millis(1_000);

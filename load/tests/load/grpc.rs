@@ -1,0 +1,281 @@
+//! The generator on gRPC: its bookkeeping and its bytes, against servers that serve, stall, lie,
+//! refuse, hang, die or are not there.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use load::{Address, LoadError, LoadReport, Pace, Payload, Place};
+use tonic::Status;
+use units::Nanos;
+use workload::{PayloadClass, SizeDist};
+
+use crate::cache::{Act, CacheOnGrpc};
+use crate::support::{run, serve, spec};
+
+fn due(report: &LoadReport) -> u64 {
+    report.get.offered + report.set.offered
+}
+
+fn all_accounted_for(report: &LoadReport) {
+    let answered = report.get.answered + report.set.answered;
+    assert_eq!(answered + report.failures(), due(report), "{}", report.table());
+    let errors = report.get.errors + report.set.errors + report.fill.errors;
+    assert_eq!(report.statuses.values().sum::<u64>(), errors, "{}", report.table());
+}
+
+#[test]
+fn an_open_loop_reaches_its_rate_and_verifies_every_byte() {
+    let server = CacheOnGrpc::start(|_| Act::Serve);
+    let mut spec = spec(&server.address, 1_000.0, Nanos::millis(500));
+    spec.warmup = Nanos::millis(50);
+    spec.value_bytes = SizeDist::Uniform { min_bytes: 0, max_bytes: 100_000 };
+    let report = run(&spec);
+    assert!((499..=500).contains(&due(&report)), "{}", report.table());
+    assert_eq!((report.wrong.count, report.failures()), (0, 0), "{}", report.table());
+    assert_eq!(report.get.hit_ratio, Some(1.0));
+    assert_eq!(report.prepopulate.as_ref().map(|populate| populate.stored), Some(200));
+    assert!(report.get.service.p50_ns <= report.get.latency.p50_ns);
+    assert!(report.get.value_bytes > 10_000_000 && report.bytes_in > report.get.value_bytes);
+    assert!(report.bytes_out > 1_000_000, "{}", report.table());
+    all_accounted_for(&report);
+    println!("{}", report.table());
+}
+
+#[test]
+fn a_closed_loop_keeps_its_depth_and_every_class_survives() {
+    let server = CacheOnGrpc::start(|_| Act::Serve);
+    for class in PayloadClass::ALL {
+        let mut spec = spec(&server.address, 1.0, Nanos::millis(100));
+        (spec.pace, spec.threads, spec.get_share) = (Pace::Closed { depth: 8 }, 2, 0.5);
+        spec.payload = Payload::Class(class);
+        let report = run(&spec);
+        assert!(report.get.answered > 100, "{}", report.table());
+        assert_eq!((report.wrong.count, report.failures()), (0, 0), "{}", report.table());
+    }
+}
+
+#[test]
+fn unix_sockets_carry_the_same_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = CacheOnGrpc::start_unix(&folder.path().join("socket"));
+    let report = run(&spec(&server.address, 1_000.0, Nanos::millis(200)));
+    assert!(report.get.hits > 150, "{}", report.table());
+    assert_eq!((report.wrong.count, report.failures()), (0, 0), "{}", report.table());
+}
+
+#[test]
+fn a_miss_is_filled_when_asked_for() {
+    let server = CacheOnGrpc::start(|_| Act::Serve);
+    let mut spec = spec(&server.address, 1_000.0, Nanos::millis(500));
+    (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
+    let report = run(&spec);
+    assert!(report.get.misses > 0 && report.get.hits > report.get.misses, "{}", report.table());
+    assert_eq!(report.fill.answered, report.get.misses, "{}", report.table());
+    assert_eq!(report.failures(), 0);
+}
+
+#[test]
+fn wrong_bytes_are_found_whatever_is_wrong_with_them() {
+    let wrong: [fn(&mut Vec<u8>); 3] = [
+        |value| *value.last_mut().expect("a value") ^= 1,
+        |value| value.truncate(100),
+        |value| value.fill(0),
+    ];
+    let spoiled = wrong.map(|spoil| CacheOnGrpc::start(move |_| Act::Spoil(spoil)));
+    for server in spoiled.into_iter().chain([CacheOnGrpc::start(|_| Act::Frame)]) {
+        let report = run(&spec(&server.address, 1_000.0, Nanos::millis(100)));
+        assert!(report.wrong.count > 50, "{}", report.table());
+        assert_eq!(report.wrong.count, report.get.hits);
+        assert!((1..=8).contains(&report.wrong.examples.len()));
+    }
+}
+
+#[test]
+fn refusals_are_counted_by_their_status() {
+    let server = CacheOnGrpc::start(|call| match call % 4 {
+        0 => Act::Fail(Status::resource_exhausted("tenant over its limit")),
+        1 => Act::Fail(Status::unavailable("no upstream")),
+        _ => Act::Serve,
+    });
+    let mut spec = spec(&server.address, 1_000.0, Nanos::millis(200));
+    spec.prepopulate = false;
+    let report = run(&spec);
+    for (status, error) in [
+        ("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED: tenant over its limit"),
+        ("UNAVAILABLE", "UNAVAILABLE: no upstream"),
+    ] {
+        assert!((45..=55).contains(&report.statuses[status]), "{}", report.table());
+        assert_eq!(report.errors[error], report.statuses[status], "{}", report.table());
+    }
+    assert_eq!(report.connections.lost, 0, "{}", report.table());
+    all_accounted_for(&report);
+    let json = serde_json::to_value(&report).expect("a report is data");
+    assert!(json["statuses"]["UNAVAILABLE"].is_u64(), "{json}");
+}
+
+#[test]
+fn a_value_longer_than_any_written_is_refused() {
+    let server = CacheOnGrpc::start(|_| Act::Spoil(|value| value.resize(1 << 20, 0)));
+    let mut spec = spec(&server.address, 500.0, Nanos::millis(100));
+    (spec.get_share, spec.value_bytes_max) = (1.0, units::ByteCount(100_000));
+    let report = run(&spec);
+    assert_eq!(report.statuses.get("OUT_OF_RANGE"), Some(&due(&report)), "{}", report.table());
+}
+
+#[test]
+fn calls_without_an_answer_time_out_and_leave_the_connection_up() {
+    let server = CacheOnGrpc::start(|call| if call % 2 == 0 { Act::Hang } else { Act::Serve });
+    let mut spec = spec(&server.address, 200.0, Nanos::millis(400));
+    (spec.prepopulate, spec.request_timeout) = (false, Nanos::millis(100));
+    let start = Instant::now();
+    let report = run(&spec);
+    assert!(start.elapsed() < Duration::from_secs(2));
+    let half = due(&report) / 2;
+    assert!((half - 2..=half + 2).contains(&report.statuses["DEADLINE_EXCEEDED"]), "{report:?}");
+    assert_eq!(report.connections.lost, 0, "{}", report.table());
+    all_accounted_for(&report);
+}
+
+#[test]
+fn populating_a_server_that_hangs_ends() {
+    let server = CacheOnGrpc::start(|_| Act::Hang);
+    let mut spec = spec(&server.address, 1.0, Nanos::secs(60));
+    (spec.keys, spec.request_timeout) = (1_000_000, Nanos::millis(100));
+    let start = Instant::now();
+    let error = load::run(&spec, |_| (), &AtomicBool::new(false)).expect_err("nothing stored");
+    assert!(matches!(error, LoadError::NothingStored { .. }), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn a_stall_counts_against_every_request_it_held_up() {
+    let stall = Act::Stall;
+    let server = CacheOnGrpc::start(move |call| match call {
+        100 => stall(Duration::from_millis(200)),
+        _ => Act::Serve,
+    });
+    let mut spec = spec(&server.address, 1_000.0, Nanos::millis(1_000));
+    (spec.connections, spec.prepopulate, spec.pipeline_max) = (1, false, 1);
+    let report = run(&spec);
+    // A fifth of a second of arrivals waited; a closed loop would have seen one slow request.
+    assert!(report.get.latency.p99_ns > 100_000_000, "{}", report.table());
+    assert!(report.get.latency.p90_ns > 50_000_000, "{}", report.table());
+    assert!(report.get.latency.max_ns > 190_000_000, "{}", report.table());
+    assert!(report.get.service.p99_ns < 50_000_000, "{}", report.table());
+    assert!(report.generator.lateness.p99_ns < 50_000_000, "{}", report.table());
+    assert_eq!(report.failures(), 0, "{}", report.table());
+}
+
+#[test]
+fn overload_is_queued_then_dropped_and_said_so() {
+    let server = CacheOnGrpc::start(|_| Act::Stall(Duration::from_millis(5)));
+    let mut spec = spec(&server.address, 5_000.0, Nanos::millis(300));
+    (spec.connections, spec.prepopulate, spec.backlog_max) = (1, false, 100);
+    (spec.pipeline_max, spec.request_timeout) = (1, Nanos::millis(300));
+    let report = run(&spec);
+    assert!(report.unsent > 1_000, "{}", report.table());
+    assert!(report.get.latency.p50_ns > 50_000_000, "{}", report.table());
+    assert!(report.table().contains("not sent"));
+    all_accounted_for(&report);
+}
+
+#[test]
+fn a_server_that_dies_and_returns_is_found_again() {
+    let server = CacheOnGrpc::start(|call| if call > 50 { Act::Hang } else { Act::Serve });
+    let place = place(&server.address);
+    let mut spec = spec(&server.address, 500.0, Nanos::millis(1_200));
+    (spec.prepopulate, spec.pipeline_max) = (false, 8);
+    let report = thread::scope(|scope| {
+        let running = scope.spawn(|| run(&spec));
+        // Past the calls that are served: every connection has some that hang.
+        thread::sleep(Duration::from_millis(300));
+        drop(server);
+        let _returned = CacheOnGrpc::start_at(place, |_| Act::Serve);
+        running.join().expect("a report")
+    });
+    assert_eq!(report.connections.lost, 4, "{}", report.table());
+    assert_eq!(report.connections.reopened, 4, "{}", report.table());
+    assert!(report.statuses["UNAVAILABLE"] >= 4, "{}", report.table());
+    assert!(report.errors.keys().all(|error| error.starts_with("no answer: ")), "{report:?}");
+    assert!(report.get.answered + report.set.answered > 400, "{}", report.table());
+    all_accounted_for(&report);
+}
+
+#[test]
+fn a_peer_that_speaks_something_else_fails_every_request() {
+    let address = serve(|| |_: &str, _| Some(b"ERROR\r\n".to_vec()));
+    let address = format!("grpc://{address}").parse().expect("an address");
+    let mut spec = spec(&address, 500.0, Nanos::millis(100));
+    (spec.prepopulate, spec.request_timeout) = (false, Nanos::millis(200));
+    let report = run(&spec);
+    assert_eq!(report.get.answered + report.set.answered, 0, "{}", report.table());
+    assert!(report.connections.lost > 0 && !report.errors.is_empty(), "{}", report.table());
+    all_accounted_for(&report);
+}
+
+#[test]
+fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let closed = format!("grpc://{}", closed.expect("an address"));
+    for address in [closed.as_str(), "grpc:///nonexistent/socket"] {
+        let address: Address = address.parse().expect("an address");
+        let start = Instant::now();
+        let spec = spec(&address, 100.0, Nanos::secs(60));
+        let error = load::run(&spec, |_| (), &AtomicBool::new(false)).expect_err("unreachable");
+        assert!(matches!(error, LoadError::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+#[ignore = "measures; --release --nocapture"]
+fn what_a_call_costs() {
+    let server = CacheOnGrpc::start(|_| Act::Serve);
+    for bytes in [1 << 10, 64 << 10] {
+        let mut spec = spec(&server.address, 1.0, Nanos::secs(2));
+        (spec.get_share, spec.warmup) = (1.0, Nanos::millis(300));
+        spec.value_bytes = SizeDist::Fixed { bytes };
+        for (connections, depth) in [(1, 1), (4, 8)] {
+            (spec.connections, spec.pace) = (connections, Pace::Closed { depth });
+            println!("{bytes} bytes, {connections} connections of {depth}: {}", cost(&run(&spec)));
+        }
+        spec.connections = 8;
+        for rate_per_s in [2e3, 4e3, 8e3, 12e3, 16e3, 24e3, 32e3] {
+            let arrivals = workload::ArrivalKind::Poisson;
+            spec.pace = Pace::Open { rate_per_s, arrivals };
+            let report = run(&spec);
+            println!("{bytes} bytes, {rate_per_s} per s: {}", cost(&report));
+            if report.generator.was_bottleneck {
+                break;
+            }
+        }
+    }
+}
+
+fn cost(report: &LoadReport) -> String {
+    let (get, generator) = (&report.get, &report.generator);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let calls = get.achieved_per_s;
+    format!(
+        "{calls:.0} per s, {:.1} us of CPU each, busy {:.2}; service p50 {:.0} p99 {:.0} us, \
+         latency p99 {:.0} us, lateness p50 {:.1} p99 {:.1} us, {:?}",
+        generator.cpu_utilisation * 1e6 / calls,
+        generator.cpu_utilisation,
+        us(get.service.p50_ns),
+        us(get.service.p99_ns),
+        us(get.latency.p99_ns),
+        us(generator.lateness.p50_ns),
+        us(generator.lateness.p99_ns),
+        generator.reason
+    )
+}
+
+fn place(address: &Address) -> SocketAddr {
+    match address.place {
+        Place::Tcp(place) => place,
+        Place::Unix(_) => unreachable!("started on TCP"),
+    }
+}
