@@ -2,9 +2,11 @@
 //! frame sizes, addresses, channels. No behaviour of any service.
 
 mod address;
+mod connection;
 pub mod wire;
 
 pub use address::{Address, BadAddress};
+pub use connection::Connection;
 pub use prost;
 pub use tonic;
 

@@ -19,8 +19,9 @@ pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Bytes of one HTTP/2 frame: a 128 KiB value crosses in one.
 pub const FRAME_BYTES_MAX: u32 = 256 << 10;
 
-/// Calls of one connection at a time.
-pub const CALLS_MAX: u32 = 1_024;
+/// Calls of one connection at a time. A call that just begins takes some 5 KiB before anyone can charge it, so this
+/// bounds what an idle-looking connection can pin: a MiB and a bit.
+pub const CALLS_MAX: u32 = 256;
 
 /// Bytes of one message beyond the largest value in it.
 pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
@@ -58,5 +59,5 @@ pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, 
 }
 
 /// A peer that vanished without a word is found out within these two.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -3,3 +3,6 @@
 //! what went wrong and who must act.
 
 pub mod isal;
+pub mod remote;
+
+pub use remote::{Remote, RemoteOptions};

@@ -171,6 +171,8 @@ pub struct RuntimeSection {
     pub job_timeout_ms: u64,
     /// Bytes of values that one worker thread holds in flight; above it sessions stop reading. (restart)
     pub inflight_bytes_max: ByteCount,
+    /// Jobs of other processes that one worker thread has under way; above it they are refused. (restart)
+    pub jobs_max: usize,
 }
 
 impl Default for RuntimeSection {
@@ -187,6 +189,7 @@ impl Default for RuntimeSection {
             workers: 1,
             job_timeout_ms: 1_000,
             inflight_bytes_max: ByteCount::mib(64),
+            jobs_max: 1_024,
         }
     }
 }
@@ -203,6 +206,10 @@ pub struct SchedulerConfig {
     pub report_every_ms: u64,
     /// A scheduler keeps counts for this long, at the steps of reports (s). (restart)
     pub history_s: u64,
+    /// Processes that may report to a scheduler, and follow it; a silent one makes room for a new one. (restart)
+    pub instances_max: usize,
+    /// A scheduler's memory for counts; above it the oldest are forgotten first. (restart)
+    pub history_bytes_max: ByteCount,
     /// The policy that a scheduler sends to those that report; `own` leaves each its own. (hot)
     pub policy: PolicyWord,
     /// The smallest offloaded value that a scheduler sends; unset leaves each its own. (hot)
@@ -218,6 +225,8 @@ impl Default for SchedulerConfig {
             instance: String::new(),
             report_every_ms: 1_000,
             history_s: 600,
+            instances_max: 1_024,
+            history_bytes_max: ByteCount::mib(64),
             policy: PolicyWord::Own,
             offload_bytes_min: None,
             inline_bytes_max: None,

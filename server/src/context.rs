@@ -14,6 +14,7 @@ use units::{ByteCount, Clock};
 use crate::backend::Backend;
 use crate::config::Services;
 use crate::counters::Counters;
+use crate::scheduler::Scheduler;
 use crate::session::Edits;
 use crate::stats::StatsPages;
 use crate::values::Values;
@@ -28,8 +29,15 @@ pub(crate) struct WorkerContext {
     pub(crate) services: Services,
     /// Bytes that gRPC calls hold, in and out.
     pub(crate) grpc_held_bytes: Cell<u64>,
+    /// Jobs of other processes under way, and how many may be.
+    pub(crate) jobs: Cell<usize>,
+    pub(crate) jobs_max: usize,
+    /// What the runtime's jobs run on, by their index in a path.
+    pub(crate) devices: Vec<Arc<dyn device::Device>>,
     /// gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
+    /// Where this process is one.
+    pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
     pub(crate) requests_per_turn: usize,
     pub(crate) counters: Arc<Counters>,
@@ -43,6 +51,8 @@ pub(crate) struct WorkerContext {
     pub(crate) budget_waits: Cell<usize>,
     pub(crate) edits: Edits,
     pub(crate) ending: Ending,
+    /// The store service's surroundings, in a process that has it: the same store, its values as they are stored.
+    pub(crate) of_store: Option<Rc<WorkerContext>>,
 }
 
 impl WorkerContext {

@@ -135,6 +135,8 @@ counters! {
         read_framed,
         /// Values read that were no frames.
         read_foreign,
+        /// Frames answered as they are stored, to clients that read them.
+        read_as_frame,
         /// Foreign values withheld because of `foreign = "forbid"`.
         foreign_refused,
         /// Values with the magic and an invalid header: misses.
@@ -158,6 +160,36 @@ counters! {
     }
 }
 
+counters! {
+    /// Calls over gRPC.
+    Grpc {
+        /// Connections open now.
+        connections,
+        /// Connections cut: they held memory that others needed, and nothing moved on them.
+        stalled,
+        /// Calls of the cache.
+        calls_cache,
+        /// Calls of compression.
+        calls_compression,
+        /// Calls of the store.
+        calls_store,
+        /// Calls of the scheduler.
+        calls_scheduler,
+        /// Calls of health and reflection, and of services that there are not.
+        calls_other,
+        /// Calls that found no room, in bytes or in the store.
+        errors_exhausted,
+        /// Calls that were not answered in their time.
+        errors_deadline,
+        /// Calls that no one could answer: malformed, out of range, not a method.
+        errors_invalid,
+        /// Calls that another server kept from being answered, or the end of this one.
+        errors_unavailable,
+        /// Calls that ended with any other status.
+        errors_other,
+    }
+}
+
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -165,6 +197,8 @@ pub struct Counters {
     pub commands: Commands,
     /// Values.
     pub values: Values,
+    /// Calls over gRPC.
+    pub grpc: Grpc,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
     /// Time from a command's parse to its reply's composition, by kind.

@@ -20,6 +20,7 @@ mod grpc;
 mod out;
 mod rules;
 mod running;
+mod scheduler;
 mod session;
 mod stats;
 mod stream;

@@ -47,6 +47,12 @@ impl Out {
         *self = Self::default();
     }
 
+    /// All of it, large values as parts of their own; nothing has been written yet.
+    pub(crate) fn into_parts(mut self) -> Vec<Bytes> {
+        self.seal();
+        self.sealed.into()
+    }
+
     /// Writes with one call of `write` and answers how much is left.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use crate::context::Connections;
 use crate::counters::Counters;
 use crate::grpc::Health;
 use crate::rules;
+use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::worker::{Door, Plan, Word, Worker};
 
 /// What a server's jobs may run on.
@@ -57,12 +58,17 @@ impl Server {
         let Devices { all: devices, accelerators } = devices;
         let policy =
             rules::policy(config.runtime.policy, &config.runtime, devices.len(), accelerators);
-        let (health, grpc_others) = Health::new(Services::of(&config.server.roles));
+        let services = Services::of(&config.server.roles);
+        let (health, grpc_others) = Health::new(services);
+        // Without gRPC nobody could report.
+        let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
+            .then(|| Arc::new(Scheduler::new(&config.scheduler)));
         let threads = config.server.threads.max(1);
         let plan = Arc::new(Plan {
             url,
             devices,
             policy,
+            accelerators,
             embedded,
             time: Seconds::start(Arc::clone(&clock)),
             clock,
@@ -71,6 +77,8 @@ impl Server {
             connections: Arc::new(Connections::new(config.server.connections_max)),
             health,
             grpc_others,
+            scheduler,
+            reporting: Reporting::default(),
             config: Arc::new(config),
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
@@ -110,6 +118,9 @@ impl Running {
     /// Takes over what may change while serving; the rest of `config` is not looked at.
     pub fn reload(&self, config: Config) {
         self.plan.connections.set_max(config.server.connections_max);
+        if let Some(scheduler) = &self.plan.scheduler {
+            scheduler.reload(&config.scheduler);
+        }
         let config = Arc::new(config);
         for worker in self.workers.iter() {
             worker.tell(Word::Reload(Arc::clone(&config)));
@@ -152,7 +163,7 @@ impl Running {
             next: Arc::default(),
         };
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
-        let control = Control::start(listeners, dealer, Arc::clone(&admin), plan.health.clone())?;
+        let control = Control::start(listeners, dealer, Arc::clone(&admin), Arc::clone(&plan))?;
         Ok(Self {
             plan,
             workers,
@@ -298,7 +309,7 @@ impl Control {
         listeners: Listeners,
         dealer: Dealer,
         admin: Arc<Admin>,
-        health: Health,
+        plan: Arc<Plan>,
     ) -> Result<Self, StartError> {
         let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let executor = executor.map_err(StartError::Thread)?;
@@ -307,12 +318,17 @@ impl Control {
         let (end, ended) = oneshot::channel::<()>();
         let Listeners { admin: pages, tcp, unix } = listeners;
         let run = async move {
-            health.set_serving(true).await;
+            plan.health.set_serving(true).await;
+            let reporter = report(&plan, &dealer.workers);
             let mut tasks = accept(tcp, unix, dealer);
+            // These two last until the end.
             let mut shown = tokio::task::JoinSet::new();
             shown.spawn(admin::serve(pages, admin));
+            if let Some(reporter) = reporter {
+                shown.spawn(reporter.run());
+            }
             let _ = stopped.await;
-            health.set_serving(false).await;
+            plan.health.set_serving(false).await;
             tasks.shutdown().await;
             drop(stopping);
             let _ = ended.await;
@@ -342,6 +358,20 @@ impl Control {
         if let Some((end, thread)) = self.thread.take() {
             let _ = end.send(());
             let _ = thread.join();
+        }
+    }
+}
+
+/// What tells the scheduler of this process, where it has one.
+fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
+    if plan.config.scheduler.address.is_empty() {
+        return None;
+    }
+    match Reporter::new(Arc::clone(plan), Arc::clone(workers)) {
+        Ok(reporter) => Some(reporter),
+        Err(error) => {
+            tracing::error!("scheduler.address: {error}: nothing is reported");
+            None
         }
     }
 }

@@ -26,6 +26,8 @@ struct Shared {
     /// No logical value is longer; nothing is allocated for a frame that claims more.
     original_bytes_max: usize,
     counters: Arc<Counters>,
+    /// Stored values pass as they are.
+    raw: bool,
 }
 
 /// What may change while the server runs.
@@ -35,17 +37,31 @@ pub(crate) struct Rules {
     pub(crate) foreign: Foreign,
 }
 
-/// A value on its way in: a slice of what was read, or a pool buffer of its own.
+/// A value on its way in: a slice of what was read, a pool buffer of its own, or a part of a message.
 pub(crate) enum Body<'a> {
     Slice(&'a [u8]),
     Pooled(Buffer),
+    Shared(Bytes),
 }
 
-impl Body<'_> {
+impl<'a> Body<'a> {
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Body::Slice(bytes) => bytes,
             Body::Pooled(buffer) => buffer,
+            Body::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The value as it came.
+    fn into_stored(self) -> Stored<'a> {
+        match self {
+            Body::Slice(bytes) => Stored::Slice(bytes),
+            Body::Shared(bytes) => Stored::Shared(bytes),
+            Body::Pooled(buffer) => {
+                let bytes = buffer.len();
+                Stored::Shared(buffer.freeze(0..bytes))
+            }
         }
     }
 }
@@ -83,7 +99,21 @@ impl Values {
         counters: Arc<Counters>,
     ) -> Self {
         let rules = RefCell::new(rules);
-        Self(Rc::new(Shared { runtime, pool, rules, original_bytes_max, counters }))
+        let raw = false;
+        Self(Rc::new(Shared { runtime, pool, rules, original_bytes_max, counters, raw }))
+    }
+
+    /// For a service whose clients pack and unpack: bytes are stored and served as they are, frames among them.
+    pub(crate) fn as_stored(&self) -> Self {
+        let Shared { runtime, pool, rules, original_bytes_max, counters, .. } = &*self.0;
+        Self(Rc::new(Shared {
+            runtime: runtime.clone(),
+            pool: pool.clone(),
+            rules: rules.clone(),
+            original_bytes_max: *original_bytes_max,
+            counters: Arc::clone(counters),
+            raw: true,
+        }))
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -96,6 +126,9 @@ impl Values {
 
     /// The stored form of a logical value.
     pub(crate) async fn pack<'a>(&self, body: Body<'a>) -> Stored<'a> {
+        if self.0.raw {
+            return body.into_stored();
+        }
         let form = self.0.rules.borrow().form.choose(body.as_slice());
         let counters = &self.0.counters.values;
         let original_bytes = body.as_slice().len();
@@ -122,6 +155,9 @@ impl Values {
 
     /// The logical value of a stored one.
     pub(crate) async fn unpack(&self, stored: Bytes) -> Logical {
+        if self.0.raw {
+            return Logical::Value(stored);
+        }
         let counters = &self.0.counters.values;
         let stored_bytes = stored.len() as u64;
         let logical = match frame::inspect(&stored, self.0.original_bytes_max) {
@@ -149,6 +185,9 @@ impl Values {
 
     /// The logical length of a stored value; none for one that cannot be served.
     pub(crate) fn logical_bytes(&self, stored: &[u8]) -> Option<usize> {
+        if self.0.raw {
+            return Some(stored.len());
+        }
         match frame::inspect(stored, self.0.original_bytes_max) {
             Inspected::Foreign if self.forbids(stored) => None,
             Inspected::Foreign => Some(stored.len()),
@@ -157,19 +196,30 @@ impl Values {
         }
     }
 
+    /// Whether a stored value may be answered as the frame that it is, to a client that reads such codecs itself. Then
+    /// it counts as read.
+    pub(crate) fn may_pass(&self, stored: &[u8], reads: impl Fn(frame::Codec) -> bool) -> bool {
+        let Inspected::Frame { header, .. } = frame::inspect(stored, self.0.original_bytes_max)
+        else {
+            return false;
+        };
+        if !reads(header.codec) {
+            return false;
+        }
+        let counters = &self.0.counters.values;
+        counters.read_as_frame.up();
+        counters.stored_bytes_read.add(stored.len() as u64);
+        counters.logical_bytes_read.add(u64::from(header.original_bytes));
+        true
+    }
+
     fn forbids(&self, stored: &[u8]) -> bool {
         self.0.rules.borrow().foreign == Foreign::Forbid && !frame::is_number(stored)
     }
 
     fn raw<'a>(&self, body: Body<'a>, reason: RawReason) -> Stored<'a> {
         self.0.counters.raw[reason as usize].up();
-        match body {
-            Body::Slice(bytes) => Stored::Slice(bytes),
-            Body::Pooled(buffer) => {
-                let bytes = buffer.len();
-                Stored::Shared(buffer.freeze(0..bytes))
-            }
-        }
+        body.into_stored()
     }
 
     fn small_frame(&self, codec: frame::Codec, original: &[u8], payload: &[u8]) -> Bytes {
@@ -189,6 +239,8 @@ impl Values {
         level: Level,
         stored_bytes_max: usize,
     ) -> Stored<'a> {
+        let original_bytes = body.as_slice().len();
+        let window_log2 = stated_window(dialect, original_bytes);
         let input = match body {
             Body::Slice(bytes) => {
                 let counters = &self.0.counters.values;
@@ -196,13 +248,11 @@ impl Values {
                 counters.copied_bytes.add(bytes.len() as u64);
                 let mut buffer = self.0.pool.take(bytes.len());
                 buffer.extend(bytes);
-                buffer
+                Input::pooled(buffer, 0..original_bytes)
             }
-            Body::Pooled(buffer) => buffer,
+            Body::Pooled(buffer) => Input::pooled(buffer, 0..original_bytes),
+            Body::Shared(bytes) => Input::heap(bytes),
         };
-        let window_log2 = stated_window(dialect, input.len());
-        let original_bytes = input.len();
-        let input = Input::pooled(input, 0..original_bytes);
         let original = input.bytes().clone();
         let output = self.0.pool.take(stored_bytes_max);
         let mut job = Job::new(Task::Compress { dialect, level }, input, output);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use api::Address;
 use device::{Device, Pool};
 use parking_lot::{Mutex, RwLock};
 use policy::Policy;
@@ -22,10 +23,11 @@ use crate::context::{Connections, Ending, WorkerContext};
 use crate::counters::Counters;
 use crate::grpc::{self, Health};
 use crate::rules;
+use crate::scheduler::{Reporting, Scheduler};
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
-use crate::upstream::Link;
+use crate::upstream::{Limits, Link};
 use crate::values::Values;
 
 /// What all workers are made from.
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
+    /// How many of the devices behind software are accelerators or compression services.
+    pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
     pub(crate) time: Seconds,
     pub(crate) clock: Arc<dyn Clock>,
@@ -43,12 +47,18 @@ pub(crate) struct Plan {
     pub(crate) health: Health,
     /// gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
+    /// Where this process is one.
+    pub(crate) scheduler: Option<Arc<Scheduler>>,
+    /// What became of what its own scheduler is told.
+    pub(crate) reporting: Reporting,
 }
 
 /// A word to a worker.
 pub(crate) enum Word {
     Serve(Accepted),
     Reload(Arc<Config>),
+    /// Where jobs run from now on.
+    Policy(Arc<dyn Policy>),
     Drain,
     Cut,
 }
@@ -145,6 +155,7 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
                     }
                 }
                 Some(Word::Reload(config)) => reload(&context, &config),
+                Some(Word::Policy(policy)) => context.runtime.set_policy(policy),
                 Some(Word::Serve(accepted)) => match adopt(accepted) {
                     Ok((stream, Door::Memcached)) => {
                         sessions.spawn_local(session::serve(stream, Rc::clone(&context)));
@@ -212,59 +223,89 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         Arc::clone(&plan.clock),
     );
     let budget_kib = (config.runtime.inflight_bytes_max.0 >> 10).clamp(1, BUDGET_KIB_MAX) as u32;
-    Ok(Rc::new(WorkerContext {
-        backend,
-        values,
-        runtime,
-        clock: Arc::clone(&plan.clock),
-        services: Services::of(&config.server.roles),
-        grpc_held_bytes: Cell::new(0),
-        grpc_others: plan.grpc_others.clone(),
-        limits: protocol::Limits { item_bytes_max: config.store.item_bytes_max },
-        requests_per_turn: config.server.requests_per_turn,
-        counters,
-        connections: Arc::clone(&plan.connections),
-        stats: Rc::new(stats),
-        budget: Semaphore::new(budget_kib as usize),
-        budget_kib,
-        inflight_bytes_max: config.runtime.inflight_bytes_max,
-        budget_waits: Cell::new(0),
-        edits: Edits::default(),
-        ending: Ending::default(),
-    }))
+    let stats = Rc::new(stats);
+    let services = Services::of(&config.server.roles);
+    let context = |values, item_bytes_max, of_store| {
+        Rc::new(WorkerContext {
+            backend: backend.clone(),
+            values,
+            runtime: runtime.clone(),
+            clock: Arc::clone(&plan.clock),
+            services,
+            grpc_held_bytes: Cell::new(0),
+            jobs: Cell::new(0),
+            jobs_max: config.runtime.jobs_max,
+            devices: plan.devices.clone(),
+            grpc_others: plan.grpc_others.clone(),
+            scheduler: plan.scheduler.clone(),
+            limits: protocol::Limits { item_bytes_max },
+            requests_per_turn: config.server.requests_per_turn,
+            counters: Arc::clone(&counters),
+            connections: Arc::clone(&plan.connections),
+            stats: Rc::clone(&stats),
+            budget: Semaphore::new(budget_kib as usize),
+            budget_kib,
+            inflight_bytes_max: config.runtime.inflight_bytes_max,
+            budget_waits: Cell::new(0),
+            edits: Edits::default(),
+            ending: Ending::default(),
+            of_store,
+        })
+    };
+    let item_bytes_max = config.store.item_bytes_max;
+    // Its clients keep to the limit; their frames may be longer than what is in them.
+    let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
+    let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
+    Ok(context(values, item_bytes_max, of_store))
 }
 
 fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> Backend {
-    match (&plan.url, &plan.embedded) {
-        (StoreUrl::Memcached(servers), _) => {
-            let timing = rules::timing(&plan.config.store);
-            // A frame may be longer than the value in it by its header, never more.
-            let value_bytes_max = plan.config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES;
-            // Sessions keep to the limit; what is beyond it is what they have asked for already.
-            let inflight_bytes_max = plan.config.runtime.inflight_bytes_max;
-            let held_bytes_max = ByteCount(inflight_bytes_max.0.saturating_mul(2));
-            let link = |server: &HostPort| {
-                let address = server.to_string();
-                let counters = Arc::clone(counters);
-                let pool = pool.clone();
-                Link::start(address, timing, value_bytes_max, held_bytes_max, pool, counters)
-            };
-            let weighted = plan.config.store.ketama_weighted;
-            let points = if weighted { Ketama::Weighted } else { Ketama::Plain };
-            let named: Vec<store::Server> = servers.iter().map(ring_server).collect();
-            let ring = Ring::new(&named, points);
-            Backend::Cluster(Cluster::new(ring, servers.iter().map(link).collect(), index as u64))
-        }
+    let config = &plan.config;
+    let timing = rules::timing(&config.store);
+    let limits = Limits {
+        pool: pool.clone(),
+        counters: Arc::clone(counters),
+        // A frame may be longer than the value in it by its header, never more.
+        value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
+        // Sessions keep to the limit; what is beyond it is what they have asked for already.
+        held_bytes_max: ByteCount(config.runtime.inflight_bytes_max.0.saturating_mul(2)),
+    };
+    let (servers, links) = match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {
-            Backend::Local(Local::new(Arc::clone(embedded), plan.time.clone()))
+            return Backend::Local(Local::new(Arc::clone(embedded), plan.time.clone()));
         }
-        (StoreUrl::Grpc(_), _) => todo!("grpc store"),
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
-    }
+        (StoreUrl::Memcached(servers), _) => {
+            let link =
+                |server: &HostPort| Link::to_server(server.to_string(), timing, limits.clone());
+            (servers.iter().map(ring_server).collect(), servers.iter().map(link).collect())
+        }
+        (StoreUrl::Grpc(services), _) => {
+            let link =
+                |address: &Address| Link::to_service(address.clone(), timing, limits.clone());
+            (services.iter().map(ring_service).collect(), services.iter().map(link).collect())
+        }
+    };
+    let servers: Vec<store::Server> = servers;
+    let weighted = config.store.ketama_weighted;
+    let points = if weighted { Ketama::Weighted } else { Ketama::Plain };
+    Backend::Cluster(Cluster::new(Ring::new(&servers, points), links, index as u64))
 }
 
 fn ring_server(server: &HostPort) -> store::Server {
     store::Server { host: server.host.clone(), port: server.port, weight: 1 }
+}
+
+/// A service's place on the ring, by its name; a Unix socket has no port.
+fn ring_service(address: &Address) -> store::Server {
+    let named = |host: &str, port| store::Server { host: host.to_owned(), port, weight: 1 };
+    match address {
+        Address::Tcp(text) => match text.rsplit_once(':') {
+            Some((host, port)) => named(host, port.parse().unwrap_or(0)),
+            None => named(text, 0),
+        },
+        Address::Unix(path) => named(&path.to_string_lossy(), 0),
+    }
 }
 
 /// Removes expired items a little at a time, so that memory comes back without anyone asking for them.

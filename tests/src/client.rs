@@ -34,6 +34,15 @@ impl Client {
         Ok(Self { stream, received: Vec::new(), deadline: Duration::from_secs(5) })
     }
 
+    /// A second handle on the connection, to send while the first reads.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn split(&self) -> io::Result<Self> {
+        let stream = self.stream.try_clone()?;
+        Ok(Self { stream, received: Vec::new(), deadline: self.deadline })
+    }
+
     /// Sends bytes as they are.
     ///
     /// # Errors

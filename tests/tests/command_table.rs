@@ -1,12 +1,15 @@
 //! The command table against real memcached and against every configuration of ours: the answers must be
 //! equal, byte for byte. The rows are in `table/`; the answers are memcached's own, taken anew in each run.
 
+mod services;
+
 use std::sync::OnceLock;
 
 use rebate_tests::answer::Ending;
 use rebate_tests::runner::{self, Outcome};
 use rebate_tests::table::{self, Row};
 use rebate_tests::{Server, shown};
+use services::Service;
 
 const TABLES: [&str; 8] = [
     include_str!("table/classic.txt"),
@@ -94,4 +97,29 @@ fn memcached_store_without_compression_answers_as_memcached() {
 fn memcached_store_read_only_answers_as_memcached() {
     let store = Server::memcached(&MEMORY);
     check("store-read-only", &Server::rebate_serve(&store.as_store(), "read-only", &[]));
+}
+
+fn before(service: &Service, compress: &str) -> Server {
+    let url = format!("grpc://{}", service.grpc);
+    Server::rebate_serve(&url, compress, &["--role", "frontend"])
+}
+
+#[test]
+fn memcached_behind_a_store_service_answers_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    let service = Service::start("store", 0, &["--store", &store.as_store()]);
+    check("store-on-grpc", &before(&service, "on"));
+}
+
+#[test]
+fn memcached_behind_a_store_service_without_compression_answers_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    let service = Service::start("store", 0, &["--store", &store.as_store()]);
+    check("store-off-grpc", &before(&service, "off"));
+}
+
+#[test]
+fn the_embedded_store_behind_a_service_answers_as_memcached() {
+    let service = Service::start("store", 0, &["--store", "embedded"]);
+    check("embedded-grpc", &before(&service, "on"));
 }

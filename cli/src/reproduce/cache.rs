@@ -182,7 +182,7 @@ impl Experiment {
             if keeps_up(next)? { good = next } else { bad = Some(next) }
         }
         let mut bad = bad.unwrap_or(KNEE_PER_S_MAX);
-        while bad - good > good.max(1.0) * KNEE_PRECISION {
+        while bad - good > good.max(1.0) * self.plan.knee_precision {
             let middle = f64::midpoint(good, bad);
             if keeps_up(middle)? { good = middle } else { bad = middle }
         }
@@ -219,8 +219,6 @@ const LOAD_GETS: u32 = super::findings::LOAD_GETS;
 
 /// A configuration keeps up while it answers this share of what is offered.
 const ACHIEVED_MIN: f64 = 0.98;
-
-const KNEE_PRECISION: f64 = 0.1;
 
 /// No configuration of one core a service reaches it.
 const KNEE_PER_S_MAX: f64 = 200_000.0;

@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) duration: Nanos,
     /// Jobs of each stage measured alone.
     pub(crate) stage_jobs: usize,
+    /// The knee is found to within this share of it.
+    pub(crate) knee_precision: f64,
 }
 
 impl Plan {
@@ -58,6 +60,7 @@ impl Plan {
             warmup: Nanos::millis(500),
             duration: Nanos::secs(2),
             stage_jobs: 500,
+            knee_precision: 0.1,
         }
     }
 
@@ -71,6 +74,7 @@ impl Plan {
             warmup: Nanos::millis(200),
             duration: Nanos::millis(500),
             stage_jobs: 100,
+            knee_precision: 1.0,
         }
     }
 

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
@@ -17,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Admin, exposition, metrics};
+use super::{Admin, exposition, metrics, scheduler};
 use crate::accept::pause;
 
 /// Serves the pages for as long as it is polled.
@@ -90,7 +93,22 @@ async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<
             Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
         },
         "/config" => page(StatusCode::OK, TEXT, admin.config()),
+        "/scheduler" | "/scheduler.json" => gathered(admin, path, request.uri().query()),
         _ => page(StatusCode::OK, HTML, index()),
+    }
+}
+
+/// The scheduler's pages, where this process is one.
+fn gathered(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+    let plan = &admin.plan;
+    let Some(gathering) = &plan.scheduler else {
+        let why = "this process is no scheduler: it needs the role and server.grpc_listen\n";
+        return page(StatusCode::NOT_FOUND, TEXT, why.to_owned());
+    };
+    let view = gathering.view(scheduler::window_ms(query), plan.clock.now());
+    match path {
+        "/scheduler.json" => page(StatusCode::OK, JSON, scheduler::json(&view)),
+        _ => page(StatusCode::OK, HTML, scheduler::html(&view)),
     }
 }
 
@@ -101,6 +119,7 @@ fn page(status: StatusCode, kind: &'static str, body: String) -> Response<Full<B
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(NOTHING_BUT_STYLE));
     response
 }
 
@@ -115,16 +134,22 @@ fn index() -> String {
     html
 }
 
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("/", "this page"),
     ("/metrics", "what the server counts, for Prometheus"),
     ("/healthz", "whether the process lives"),
     ("/readyz", "whether clients should be sent here, and why not"),
     ("/config", "the configuration in effect"),
+    ("/scheduler", "what was reported to this process, where it is a scheduler"),
+    ("/scheduler.json", "the same for programs"),
 ];
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Pages ask for nothing further, from nobody.
+const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A few scrapers, probes and people, per listener.
 const CONNECTIONS_MAX: usize = 64;

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use device::Device;
 use policy::RawReason;
 use store::embedded;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, process};
+use super::{Admin, Reloads, gathered, process};
 use crate::counters::{CommandKind, Counter, Counters, Histogram};
 
 /// The page, now.
@@ -26,10 +27,18 @@ pub(super) fn render(admin: &Admin) -> String {
     commands(&mut page, &workers);
     values(&mut page, &workers);
     upstream(&mut page, &workers);
+    grpc(&mut page, &workers);
     jobs(&mut page, &plan.runtimes.read());
+    devices(&mut page, &plan.devices);
     memcached(&mut page, &workers, plan.clock.now(), plan.connections.max());
     if let Some(stats) = &store {
         items(&mut page, stats);
+    }
+    if !plan.config.scheduler.address.is_empty() {
+        gathered::reporting(&mut page, &plan.reporting);
+    }
+    if let Some(scheduler) = &plan.scheduler {
+        gathered::gathered(&mut page, scheduler, plan.clock.now());
     }
     process::write(&mut page, admin.process_started_unix_s);
     page.finish()
@@ -152,7 +161,8 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
     page.counter("rebate_values_read_total", "Values read, by stored form.")
         .sample(&[("form", "compressed")], workers.sum(|c| &c.values.read_compressed))
         .sample(&[("form", "framed")], workers.sum(|c| &c.values.read_framed))
-        .sample(&[("form", "foreign")], workers.sum(|c| &c.values.read_foreign));
+        .sample(&[("form", "foreign")], workers.sum(|c| &c.values.read_foreign))
+        .sample(&[("form", "as_frame")], workers.sum(|c| &c.values.read_as_frame));
     let logical = |direction| [("direction", direction), ("stage", "logical")];
     let stored = |direction| [("direction", direction), ("stage", "stored")];
     page.counter("rebate_value_bytes_total", "Bytes of values, as clients see them and as stored.")
@@ -181,6 +191,28 @@ pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.upstream_connects));
     page.counter("rebate_upstream_timeouts_total", "Requests that timed out there.")
         .sample(&[], workers.sum(|c| &c.commands.upstream_timeouts));
+}
+
+pub(super) fn grpc(page: &mut Exposition, workers: &Workers<'_>) {
+    page.gauge("rebate_grpc_connections", "gRPC connections open now.")
+        .sample(&[], workers.sum(|c| &c.grpc.connections));
+    page.counter(
+        "rebate_grpc_connections_stalled_total",
+        "gRPC connections cut: they held memory that others needed, and nothing moved on them.",
+    )
+    .sample(&[], workers.sum(|c| &c.grpc.stalled));
+    page.counter("rebate_grpc_calls_total", "gRPC calls begun, by service.")
+        .sample(&[("service", "cache")], workers.sum(|c| &c.grpc.calls_cache))
+        .sample(&[("service", "compression")], workers.sum(|c| &c.grpc.calls_compression))
+        .sample(&[("service", "store")], workers.sum(|c| &c.grpc.calls_store))
+        .sample(&[("service", "scheduler")], workers.sum(|c| &c.grpc.calls_scheduler))
+        .sample(&[("service", "other")], workers.sum(|c| &c.grpc.calls_other));
+    page.counter("rebate_grpc_errors_total", "gRPC calls that ended with an error, by its kind.")
+        .sample(&[("kind", "exhausted")], workers.sum(|c| &c.grpc.errors_exhausted))
+        .sample(&[("kind", "deadline")], workers.sum(|c| &c.grpc.errors_deadline))
+        .sample(&[("kind", "invalid")], workers.sum(|c| &c.grpc.errors_invalid))
+        .sample(&[("kind", "unavailable")], workers.sum(|c| &c.grpc.errors_unavailable))
+        .sample(&[("kind", "other")], workers.sum(|c| &c.grpc.errors_other));
 }
 
 fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
@@ -232,6 +264,17 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         .sample(&[], sum(runtime::Metrics::detached));
     page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
         .sample(&[], sum(runtime::Metrics::late));
+}
+
+/// What only one kind of device counts, such as the emulation of a virtual one.
+fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
+    let help = "What a device counts beside its jobs.";
+    let mut family = page.counter("rebate_device_counter_total", help);
+    for device in devices {
+        for (counter, count) in device.counters() {
+            family.sample(&[("device", device.name()), ("counter", counter)], count);
+        }
+    }
 }
 
 /// What memcached's exporter makes of `stats`, where this server counts it.

@@ -2,10 +2,12 @@
 //! scrapers, probes and people. They only show: nothing that is asked here changes how the server serves.
 
 mod exposition;
+mod gathered;
 mod http;
 mod metrics;
 mod process;
 mod ready;
+mod scheduler;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

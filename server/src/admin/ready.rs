@@ -1,17 +1,17 @@
-//! Whether the server should be sent clients: not while it drains, and not while none of its memcached servers can be
-//! reached. It asks by connecting anew, so that a server that nobody used yet is judged as well; one answer holds for a
-//! moment, however many ask.
+//! Whether the server should be sent clients: not while it drains, and not while none of its stores can be reached. It
+//! asks by connecting anew, so that a store that nobody used yet is judged as well; one answer holds for a moment,
+//! however many ask.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 pub(super) struct Readiness {
     draining: AtomicBool,
-    /// Addresses of the ring; none with the embedded store.
+    /// Addresses of the ring, Unix sockets as `unix:PATH`; none with the embedded store.
     servers: Vec<String>,
     last: Mutex<Option<Probe>>,
 }
@@ -71,12 +71,18 @@ async fn any_reached(servers: &[String], limit: Duration) -> Result<(), String> 
             Err(error) => why = error.to_string(),
         }
     }
-    Err(format!("none of {} memcached servers can be reached; {why}", servers.len()))
+    Err(format!("none of {} stores can be reached; {why}", servers.len()))
 }
 
 async fn reach(server: String, limit: Duration) -> Result<(), String> {
-    match tokio::time::timeout(limit, TcpStream::connect(&server)).await {
-        Ok(Ok(_)) => Ok(()),
+    let attempt = async {
+        match server.strip_prefix("unix:") {
+            Some(path) => UnixStream::connect(path).await.map(drop),
+            None => TcpStream::connect(&server).await.map(drop),
+        }
+    };
+    match tokio::time::timeout(limit, attempt).await {
+        Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("{server}: {error}")),
         Err(_) => Err(format!("{server}: no answer within {} ms", limit.as_millis())),
     }

@@ -13,7 +13,7 @@ use super::exposition::Exposition;
 use super::metrics::{self, Workers};
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::{Running, Server, StartError};
+use crate::{Devices, Running, Server, StartError};
 
 /// A page of metrics, read and checked: the samples by name and labels as written.
 struct Metrics(BTreeMap<String, f64>);
@@ -100,7 +100,8 @@ fn start(change: impl FnOnce(&mut Config)) -> Result<Running, StartError> {
     config.server.admin_listen = "127.0.0.1:0".to_owned();
     config.server.threads = 2;
     change(&mut config);
-    Server::start(config, vec![Arc::new(Software::default())])
+    let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
+    Server::start(config, devices)
 }
 
 fn ask(admin: SocketAddr, request: &str) -> Option<(u16, String, String)> {
@@ -193,6 +194,7 @@ fn every_counter_is_shown_by_its_own_number() {
     let counters = Counters::default();
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
+    let named = named.chain(counters.grpc.named());
     let raw = counters.raw.iter().map(|counter| ("raw", counter));
     for (index, (name, counter)) in named.chain(raw).enumerate() {
         counter.add(1_000_000 + index as u64);
@@ -206,6 +208,7 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::commands(&mut page, &workers);
     metrics::values(&mut page, &workers);
     metrics::upstream(&mut page, &workers);
+    metrics::grpc(&mut page, &workers);
     let text = page.finish();
     Metrics::read(&text);
     let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.rsplit(' ').next()).collect();

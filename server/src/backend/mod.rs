@@ -16,7 +16,7 @@ use protocol::{Key, MetaKey};
 use smallvec::SmallVec;
 use store::frame;
 
-use crate::upstream::{Issued, LinkError};
+use crate::upstream::{Issued, Link, LinkError};
 use crate::values::Stored;
 
 pub(crate) use cluster::Cluster;
@@ -142,6 +142,14 @@ pub(crate) enum GetIssue {
 }
 
 impl Backend {
+    /// Whether what is issued takes effect in that order, even before it is answered.
+    pub(crate) fn keeps_order(&self) -> bool {
+        match self {
+            Backend::Local(_) => true,
+            Backend::Cluster(cluster) => cluster.links().iter().all(Link::keeps_order),
+        }
+    }
+
     pub(crate) fn get(&self, get: &Get<'_>) -> GetIssue {
         match self {
             Backend::Local(local) => GetIssue::Ready(local.get(get)),

@@ -104,10 +104,13 @@ pub const KEYS: &[Key] = &[
     restart("runtime.workers", Kind::Count(0, THREADS_MAX)),
     restart("runtime.job_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
+    restart("runtime.jobs_max", Kind::Count(1, JOBS_MAX)),
     restart("scheduler.address", Kind::GrpcAddress),
     restart("scheduler.instance", Kind::Name),
     hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
     restart("scheduler.history_s", Kind::Count(1, HISTORY_S_MAX)),
+    restart("scheduler.instances_max", Kind::Count(1, INSTANCES_MAX)),
+    restart("scheduler.history_bytes_max", Kind::Bytes(ByteCount::mib(1), MEMORY_MAX)),
     hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
     hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
@@ -291,12 +294,16 @@ const CONNECTIONS_MAX: i64 = i32::MAX as i64;
 const TURN_REQUESTS_MAX: i64 = 1_000_000;
 /// The kernel's own type for a backlog is a signed 32-bit integer.
 const BACKLOG_MAX: i64 = i32::MAX as i64;
+/// Each job holds buffers: memory is spent long before.
+const JOBS_MAX: i64 = 1_000_000;
 /// A day: a longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
 /// A name is shown in every metric.
 const NAME_BYTES_MAX: usize = 128;
 /// A day at the steps of reports is what a process may keep in memory.
 const HISTORY_S_MAX: i64 = 86_400;
+/// Far more processes than one page could show; a larger number is a mistake.
+const INSTANCES_MAX: i64 = 65_536;
 /// More memory than machines have: a larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
 

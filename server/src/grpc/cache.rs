@@ -1,16 +1,34 @@
-//! The cache over gRPC: logical values, and frames for clients that read them.
+//! The cache over gRPC: logical values, and frames for clients that read them. It stores and counts as the sessions of
+//! memcached's protocol do; an item that is not there is an answer, a store that does not answer is a status.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use api::v1::cache_server::Cache;
+use api::v1::set_request::Mode;
+use api::v1::set_response::Outcome as Came;
 use api::v1::{
-    DeleteRequest, DeleteResponse, GetRequest, GetResponse, MultiGetRequest, MultiGetResponse,
-    SetRequest, SetResponse,
+    Codec, DeleteRequest, DeleteResponse, GetRequest, GetResponse, MultiGetRequest,
+    MultiGetResponse, SetRequest, SetResponse,
 };
+use bytes::Bytes;
+use protocol::command::{Command, MetaSet, StoreVerb};
+use protocol::meta::{Meta, MetaFlags};
+use protocol::reply::MetaOutcome;
+use protocol::{MetaKey, Parse, request};
 use send_wrapper::SendWrapper;
+use smallvec::SmallVec;
+use store::frame;
 use tonic::{Request, Response, Status};
+use units::limits::ITEM_OVERHEAD_BYTES;
 
+use super::call::Call;
+use super::charge::Charge;
+use crate::backend::{Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
+use crate::counters::{CommandKind, Commands};
+use crate::upstream::LinkFault;
+use crate::values::{Body, Logical};
 
 /// The service, on its worker's thread.
 pub(super) struct CacheService(SendWrapper<Rc<WorkerContext>>);
@@ -23,22 +41,286 @@ impl CacheService {
 
 #[tonic::async_trait]
 impl Cache for CacheService {
-    async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        Err(Status::unimplemented("get"))
+    async fn get(&self, mut request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let call = Call::of(&mut request)?;
+        let GetRequest { key, accepted_codecs } = request.into_inner();
+        let answer = async move {
+            let reader = Reader { context: &self.0, charge: &call.charge, codecs: accepted_codecs };
+            let mut found = reader.read(&[key]).await?;
+            Ok(Response::new(found.pop().unwrap_or_default()))
+        };
+        SendWrapper::new(answer).await
     }
 
     async fn multi_get(
         &self,
-        _: Request<MultiGetRequest>,
+        mut request: Request<MultiGetRequest>,
     ) -> Result<Response<MultiGetResponse>, Status> {
-        Err(Status::unimplemented("multi_get"))
+        let call = Call::of(&mut request)?;
+        let MultiGetRequest { keys, accepted_codecs } = request.into_inner();
+        if keys.len() > KEYS_MAX {
+            let count = keys.len();
+            return Err(Status::invalid_argument(format!("{count} keys; at most {KEYS_MAX}")));
+        }
+        let answer = async move {
+            let reader = Reader { context: &self.0, charge: &call.charge, codecs: accepted_codecs };
+            let mut items = Vec::with_capacity(keys.len());
+            for some in keys.chunks(KEYS_AT_ONCE) {
+                items.extend(reader.read(some).await?);
+            }
+            Ok(Response::new(MultiGetResponse { items }))
+        };
+        SendWrapper::new(answer).await
     }
 
-    async fn set(&self, _: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        Err(Status::unimplemented("set"))
+    async fn set(&self, mut request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
+        let call = Call::of(&mut request)?;
+        let request = request.into_inner();
+        SendWrapper::new(async move { set(&self.0, &call.charge, request).await }).await
     }
 
-    async fn delete(&self, _: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        Err(Status::unimplemented("delete"))
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let request = request.into_inner();
+        SendWrapper::new(async move { delete(&self.0, &request.key).await }).await
     }
 }
+
+/// Looks keys up for one call.
+struct Reader<'a> {
+    context: &'a WorkerContext,
+    charge: &'a Charge,
+    /// As the client numbered them; numbers that mean nothing here are skipped.
+    codecs: Vec<i32>,
+}
+
+impl Reader<'_> {
+    async fn read(&self, keys: &[Bytes]) -> Result<Vec<GetResponse>, Status> {
+        let since = Instant::now();
+        let keys: Vec<MetaKey<'_>> =
+            keys.iter().map(|bytes| key(bytes)).collect::<Result<_, _>>()?;
+        let items = self.find(&keys).await.map_err(|failure| refused(self.context, &failure))?;
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            let answer = match item {
+                Some(item) => self.answer(item).await?,
+                None => None,
+            };
+            count_get(&self.context.counters.commands, answer.is_some());
+            answers.push(answer.unwrap_or_default());
+        }
+        record(self.context, CommandKind::Get, since);
+        Ok(answers)
+    }
+
+    /// The items in the order of the keys: those that a text line can hold by one get, the others each by its mg, all
+    /// asked for before any is waited for.
+    async fn find(&self, keys: &[MetaKey<'_>]) -> Outcome<Items> {
+        let backend = &self.context.backend;
+        let mut line = Vec::new();
+        let plain = keys.iter().filter(|key| !key.is_binary());
+        let plain = plain.filter_map(|key| protocol::Key::new(key.bytes()).ok());
+        request::get(&mut line, plain, true);
+        let get = match protocol::parse(&line, &self.context.limits) {
+            Parse::Command { command: Command::Get(get), .. } => Some((get, backend.get(&get))),
+            _ => None,
+        };
+        let binary = keys.iter().filter(|key| key.is_binary());
+        let asked: SmallVec<[Issue<Option<MetaItem>>; 1]> =
+            binary.map(|key| self.ask_by_meta(key)).collect();
+        let mut plain = match get {
+            None => Items::new(),
+            Some((_, GetIssue::Ready(items))) => items,
+            Some((get, GetIssue::Sent(sent))) => sent.items(&get).await?,
+        }
+        .into_iter();
+        let mut asked = asked.into_iter();
+        let mut items = Items::with_capacity(keys.len());
+        for key in keys {
+            let by_meta = if key.is_binary() { asked.next() } else { None };
+            items.push(match by_meta {
+                Some(issue) => issue.meta_item().await?.map(of_meta),
+                None => plain.next().flatten(),
+            });
+        }
+        Ok(items)
+    }
+
+    fn ask_by_meta(&self, key: &MetaKey<'_>) -> Issue<Option<MetaItem>> {
+        let mut line = Vec::new();
+        request::meta_get(&mut line, key).flag(b'v').flag(b'f').flag(b'c').end();
+        match protocol::parse(&line, &self.context.limits) {
+            Parse::Command { command: Command::MetaGet(meta), .. } => {
+                self.context.backend.meta_get(&meta, true)
+            }
+            _ => unreachable!("a line that was composed here"),
+        }
+    }
+
+    /// What the client gets of an item; none if its value cannot be served. The room for it is charged before the
+    /// value is decompressed; the stored form is the store's, and counted there.
+    async fn answer(&self, item: Item) -> Result<Option<GetResponse>, Status> {
+        let Item { value: stored, client_flags, cas } = item;
+        let values = &self.context.values;
+        let answer =
+            |value, is_frame| Some(GetResponse { found: true, value, is_frame, client_flags, cas });
+        if !self.codecs.is_empty() && values.may_pass(&stored, |codec| self.accepts(codec)) {
+            self.charge.grow(stored.len())?;
+            return Ok(answer(stored, true));
+        }
+        self.charge.grow(values.logical_bytes(&stored).unwrap_or(0))?;
+        Ok(match values.unpack(stored).await {
+            Logical::Value(value) => answer(value, false),
+            Logical::Unreadable => None,
+        })
+    }
+
+    fn accepts(&self, codec: frame::Codec) -> bool {
+        let number = match codec {
+            frame::Codec::Stored => Codec::Stored,
+            frame::Codec::SameFilled => Codec::SameFilled,
+            frame::Codec::Deflate => Codec::Deflate,
+            frame::Codec::Zstd => Codec::Zstd,
+            frame::Codec::Lz4 => Codec::Lz4,
+        };
+        self.codecs.contains(&i32::from(number))
+    }
+}
+
+async fn set(
+    context: &WorkerContext,
+    charge: &Charge,
+    request: SetRequest,
+) -> Result<Response<SetResponse>, Status> {
+    let since = Instant::now();
+    let verb = verb(&request)?;
+    let key = key(&request.key)?;
+    let value_bytes = request.value.len();
+    let item_bytes = (ITEM_OVERHEAD_BYTES + request.key.len() + value_bytes) as u64;
+    let item_bytes_max = context.limits.item_bytes_max.0;
+    if item_bytes > item_bytes_max {
+        context.counters.commands.store_too_large.up();
+        return Err(Status::invalid_argument(format!(
+            "the item has {item_bytes} bytes, of which {value_bytes} are its value; at most \
+             {item_bytes_max} (store.item_bytes_max)"
+        )));
+    }
+    // The message is charged already; beside it there may be its stored form.
+    charge.grow(value_bytes)?;
+    context.counters.commands.cmd_set.up();
+    let mut flags = MetaFlags::default();
+    flags.client_flags = request.client_flags;
+    flags.exptime_s = (request.exptime_s != 0).then_some(request.exptime_s);
+    flags.compare = (verb == StoreVerb::Cas).then_some(request.compare_cas);
+    flags.mode = match verb {
+        StoreVerb::Add => Some(b'E'),
+        StoreVerb::Replace => Some(b'R'),
+        _ => None,
+    };
+    let set = MetaSet { meta: Meta { key, flags }, verb, value_bytes };
+    let stored = context.values.pack(Body::Slice(&request.value)).await;
+    let written = context.backend.meta_set(&set, stored).written().await;
+    if verb == StoreVerb::Cas {
+        count_cas(&context.counters.commands, &written);
+    }
+    record(context, CommandKind::Set, since);
+    let outcome = match written.map_err(|failure| refused(context, &failure))? {
+        Written::Stored { .. } => Came::Stored,
+        Written::NotStored => Came::NotStored,
+        Written::Exists => Came::Exists,
+        Written::NotFound => Came::NotFound,
+    };
+    Ok(Response::new(SetResponse { outcome: outcome.into() }))
+}
+
+async fn delete(context: &WorkerContext, bytes: &[u8]) -> Result<Response<DeleteResponse>, Status> {
+    let since = Instant::now();
+    let meta = Meta { key: key(bytes)?, flags: MetaFlags::default() };
+    let outcome = context.backend.meta_delete(&meta).meta_outcome().await;
+    let outcome = outcome.map_err(|failure| refused(context, &failure))?;
+    let found = outcome != MetaOutcome::NotFound;
+    let commands = &context.counters.commands;
+    if found {
+        commands.delete_hits.up()
+    } else {
+        commands.delete_misses.up()
+    }
+    record(context, CommandKind::Other, since);
+    Ok(Response::new(DeleteResponse { found }))
+}
+
+fn verb(request: &SetRequest) -> Result<StoreVerb, Status> {
+    let bad = |what| Err(Status::invalid_argument(what));
+    match (Mode::try_from(request.mode), request.compare_cas) {
+        (Ok(Mode::Set), 0) => Ok(StoreVerb::Set),
+        (Ok(Mode::Set), _) => Ok(StoreVerb::Cas),
+        (Ok(Mode::Add), 0) => Ok(StoreVerb::Add),
+        (Ok(Mode::Replace), 0) => Ok(StoreVerb::Replace),
+        (Ok(_), cas) => bad(format!("compare_cas is {cas}; only MODE_SET takes one")),
+        (Err(_), _) => bad(format!("mode is {}; valid are 0 to 2", request.mode)),
+    }
+}
+
+fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
+    MetaKey::new(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// What the client is told of a store that did not do it.
+pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
+    let commands = &context.counters.commands;
+    match failure {
+        Failure::OutOfMemory => {
+            commands.store_no_memory.up();
+            Status::resource_exhausted("the store has no memory for the item")
+        }
+        // Counted by its link, once for each request.
+        Failure::Link(error) => match error.fault {
+            LinkFault::TimedOut(_) => Status::deadline_exceeded(error.to_string()),
+            _ => Status::unavailable(error.to_string()),
+        },
+        Failure::Line(line) => {
+            commands.upstream_errors.up();
+            let words = String::from_utf8_lossy(line).trim_end().to_owned();
+            if line.starts_with(b"SERVER_ERROR out of memory") {
+                Status::resource_exhausted(words)
+            } else if line.starts_with(b"SERVER_ERROR object too large")
+                || line.starts_with(b"CLIENT_ERROR")
+            {
+                Status::invalid_argument(words)
+            } else {
+                Status::unavailable(words)
+            }
+        }
+    }
+}
+
+fn of_meta(item: MetaItem) -> Item {
+    let MetaItem { facts, value } = item;
+    Item { value: value.unwrap_or_default(), client_flags: facts.client_flags, cas: facts.cas }
+}
+
+fn count_get(commands: &Commands, found: bool) {
+    commands.cmd_get.up();
+    if found { commands.get_hits.up() } else { commands.get_misses.up() }
+}
+
+fn count_cas(commands: &Commands, written: &Outcome<Written>) {
+    match written {
+        Ok(Written::Stored { .. }) => commands.cas_hits.up(),
+        Ok(Written::Exists) => commands.cas_badval.up(),
+        Ok(Written::NotFound) => commands.cas_misses.up(),
+        _ => {}
+    }
+}
+
+fn record(context: &WorkerContext, kind: CommandKind, since: Instant) {
+    context.counters.durations[kind as usize].record(since.elapsed().into());
+}
+
+/// Keys of one call.
+const KEYS_MAX: usize = 100;
+
+/// Keys asked for at once: what they find is held together.
+const KEYS_AT_ONCE: usize = 16;

@@ -1,14 +1,17 @@
 //! What the calls of a worker and of each connection may hold in memory. A call's charge grows before bytes are held for
 //! it and ends with the last of them, when its answer has gone out or it is dropped.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use send_wrapper::SendWrapper;
+use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::context::WorkerContext;
@@ -18,15 +21,19 @@ pub(super) struct Meter {
     context: Rc<WorkerContext>,
     held: Cell<u64>,
     max: u64,
+    /// Counts what came to be held and what was let go: where it stands still, nothing moves.
+    moves: Cell<u64>,
+    holds: Notify,
 }
 
 /// What one call holds. Clones share it.
 #[derive(Clone)]
-pub(super) struct Charge(SendWrapper<Rc<Held>>);
+pub(super) struct Charge(SendWrapper<Rc<RefCell<Share>>>);
 
-struct Held {
+/// A part of what a connection holds; dropping it lets go of exactly that.
+struct Share {
     meter: Rc<Meter>,
-    bytes: Cell<u64>,
+    bytes: u64,
 }
 
 impl Meter {
@@ -34,12 +41,87 @@ impl Meter {
         let max = context.inflight_bytes_max.0 / CONNECTION_SHARE;
         let largest = context.limits.item_bytes_max.0 + api::wire::MESSAGE_SLACK_BYTES as u64;
         let max = max.max(ITEMS_HELD_MIN * largest);
-        Rc::new(Self { context: Rc::clone(context), held: Cell::new(0), max })
+        let context = Rc::clone(context);
+        let (held, moves) = (Cell::new(0), Cell::new(0));
+        Rc::new(Self { context, held, max, moves, holds: Notify::new() })
     }
 
-    pub(super) fn charge(self: &Rc<Self>) -> Charge {
-        let held = Held { meter: Rc::clone(self), bytes: Cell::new(0) };
-        Charge(SendWrapper::new(Rc::new(held)))
+    /// A call's charge, for the call itself and its headers to begin with.
+    ///
+    /// # Errors
+    /// As [`Charge::grow`].
+    pub(super) fn charge(self: &Rc<Self>, headers: &HeaderMap) -> Result<Charge, Status> {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+        let lines: usize = headers.iter().map(|header| line(header) + HEADER_BYTES).sum();
+        let share = self.take((CALL_BYTES + lines) as u64)?;
+        Ok(Charge(SendWrapper::new(Rc::new(RefCell::new(share)))))
+    }
+
+    /// Ends when nothing has moved for a while though calls hold bytes here that other connections of the worker need.
+    pub(super) async fn stalled(&self) {
+        loop {
+            if self.held.get() == 0 {
+                self.holds.notified().await;
+            }
+            let moves = self.moves.get();
+            tokio::time::sleep(STALL_MAX).await;
+            if self.moves.get() == moves && self.is_in_the_way() {
+                self.context.counters.grpc.stalled.up();
+                return;
+            }
+        }
+    }
+
+    /// More than half of the worker's budget is spent, and here no less of it than elsewhere: there always is such a
+    /// connection, and one that holds little, a watcher's, is not it.
+    fn is_in_the_way(&self) -> bool {
+        let held = self.context.grpc_held_bytes.get();
+        let connections = self.context.counters.grpc.connections.read().max(1);
+        held > self.context.inflight_bytes_max.0 / 2 && self.held.get() >= held / connections
+    }
+
+    fn take(self: &Rc<Self>, bytes: u64) -> Result<Share, Status> {
+        let (worker, worker_max) = (&self.context.grpc_held_bytes, self.context.inflight_bytes_max);
+        for (held, max, whose) in
+            [(&self.held, self.max, "connection"), (worker, worker_max.0, "worker")]
+        {
+            let held = held.get();
+            if held.saturating_add(bytes) > max {
+                return Err(Status::resource_exhausted(format!(
+                    "the calls of this {whose} hold {held} bytes and may hold {max}: no room for \
+                     {bytes} more"
+                )));
+            }
+        }
+        if self.held.get() == 0 {
+            self.holds.notify_one();
+        }
+        self.held.set(self.held.get() + bytes);
+        worker.set(worker.get() + bytes);
+        self.moves.set(self.moves.get().wrapping_add(1));
+        Ok(Share { meter: Rc::clone(self), bytes })
+    }
+}
+
+impl Share {
+    /// Some of it apart from the rest, as far as there is any.
+    fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { meter: Rc::clone(&self.meter), bytes }
+    }
+
+    fn merge(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let Meter { held, context, moves, .. } = &*self.meter;
+        held.set(held.get() - self.bytes);
+        context.grpc_held_bytes.set(context.grpc_held_bytes.get() - self.bytes);
+        moves.set(moves.get().wrapping_add(1));
     }
 }
 
@@ -49,78 +131,36 @@ impl Charge {
     /// # Errors
     /// `RESOURCE_EXHAUSTED`, with what is held and what may be.
     pub(super) fn grow(&self, bytes: usize) -> Result<(), Status> {
-        let meter = &self.0.meter;
-        let more = bytes as u64;
-        let (worker, worker_max) =
-            (&meter.context.grpc_held_bytes, meter.context.inflight_bytes_max.0);
-        for (held, max, whose) in
-            [(&meter.held, meter.max, "connection"), (worker, worker_max, "worker")]
-        {
-            if held.get() + more > max {
-                let held = held.get();
-                return Err(Status::resource_exhausted(format!(
-                    "this {whose} holds {held} bytes and may hold {max}: no room for {more} more"
-                )));
-            }
-        }
-        self.hold(more);
+        let mut share = self.0.borrow_mut();
+        let more = share.meter.take(bytes as u64)?;
+        share.merge(more);
         Ok(())
     }
 
-    /// Bytes of an answer that exists already, counted until they are sent.
-    fn attach(&self, data: Bytes) -> Bytes {
-        if data.len() < ATTACH_BYTES_MIN {
-            return data;
-        }
-        self.hold(data.len() as u64);
-        let bytes = data.len() as u64;
-        Bytes::from_owner(Sending { data, bytes, charge: self.clone() })
+    /// A part of the answer, which holds what the call was charged for it until it is sent, and no less than itself.
+    fn attach(&self, data: Bytes) -> Result<Bytes, Status> {
+        let bytes = (data.len() + PART_BYTES) as u64;
+        let mut share = self.0.borrow_mut();
+        let mut part = share.split(bytes);
+        let more = share.meter.take(bytes - part.bytes)?;
+        part.merge(more);
+        Ok(Bytes::from_owner(Sending { data, _share: SendWrapper::new(part) }))
     }
 
-    fn hold(&self, more: u64) {
-        let meter = &self.0.meter;
-        self.0.bytes.set(self.0.bytes.get() + more);
-        meter.held.set(meter.held.get() + more);
-        let worker = &meter.context.grpc_held_bytes;
-        worker.set(worker.get() + more);
-    }
-
-    fn release(&self, less: u64) {
-        self.0.bytes.set(self.0.bytes.get() - less);
-        self.0.meter.release(less);
-    }
-}
-
-impl Meter {
-    fn release(&self, less: u64) {
-        self.held.set(self.held.get() - less);
-        let worker = &self.context.grpc_held_bytes;
-        worker.set(worker.get() - less);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.meter.release(self.bytes.get());
+    fn context(&self) -> Rc<WorkerContext> {
+        Rc::clone(&self.0.borrow().meter.context)
     }
 }
 
 /// A part of an answer on its way to the socket.
 struct Sending {
     data: Bytes,
-    bytes: u64,
-    charge: Charge,
+    _share: SendWrapper<Share>,
 }
 
 impl AsRef<[u8]> for Sending {
     fn as_ref(&self) -> &[u8] {
         &self.data
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.charge.release(self.bytes);
     }
 }
 
@@ -157,10 +197,29 @@ impl Body for Arriving {
     }
 }
 
-/// An answer's body, charged until it is sent.
+/// An answer's body, charged until it is sent. When the server drains, a stream that has nothing to say at the moment
+/// ends: its client asks another server.
 pub(super) struct Leaving {
-    pub(super) body: tonic::body::Body,
-    pub(super) charge: Charge,
+    body: tonic::body::Body,
+    charge: Charge,
+    context: SendWrapper<Rc<WorkerContext>>,
+    place: Option<usize>,
+    ended: bool,
+}
+
+impl Leaving {
+    pub(super) fn new(body: tonic::body::Body, charge: Charge) -> Self {
+        let context = SendWrapper::new(charge.context());
+        Self { body, charge, context, place: None, ended: false }
+    }
+
+    fn end(&mut self, status: Status) -> Frame<Bytes> {
+        self.ended = true;
+        let mut headers = status.into_http::<()>().into_parts().0.headers;
+        headers.remove(CONTENT_TYPE);
+        self.context.counters.grpc.ended(&headers);
+        Frame::trailers(headers)
+    }
 }
 
 impl Body for Leaving {
@@ -171,16 +230,47 @@ impl Body for Leaving {
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(task));
-        Poll::Ready(frame.map(|frame| Ok(frame?.map_data(|data| self.charge.attach(data)))))
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        let frame = match Pin::new(&mut this.body).poll_frame(task) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending if this.context.is_draining() => {
+                let end = this.end(Status::unavailable("the server drains"));
+                return Poll::Ready(Some(Ok(end)));
+            }
+            Poll::Pending => {
+                this.context.ending.watch(&mut this.place, task.waker());
+                return Poll::Pending;
+            }
+        };
+        let Some(frame) = frame.transpose()? else { return Poll::Ready(None) };
+        if let Some(trailers) = frame.trailers_ref() {
+            this.context.counters.grpc.ended(trailers);
+        }
+        let frame = match frame.into_data() {
+            Err(trailers) => trailers,
+            Ok(data) => match this.charge.attach(data) {
+                Ok(data) => Frame::data(data),
+                Err(status) => this.end(status),
+            },
+        };
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.ended || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        SizeHint::default()
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.context.ending.leave(self.place);
     }
 }
 
@@ -191,5 +281,14 @@ const CONNECTION_SHARE: u64 = 4;
 /// And never less than a few of the largest items, in and out.
 const ITEMS_HELD_MIN: u64 = 4;
 
-/// Smaller answers are not worth the bookkeeping: all calls of a connection together hold 4 MiB of them at most.
-const ATTACH_BYTES_MIN: usize = 4 << 10;
+/// A call without its messages: its stream, its task and its future.
+const CALL_BYTES: usize = 8 << 10;
+
+/// A header beside its name and value, as HTTP/2 counts it.
+const HEADER_BYTES: usize = 32;
+
+/// What it takes to send a part of an answer, beside its bytes: its stream, its headers before and behind.
+const PART_BYTES: usize = 4 << 10;
+
+/// Time without a move after which a connection is cut if it holds what others need; the sessions' too.
+const STALL_MAX: Duration = Duration::from_secs(2);

@@ -1,15 +1,23 @@
-//! (De)compression for other processes: a call is a job of this worker's runtime. Which device runs it is the runtime's.
+//! (De)compression for other processes: a call is a job of this worker's runtime. Which device runs it is the runtime's;
+//! what cannot be a job, or is one too many, is refused before anything is allocated for it.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use api::v1::compression_server::Compression;
+use api::v1::run_response::Outcome as Answer;
 use api::v1::{
-    self, DescribeRequest, DescribeResponse, EchoRequest, EchoResponse, RunRequest, RunResponse,
-    run_response,
+    self, DescribeRequest, DescribeResponse, DeviceDescription, EchoRequest, EchoResponse,
+    RunRequest, RunResponse,
 };
 use bytes::Bytes;
+use device::{
+    Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, TenantId, Waiting,
+};
+use runtime::Finished;
 use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
+use units::ByteCount;
 
 use super::call::Call;
 use crate::context::WorkerContext;
@@ -34,17 +42,22 @@ impl Compression for CompressionService {
         &self,
         _: Request<DescribeRequest>,
     ) -> Result<Response<DescribeResponse>, Status> {
-        Err(Status::unimplemented("Describe"))
+        let devices = self.0.devices.iter().map(|device| describe(device.as_ref())).collect();
+        let work_bytes_max = self.0.limits.item_bytes_max.0;
+        Ok(Response::new(DescribeResponse { devices, work_bytes_max }))
     }
 
     async fn echo(
         &self,
         mut request: Request<EchoRequest>,
     ) -> Result<Response<EchoResponse>, Status> {
+        refuse_while_draining(&self.0)?;
         let call = Call::of(&mut request)?;
-        let response_bytes = request.get_ref().response_bytes as usize;
-        call.charge.grow(response_bytes)?;
-        Ok(Response::new(EchoResponse { payload: Bytes::from(vec![0; response_bytes]) }))
+        let response_bytes = request.get_ref().response_bytes;
+        within(&self.0, "response_bytes", response_bytes)?;
+        call.charge.grow(response_bytes as usize)?;
+        let payload = Bytes::from(vec![0; response_bytes as usize]);
+        Ok(Response::new(EchoResponse { payload }))
     }
 }
 
@@ -52,7 +65,181 @@ async fn run(
     context: Rc<WorkerContext>,
     mut request: Request<RunRequest>,
 ) -> Result<RunResponse, Status> {
-    let _call = Call::of(&mut request)?;
-    let _ = (context, v1::Op::Compress, run_response::Outcome::Done);
-    Err(Status::unimplemented("Run"))
+    refuse_while_draining(&context)?;
+    let call = Call::of(&mut request)?;
+    let request = request.into_inner();
+    let task = task(&request)?;
+    let class = class(&request)?;
+    let tenant = tenant(&request)?;
+    within(&context, "output_bytes", request.output_bytes)?;
+    if let Task::Compress { .. } = task {
+        within(&context, "the payload's size", request.payload.len())?;
+    }
+    let _place = Place::take(&context)?;
+    let output_bytes_max = request.output_bytes as usize;
+    call.charge.grow(output_bytes_max)?;
+    let output = context.values.pool().take(output_bytes_max);
+    let mut job = Job::new(task, Input::heap(request.payload), output);
+    (job.tenant, job.class, job.deadline) = (tenant, class, call.deadline);
+    // A call that is dropped here, by its deadline or its client, detaches the job.
+    let finished = context.runtime.run(Box::new(job)).await;
+    Ok(response(&context, finished, output_bytes_max))
 }
+
+/// One of the jobs that the worker may have under way for others.
+struct Place<'a>(&'a Cell<usize>);
+
+impl<'a> Place<'a> {
+    fn take(context: &'a WorkerContext) -> Result<Self, Status> {
+        let (jobs, max) = (context.jobs.get(), context.jobs_max);
+        if jobs >= max {
+            return Err(Status::resource_exhausted(format!(
+                "this worker has {jobs} jobs under way and may have {max} (runtime.jobs_max)"
+            )));
+        }
+        context.jobs.set(jobs + 1);
+        Ok(Self(&context.jobs))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+fn refuse_while_draining(context: &WorkerContext) -> Result<(), Status> {
+    match context.is_draining() {
+        true => Err(Status::unavailable("this process is draining")),
+        false => Ok(()),
+    }
+}
+
+fn within(
+    context: &WorkerContext,
+    what: &str,
+    bytes: impl TryInto<u64> + Copy,
+) -> Result<(), Status> {
+    let max = context.limits.item_bytes_max;
+    let bytes = bytes.try_into().unwrap_or(u64::MAX);
+    match bytes <= max.0 {
+        true => Ok(()),
+        false => {
+            Err(invalid(what, ByteCount(bytes), &format!("0 to {max} (store.item_bytes_max)")))
+        }
+    }
+}
+
+fn invalid(what: &str, value: impl std::fmt::Display, valid: &str) -> Status {
+    Status::invalid_argument(format!("{what} is {value}; valid is {valid}"))
+}
+
+fn task(request: &RunRequest) -> Result<Task, Status> {
+    let dialect = dialect(request)?;
+    let valid_ops = "1 (compress) or 2 (decompress)";
+    match v1::Op::try_from(request.op) {
+        Ok(v1::Op::Compress) => Ok(Task::Compress { dialect, level: level(request)? }),
+        Ok(v1::Op::Decompress) => {
+            Ok(Task::Decompress { dialect, original_bytes: request.output_bytes as usize })
+        }
+        Ok(v1::Op::Unspecified) | Err(_) => Err(invalid("op", request.op, valid_ops)),
+    }
+}
+
+fn dialect(request: &RunRequest) -> Result<Dialect, Status> {
+    let codec = match v1::Codec::try_from(request.codec) {
+        Ok(v1::Codec::Deflate) => Codec::Deflate,
+        Ok(v1::Codec::Zstd) => Codec::Zstd,
+        Ok(v1::Codec::Lz4) => Codec::Lz4,
+        _ => {
+            let [deflate, zstd, lz4] =
+                [v1::Codec::Deflate, v1::Codec::Zstd, v1::Codec::Lz4].map(|codec| codec as i32);
+            let valid = format!("{deflate} (deflate), {zstd} (zstd) or {lz4} (lz4)");
+            return Err(invalid("codec", request.codec, &valid));
+        }
+    };
+    let window = u8::try_from(request.window_log2).ok().filter(|log2| *log2 <= WINDOW_LOG2_MAX);
+    let window = window.ok_or_else(|| {
+        invalid("window_log2", request.window_log2, &format!("0 to {WINDOW_LOG2_MAX}"))
+    })?;
+    Ok(Dialect { codec, window_log2: (window != 0).then_some(window) })
+}
+
+fn level(request: &RunRequest) -> Result<Level, Status> {
+    let valid = "0 (default), 1 (fast) or 2 (high)";
+    match v1::Level::try_from(request.level) {
+        Ok(v1::Level::Default) => Ok(Level::Default),
+        Ok(v1::Level::Fast) => Ok(Level::Fast),
+        Ok(v1::Level::High) => Ok(Level::High),
+        Err(_) => Err(invalid("level", request.level, valid)),
+    }
+}
+
+fn class(request: &RunRequest) -> Result<Class, Status> {
+    match v1::Class::try_from(request.class) {
+        Ok(v1::Class::LatencyCritical) => Ok(Class::LatencyCritical),
+        Ok(v1::Class::Batch) => Ok(Class::Batch),
+        Err(_) => Err(invalid("class", request.class, "0 (latency-critical) or 1 (batch)")),
+    }
+}
+
+fn tenant(request: &RunRequest) -> Result<TenantId, Status> {
+    let tenant = u16::try_from(request.tenant).ok();
+    let tenant = tenant.ok_or_else(|| invalid("tenant", request.tenant, "0 to 65535"))?;
+    Ok(TenantId(tenant))
+}
+
+fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize) -> RunResponse {
+    let Finished { job, outcome, path, service, total } = finished;
+    let (answer, payload) = match outcome {
+        // A buffer may have more room than was asked for.
+        Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
+            (Answer::Done, job.output.freeze(0..output_bytes))
+        }
+        Outcome::Done { .. } | Outcome::DoesNotFit => (Answer::DoesNotFit, Bytes::new()),
+        Outcome::Failed(DeviceError::InvalidInput(_)) => (Answer::InvalidInput, Bytes::new()),
+        Outcome::Failed(_) => (Answer::Fault, Bytes::new()),
+    };
+    RunResponse {
+        outcome: answer.into(),
+        device: context.devices[path.device].name().to_owned(),
+        placement: path.placement.name().to_owned(),
+        reason: path.reason.name().to_owned(),
+        service_ns: service.0,
+        queueing_ns: total.since(service).0,
+        payload,
+    }
+}
+
+fn describe(device: &dyn Device) -> DeviceDescription {
+    let can = device.capabilities();
+    let names = |dialects: &[Dialect]| dialects.iter().map(dialect_name).collect();
+    let waiting = match can.waiting {
+        Waiting::Inline => "inline",
+        Waiting::Polled { .. } => "polled",
+        Waiting::Signalled => "signalled",
+    };
+    DeviceDescription {
+        name: device.name().to_owned(),
+        writes: names(&can.writes),
+        reads: names(&can.reads),
+        work_bytes_max: can.work_bytes_max.0,
+        queue_depth: can.queue_depth as u64,
+        waiting: waiting.to_owned(),
+    }
+}
+
+/// As `deflate` or `deflate/4KiB`.
+fn dialect_name(dialect: &Dialect) -> String {
+    let codec = dialect.codec.name();
+    match dialect.window_log2 {
+        None => codec.to_owned(),
+        Some(log2) => {
+            let window = ByteCount(1u64.checked_shl(log2.into()).unwrap_or(u64::MAX));
+            format!("{codec}/{window}")
+        }
+    }
+}
+
+/// A window that holds the largest item twice over.
+const WINDOW_LOG2_MAX: u8 = 31;

@@ -13,6 +13,7 @@ mod store;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
@@ -21,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::context::WorkerContext;
+use crate::counters::Counter;
 use crate::session::Open;
 use crate::stream::Stream;
 use charge::Meter;
@@ -30,6 +32,7 @@ use router::Router;
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context);
+    let _counted = Counted::count(&context.counters.grpc.connections);
     let ended = match stream {
         Stream::Tcp(stream) => converse(stream, &context).await,
         Stream::Unix(stream) => converse(stream, &context).await,
@@ -39,11 +42,28 @@ pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     }
 }
 
+/// Counts a connection for as long as it lives, however it ends.
+struct Counted<'a>(&'a Counter);
+
+impl<'a> Counted<'a> {
+    fn count(open: &'a Counter) -> Self {
+        open.up();
+        Self(open)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.down();
+    }
+}
+
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     context: &Rc<WorkerContext>,
 ) -> hyper::Result<()> {
-    let router = Rc::new(Router::new(context, Meter::of_connection(context)));
+    let meter = Meter::of_connection(context);
+    let router = Rc::new(Router::new(context, Rc::clone(&meter)));
     let answer = move |request| Rc::clone(&router).answer(request);
     let mut builder = http2::Builder::new(ThisThread);
     builder
@@ -58,6 +78,7 @@ async fn converse(
     let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = pin!(connection);
     let mut place = Place { context, at: None };
+    let mut stalled = pin!(meter.stalled());
     let mut told = false;
     poll_fn(|task| {
         if !told && context.is_draining() {
@@ -66,7 +87,11 @@ async fn converse(
         } else if !told {
             context.ending.watch(&mut place.at, task.waker());
         }
-        connection.as_mut().poll(task)
+        match connection.as_mut().poll(task) {
+            // Cut, and its calls dropped with it.
+            Poll::Pending => stalled.as_mut().poll(task).map(Ok),
+            ended => ended,
+        }
     })
     .await
 }

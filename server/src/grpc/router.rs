@@ -9,12 +9,12 @@ use api::v1::compression_server::CompressionServer;
 use api::v1::scheduler_server::SchedulerServer;
 use api::v1::store_server::StoreServer;
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response};
 use send_wrapper::SendWrapper;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 use tower_service::Service;
 use units::Nanos;
 
@@ -25,6 +25,8 @@ use super::compression::CompressionService;
 use super::scheduler::SchedulerService;
 use super::store::StoreService;
 use crate::context::WorkerContext;
+use crate::counters::Grpc;
+use crate::scheduler::REPORT_BYTES_MAX;
 
 /// The services of one connection.
 pub(super) struct Router {
@@ -58,7 +60,7 @@ impl Router {
         });
         let scheduler = offered.scheduler.then(|| {
             SchedulerServer::new(SchedulerService::new(shared()))
-                .max_decoding_message_size(message_bytes_max)
+                .max_decoding_message_size(REPORT_BYTES_MAX)
         });
         let others = context.grpc_others.clone();
         Self { context: Rc::clone(context), meter, cache, compression, store, scheduler, others }
@@ -70,42 +72,63 @@ impl Router {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         let answered = self.answer_in_time(request).await;
-        Ok(answered.unwrap_or_else(|status| status.into_http()))
+        let response = answered.unwrap_or_else(|status| status.into_http());
+        self.context.counters.grpc.ended(response.headers());
+        Ok(response)
     }
 
     async fn answer_in_time(&self, request: Request<Incoming>) -> Result<Response<Body>, Status> {
         let limit = call::timeout(request.headers())?;
-        let charge = self.meter.charge();
-        let deadline = limit.map(|limit| {
-            let now = self.context.clock.now();
-            Nanos(now.0.saturating_add(Nanos::from(limit).0))
-        });
+        let charge = self.meter.charge(request.headers())?;
+        let clock = &self.context.clock;
+        let deadline = limit.map(|limit| Nanos(clock.now().0.saturating_add(Nanos::from(limit).0)));
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(Call { charge: charge.clone(), deadline });
         let body = Arriving { body, charge: charge.clone() };
         let answer = self.dispatch(Request::from_parts(parts, body));
         let response = match limit {
             None => answer.await?,
-            Some(limit) => tokio::time::timeout(limit, answer).await.map_err(|_| {
-                Status::deadline_exceeded(format!("no answer within {} us", limit.as_micros()))
-            })??,
+            Some(limit) => {
+                let late = || {
+                    let limit_us = limit.as_nanos() as f64 / 1e3;
+                    Status::deadline_exceeded(format!("no answer within {limit_us} us"))
+                };
+                let response = tokio::time::timeout(limit, answer).await.map_err(|_| late())??;
+                // The timer is a coarse one.
+                if deadline.is_some_and(|deadline| clock.now() > deadline) {
+                    return Err(late());
+                }
+                response
+            }
         };
-        Ok(response.map(|body| Body::new(Leaving { body, charge })))
+        Ok(response.map(|body| Body::new(Leaving::new(body, charge))))
     }
 
     async fn dispatch(&self, request: Request<Arriving>) -> Result<Response<Body>, Status> {
         let path = request.uri().path();
         let service = path.strip_prefix('/').and_then(|path| path.split('/').next());
+        let counters = &self.context.counters.grpc;
         match service {
-            Some(CacheServer::<CacheService>::NAME) => call_of(self.cache.as_ref(), request).await,
+            Some(CacheServer::<CacheService>::NAME) => {
+                counters.calls_cache.up();
+                call_of(self.cache.as_ref(), request).await
+            }
             Some(CompressionServer::<CompressionService>::NAME) => {
+                counters.calls_compression.up();
                 call_of(self.compression.as_ref(), request).await
             }
-            Some(StoreServer::<StoreService>::NAME) => call_of(self.store.as_ref(), request).await,
+            Some(StoreServer::<StoreService>::NAME) => {
+                counters.calls_store.up();
+                call_of(self.store.as_ref(), request).await
+            }
             Some(SchedulerServer::<SchedulerService>::NAME) => {
+                counters.calls_scheduler.up();
                 call_of(self.scheduler.as_ref(), request).await
             }
-            _ => answered(self.others.clone().call(request)).await,
+            _ => {
+                counters.calls_other.up();
+                answered(self.others.clone().call(request)).await
+            }
         }
     }
 }
@@ -125,6 +148,24 @@ where
     };
     let mut service = service.ok_or_else(absent)?.clone();
     answered(service.call(request)).await
+}
+
+impl Grpc {
+    /// Counts what a call came to, if these are the headers that say so.
+    pub(super) fn ended(&self, headers: &HeaderMap) {
+        let Some(code) = headers.get(Status::GRPC_STATUS) else { return };
+        match Code::from_bytes(code.as_bytes()) {
+            Code::Ok => {}
+            Code::ResourceExhausted => self.errors_exhausted.up(),
+            Code::DeadlineExceeded => self.errors_deadline.up(),
+            Code::Unavailable => self.errors_unavailable.up(),
+            Code::InvalidArgument
+            | Code::OutOfRange
+            | Code::FailedPrecondition
+            | Code::Unimplemented => self.errors_invalid.up(),
+            _ => self.errors_other.up(),
+        }
+    }
 }
 
 async fn answered(

@@ -1,51 +1,238 @@
-//! Stored values over gRPC: the same backend, nothing compressed or decompressed.
+//! Stored values over gRPC: the same backend, nothing compressed or decompressed. What a command means is the session's.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use api::v1::store_server::Store;
 use api::v1::{
     DeleteRequest, DeleteResponse, ExecuteRequest, ExecuteResponse, GetRequest, GetResponse,
-    MultiGetRequest, MultiGetResponse, SetRequest, SetResponse,
+    MultiGetRequest, MultiGetResponse, SetRequest, SetResponse, set_request, set_response,
 };
+use bytes::Bytes;
+use protocol::command::Command;
+use protocol::reply::MetaOutcome;
+use protocol::{MetaKey, Parse, request};
 use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
+use units::limits::ITEM_OVERHEAD_BYTES;
 
+use super::call::Call;
+use super::charge::Charge;
+use crate::backend::{Failure, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
+use crate::session;
+use crate::values::Stored;
 
 /// The service, on its worker's thread.
 pub(super) struct StoreService(SendWrapper<Rc<WorkerContext>>);
 
 impl StoreService {
+    /// In the surroundings that the worker made for it.
     pub(super) fn new(context: SendWrapper<Rc<WorkerContext>>) -> Self {
-        Self(context)
+        let own = context.of_store.as_ref().map(Rc::clone);
+        Self(own.map_or(context, SendWrapper::new))
     }
 }
 
 #[tonic::async_trait]
 impl Store for StoreService {
-    async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        Err(Status::unimplemented("get"))
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(get(context, request)).await.map(Response::new)
     }
 
     async fn multi_get(
         &self,
-        _: Request<MultiGetRequest>,
+        request: Request<MultiGetRequest>,
     ) -> Result<Response<MultiGetResponse>, Status> {
-        Err(Status::unimplemented("multi_get"))
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(multi_get(context, request)).await.map(Response::new)
     }
 
-    async fn set(&self, _: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        Err(Status::unimplemented("set"))
+    async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(set(context, request.into_inner())).await.map(Response::new)
     }
 
-    async fn delete(&self, _: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
-        Err(Status::unimplemented("delete"))
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(delete(context, request.into_inner())).await.map(Response::new)
     }
 
     async fn execute(
         &self,
-        _: Request<ExecuteRequest>,
+        request: Request<ExecuteRequest>,
     ) -> Result<Response<ExecuteResponse>, Status> {
-        Err(Status::unimplemented("execute"))
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(execute(context, request)).await.map(Response::new)
     }
 }
+
+async fn execute(
+    context: Rc<WorkerContext>,
+    mut request: Request<ExecuteRequest>,
+) -> Result<ExecuteResponse, Status> {
+    let call = Call::of(&mut request)?;
+    let answered = session::execute(&context, request.into_inner().parts).await;
+    let parts = answered.map_err(|error| Status::invalid_argument(error.to_string()))?;
+    make_room(&call.charge, parts.iter().map(Bytes::len).sum()).await?;
+    Ok(ExecuteResponse { parts })
+}
+
+async fn get(
+    context: Rc<WorkerContext>,
+    mut request: Request<GetRequest>,
+) -> Result<GetResponse, Status> {
+    let call = Call::of(&mut request)?;
+    let issued = issue_get(&context, &request.get_ref().key)?;
+    let item = found(issued.meta_item().await)?;
+    make_room(&call.charge, item.value.len()).await?;
+    Ok(item)
+}
+
+/// All keys are asked for before the first answer is awaited.
+async fn multi_get(
+    context: Rc<WorkerContext>,
+    mut request: Request<MultiGetRequest>,
+) -> Result<MultiGetResponse, Status> {
+    let call = Call::of(&mut request)?;
+    let keys = &request.get_ref().keys;
+    if keys.len() > KEYS_MAX {
+        let asked = keys.len();
+        return Err(Status::invalid_argument(format!("{asked} keys; at most {KEYS_MAX}")));
+    }
+    let issued = keys.iter().map(|key| issue_get(&context, key));
+    let issued: Vec<_> = issued.collect::<Result<_, _>>()?;
+    let mut items = Vec::with_capacity(issued.len());
+    for issue in issued {
+        let item = found(issue.meta_item().await)?;
+        make_room(&call.charge, item.value.len()).await?;
+        items.push(item);
+    }
+    Ok(MultiGetResponse { items })
+}
+
+async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetResponse, Status> {
+    let key = key(&request.key)?;
+    let mode = match (request.mode(), request.compare_cas) {
+        (set_request::Mode::Set, _) => b'S',
+        (set_request::Mode::Add, 0) => b'E',
+        (set_request::Mode::Replace, 0) => b'R',
+        (mode, cas) => {
+            let mode = mode.as_str_name();
+            return Err(Status::invalid_argument(format!(
+                "compare_cas is {cas} with {mode}; it goes with MODE_SET only"
+            )));
+        }
+    };
+    let (value_bytes, max) = (request.value.len(), context.limits.item_bytes_max.0);
+    let item_bytes = ITEM_OVERHEAD_BYTES + request.key.len() + value_bytes;
+    if item_bytes as u64 > max {
+        return Err(Status::invalid_argument(format!(
+            "an item of {item_bytes} bytes with key and overhead; at most {max}"
+        )));
+    }
+    let mut text = Vec::new();
+    let line = request::meta_set(&mut text, &key, value_bytes)
+        .flag(b'c')
+        .number(b'F', u64::from(request.client_flags))
+        .time(b'T', request.exptime_s)
+        .mode(mode);
+    match request.compare_cas {
+        0 => line.end(),
+        cas => line.number(b'C', cas).end(),
+    }
+    let Parse::Command { command: Command::MetaSet(set), .. } =
+        protocol::parse(&text, &context.limits)
+    else {
+        return Err(misread(&text));
+    };
+    let issue = context.backend.meta_set(&set, Stored::Shared(request.value));
+    let outcome = match issue.written().await.map_err(failed)? {
+        Written::Stored { .. } => set_response::Outcome::Stored,
+        Written::NotStored => set_response::Outcome::NotStored,
+        Written::Exists => set_response::Outcome::Exists,
+        // memcached says so of a replace too.
+        Written::NotFound if request.compare_cas == 0 => set_response::Outcome::NotStored,
+        Written::NotFound => set_response::Outcome::NotFound,
+    };
+    Ok(SetResponse { outcome: outcome.into() })
+}
+
+async fn delete(
+    context: Rc<WorkerContext>,
+    request: DeleteRequest,
+) -> Result<DeleteResponse, Status> {
+    let key = key(&request.key)?;
+    let mut text = Vec::new();
+    request::meta_delete(&mut text, &key).end();
+    let Parse::Command { command: Command::MetaDelete(meta), .. } =
+        protocol::parse(&text, &context.limits)
+    else {
+        return Err(misread(&text));
+    };
+    let outcome = context.backend.meta_delete(&meta).meta_outcome().await.map_err(failed)?;
+    Ok(DeleteResponse { found: outcome != MetaOutcome::NotFound })
+}
+
+fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaItem>>, Status> {
+    let key = key(bytes)?;
+    let mut text = Vec::new();
+    request::meta_get(&mut text, &key).flag(b'f').flag(b'c').flag(b'v').end();
+    match protocol::parse(&text, &context.limits) {
+        Parse::Command { command: Command::MetaGet(meta), .. } => {
+            Ok(context.backend.meta_get(&meta, true))
+        }
+        _ => Err(misread(&text)),
+    }
+}
+
+fn found(item: Outcome<Option<MetaItem>>) -> Result<GetResponse, Status> {
+    Ok(match item.map_err(failed)? {
+        None => GetResponse::default(),
+        Some(MetaItem { facts, value }) => GetResponse {
+            found: true,
+            value: value.unwrap_or_default(),
+            is_frame: false,
+            client_flags: facts.client_flags,
+            cas: facts.cas,
+        },
+    })
+}
+
+fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
+    MetaKey::new(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+fn failed(failure: Failure) -> Status {
+    match failure {
+        Failure::Link(_) => Status::unavailable(failure.to_string()),
+        Failure::OutOfMemory => Status::resource_exhausted(failure.to_string()),
+        Failure::Line(_) => Status::failed_precondition(failure.to_string()),
+    }
+}
+
+fn misread(line: &[u8]) -> Status {
+    Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
+}
+
+/// Waits a while for room before an answer is refused: what the call did cannot be undone by refusing it.
+async fn make_room(charge: &Charge, bytes: usize) -> Result<(), Status> {
+    for _ in 0..ROOM_TRIES {
+        if charge.grow(bytes).is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(ROOM_PAUSE).await;
+    }
+    charge.grow(bytes)
+}
+
+/// As in cache.proto.
+const KEYS_MAX: usize = 100;
+
+/// A second in all.
+const ROOM_TRIES: usize = 500;
+const ROOM_PAUSE: Duration = Duration::from_millis(2);

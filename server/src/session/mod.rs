@@ -3,10 +3,13 @@
 
 mod classic;
 mod edit;
+mod execute;
 mod info;
 mod meta;
+mod order;
 
 pub(crate) use edit::Edits;
+pub(crate) use execute::execute;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,7 +22,7 @@ use bytes::Bytes;
 use device::Buffer;
 use protocol::command::{Command, Get};
 use protocol::meta::Meta;
-use protocol::{Parse, Refusal, refusal};
+use protocol::{Key, Parse, Refusal, refusal};
 
 use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
@@ -27,11 +30,12 @@ use crate::counters::CommandKind;
 use crate::out::Out;
 use crate::stream::Stream;
 use crate::values::Body;
+use order::{Effect, UnderWay};
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context);
-    let mut session = Session::new(stream, Rc::clone(&context));
+    let mut session = Session::new(Some(stream), Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
@@ -57,9 +61,12 @@ impl Drop for Open<'_> {
 }
 
 pub(crate) struct Session {
-    stream: Stream,
+    /// None for a command given in memory: what is answered stays in `out`.
+    stream: Option<Stream>,
     context: Rc<WorkerContext>,
     out: Out,
+    /// Where the store does not keep the order of what is under way.
+    under_way: Option<UnderWay>,
     /// Commands served since other sessions had their turn.
     served: usize,
     first_bytes: bool,
@@ -93,15 +100,28 @@ enum Step {
 }
 
 impl Session {
-    fn new(stream: Stream, context: Rc<WorkerContext>) -> Self {
-        let out = Out::default();
-        Self { stream, context, out, served: 0, first_bytes: true, closing: false, place: None }
+    fn new(stream: Option<Stream>, context: Rc<WorkerContext>) -> Self {
+        let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
+        Self {
+            stream,
+            context,
+            out: Out::default(),
+            under_way,
+            served: 0,
+            first_bytes: true,
+            closing: false,
+            place: None,
+        }
+    }
+
+    fn stream(&self) -> io::Result<&Stream> {
+        self.stream.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     async fn run(&mut self) -> io::Result<()> {
         while !self.closing {
             let mut input = self.context.values.pool().take(INPUT_BYTES);
-            let bytes = match self.stream.try_read(input.space()) {
+            let bytes = match self.stream()?.try_read(input.space()) {
                 Ok(0) => break,
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -119,7 +139,9 @@ impl Session {
 
     /// Waits for bytes; false when the server drains, and all that had arrived before is answered.
     async fn wait_readable(&mut self) -> io::Result<bool> {
-        let Self { context, stream, place, .. } = self;
+        let Self { context, stream: Some(stream), place, .. } = self else {
+            return Ok(false);
+        };
         poll_fn(|task| {
             if context.is_draining() {
                 return Poll::Ready(Ok(false));
@@ -251,6 +273,7 @@ impl Session {
         match (command, value) {
             (Command::Store(store), Some(value)) if !edit::needs_old_value(store.verb) => {
                 let since = Instant::now();
+                self.keep_order([store.key.bytes()], Effect::Changes, pending).await;
                 let issued = self.issue_store(&store, Body::Slice(value)).await;
                 self.push(Pending { since, issued }, pending).await;
             }
@@ -278,7 +301,12 @@ impl Session {
                 buffer.set_len(value_bytes);
                 Body::Pooled(buffer)
             }
+            Body::Shared(bytes) => Body::Shared(bytes.slice(..bytes.len() - 2)),
         };
+        self.serve_value(command, value).await;
+    }
+
+    async fn serve_value(&mut self, command: Command<'_>, value: Body<'_>) {
         let since = Instant::now();
         match command {
             Command::Store(store) => self.store(&store, value).await,
@@ -300,14 +328,25 @@ impl Session {
                 self.get_many(get).await;
                 return self.record(CommandKind::Get, since);
             }
-            Command::Get(get) => self.issue_get(get),
+            Command::Get(get) => {
+                let reads = get.touch_exptime_s.is_none();
+                let effect = if reads { Effect::Reads } else { Effect::Changes };
+                self.keep_order(get.keys.map(Key::bytes), effect, pending).await;
+                self.issue_get(get)
+            }
             Command::Delete { key, noreply } => {
+                self.keep_order([key.bytes()], Effect::Changes, pending).await;
                 Issued::Delete { issue: self.context.backend.delete(key), noreply }
             }
             Command::Touch { key, exptime_s, noreply } => {
+                self.keep_order([key.bytes()], Effect::Changes, pending).await;
                 Issued::Touch { issue: self.context.backend.touch(key, exptime_s), noreply }
             }
-            Command::MetaGet(meta) => self.issue_meta_get(meta),
+            Command::MetaGet(meta) => {
+                // It can tell when and whether the item was asked for before.
+                self.keep_order([meta.key.bytes()], Effect::Changes, pending).await;
+                self.issue_meta_get(meta)
+            }
             other => {
                 self.settle_all(pending).await;
                 self.serve_alone(other).await;
@@ -340,6 +379,25 @@ impl Session {
     async fn settle_all(&mut self, pending: &mut VecDeque<Pending<'_>>) {
         while let Some(next) = pending.pop_front() {
             self.settle_one(next).await;
+        }
+        if let Some(under_way) = &mut self.under_way {
+            under_way.clear();
+        }
+    }
+
+    /// Before a request is issued: settles what is under way if that is to take effect first.
+    async fn keep_order<'k>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'k [u8]> + Clone,
+        effect: Effect,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) {
+        let add = |session: &mut Self| {
+            session.under_way.as_mut().is_none_or(|under_way| under_way.add(keys.clone(), effect))
+        };
+        if !add(self) {
+            self.settle_all(pending).await;
+            add(self);
         }
     }
 
@@ -413,7 +471,7 @@ impl Session {
     async fn read_more(&mut self, input: &mut Buffer) -> io::Result<bool> {
         let filled = input.len();
         loop {
-            match self.stream.try_read(&mut input.space()[filled..]) {
+            match self.stream()?.try_read(&mut input.space()[filled..]) {
                 Ok(bytes) => {
                     self.context.counters.commands.bytes_read.add(bytes as u64);
                     input.set_len(filled + bytes);
@@ -431,13 +489,14 @@ impl Session {
 
     async fn read_into(&self, space: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.stream.try_read(space) {
+            match self.stream()?.try_read(space) {
                 Ok(bytes) => {
                     self.context.counters.commands.bytes_read.add(bytes as u64);
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|task| self.stream.poll_readable(task)).await?;
+                    let stream = self.stream()?;
+                    poll_fn(|task| stream.poll_readable(task)).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -491,8 +550,8 @@ impl Session {
     async fn flush(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             let before = self.out.len();
-            let stream = &self.stream;
-            match self.out.write(|slices| stream.try_write(slices)) {
+            let Self { stream: Some(stream), out, .. } = self else { return Ok(()) };
+            match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
                     self.context.counters.commands.bytes_written.add((before - left) as u64)
                 }
@@ -507,8 +566,9 @@ impl Session {
 
     /// As `read_unstalled`, for a client that does not take its answers.
     async fn wait_writable(&self) -> io::Result<()> {
+        let stream = self.stream()?;
         loop {
-            let writable = poll_fn(|task| self.stream.poll_writable(task));
+            let writable = poll_fn(|task| stream.poll_writable(task));
             match tokio::time::timeout(STALL_MAX, writable).await {
                 Ok(ready) => return ready,
                 Err(_) if self.context.is_short_of_memory() => {

@@ -79,6 +79,8 @@ pub(crate) enum LinkFault {
     TimedOut(Duration),
     /// It did not answer in memcached's words.
     Malformed(String),
+    /// A store service would not have the call, in these words.
+    Refused(String),
 }
 
 impl fmt::Display for LinkError {
@@ -90,6 +92,7 @@ impl fmt::Display for LinkError {
             LinkFault::TimedOut(limit) => {
                 write!(f, "{server} gave no answer within {} ms", limit.as_millis())
             }
+            LinkFault::Refused(why) => write!(f, "{server} refused: {why}"),
             LinkFault::Malformed(what) => write!(f, "{server} answered nonsense: {what}"),
         }
     }

@@ -9,8 +9,8 @@ use protocol::response::{self, ErrorKind, Parse, Response};
 use smallvec::SmallVec;
 use units::ByteCount;
 
-use super::Expect;
 use super::answer::{Answer, Returned, Value};
+use super::{Expect, Limits};
 
 pub(super) struct Reader {
     pool: Pool,
@@ -50,11 +50,10 @@ enum Step {
 }
 
 impl Reader {
-    /// No value is longer than `value_bytes_max`; one that would take what the pool has out over `held_bytes_max` is
-    /// not kept.
-    pub(super) fn new(pool: Pool, value_bytes_max: usize, held_bytes_max: ByteCount) -> Self {
+    /// What does not keep to the limits is not kept.
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            pool,
+            pool: limits.pool.clone(),
             input: vec![0; INPUT_BYTES],
             start: 0,
             end: 0,
@@ -64,8 +63,8 @@ impl Reader {
             stats: Vec::new(),
             copied_bytes: 0,
             refusal: None,
-            value_bytes_max,
-            held_bytes_max,
+            value_bytes_max: limits.value_bytes_max,
+            held_bytes_max: limits.held_bytes_max,
         }
     }
 
@@ -104,6 +103,11 @@ impl Reader {
                 Step::Answered(answer) => return Ok(Some(self.finish(answer))),
             }
         }
+    }
+
+    /// Whether all that was put there belongs to answers that were taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end && self.body.is_none() && self.value_lines == 0
     }
 
     fn line(&mut self, expect: Option<Expect>) -> Result<Step, String> {
@@ -350,9 +354,16 @@ const UNENDED: &str = "a value that does not end where it should";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const ONE_KEY: Expect = Expect::Values { keys_max: 1 };
+
+    fn reader(pool: Pool, held_bytes_max: ByteCount) -> Reader {
+        let value_bytes_max = 1 << 20;
+        Reader::new(&Limits { pool, counters: Arc::default(), value_bytes_max, held_bytes_max })
+    }
 
     fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, String> {
         feed_holding(ByteCount::mib(4), stream, step, expects)
@@ -364,7 +375,7 @@ mod tests {
         step: usize,
         expects: &[Expect],
     ) -> Result<Vec<String>, String> {
-        let mut reader = Reader::new(Pool::heap(ByteCount::mib(1)), 1 << 20, held_bytes_max);
+        let mut reader = reader(Pool::heap(ByteCount::mib(1)), held_bytes_max);
         let mut answers = Vec::new();
         let mut rest = stream;
         while !rest.is_empty() {
@@ -493,7 +504,7 @@ mod tests {
     #[test]
     fn small_values_take_nothing_from_the_pool() {
         let pool = Pool::heap(ByteCount::mib(1));
-        let mut reader = Reader::new(pool.clone(), 1 << 20, ByteCount::mib(1));
+        let mut reader = reader(pool.clone(), ByteCount::mib(1));
         for byte in value(2_000) {
             reader.space()[0] = byte;
             reader.filled(1);

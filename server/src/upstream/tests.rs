@@ -1,6 +1,5 @@
 //! A link against a server that the test plays.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::Pool;
@@ -9,6 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 use units::ByteCount;
 
+use super::health::Health;
 use super::*;
 
 struct Fixture {
@@ -20,9 +20,7 @@ impl Fixture {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket").to_string();
-        let pool = Pool::heap(ByteCount::mib(1));
-        let held_bytes_max = ByteCount::mib(1);
-        let link = Link::start(address, TIMING, 1 << 20, held_bytes_max, pool, Arc::default());
+        let link = Link::to_server(address, TIMING, limits());
         Self { listener, link }
     }
 
@@ -37,6 +35,20 @@ impl Fixture {
         read_requests(&mut stream, requests).await;
         stream
     }
+}
+
+fn limits() -> Limits {
+    Limits {
+        pool: Pool::heap(ByteCount::mib(1)),
+        counters: Arc::default(),
+        value_bytes_max: 1 << 20,
+        held_bytes_max: ByteCount::mib(1),
+    }
+}
+
+fn health(link: &Link) -> &Health {
+    let Link::Socket(socket) = link else { panic!("a link to a server") };
+    &socket.health
 }
 
 async fn read_requests(stream: &mut TcpStream, requests: usize) {
@@ -86,7 +98,7 @@ async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_ea
         let mut stream = fixture.accept(1).await;
         answer(&mut stream, b"7\r\n").await;
         assert!(matches!(served.await, Ok(Answer::Number(7))));
-        assert!(matches!(&*fixture.link.0.health.borrow(), Health::Up));
+        assert!(health(&fixture.link).is_up());
     };
     LocalSet::new().run_until(test).await;
 }
@@ -111,13 +123,12 @@ async fn an_answer_of_another_kind_fails_what_waits_and_the_next_request_connect
 }
 
 #[tokio::test]
-#[expect(clippy::await_holding_refcell_ref, reason = "it is what makes the link panic")]
 async fn a_defect_costs_the_requests_under_way_only() {
     let test = async {
         let fixture = Fixture::start().await;
         let asked = fixture.ask();
         let mut stream = fixture.accept(1).await;
-        let borrowed = fixture.link.0.health.borrow_mut();
+        let borrowed = health(&fixture.link).seize();
         answer(&mut stream, b"1\r\n").await;
         assert!(matches!(fault(asked.await), LinkFault::Lost(_)));
         drop(borrowed);

@@ -1,0 +1,103 @@
+//! One HTTP/2 connection that calls of one thread go out on, under the generated clients: none of the queues and layers
+//! of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry: who owns it does.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tonic::body::Body;
+use tonic::transport::Uri;
+
+use crate::{Address, wire};
+
+/// The way into a connection. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Connection(SendRequest<Body>);
+
+impl Connection {
+    /// Connects, and keeps the connection going in a task of this thread: the caller runs on a tokio `LocalRuntime` or
+    /// `LocalSet`.
+    ///
+    /// # Errors
+    /// The system's, and what the service's end says to the first frames.
+    pub async fn open(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Self::over(stream).await
+            }
+            Address::Unix(path) => Self::over(UnixStream::connect(path).await?).await,
+        }
+    }
+
+    /// Whether it has ended: no call can go out any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// What calls to the service name it; for a generated client's `with_origin`.
+    ///
+    /// # Errors
+    /// A host that cannot stand in a URI.
+    pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
+        let text = match address {
+            Address::Tcp(address) => format!("http://{address}"),
+            Address::Unix(_) => "http://localhost".to_owned(),
+        };
+        let bad = |error| tonic::Status::invalid_argument(format!("{address}: {error}"));
+        text.parse().map_err(bad)
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut builder = Builder::new(ThisThread);
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(wire::STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(wire::CONNECTION_WINDOW_BYTES)
+            .max_frame_size(wire::FRAME_BYTES_MAX)
+            .keep_alive_interval(wire::KEEP_ALIVE_EVERY)
+            .keep_alive_timeout(wire::KEEP_ALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let opened = builder.handshake(TokioIo::new(stream)).await;
+        let (calls, connection) = opened.map_err(io::Error::other)?;
+        tokio::task::spawn_local(async move {
+            // Calls under way hear of it themselves.
+            let _ended = connection.await;
+        });
+        Ok(Self(calls))
+    }
+}
+
+impl tower::Service<Request<Body>> for Connection {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// The connection's tasks stay on the thread that opened it.
+#[derive(Clone, Copy, Debug)]
+struct ThisThread;
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for ThisThread {
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}

@@ -1,0 +1,169 @@
+//! A compression service over gRPC as a device: each job is one call, and a queue is one connection. A connection that
+//! ends takes its queue with it: jobs inside come back as lost, and whoever wants to try again opens another queue. So
+//! there is no reconnecting here, no retry and no placement.
+//!
+//! On a thread that runs a current-thread executor of tokio's, connection and calls live in that executor and nothing
+//! crosses a thread. Anywhere else the connection gets a thread of its own, which ends with its queue.
+
+mod link;
+mod message;
+mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use api::Address;
+use api::v1::compression_client::CompressionClient;
+use api::v1::{DescribeRequest, DescribeResponse};
+use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tonic::transport::Uri;
+use units::{ByteCount, limits};
+
+use link::{Link, OwnThread};
+use message::Format;
+
+pub use link::Wire;
+use queue::RemoteQueue;
+
+/// A compression service.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    address: Address,
+    connect_timeout: Duration,
+    format: Format,
+    capabilities: Arc<Capabilities>,
+    /// Whether no queue depends on the thread that opened it.
+    alone: AtomicBool,
+}
+
+/// What a service's address leaves open.
+#[derive(Clone, Debug)]
+pub struct RemoteOptions {
+    /// What the service is given for each job.
+    pub timeout: Duration,
+    /// A connection attempt fails after this.
+    pub connect_timeout: Duration,
+    /// Jobs that one queue holds at most; the wire allows [`api::wire::CALLS_MAX`].
+    pub queue_depth: usize,
+    /// The largest uncompressed side of a job that the service takes.
+    pub work_bytes_max: ByteCount,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_millis(500),
+            queue_depth: 256,
+            work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
+        }
+    }
+}
+
+impl Remote {
+    /// The service at `address`. It is not asked anything yet: a service that is not there loses its first jobs.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misconfigured`] for an address that cannot stand in a URI.
+    pub fn new(address: Address, options: &RemoteOptions) -> Result<Self, DeviceError> {
+        let name = format!("remote-{address}");
+        let origin = origin(&address).map_err(|problem| {
+            DeviceError::Misconfigured(format!("{address} is not an address: {problem}"))
+        })?;
+        let capabilities = Arc::new(capabilities(options));
+        let format = Format::new(origin, options.timeout, capabilities.work_bytes_max);
+        let connect_timeout = options.connect_timeout;
+        let alone = AtomicBool::new(true);
+        Ok(Self { name, address, connect_timeout, format, capabilities, alone })
+    }
+
+    /// A connection beside those of the queues, in the executor that this is called in.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if there is none to be had.
+    pub async fn connect(&self) -> Result<Connection, tonic::Status> {
+        let link = Link::open(&Handle::current(), self.address.clone(), self.connect_timeout);
+        let wire = link.wire().await?;
+        let client = CompressionClient::with_origin(wire, self.format.origin().clone());
+        Ok(Connection { client, _link: link })
+    }
+
+    /// Asks the service what it accepts and which devices it has.
+    ///
+    /// # Errors
+    /// The service's status, or `UNAVAILABLE` if there is no connection.
+    pub async fn describe(&self) -> Result<DescribeResponse, tonic::Status> {
+        let mut connection = self.connect().await?;
+        let answer = connection.client.describe(self.format.timed(DescribeRequest {}));
+        let answer = tokio::time::timeout(self.format.timeout(), answer).await;
+        let late = |_| tonic::Status::deadline_exceeded("no answer in time");
+        Ok(answer.map_err(late)??.into_inner())
+    }
+}
+
+/// A connection to a service, for calls that are no jobs. It closes with this value.
+#[derive(Debug)]
+pub struct Connection {
+    /// The generated client.
+    pub client: CompressionClient<Wire>,
+    _link: Link,
+}
+
+impl Device for Remote {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        let here = Handle::try_current();
+        let here = here.ok().filter(|own| own.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let (executor, thread) = match here {
+            Some(handle) => {
+                self.alone.store(false, Ordering::Relaxed);
+                (handle, None)
+            }
+            None => {
+                let thread = OwnThread::start().map_err(|error| {
+                    DeviceError::Misconfigured(format!("a thread for {}: {error}", self.name))
+                })?;
+                (thread.handle().clone(), Some(thread))
+            }
+        };
+        let link = Link::open(&executor, self.address.clone(), self.connect_timeout);
+        let (format, capabilities) = (self.format.clone(), Arc::clone(&self.capabilities));
+        Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
+    }
+
+    /// Not while some queue's connection is served by the thread that would wait.
+    fn completes_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+}
+
+/// What every build's software can do; a service that cannot fails the job, and it is done elsewhere.
+fn capabilities(options: &RemoteOptions) -> Capabilities {
+    let own = Codec::ALL.map(Dialect::of);
+    Capabilities {
+        writes: own.into_iter().chain([Dialect::IAA]).collect(),
+        reads: own.to_vec(),
+        work_bytes_max: options.work_bytes_max,
+        queue_depth: options.queue_depth.clamp(1, api::wire::CALLS_MAX as usize),
+        waiting: Waiting::Signalled,
+    }
+}
+
+fn origin(address: &Address) -> Result<Uri, String> {
+    let text = match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(_) => "http://localhost".to_owned(),
+    };
+    text.parse::<Uri>().map_err(|error| error.to_string())
+}

@@ -1,0 +1,184 @@
+//! Jobs as requests, and answers as completions. What a service says is not trusted: a result goes into the job's output
+//! only where it has the size that the job allows, and every status is someone's to act on.
+
+use std::error::Error;
+use std::time::Duration;
+
+use api::v1::run_response::Outcome as Answer;
+use api::v1::{self, RunRequest, RunResponse};
+use device::{Class, Codec, Completion, DeviceError, Job, Level, Outcome, Task};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Uri;
+use tonic::{Code, Request, Status};
+use units::{ByteCount, Nanos};
+
+/// What all requests to a service have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Format {
+    origin: Uri,
+    timeout: Duration,
+    timeout_header: MetadataValue<Ascii>,
+    work_bytes_max: ByteCount,
+}
+
+impl Format {
+    pub(super) fn new(origin: Uri, timeout: Duration, work_bytes_max: ByteCount) -> Self {
+        let timeout_header = timeout_header(timeout);
+        Self { origin, timeout, timeout_header, work_bytes_max }
+    }
+
+    pub(super) fn origin(&self) -> &Uri {
+        &self.origin
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn timed<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("grpc-timeout", self.timeout_header.clone());
+        request
+    }
+
+    pub(super) fn request(&self, job: &Job) -> Request<RunRequest> {
+        let (op, level) = match job.task {
+            Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
+            Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
+        };
+        let dialect = job.task.dialect();
+        let class = match job.class {
+            Class::LatencyCritical => v1::Class::LatencyCritical,
+            Class::Batch => v1::Class::Batch,
+        };
+        self.timed(RunRequest {
+            op: op.into(),
+            codec: codec(dialect.codec).into(),
+            // Any wider window holds all of any value.
+            window_log2: dialect.window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
+            level: level.into(),
+            output_bytes: self.output_bytes(job),
+            tenant: job.tenant.0.into(),
+            class: class.into(),
+            payload: job.input.bytes().clone(),
+        })
+    }
+
+    /// The longest answer worth reading (bytes).
+    pub(super) fn answer_bytes_max(&self, job: &Job) -> usize {
+        self.output_bytes(job) as usize + api::wire::MESSAGE_SLACK_BYTES
+    }
+
+    /// The size of the result, or the most that there is room for.
+    fn output_bytes(&self, job: &Job) -> u32 {
+        let bytes = match job.task {
+            Task::Compress { .. } => room(job).min(self.work_bytes_max.as_usize()),
+            Task::Decompress { original_bytes, .. } => original_bytes,
+        };
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+}
+
+/// What is wrong with a job that no service could do anything about.
+pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
+    match job.task {
+        Task::Decompress { original_bytes, .. } if original_bytes > room(job) => {
+            Some(DeviceError::InvalidInput("the output buffer has no room for the result"))
+        }
+        _ => None,
+    }
+}
+
+/// The job with what the service made of it.
+pub(super) fn completion(mut job: Box<Job>, answer: Result<RunResponse, Status>) -> Completion {
+    let (outcome, service) = match answer {
+        Ok(response) => {
+            let service = Nanos(response.service_ns.saturating_add(response.queueing_ns));
+            (outcome(&mut job, &response), service)
+        }
+        Err(status) => (Outcome::Failed(error(&status)), Nanos(0)),
+    };
+    Completion { job, outcome, service }
+}
+
+fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
+    let fault = |what| Outcome::Failed(DeviceError::Fault(what));
+    let is_compress = matches!(job.task, Task::Compress { .. });
+    match response.outcome() {
+        Answer::Done => take(job, &response.payload),
+        Answer::DoesNotFit if is_compress => Outcome::DoesNotFit,
+        Answer::InvalidInput if !is_compress => {
+            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
+        }
+        Answer::Fault => fault("the service failed the job"),
+        _ => fault("the service gave an outcome that this job cannot have"),
+    }
+}
+
+fn take(job: &mut Job, result: &[u8]) -> Outcome {
+    let (offset, output_bytes) = (job.output_offset, result.len());
+    let expected = match job.task {
+        Task::Compress { .. } => output_bytes > 0,
+        Task::Decompress { original_bytes, .. } => output_bytes == original_bytes,
+    };
+    let end = offset.saturating_add(output_bytes);
+    match job.output.space().get_mut(offset..end) {
+        Some(space) if expected => space.copy_from_slice(result),
+        _ => return Outcome::Failed(DeviceError::Fault("the service's result has another size")),
+    }
+    job.output.set_len(end);
+    Outcome::Done { output_bytes }
+}
+
+/// Who must act when there is no answer.
+fn error(status: &Status) -> DeviceError {
+    // A status that the service did not send tells of the connection.
+    let of_connection = status.source().is_some();
+    match status.code() {
+        Code::ResourceExhausted => DeviceError::Busy,
+        _ if of_connection => DeviceError::Lost,
+        Code::Unavailable => DeviceError::Lost,
+        Code::DeadlineExceeded => DeviceError::Timeout,
+        Code::InvalidArgument => DeviceError::Fault("the service refused the job as invalid"),
+        Code::Unimplemented => {
+            let what = "it is no compression service";
+            DeviceError::Misconfigured(format!("{what}: {}", status.message()))
+        }
+        _ => DeviceError::Fault("the call failed"),
+    }
+}
+
+/// Room for the result (bytes).
+fn room(job: &Job) -> usize {
+    job.output.capacity().saturating_sub(job.output_offset)
+}
+
+fn codec(codec: Codec) -> v1::Codec {
+    match codec {
+        Codec::Deflate => v1::Codec::Deflate,
+        Codec::Zstd => v1::Codec::Zstd,
+        Codec::Lz4 => v1::Codec::Lz4,
+    }
+}
+
+fn level(level: Level) -> v1::Level {
+    match level {
+        Level::Fast => v1::Level::Fast,
+        Level::Default => v1::Level::Default,
+        Level::High => v1::Level::High,
+    }
+}
+
+/// At most eight digits, as gRPC over HTTP/2 has it.
+fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
+    let text = match timeout.as_micros() {
+        micros if micros <= TIMEOUT_COUNT_MAX => format!("{}u", micros.max(1)),
+        micros => format!("{}m", (micros / 1_000).min(TIMEOUT_COUNT_MAX)),
+    };
+    MetadataValue::try_from(text).expect("digits and a letter are ASCII")
+}
+
+const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
+
+/// The widest that a service may be asked for.
+const WINDOW_LOG2_MAX: u8 = 31;

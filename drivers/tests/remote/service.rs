@@ -1,0 +1,192 @@
+//! A compression service in this process: it runs jobs on software, or misbehaves as it is told.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use api::Address;
+use api::v1::compression_server::{Compression, CompressionServer};
+use api::v1::run_response::Outcome as Answer;
+use api::v1::{self, DescribeRequest, DescribeResponse, EchoRequest, EchoResponse};
+use api::v1::{RunRequest, RunResponse};
+use device::{
+    Codec, Device, DeviceError, Dialect, EngineFactory, Input, Job, Level, Outcome, Pool, Queue,
+    Software, Task, engines,
+};
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use units::ByteCount;
+
+/// What becomes of every call.
+#[derive(Clone, Debug)]
+pub(crate) enum Manner {
+    Honest,
+    Refuse(Status),
+    Say(RunResponse),
+    Hang,
+}
+
+/// The service, on a thread of its own, until it is dropped: then its connections are cut.
+pub(crate) struct Service {
+    pub(crate) address: Address,
+    /// Calls under way.
+    pub(crate) inside: Arc<AtomicUsize>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    pub(crate) fn start(manner: Manner) -> Self {
+        Self::start_at("127.0.0.1:0".parse().expect("an address"), manner)
+    }
+
+    pub(crate) fn start_at(address: Address, manner: Manner) -> Self {
+        let (up, is_up) = std::sync::mpsc::channel();
+        let (end, ended) = oneshot::channel();
+        let inside = Arc::new(AtomicUsize::new(0));
+        let service = Answers { manner, inside: Arc::clone(&inside) };
+        let thread = std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let executor = builder.enable_all().build().expect("an executor");
+            executor.block_on(async {
+                tokio::select! {
+                    _ = serve(address, service, up) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        let address = is_up.recv().expect("the service listens");
+        Self { address, inside, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the service did not panic");
+        }
+    }
+}
+
+async fn serve(address: Address, service: Answers, up: std::sync::mpsc::Sender<Address>) {
+    let limit = 1 << 30;
+    let service = CompressionServer::new(service).max_decoding_message_size(limit);
+    let server = Server::builder().add_service(service);
+    match &address {
+        Address::Tcp(text) => {
+            let listener = tokio::net::TcpListener::bind(text).await.expect("a free port");
+            let local = listener.local_addr().expect("an address").to_string();
+            up.send(Address::Tcp(local)).expect("someone waits");
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            server.serve_with_incoming(incoming).await
+        }
+        Address::Unix(path) => {
+            let listener = tokio::net::UnixListener::bind(path).expect("a free path");
+            up.send(address.clone()).expect("someone waits");
+            server.serve_with_incoming(UnixListenerStream::new(listener)).await
+        }
+    }
+    .expect("serves until it is cut");
+}
+
+struct Answers {
+    manner: Manner,
+    inside: Arc<AtomicUsize>,
+}
+
+struct Inside(Arc<AtomicUsize>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tonic::async_trait]
+impl Compression for Answers {
+    async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let _inside = Inside(Arc::clone(&self.inside));
+        assert!(request.metadata().contains_key("grpc-timeout"), "every call has a time limit");
+        match &self.manner {
+            Manner::Honest => Ok(Response::new(run(request.into_inner()))),
+            Manner::Refuse(status) => Err(status.clone()),
+            Manner::Say(response) => Ok(Response::new(response.clone())),
+            Manner::Hang => std::future::pending().await,
+        }
+    }
+
+    async fn describe(
+        &self,
+        _: Request<DescribeRequest>,
+    ) -> Result<Response<DescribeResponse>, Status> {
+        Ok(Response::new(DescribeResponse { devices: Vec::new(), work_bytes_max: 7 }))
+    }
+
+    async fn echo(&self, _: Request<EchoRequest>) -> Result<Response<EchoResponse>, Status> {
+        Err(Status::unimplemented("Echo"))
+    }
+}
+
+const ENGINES: &[EngineFactory] = &[
+    drivers::isal::engine,
+    engines::libdeflate::engine,
+    engines::zstd::engine,
+    engines::lz4::engine,
+];
+
+thread_local! {
+    static SOFTWARE: RefCell<Box<dyn Queue>> = {
+        let software = Software::new(ENGINES);
+        RefCell::new(software.open_queue(Waker::noop().clone()).expect("software opens"))
+    };
+}
+
+fn run(request: RunRequest) -> RunResponse {
+    let output_bytes = request.output_bytes as usize;
+    let codec = match request.codec() {
+        v1::Codec::Deflate => Codec::Deflate,
+        v1::Codec::Zstd => Codec::Zstd,
+        v1::Codec::Lz4 => Codec::Lz4,
+        other => panic!("{other:?} is no codec of a job"),
+    };
+    let window_log2 = (request.window_log2 != 0).then_some(request.window_log2 as u8);
+    let dialect = Dialect { codec, window_log2 };
+    let level = match request.level() {
+        v1::Level::Default => Level::Default,
+        v1::Level::Fast => Level::Fast,
+        v1::Level::High => Level::High,
+    };
+    let task = match request.op() {
+        v1::Op::Compress => Task::Compress { dialect, level },
+        v1::Op::Decompress => Task::Decompress { dialect, original_bytes: output_bytes },
+        v1::Op::Unspecified => panic!("a job has an op"),
+    };
+    let output = Pool::heap(ByteCount(0)).take(output_bytes);
+    let job = Box::new(Job::new(task, Input::heap(request.payload), output));
+    let completion = SOFTWARE.with_borrow_mut(|queue| {
+        queue.try_submit(job).expect("room for one");
+        let mut done = Vec::new();
+        queue.poll(&mut done);
+        done.pop().expect("software is done at once")
+    });
+    let mut response = RunResponse { service_ns: 5, queueing_ns: 2, ..RunResponse::default() };
+    match completion.outcome {
+        Outcome::Done { output_bytes: made } if made <= output_bytes => {
+            response.set_outcome(Answer::Done);
+            response.payload = completion.job.output.freeze(0..made);
+        }
+        Outcome::Done { .. } | Outcome::DoesNotFit => response.set_outcome(Answer::DoesNotFit),
+        Outcome::Failed(DeviceError::InvalidInput(_)) => {
+            response.set_outcome(Answer::InvalidInput);
+        }
+        Outcome::Failed(_) => response.set_outcome(Answer::Fault),
+    }
+    response
+}

@@ -1,0 +1,187 @@
+//! The scheduler of a process that has one, and what every process tells its scheduler: counts are gathered and kept
+//! ([`history`]), shown ([`view`]), and parameters of the placement policy go back ([`parameters`]). The parameters are
+//! the configuration's: nothing here decides what they should be.
+
+pub(crate) mod counts;
+mod history;
+mod parameters;
+mod reporter;
+pub(crate) mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use api::v1::{
+    InstanceCounts, PolicyParameters, QueryRequest, QueryResponse, ReportRequest, ReportResponse,
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use units::{ByteCount, Nanos};
+
+use crate::config::SchedulerConfig;
+use crate::counters::Counter;
+use history::{Bounds, Filter, Gathered, History};
+
+pub(crate) use reporter::{Reporter, Reporting};
+
+/// Gathers what processes report and sends them parameters; one per process, shared by its threads.
+pub(crate) struct Scheduler {
+    history: Mutex<History>,
+    parameters: watch::Sender<PolicyParameters>,
+    report_every_ms: AtomicU64,
+    watchers: AtomicUsize,
+    instances_max: usize,
+    pub(crate) received: Received,
+}
+
+/// Reports that came in, by what became of them.
+#[derive(Default)]
+pub(crate) struct Received {
+    pub(crate) kept: Counter,
+    pub(crate) refused: Counter,
+}
+
+/// Why a report was not kept, or nobody more may watch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// No honest process sends this; whoever wrote it must act.
+    #[error("{0}")]
+    Invalid(String),
+    /// It contradicts what was reported before; the operator of the reporting process must act.
+    #[error("{0}")]
+    Back(String),
+    /// No room; the operator of the scheduler must act.
+    #[error("{0}")]
+    Exhausted(String),
+}
+
+impl Scheduler {
+    pub(crate) fn new(config: &SchedulerConfig) -> Self {
+        let bounds = Bounds {
+            instances_max: config.instances_max,
+            memory: config.history_bytes_max,
+            keep: Nanos::secs(config.history_s),
+            silent_after: SILENT_AFTER,
+        };
+        Self {
+            history: Mutex::new(History::new(bounds)),
+            parameters: watch::Sender::new(parameters::of(config, FIRST_REVISION)),
+            report_every_ms: AtomicU64::new(config.report_every_ms),
+            watchers: AtomicUsize::new(0),
+            instances_max: config.instances_max,
+            received: Received::default(),
+        }
+    }
+
+    /// Keeps a report.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was kept of it then.
+    pub(crate) fn report(
+        &self,
+        report: &ReportRequest,
+        now: Nanos,
+    ) -> Result<ReportResponse, Refusal> {
+        let kept = self.history.lock().report(report, now);
+        let count = if kept.is_ok() { &self.received.kept } else { &self.received.refused };
+        count.up();
+        kept?;
+        Ok(ReportResponse {
+            parameters_revision: self.parameters.borrow().revision,
+            report_every_ms: u32::try_from(self.report_every_ms.load(Ordering::Relaxed))
+                .unwrap_or(u32::MAX),
+        })
+    }
+
+    pub(crate) fn query(&self, query: QueryRequest, now: Nanos) -> QueryResponse {
+        let QueryRequest { last_ms, instance, role, op, device } = query;
+        let filter = Filter { last_ms, instance, role, op, device };
+        let message = |gathered: Gathered| {
+            let (paths, devices) = counts::write(&gathered.counted);
+            InstanceCounts {
+                instance: gathered.instance,
+                role: gathered.role,
+                age_ms: gathered.age_ms,
+                covered_ms: gathered.covered_ms,
+                paths,
+                devices,
+            }
+        };
+        let gathered = self.history.lock().query(&filter, now);
+        QueryResponse { instances: gathered.into_iter().map(message).collect() }
+    }
+
+    /// Every count since the instance is known.
+    pub(crate) fn totals(&self, now: Nanos) -> Vec<Gathered> {
+        self.history.lock().query(&Filter::default(), now)
+    }
+
+    /// Memory of what is kept.
+    pub(crate) fn bytes(&self) -> ByteCount {
+        self.history.lock().bytes()
+    }
+
+    pub(crate) fn instances_max(&self) -> usize {
+        self.instances_max
+    }
+
+    /// How many follow the parameters.
+    pub(crate) fn watching(&self) -> usize {
+        self.watchers.load(Ordering::Relaxed)
+    }
+
+    /// The parameters in force.
+    pub(crate) fn parameters(&self) -> PolicyParameters {
+        self.parameters.borrow().clone()
+    }
+
+    /// One more that follows the parameters.
+    ///
+    /// # Errors
+    /// [`Refusal::Exhausted`] where as many do as may report.
+    pub(crate) fn watch(self: &Arc<Self>) -> Result<Watcher, Refusal> {
+        let watcher = Watcher { scheduler: Arc::clone(self), changes: self.parameters.subscribe() };
+        let before = self.watchers.fetch_add(1, Ordering::Relaxed);
+        if before < self.instances_max {
+            return Ok(watcher);
+        }
+        Err(Refusal::Exhausted(format!(
+            "{before} follow the parameters, as many as scheduler.instances_max allows"
+        )))
+    }
+
+    /// Takes over what may change while serving. Other parameters are a new revision and go to all that follow.
+    pub(crate) fn reload(&self, config: &SchedulerConfig) {
+        self.report_every_ms.store(config.report_every_ms, Ordering::Relaxed);
+        self.parameters.send_if_modified(|current| {
+            let same = parameters::of(config, current.revision);
+            let changed = same != *current;
+            if changed {
+                *current = PolicyParameters { revision: current.revision + 1, ..same };
+            }
+            changed
+        });
+    }
+}
+
+/// Someone who follows the parameters.
+pub(crate) struct Watcher {
+    scheduler: Arc<Scheduler>,
+    pub(crate) changes: watch::Receiver<PolicyParameters>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.scheduler.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a report: an honest one with every path that occurs takes some tens of KiB. What is refused as too long is
+/// not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
+pub(crate) const REPORT_BYTES_MAX: usize = 256 << 10;
+
+/// An instance that has not reported for this long may be replaced by a new one where there is no room for both.
+const SILENT_AFTER: Nanos = Nanos::secs(10);
+
+/// Those that follow nothing yet say 0.
+const FIRST_REVISION: u64 = 1;

@@ -1,0 +1,325 @@
+//! What a process tells its scheduler, and what it takes from it: counts go out at the pace that the scheduler asks
+//! for, parameters of the placement policy come in and go to the workers. A scheduler that is away, slow or wrong
+//! changes nothing of how the process serves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use api::tonic::transport::Channel;
+use api::tonic::{Code, Status};
+use api::v1::scheduler_client::SchedulerClient;
+use api::v1::{
+    DeviceCounts, ParametersRequest, PathCounts, PolicyParameters, ReportRequest, SizeCounts,
+};
+
+use super::counts::{self, Counted, Counts, Key};
+use super::parameters;
+use crate::config::{Config, Services};
+use crate::counters::Counter;
+use crate::rules;
+use crate::worker::{Plan, Word, Worker};
+
+/// What became of reports and of parameters, for the page of metrics.
+#[derive(Default)]
+pub(crate) struct Reporting {
+    /// Reports that the scheduler kept.
+    pub(crate) kept: Counter,
+    /// Reports that it refused.
+    pub(crate) refused: Counter,
+    /// Reports that did not reach it, or it did not answer in time.
+    pub(crate) failed: Counter,
+    /// Parameters that the workers were told.
+    pub(crate) applied: Counter,
+    /// Parameters that were not valid.
+    pub(crate) invalid: Counter,
+    revision: AtomicU64,
+    is_away: AtomicBool,
+}
+
+impl Reporting {
+    /// The parameters that are followed; 0 for none.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    /// Says so once per outage, whichever of the two calls notices it.
+    fn away(&self, address: &str, status: &Status) {
+        if !self.is_away.swap(true, Ordering::Relaxed) {
+            let (code, why) = (status.code(), status.message());
+            tracing::warn!("scheduler {address} does not take reports: {code:?}: {why}");
+        }
+    }
+
+    fn back(&self, address: &str) {
+        if self.is_away.swap(false, Ordering::Relaxed) {
+            tracing::info!("scheduler {address} takes reports again");
+        }
+    }
+}
+
+/// One process's way to its scheduler.
+pub(crate) struct Reporter {
+    plan: Arc<Plan>,
+    workers: Arc<[Worker]>,
+    address: String,
+    instance: String,
+    role: String,
+    epoch: u64,
+    client: SchedulerClient<Channel>,
+}
+
+impl Reporter {
+    /// The reporter of a process that has a scheduler. Called within the control thread's executor.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub(crate) fn new(plan: Arc<Plan>, workers: Arc<[Worker]>) -> Result<Self, String> {
+        let config = &plan.config;
+        let address = config.scheduler.address.clone();
+        let parsed: api::Address = address.parse().map_err(|error| format!("{error}"))?;
+        let channel = api::wire::channel(&parsed, CONNECT_TIMEOUT);
+        let channel = channel.map_err(|status| status.message().to_owned())?;
+        Ok(Self {
+            instance: instance(config),
+            role: role(config),
+            epoch: epoch(),
+            client: SchedulerClient::new(channel),
+            address,
+            workers,
+            plan,
+        })
+    }
+
+    /// Reports and follows for as long as it is polled.
+    pub(crate) async fn run(self) {
+        tokio::join!(self.report(), self.follow());
+    }
+
+    async fn report(&self) {
+        let reporting = &self.plan.reporting;
+        let mut client = self.client.clone();
+        let mut every = REPORT_EVERY;
+        let mut backoff = Backoff::default();
+        loop {
+            let call = client.report(self.request());
+            let answer = tokio::time::timeout(ANSWER_TIMEOUT, call).await.unwrap_or_else(|_| {
+                let limit_ms = ANSWER_TIMEOUT.as_millis();
+                Err(Status::deadline_exceeded(format!("no answer within {limit_ms} ms")))
+            });
+            let wait = match answer {
+                Ok(answer) => {
+                    reporting.kept.up();
+                    reporting.back(&self.address);
+                    backoff = Backoff::default();
+                    let wanted = u64::from(answer.get_ref().report_every_ms);
+                    every = Duration::from_millis(wanted).clamp(REPORT_EVERY_MIN, REPORT_EVERY_MAX);
+                    every
+                }
+                Err(status) => {
+                    let refused = REFUSALS.contains(&status.code());
+                    let count = if refused { &reporting.refused } else { &reporting.failed };
+                    count.up();
+                    reporting.away(&self.address, &status);
+                    if refused { every } else { backoff.next() }
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn follow(&self) {
+        let mut client = self.client.clone();
+        let mut backoff = Backoff::default();
+        loop {
+            let request =
+                ParametersRequest { instance: self.instance.clone(), role: self.role.clone() };
+            let ended = match client.parameters(request).await {
+                Ok(stream) => {
+                    let mut stream = stream.into_inner();
+                    loop {
+                        match stream.message().await {
+                            Ok(Some(parameters)) => {
+                                self.take(&parameters);
+                                backoff = Backoff::default();
+                            }
+                            Ok(None) => {
+                                break Status::unavailable("the scheduler ended the stream");
+                            }
+                            Err(status) => break status,
+                        }
+                    }
+                }
+                Err(status) => status,
+            };
+            tracing::debug!(%ended, "parameters are not followed");
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Tells the workers, unless it is not valid: then they keep what they have.
+    fn take(&self, sent: &PolicyParameters) {
+        let reporting = &self.plan.reporting;
+        let runtime = match parameters::followed(sent, &self.plan.config.runtime) {
+            Ok(runtime) => runtime,
+            Err(why) => {
+                reporting.invalid.up();
+                let revision = sent.revision;
+                tracing::warn!("parameters of revision {revision} are not followed: {why}");
+                return;
+            }
+        };
+        let (devices, accelerators) = (self.plan.devices.len(), self.plan.accelerators);
+        let policy = rules::policy(runtime.policy, &runtime, devices, accelerators);
+        for worker in self.workers.iter() {
+            worker.tell(Word::Policy(Arc::clone(&policy)));
+        }
+        reporting.revision.store(sent.revision, Ordering::Relaxed);
+        reporting.applied.up();
+        tracing::info!(
+            "parameters of revision {}: policy {}, offload_bytes_min {}, inline_bytes_max {}",
+            sent.revision,
+            policy.name(),
+            runtime.offload_bytes_min,
+            runtime.inline_bytes_max
+        );
+    }
+
+    fn request(&self) -> ReportRequest {
+        let counted = counted(&self.plan.runtimes.read());
+        let (paths, devices) = counts::write(&counted);
+        ReportRequest {
+            instance: self.instance.clone(),
+            role: self.role.clone(),
+            epoch: self.epoch,
+            uptime_ms: self.plan.clock.now().0 / 1_000_000,
+            parameters_revision: self.plan.reporting.revision(),
+            paths,
+            devices,
+        }
+    }
+}
+
+/// The counters of all workers as one.
+fn counted(runtimes: &[Arc<runtime::Metrics>]) -> Counted {
+    let mut counted = Counted::new();
+    let mut add = |key, counts: Counts| counted.entry(key).or_default().add(&counts);
+    for metrics in runtimes {
+        for path in metrics.paths() {
+            let message = message(path);
+            let key = Key::Path {
+                op: message.op.clone(),
+                device: message.device.clone(),
+                placement: message.placement.clone(),
+                reason: message.reason.clone(),
+            };
+            add(key, Counts::of_path(&message));
+        }
+        let mut devices: BTreeMap<String, DeviceCounts> = BTreeMap::new();
+        for (device, lost, timeouts) in metrics.losses() {
+            let of = devices.entry(device).or_default();
+            (of.lost, of.timeouts) = (lost, timeouts);
+        }
+        for (device, probes, restored) in metrics.probes() {
+            let of = devices.entry(device).or_default();
+            (of.probes, of.restored) = (probes, restored);
+        }
+        for (device, counts) in devices {
+            add(Key::Device { device }, Counts::of_device(&counts));
+        }
+        for (device, reason, jobs) in metrics.fallbacks() {
+            let reason = reason.name().to_owned();
+            add(Key::Fallback { device, reason }, Counts::of_jobs(jobs));
+        }
+    }
+    counted
+}
+
+fn message(path: runtime::metrics::PathCount) -> PathCounts {
+    let size = |size: runtime::metrics::SizeCount| SizeCounts {
+        log2: size.log2,
+        jobs: size.jobs,
+        work_bytes: size.work_bytes,
+        service_ns: size.service.0,
+        queueing_ns: size.queueing.0,
+    };
+    PathCounts {
+        op: path.op.name().to_owned(),
+        device: path.device,
+        placement: path.placement.name().to_owned(),
+        reason: path.reason.name().to_owned(),
+        jobs: path.jobs,
+        failed: path.failed,
+        did_not_fit: path.did_not_fit,
+        input_bytes: path.input_bytes,
+        output_bytes: path.output_bytes,
+        service_ns: path.service.0,
+        queueing_ns: path.queueing.0,
+        sizes: path.sizes.into_iter().map(size).collect(),
+        service_log2_ns: path.service_log2_ns,
+        queueing_log2_ns: path.queueing_log2_ns,
+    }
+}
+
+/// The configured name, or the host's with the process's number.
+fn instance(config: &Config) -> String {
+    if !config.scheduler.instance.is_empty() {
+        return config.scheduler.instance.clone();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let host: String = host.chars().filter(plain).take(HOST_CHARS_MAX).collect();
+    let host = if host.is_empty() { "localhost" } else { &host };
+    format!("{host}-{}", std::process::id())
+}
+
+fn role(config: &Config) -> String {
+    let services = Services::of(&config.server.roles);
+    let roles = [
+        (services.frontend, "frontend"),
+        (services.compression, "compression"),
+        (services.store, "store"),
+        (services.scheduler, "scheduler"),
+    ];
+    let names: Vec<_> = roles.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+    names.join(",")
+}
+
+/// Differs between any two starts of a process on one machine.
+fn epoch() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long to wait before the next attempt.
+#[derive(Default)]
+struct Backoff(Option<Duration>);
+
+impl Backoff {
+    fn next(&mut self) -> Duration {
+        let wait = self.0.map_or(RETRY_MIN, |last| (last * 2).min(RETRY_MAX));
+        self.0 = Some(wait);
+        wait
+    }
+}
+
+/// Answers of a scheduler that is there and does not want this report.
+const REFUSALS: [Code; 4] =
+    [Code::InvalidArgument, Code::FailedPrecondition, Code::ResourceExhausted, Code::OutOfRange];
+
+/// Until the scheduler has said how often.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// However often it says: less costs more than it tells, more is a mistake.
+const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
+const REPORT_EVERY_MAX: Duration = Duration::from_secs(86_400);
+
+/// A scheduler that is back is found within this; one that is away costs an attempt as often.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A label of DNS has 63.
+const HOST_CHARS_MAX: usize = 63;

@@ -1,0 +1,270 @@
+//! What the scheduler's page and its JSON form show of a window of time: rates, means and bounds of quantiles, by path,
+//! size and device. Numbers only; how they look is the page's.
+
+use std::collections::BTreeMap;
+
+use api::v1::PolicyParameters;
+use serde::Serialize;
+use units::Nanos;
+
+use super::Scheduler;
+use super::counts::{self, Counts, Key};
+use super::history::{Filter, Gathered};
+
+/// Everything that is shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    /// The last while that counts are from (ms); 0 for all that is known.
+    pub(crate) window_ms: u64,
+    pub(crate) report_every_ms: u64,
+    pub(crate) parameters: Sent,
+    pub(crate) instances: Vec<InstanceRow>,
+    pub(crate) paths: Vec<PathRow>,
+    pub(crate) sizes: Vec<OpSizes>,
+    pub(crate) devices: Vec<DeviceRow>,
+}
+
+/// The parameters in force; what is null is each process's own.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sent {
+    pub(crate) revision: u64,
+    pub(crate) policy: Option<String>,
+    pub(crate) offload_bytes_min: Option<u64>,
+    pub(crate) inline_bytes_max: Option<u64>,
+    pub(crate) followers: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct InstanceRow {
+    pub(crate) instance: String,
+    pub(crate) role: String,
+    pub(crate) uptime_ms: u64,
+    pub(crate) age_ms: u64,
+    pub(crate) covered_ms: u64,
+    pub(crate) parameters_revision: u64,
+    pub(crate) jobs_per_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PathRow {
+    pub(crate) op: String,
+    pub(crate) device: String,
+    pub(crate) placement: String,
+    pub(crate) reason: String,
+    pub(crate) jobs: u64,
+    pub(crate) failed: u64,
+    pub(crate) did_not_fit: u64,
+    pub(crate) jobs_per_s: f64,
+    /// Uncompressed.
+    pub(crate) bytes_per_s: f64,
+    pub(crate) service: Times,
+    pub(crate) queueing: Times,
+}
+
+/// A mean, and bounds that so many percent of jobs were below, a power of two.
+#[derive(Debug, Serialize)]
+pub(crate) struct Times {
+    pub(crate) mean_ns: u64,
+    pub(crate) p50_below_ns: u64,
+    pub(crate) p90_below_ns: u64,
+    pub(crate) p99_below_ns: u64,
+}
+
+/// The jobs of one op by size.
+#[derive(Debug, Serialize)]
+pub(crate) struct OpSizes {
+    pub(crate) op: String,
+    pub(crate) classes: Vec<SizeRow>,
+}
+
+/// Jobs whose uncompressed side has from this many bytes to below twice as many.
+#[derive(Debug, Serialize)]
+pub(crate) struct SizeRow {
+    pub(crate) bytes_from: u64,
+    pub(crate) jobs: u64,
+    pub(crate) service_mean_ns: u64,
+    /// Jobs by device.
+    pub(crate) devices: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct DeviceRow {
+    pub(crate) device: String,
+    pub(crate) lost: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) probes: u64,
+    pub(crate) restored: u64,
+    /// Jobs redone in software, by reason.
+    pub(crate) fallbacks: BTreeMap<String, u64>,
+}
+
+impl Scheduler {
+    /// What the last while looks like (ms); 0 for all that is known.
+    pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
+        let filter = Filter { last_ms: window_ms, ..Filter::default() };
+        let gathered = self.history.lock().query(&filter, now);
+        let PolicyParameters { revision, policy, offload_bytes_min, inline_bytes_max } =
+            self.parameters();
+        let followers = self.watching();
+        let mut sums: BTreeMap<&Key, Sum> = BTreeMap::new();
+        for of in &gathered {
+            for (key, counts) in &of.counted {
+                sums.entry(key).or_default().add(counts, of.covered_ms);
+            }
+        }
+        View {
+            window_ms,
+            report_every_ms: self.report_every_ms.load(std::sync::atomic::Ordering::Relaxed),
+            parameters: Sent { revision, policy, offload_bytes_min, inline_bytes_max, followers },
+            instances: gathered.iter().map(instance).collect(),
+            paths: sums.iter().filter_map(|(key, sum)| path(key, sum)).collect(),
+            sizes: sizes(&sums),
+            devices: devices(&sums),
+        }
+    }
+}
+
+/// Of one key, over instances.
+#[derive(Default)]
+struct Sum {
+    counts: Counts,
+    jobs_per_s: f64,
+    bytes_per_s: f64,
+}
+
+impl Sum {
+    /// Instances may be known for different times: rates are added, not divided anew.
+    fn add(&mut self, counts: &Counts, covered_ms: u64) {
+        self.counts.add(counts);
+        let work_bytes = counts.sizes().iter().map(|size| size.work_bytes as f64).sum();
+        self.jobs_per_s += per_s(counts.get(counts::JOBS) as f64, covered_ms);
+        self.bytes_per_s += per_s(work_bytes, covered_ms);
+    }
+}
+
+fn per_s(count: f64, covered_ms: u64) -> f64 {
+    if covered_ms == 0 { 0.0 } else { count * 1e3 / covered_ms as f64 }
+}
+
+fn instance(of: &Gathered) -> InstanceRow {
+    let paths = of.counted.iter().filter(|(key, _)| matches!(key, Key::Path { .. }));
+    let jobs: u64 = paths.map(|(_, counts)| counts.get(counts::JOBS)).fold(0, u64::saturating_add);
+    InstanceRow {
+        instance: of.instance.clone(),
+        role: of.role.clone(),
+        uptime_ms: of.uptime_ms,
+        age_ms: of.age_ms,
+        covered_ms: of.covered_ms,
+        parameters_revision: of.revision,
+        jobs_per_s: per_s(jobs as f64, of.covered_ms),
+    }
+}
+
+fn path(key: &Key, sum: &Sum) -> Option<PathRow> {
+    let Key::Path { op, device, placement, reason } = key else { return None };
+    let counts = &sum.counts;
+    let jobs = counts.get(counts::JOBS);
+    let times = |slot, classes: &[u64]| Times {
+        mean_ns: counts.get(slot).checked_div(jobs).unwrap_or(0),
+        p50_below_ns: below_ns(classes, 50),
+        p90_below_ns: below_ns(classes, 90),
+        p99_below_ns: below_ns(classes, 99),
+    };
+    Some(PathRow {
+        op: op.clone(),
+        device: device.clone(),
+        placement: placement.clone(),
+        reason: reason.clone(),
+        jobs,
+        failed: counts.get(counts::FAILED),
+        did_not_fit: counts.get(counts::DID_NOT_FIT),
+        jobs_per_s: sum.jobs_per_s,
+        bytes_per_s: sum.bytes_per_s,
+        service: times(counts::SERVICE_NS, &counts.service_classes()),
+        queueing: times(counts::QUEUEING_NS, &counts.queueing_classes()),
+    })
+}
+
+/// The upper end of the class in which so many percent of the jobs are reached; 0 without jobs.
+fn below_ns(classes: &[u64], percent: u128) -> u64 {
+    let total: u128 = classes.iter().map(|count| u128::from(*count)).sum();
+    let mut reached = 0;
+    for (log2, count) in classes.iter().enumerate() {
+        reached += u128::from(*count);
+        if total > 0 && reached * 100 >= total * percent {
+            return 1_u64.checked_shl(log2 as u32 + 1).unwrap_or(u64::MAX);
+        }
+    }
+    0
+}
+
+fn sizes(sums: &BTreeMap<&Key, Sum>) -> Vec<OpSizes> {
+    let mut ops: BTreeMap<&str, BTreeMap<u32, (SizeRow, u64)>> = BTreeMap::new();
+    for (key, sum) in sums {
+        let Key::Path { op, device, .. } = key else { continue };
+        for size in sum.counts.sizes() {
+            let empty = || {
+                let bytes_from = 1 << size.log2;
+                let devices = BTreeMap::new();
+                (SizeRow { bytes_from, jobs: 0, service_mean_ns: 0, devices }, 0)
+            };
+            let classes = ops.entry(op.as_str()).or_default();
+            let (row, service_ns) = classes.entry(size.log2).or_insert_with(empty);
+            row.jobs = row.jobs.saturating_add(size.jobs);
+            *service_ns = service_ns.saturating_add(size.service_ns);
+            let of = row.devices.entry(device.clone()).or_default();
+            *of = of.saturating_add(size.jobs);
+        }
+    }
+    let finished = |(mut row, service_ns): (SizeRow, u64)| {
+        row.service_mean_ns = service_ns.checked_div(row.jobs).unwrap_or(0);
+        row
+    };
+    let op = |(op, classes): (&str, BTreeMap<u32, (SizeRow, u64)>)| OpSizes {
+        op: op.to_owned(),
+        classes: classes.into_values().map(finished).collect(),
+    };
+    ops.into_iter().map(op).collect()
+}
+
+fn devices(sums: &BTreeMap<&Key, Sum>) -> Vec<DeviceRow> {
+    let mut rows: BTreeMap<&str, DeviceRow> = BTreeMap::new();
+    for (key, sum) in sums {
+        let counts = &sum.counts;
+        match key {
+            Key::Path { .. } => {}
+            Key::Device { device } => {
+                let row = rows.entry(device).or_default();
+                row.lost = counts.get(counts::LOST);
+                row.timeouts = counts.get(counts::TIMEOUTS);
+                row.probes = counts.get(counts::PROBES);
+                row.restored = counts.get(counts::RESTORED);
+            }
+            Key::Fallback { device, reason } => {
+                let row = rows.entry(device).or_default();
+                row.fallbacks.insert(reason.clone(), counts.get(counts::JOBS));
+            }
+        }
+    }
+    let named = |(device, row): (&str, DeviceRow)| DeviceRow { device: device.to_owned(), ..row };
+    rows.into_iter().map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_bounds_of_their_class() {
+        assert_eq!(below_ns(&[], 50), 0);
+        assert_eq!(below_ns(&[0, 0], 99), 0);
+        // Nine jobs below 2 us, one below 1 ms.
+        let mut classes = vec![0; 20];
+        (classes[10], classes[19]) = (9, 1);
+        assert_eq!(below_ns(&classes, 50), 1 << 11);
+        assert_eq!(below_ns(&classes, 90), 1 << 11);
+        assert_eq!(below_ns(&classes, 99), 1 << 20);
+        let last = [vec![0; 63], vec![u64::MAX]].concat();
+        assert_eq!(below_ns(&last, 50), u64::MAX);
+    }
+}

@@ -1,0 +1,110 @@
+//! One command given in memory, as a message carries it: the same session, without a connection. A command that does
+//! something to a connection, or waits for more of it, means nothing here.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use protocol::Parse;
+use protocol::command::{AdminVerb, Command};
+
+use super::Session;
+use crate::context::WorkerContext;
+use crate::values::Body;
+
+/// Why the bytes were not served; the caller must act.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotACommand {
+    #[error("{0} bytes hold no whole command")]
+    Incomplete(usize),
+    #[error("one command a call: it has {taken} bytes and {more} more follow")]
+    MoreThanOne { taken: usize, more: usize },
+    #[error("`{0}` is about a connection and means nothing here")]
+    Meaningless(String),
+}
+
+/// Serves the command that the parts are, and answers with all that memcached would write, large values as parts of
+/// their own.
+pub(crate) async fn execute(
+    context: &Rc<WorkerContext>,
+    mut parts: Vec<Bytes>,
+) -> Result<Vec<Bytes>, NotACommand> {
+    let limits = context.limits;
+    let first = parts.first().map_or(&[][..], |part| part);
+    if matches!(protocol::parse(first, &limits), Parse::Incomplete) {
+        parts = vec![parts.concat().into()];
+    }
+    let Some((head, rest)) = parts.split_first() else { return Err(NotACommand::Incomplete(0)) };
+    let all = parts.iter().map(Bytes::len).sum::<usize>();
+    let mut session = Session::new(None, Rc::clone(context));
+    match protocol::parse(head, &limits) {
+        Parse::Incomplete => return Err(NotACommand::Incomplete(all)),
+        Parse::Refused { refusal, .. } if refusal.close => {
+            return Err(NotACommand::Meaningless(excerpt(head)));
+        }
+        Parse::Refused { refusal, consumed } => {
+            let swallow = usize::try_from(refusal.swallow_bytes).unwrap_or(usize::MAX);
+            is_one(all, consumed.saturating_add(swallow))?;
+            session.context.counters.commands.bad_lines.up();
+            session.refuse(refusal).await;
+        }
+        Parse::Command { command, .. } if is_meaningless(&command) => {
+            return Err(NotACommand::Meaningless(excerpt(head)));
+        }
+        Parse::Command { command, consumed } => {
+            let body_bytes = command.body_bytes();
+            is_one(all, consumed + body_bytes.unwrap_or(0))?;
+            match body_bytes {
+                None => session.serve_lone(command).await,
+                Some(_) => session.serve_with(command, &head[consumed..], rest).await,
+            }
+        }
+    }
+    Ok(std::mem::take(&mut session.out).into_parts())
+}
+
+impl Session {
+    async fn serve_lone(&mut self, command: Command<'_>) {
+        let mut pending = VecDeque::new();
+        self.serve_without_body(command, &mut pending).await;
+        self.settle_all(&mut pending).await;
+    }
+
+    /// A storage command with its value and CR LF: the end of the first part, then the others.
+    async fn serve_with(&mut self, command: Command<'_>, here: &[u8], rest: &[Bytes]) {
+        match (here, rest) {
+            (_, []) => self.serve_body(command, Body::Slice(here)).await,
+            // As a link sends a large value: it is not copied.
+            ([], [value, end]) if end == "\r\n" => {
+                self.serve_value(command, Body::Shared(value.clone())).await;
+            }
+            _ => {
+                let body = [here, &rest.concat()].concat();
+                self.serve_body(command, Body::Slice(&body)).await;
+            }
+        }
+    }
+}
+
+fn is_one(all: usize, taken: usize) -> Result<(), NotACommand> {
+    match all.checked_sub(taken) {
+        Some(0) => Ok(()),
+        Some(more) => Err(NotACommand::MoreThanOne { taken, more }),
+        None => Err(NotACommand::Incomplete(all)),
+    }
+}
+
+const fn is_meaningless(command: &Command<'_>) -> bool {
+    match command {
+        Command::Quit => true,
+        Command::Admin(admin) => matches!(admin.verb, AdminVerb::Shutdown | AdminVerb::Watch),
+        _ => false,
+    }
+}
+
+fn excerpt(line: &[u8]) -> String {
+    line[..line.len().min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii().to_string()
+}
+
+/// How much of a line that was not served its error repeats.
+const EXCERPT_BYTES: usize = 64;

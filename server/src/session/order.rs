@@ -1,0 +1,67 @@
+//! Order where the store does not keep it: requests of one session that are under way together must not meet in a key.
+//! Two that only read may.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use smallvec::SmallVec;
+
+/// The keys of a session's requests under way, by their hashes: two keys of one hash wait for each other as well.
+#[derive(Default)]
+pub(super) struct UnderWay(HashMap<u64, Effect>);
+
+/// What a request does to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing that another such request could tell.
+    Reads,
+    Changes,
+}
+
+impl UnderWay {
+    /// Adds a request's keys; false, and nothing is added, if one of them has to wait for what is under way.
+    pub(super) fn add<'a>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        effect: Effect,
+    ) -> bool {
+        let hashes: SmallVec<[u64; 1]> = keys.into_iter().map(hash).collect();
+        let meets = |other: &Effect| effect == Effect::Changes || *other == Effect::Changes;
+        if hashes.iter().any(|hash| self.0.get(hash).is_some_and(meets)) {
+            return false;
+        }
+        self.0.extend(hashes.into_iter().map(|hash| (hash, effect)));
+        true
+    }
+
+    /// All of them are answered.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_waits_for_its_key_and_keeps_it_waiting_until_all_are_answered() {
+        let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        let mut under_way = UnderWay::default();
+        assert!(under_way.add([a, b], Effect::Reads));
+        assert!(under_way.add([a], Effect::Reads));
+        assert!(!under_way.add([a], Effect::Changes));
+        assert!(!under_way.add([b], Effect::Changes));
+        under_way.clear();
+        assert!(under_way.add([a], Effect::Changes));
+        assert!(!under_way.add([b, a], Effect::Reads));
+        assert!(under_way.add([b], Effect::Changes), "a refused request leaves nothing behind");
+        assert!(!under_way.add([a], Effect::Changes));
+    }
+}

@@ -1,0 +1,263 @@
+//! The link to one store service: each request a call of its own, all on one HTTP/2 connection. Calls that are under way
+//! together take effect in any order: whoever needs one waits for the other first.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use api::v1::ExecuteRequest;
+use api::v1::store_client::StoreClient;
+use api::{Address, Connection};
+use bytes::Bytes;
+use tokio::sync::Mutex;
+use tonic::{Code, Request, Status};
+
+use super::answer::{Answer, LinkError, LinkFault};
+use super::health::Health;
+use super::reader::Reader;
+use super::{Expect, Limits, Slot, Timing};
+use crate::out::Out;
+
+/// A worker's calls to one store service.
+pub(crate) struct Service {
+    address: Address,
+    name: String,
+    client: RefCell<Option<Client>>,
+    /// Connections so far.
+    opened: Cell<u64>,
+    /// One attempt to connect at a time.
+    connecting: Mutex<()>,
+    health: Health,
+    timing: Cell<Timing>,
+    limits: Limits,
+    /// Reads one answer at a time; none has to wait within one.
+    reader: RefCell<Reader>,
+}
+
+/// The connection while there is one, and which.
+#[derive(Clone)]
+struct Client {
+    number: u64,
+    connection: Connection,
+    calls: StoreClient<Connection>,
+}
+
+impl Service {
+    pub(super) fn new(address: Address, timing: Timing, limits: Limits) -> Self {
+        Self {
+            name: format!("grpc://{address}"),
+            address,
+            client: RefCell::default(),
+            opened: Cell::new(0),
+            connecting: Mutex::default(),
+            health: Health::default(),
+            timing: Cell::new(timing),
+            reader: RefCell::new(Reader::new(&limits)),
+            limits,
+        }
+    }
+
+    pub(super) fn set_timing(&self, timing: Timing) {
+        self.timing.set(timing);
+    }
+
+    pub(super) fn request(self: &Rc<Self>, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
+        if let Some(why) = self.health.down() {
+            return Slot::answered(Err(self.error(LinkFault::Down(why))));
+        }
+        let mut out = Out::default();
+        compose(&mut out);
+        let parts = out.into_parts();
+        let slot = Slot::default();
+        let owed = Owed { service: Rc::clone(self), slot: Some(slot.clone()) };
+        tokio::task::spawn_local(async move {
+            let answer = owed.service.ask(expect, parts).await;
+            owed.pay(answer);
+        });
+        slot
+    }
+
+    /// One call, within the time that a request may take.
+    async fn ask(&self, expect: Expect, parts: Vec<Bytes>) -> Result<Answer, LinkFault> {
+        let due = Instant::now() + self.timing.get().request;
+        let client = self.client().await?;
+        let called = tokio::time::timeout_at(due.into(), self.call(&client, parts, due)).await;
+        match called {
+            Ok(Ok(parts)) => {
+                self.health.mark_up();
+                self.read(expect, parts)
+            }
+            Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
+                self.give_up(&client, None);
+                Err(fault(&client, &status))
+            }
+            Ok(Err(_)) | Err(_) => {
+                let limit = self.timing.get().request;
+                self.limits.counters.commands.upstream_timeouts.up();
+                let why = format!("no answer within {} ms", limit.as_millis());
+                self.give_up(&client, Some(why));
+                Err(LinkFault::TimedOut(limit))
+            }
+        }
+    }
+
+    /// A service that has no memory for the call did nothing of it: it is asked again for as long as there is time.
+    async fn call(
+        &self,
+        client: &Client,
+        parts: Vec<Bytes>,
+        due: Instant,
+    ) -> Result<Vec<Bytes>, Status> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let mut request = Request::new(ExecuteRequest { parts: parts.clone() });
+            request.set_timeout(due.saturating_duration_since(Instant::now()));
+            match client.calls.clone().execute(request).await {
+                Err(status)
+                    if status.code() == Code::ResourceExhausted && Instant::now() + pause < due =>
+                {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                answered => return answered.map(|response| response.into_inner().parts),
+            }
+        }
+    }
+
+    /// The connection; without one, a new one.
+    async fn client(&self) -> Result<Client, LinkFault> {
+        if let Some(client) = self.open() {
+            return Ok(client);
+        }
+        let _alone = self.connecting.lock().await;
+        if let Some(client) = self.open() {
+            return Ok(client);
+        }
+        if let Some(why) = self.health.down() {
+            return Err(LinkFault::Down(why));
+        }
+        let timing = self.timing.get();
+        let opened = tokio::time::timeout(timing.connect, Connection::open(&self.address)).await;
+        let why = match (opened, Connection::origin(&self.address)) {
+            (Ok(Ok(connection)), Ok(origin)) => {
+                self.limits.counters.commands.upstream_connects.up();
+                let number = self.opened.get() + 1;
+                self.opened.set(number);
+                let message_bytes_max = self.limits.held_bytes_max.as_usize();
+                let calls = StoreClient::with_origin(connection.clone(), origin)
+                    .max_decoding_message_size(message_bytes_max);
+                let client = Client { number, connection, calls };
+                *self.client.borrow_mut() = Some(client.clone());
+                return Ok(client);
+            }
+            (Ok(Err(error)), _) => error.to_string(),
+            (_, Err(status)) => status.message().to_owned(),
+            (Err(_), _) => "connection timed out".to_owned(),
+        };
+        self.mark_down(why.clone());
+        Err(LinkFault::Down(why))
+    }
+
+    fn open(&self) -> Option<Client> {
+        self.client.borrow().as_ref().filter(|client| !client.connection.is_closed()).cloned()
+    }
+
+    /// Lets the connection go if it has ended or, with a reason, is no good; the service is down then.
+    fn give_up(&self, client: &Client, why: Option<String>) {
+        let mut current = self.client.borrow_mut();
+        // What others find out about a connection that was given up already is no news.
+        if current.as_ref().is_none_or(|current| current.number != client.number) {
+            return;
+        }
+        if why.is_some() || client.connection.is_closed() {
+            *current = None;
+        }
+        if let Some(why) = why {
+            self.mark_down(why);
+        }
+    }
+
+    fn mark_down(&self, why: String) {
+        tracing::warn!(service = self.name, error = why, "store service is down");
+        self.health.mark_down(why, self.timing.get());
+    }
+
+    /// The one answer that the parts are.
+    fn read(&self, expect: Expect, parts: Vec<Bytes>) -> Result<Answer, LinkFault> {
+        let mut reader = self.reader.borrow_mut();
+        let answer = read(&mut reader, expect, &parts);
+        if answer.is_err() {
+            *reader = Reader::new(&self.limits);
+        }
+        answer.map_err(LinkFault::Malformed)
+    }
+
+    fn error(&self, fault: LinkFault) -> LinkError {
+        LinkError { server: self.name.clone(), fault }
+    }
+}
+
+fn read(reader: &mut Reader, expect: Expect, parts: &[Bytes]) -> Result<Answer, String> {
+    let mut answer = None;
+    for part in parts {
+        let mut rest = &part[..];
+        while !rest.is_empty() {
+            let space = reader.space();
+            let bytes = rest.len().min(space.len());
+            space[..bytes].copy_from_slice(&rest[..bytes]);
+            rest = &rest[bytes..];
+            reader.filled(bytes);
+            // Behind an answer nothing is expected.
+            let expect = if answer.is_none() { Some(expect) } else { None };
+            answer = reader.next(expect)?.or(answer);
+        }
+    }
+    match answer {
+        Some(answer) if reader.is_empty() => Ok(answer),
+        Some(_) => Err("more than one answer".to_owned()),
+        None => Err("an answer that is not whole".to_owned()),
+    }
+}
+
+fn fault(client: &Client, status: &Status) -> LinkFault {
+    let code = status.code();
+    let message = status.message();
+    if std::error::Error::source(status).is_some() || client.connection.is_closed() {
+        return LinkFault::Lost(message.to_owned());
+    }
+    LinkFault::Refused(format!("{message} ({code:?})"))
+}
+
+/// The answer that a session waits for: it gets one even if there is a defect in here.
+struct Owed {
+    service: Rc<Service>,
+    slot: Option<Slot>,
+}
+
+impl Owed {
+    fn pay(mut self, answer: Result<Answer, LinkFault>) {
+        if let Some(slot) = self.slot.take() {
+            slot.answer(answer.map_err(|fault| self.service.failed(fault)));
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let fault = LinkFault::Lost("a defect ended the call".to_owned());
+            slot.answer(Err(self.service.failed(fault)));
+        }
+    }
+}
+
+impl Service {
+    fn failed(&self, fault: LinkFault) -> LinkError {
+        self.limits.counters.commands.upstream_errors.up();
+        self.error(fault)
+    }
+}
+
+/// A service that is out of memory is asked again after this, then after ever longer pauses.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);

@@ -1,0 +1,292 @@
+//! The link to one memcached server: one connection, pipelined. Requests go out in one write per turn of the event loop
+//! and come back in order. It does not know what they mean.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tokio::net::{TcpStream, UnixStream};
+
+use super::answer::{LinkError, LinkFault};
+use super::health::Health;
+use super::reader::Reader;
+use super::{Expect, Limits, Slot, Timing};
+use crate::out::Out;
+use crate::stream::Stream;
+
+/// A worker's connection to one server.
+pub(crate) struct Socket {
+    address: String,
+    /// The connection while there is one.
+    stream: RefCell<Option<Rc<Stream>>>,
+    out: RefCell<Out>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    work: Signal,
+    pub(super) health: Health,
+    timing: Cell<Timing>,
+    limits: Limits,
+}
+
+/// What there was to read.
+enum Read {
+    All,
+    /// More may be there.
+    Some,
+}
+
+/// Word to the link's task that a session queued something.
+#[derive(Default)]
+struct Signal {
+    raised: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Signal {
+    fn raise(&self) {
+        self.raised.set(true);
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn poll(&self, task: &mut Context<'_>) -> Poll<()> {
+        if self.raised.take() {
+            return Poll::Ready(());
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            *waker = Some(task.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+struct Waiting {
+    slot: Slot,
+    expect: Expect,
+    since: Instant,
+}
+
+impl Socket {
+    pub(super) fn start(address: String, timing: Timing, limits: Limits) -> Rc<Self> {
+        let socket = Rc::new(Self {
+            address,
+            stream: RefCell::default(),
+            out: RefCell::default(),
+            waiting: RefCell::default(),
+            work: Signal::default(),
+            health: Health::default(),
+            timing: Cell::new(timing),
+            limits,
+        });
+        tokio::task::spawn_local(Rc::clone(&socket).keep_running());
+        socket
+    }
+
+    pub(super) fn set_timing(&self, timing: Timing) {
+        self.timing.set(timing);
+    }
+
+    pub(super) fn request(&self, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
+        if let Some(why) = self.health.down() {
+            return Slot::answered(Err(self.error(LinkFault::Down(why))));
+        }
+        let slot = Slot::default();
+        let nothing_under_way = self.waiting.borrow().is_empty();
+        compose(&mut self.out.borrow_mut());
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.push_back(Waiting { slot: slot.clone(), expect, since: Instant::now() });
+        drop(waiting);
+        // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
+        if !(nothing_under_way && self.write_now()) {
+            self.work.raise();
+        }
+        slot
+    }
+
+    /// A defect in here costs the requests under way, never those to come.
+    async fn keep_running(self: Rc<Self>) {
+        while let Err(error) = tokio::task::spawn_local(Rc::clone(&self).run()).await {
+            if !error.is_panic() {
+                return;
+            }
+            tracing::error!(server = self.address, "a defect ended the connection");
+            self.fail_all(&LinkFault::Lost("a defect ended the connection".to_owned()));
+        }
+    }
+
+    /// Connects when there is work, serves until the connection ends, and starts over.
+    async fn run(self: Rc<Self>) {
+        *self.stream.borrow_mut() = None;
+        loop {
+            while self.waiting.borrow().is_empty() {
+                poll_fn(|task| self.work.poll(task)).await;
+            }
+            let fault = match self.connect().await {
+                Ok(stream) => {
+                    self.limits.counters.commands.upstream_connects.up();
+                    let stream = Rc::new(stream);
+                    *self.stream.borrow_mut() = Some(Rc::clone(&stream));
+                    let fault = self.serve(&stream).await;
+                    *self.stream.borrow_mut() = None;
+                    fault
+                }
+                Err(error) => LinkFault::Down(error.to_string()),
+            };
+            match &fault {
+                LinkFault::Down(why) => self.mark_down(why.clone()),
+                LinkFault::TimedOut(limit) => {
+                    self.mark_down(format!("no answer within {} ms", limit.as_millis()));
+                }
+                LinkFault::Lost(_) | LinkFault::Malformed(_) | LinkFault::Refused(_) => {}
+            }
+            // Of an idle connection that the server closed no request hears.
+            self.fail_all(&fault);
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Stream> {
+        let attempt = async {
+            if self.address.starts_with('/') {
+                return UnixStream::connect(&self.address).await.map(Stream::Unix);
+            }
+            let stream = TcpStream::connect(&self.address).await?;
+            stream.set_nodelay(true)?;
+            Ok(Stream::Tcp(stream))
+        };
+        let limit = self.timing.get().connect;
+        let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
+        tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
+    }
+
+    fn mark_down(&self, why: String) {
+        tracing::warn!(server = self.address, error = why, "memcached server is down");
+        self.health.mark_down(why, self.timing.get());
+    }
+
+    fn fail_all(&self, fault: &LinkFault) {
+        self.out.borrow_mut().clear();
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        self.limits.counters.commands.upstream_errors.add(waiting.len() as u64);
+        let now = Instant::now();
+        for request in waiting {
+            let fault = match fault {
+                LinkFault::TimedOut(limit) if now < request.since + *limit => {
+                    LinkFault::Lost("connection given up after a timeout".to_owned())
+                }
+                fault => fault.clone(),
+            };
+            request.slot.answer(Err(self.error(fault)));
+        }
+    }
+
+    fn error(&self, fault: LinkFault) -> LinkError {
+        LinkError { server: self.address.clone(), fault }
+    }
+
+    /// Writes what sessions queued and hands answers back, until the connection ends; answers why it did.
+    async fn serve(&self, stream: &Stream) -> LinkFault {
+        let mut reader = Reader::new(&self.limits);
+        let timer = tokio::time::sleep(self.timing.get().request);
+        tokio::pin!(timer);
+        loop {
+            if let Err(error) = self.write(stream) {
+                return LinkFault::Lost(error.to_string());
+            }
+            match self.read(stream, &mut reader) {
+                Ok(Read::All) => {}
+                Ok(Read::Some) => tokio::task::yield_now().await,
+                Err(fault) => return fault,
+            }
+            let limit = self.timing.get().request;
+            let due = self.waiting.borrow().front().map(|oldest| oldest.since + limit);
+            if due.is_some_and(|due| due <= Instant::now()) {
+                self.limits.counters.commands.upstream_timeouts.up();
+                return LinkFault::TimedOut(limit);
+            }
+            let woken = poll_fn(|task| {
+                if self.work.poll(task).is_ready() {
+                    return Poll::Ready(Ok(()));
+                }
+                // Also with nothing under way: a session may send a request without our turn.
+                while timer.as_mut().poll(task).is_ready() {
+                    let oldest = self.waiting.borrow().front().map(|oldest| oldest.since);
+                    let due = oldest.unwrap_or_else(Instant::now) + limit;
+                    if due <= Instant::now() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    timer.as_mut().reset(due.into());
+                }
+                if !self.out.borrow().is_empty()
+                    && let Poll::Ready(ready) = stream.poll_writable(task)
+                {
+                    return Poll::Ready(ready);
+                }
+                stream.poll_readable(task)
+            });
+            if let Err(error) = woken.await {
+                return LinkFault::Lost(error.to_string());
+            }
+        }
+    }
+
+    /// Writes what is queued, from a session's turn; false if the link has to go on with it.
+    fn write_now(&self) -> bool {
+        let stream = self.stream.borrow();
+        let written = stream.as_ref().is_some_and(|stream| self.write(stream).is_ok());
+        written && self.out.borrow().is_empty()
+    }
+
+    fn write(&self, stream: &Stream) -> io::Result<()> {
+        let mut out = self.out.borrow_mut();
+        while !out.is_empty() {
+            match out.write(|slices| stream.try_write(slices)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<Read, LinkFault> {
+        for _ in 0..READS_PER_TURN {
+            let space = reader.space();
+            let space_bytes = space.len();
+            match stream.try_read(space) {
+                Ok(0) => return Err(LinkFault::Lost("closed by the server".to_owned())),
+                Ok(bytes) => {
+                    reader.filled(bytes);
+                    self.deliver(reader)?;
+                    if bytes < space_bytes {
+                        return Ok(Read::All);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::All),
+                Err(error) => return Err(LinkFault::Lost(error.to_string())),
+            }
+        }
+        Ok(Read::Some)
+    }
+
+    fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
+        loop {
+            let expect = self.waiting.borrow().front().map(|request| request.expect);
+            let Some(answer) = reader.next(expect).map_err(LinkFault::Malformed)? else {
+                return Ok(());
+            };
+            self.health.mark_up();
+            let request = self.waiting.borrow_mut().pop_front();
+            if let Some(request) = request {
+                request.slot.answer(Ok(answer));
+            }
+        }
+    }
+}
+
+/// A server that sends without end leaves the event loop to others after so many reads.
+const READS_PER_TURN: usize = 16;

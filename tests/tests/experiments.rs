@@ -1,0 +1,168 @@
+//! `rebate reproduce` and `rebate demo` as a new user runs them: what they write is whole, says what is emulated, and
+//! opens in a browser without a network. No number is judged here: CI's machine is busy.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rebate_tests::server::rebate_binary;
+use serde_json::Value;
+
+fn rebate(args: &[&str]) -> Output {
+    let output = Command::new(rebate_binary()).args(args).output();
+    output.unwrap_or_else(|error| panic!("{args:?}: {error}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn page(path: &Path) -> String {
+    let html = std::fs::read_to_string(path).expect("the page was written");
+    for outside in ["http://", "https://", "src=\"", "@import", "url("] {
+        let found = html.match_indices(outside).map(|(at, _)| &html[at..(at + 60).min(html.len())]);
+        let found: Vec<&str> =
+            found.filter(|found| !found.contains("www.w3.org/2000/svg")).collect();
+        assert!(found.is_empty(), "the page reaches outside: {found:?}");
+    }
+    html
+}
+
+/// What a browser makes of the page.
+fn rendered(path: &Path) -> String {
+    let profile = tempfile::tempdir().expect("a folder");
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(["--dump-dom", &format!("file://{}", path.display())])
+        .output()
+        .expect("chromium runs; on Debian: apt install chromium");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn reproduce_cache_writes_rows_that_say_how_they_were_found_and_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("results");
+    let out = out.to_str().expect("a plain path");
+    let output = rebate(&[
+        "reproduce",
+        "cache",
+        "--out",
+        out,
+        "--quick",
+        "--sizes",
+        "4KiB",
+        "--loads",
+        "200",
+        "--rate",
+        "200",
+        "--duration",
+        "200ms",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+
+    let json = std::fs::read_to_string(Path::new(out).join("cache.json")).expect("rows");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    for field in ["name", "version", "machine", "machine_class", "command"] {
+        assert!(json[field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+    }
+    let rows = json["rows"].as_array().expect("rows");
+    let mut ids = HashSet::new();
+    for row in rows {
+        let id = row["id"].as_str().expect("an id");
+        assert!(ids.insert(id), "{id} is there twice");
+        assert!(row["published"].is_null(), "{id}: the seed gives no numbers");
+        let kind = row["kind"].as_str().expect("a kind");
+        let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
+        match kind {
+            "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
+            "emulated" => assert!(is_virtual, "{id} names no device"),
+            "unreachable" => assert!(row["reason"].is_string(), "{id} does not say why"),
+            other => panic!("{id}: {other}"),
+        }
+        assert_eq!(row["ours"].is_null(), kind == "unreachable", "{id}");
+        assert!(!id.contains("_iaa") || kind != "measured", "{id} passes as hardware");
+    }
+    for id in [
+        "latency.monolith_software.p50.4KiB.get90",
+        "latency.microservice_iaa_direct.p90.4KiB.get90",
+        "ratio.microservice_iaa.p50.4KiB.get90",
+        "explained.microservice_iaa.p50.4KiB.get90",
+        "codec_cpu_freed.monolith_iaa.4KiB.get90",
+        "knee.microservice_software.64KiB.get90",
+        "stage.hop.decompress.p50.4KiB",
+    ] {
+        assert!(ids.contains(id), "no row {id}");
+    }
+
+    let path = Path::new(out).join("report.html");
+    assert!(page(&path).contains("emulated"));
+    let dom = rendered(&path);
+    for id in ["size-grpc-get90-get", "load-direct", "stages-get90-set"] {
+        assert!(dom.contains(&format!("id=\"{id}\"")), "no figure {id}");
+    }
+    assert!(dom.matches("<svg").count() >= 8, "figures are missing");
+    assert!(!dom.contains("NaN"));
+}
+
+#[test]
+fn the_demo_compares_four_configurations_and_writes_its_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("demo.html");
+    let report = path.to_str().expect("a plain path");
+    let output = rebate(&[
+        "demo",
+        "--preset",
+        "twitter-c12",
+        "--memory",
+        "4MiB",
+        "--duration",
+        "300ms",
+        "--warmup",
+        "100ms",
+        "--store",
+        "embedded",
+        "--report",
+        report,
+        "--json",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["memory"][0]["store"], "embedded");
+    let points = json["services"]["points"].as_array().expect("points");
+    assert_eq!(points.len(), 8);
+    for point in points {
+        let id = point["id"].as_str().expect("an id");
+        assert!(point["p50_us"].as_f64().is_some_and(|us| us > 0.0), "{id}");
+        assert_eq!(point["emulated"], id.contains("_iaa"), "{id}");
+    }
+    let html = page(&path);
+    assert!(html.contains("id=\"four\"") && html.contains("id=\"stages\""));
+}
+
+#[test]
+fn what_cannot_be_run_is_bad_usage_with_the_valid_range() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a plain path");
+    for (args, valid) in [
+        (["--sizes", "3MiB"], "1KiB to 512KiB"),
+        (["--gets", "101"], "0 to 100"),
+        (["--runs", "0"], "1 to 100"),
+        (["--rate", "0"], "1 to 1000000"),
+        (["--duration", "1ms"], "100ms to 600s"),
+    ] {
+        let output = rebate(&["reproduce", "cache", "--out", out, args[0], args[1]]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(valid), "{}", text(&output.stderr));
+    }
+    assert_eq!(rebate(&["reproduce", "nothing", "--out", out]).status.code(), Some(2));
+    assert_eq!(rebate(&["reproduce", "cache"]).status.code(), Some(2));
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let below = file.join("below");
+    let output = rebate(&["reproduce", "cache", "--out", below.to_str().expect("a plain path")]);
+    assert_eq!(output.status.code(), Some(2), "a folder that cannot be made");
+}

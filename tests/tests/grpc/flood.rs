@@ -1,0 +1,219 @@
+//! Clients that ask for more than anyone can give: of streams, of resets, of headers, of answers that they do not read.
+//! The server may refuse, or end the connection; it may not grow, stop, or keep the others waiting.
+
+use rebate_tests::payload::random;
+use rebate_tests::{PATIENCE, poll_for};
+
+use super::wire::{self, Raw, frame};
+use super::{Grpc, get, set};
+
+const GET: &str = "/rebate.v1.Cache/Get";
+
+/// The stream ids of a client, some at a time.
+fn batches(count: u32) -> impl Iterator<Item = Vec<u32>> {
+    let ids: Vec<u32> = (0..count).map(|index| 2 * index + 1).collect();
+    ids.chunks(500).map(<[u32]>::to_vec).collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused() {
+    let mut grpc = Grpc::all();
+    let headers = wire::call_headers(GET);
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        let mut raw = Raw::connect(grpc.addr);
+        raw.send(wire::PREFACE);
+        for ids in batches(20_000) {
+            let opened = ids.iter().flat_map(|id| frame(wire::HEADERS, 4, *id, &headers));
+            if !raw.send(&opened.collect::<Vec<_>>()) {
+                break;
+            }
+        }
+        all.push(raw);
+        grpc.is_well("20,000 streams without a message");
+    }
+    drop(all);
+    assert!(grpc.rests());
+}
+
+#[test]
+fn streams_that_are_opened_and_reset_at_once_are_survived() {
+    let mut grpc = Grpc::all();
+    let headers = wire::call_headers(GET);
+    let body = wire::message(b"\x0a\x01a");
+    for with_message in [false, true] {
+        let mut raw = Raw::connect(grpc.addr);
+        raw.send(wire::PREFACE);
+        for ids in batches(100_000) {
+            let mut bytes = Vec::new();
+            for id in ids {
+                bytes.extend(frame(wire::HEADERS, wire::END_HEADERS, id, &headers));
+                if with_message {
+                    bytes.extend(frame(wire::DATA, wire::END_STREAM, id, &body));
+                }
+                bytes.extend(frame(wire::RST_STREAM, 0, id, &8u32.to_be_bytes()));
+            }
+            if !raw.send(&bytes) {
+                break;
+            }
+        }
+        grpc.is_well("100,000 streams reset");
+    }
+    assert!(grpc.rests());
+}
+
+#[test]
+fn frames_without_end_and_without_sense_are_survived() {
+    let mut grpc = Grpc::all();
+    let ping = frame(wire::PING, 0, 0, &[7; 8]).repeat(1_000);
+    let settings = frame(4, 0, 0, &[]).repeat(1_000);
+    let empty = [
+        frame(wire::HEADERS, wire::END_HEADERS, 1, &wire::call_headers(GET)),
+        frame(wire::DATA, 0, 1, &[]).repeat(1_000),
+    ]
+    .concat();
+    for (what, bytes) in [("pings", ping), ("settings", settings), ("empty data", empty)] {
+        // Whoever does not read what is answered to these makes the answers pile up.
+        for mut raw in [Raw::connect(grpc.addr), Raw::connect_deaf(grpc.addr)] {
+            raw.send(wire::PREFACE);
+            for _ in 0..300 {
+                if !raw.send(&bytes) {
+                    break;
+                }
+            }
+            grpc.is_well(what);
+        }
+    }
+    assert!(grpc.rests());
+}
+
+#[test]
+fn headers_without_measure_are_refused() {
+    let mut grpc = Grpc::all();
+    let mut large = wire::call_headers(GET);
+    wire::push_header(&mut large, b"x-large", &[b'a'; 15_000]);
+    // One value of 4,000 bytes, remembered, then named again by one byte as often as a block holds.
+    let mut bomb = wire::call_headers(GET);
+    bomb.push(0x40);
+    wire::push_text(&mut bomb, b"x-bomb");
+    wire::push_text(&mut bomb, &[b'a'; 4_000]);
+    bomb.extend(std::iter::repeat_n(0x80 | 62, 10_000));
+    for (what, block) in [("large headers", large), ("a bomb of headers", bomb)] {
+        let mut raw = Raw::connect(grpc.addr);
+        raw.send(wire::PREFACE);
+        for ids in batches(4_000) {
+            let opened = ids.iter().flat_map(|id| frame(wire::HEADERS, 4, *id, &block));
+            if !raw.send(&opened.collect::<Vec<_>>()) {
+                break;
+            }
+        }
+        grpc.is_well(what);
+    }
+    let mut raw = Raw::connect(grpc.addr);
+    raw.send(wire::PREFACE);
+    raw.send(&frame(wire::HEADERS, 0, 1, &wire::call_headers(GET)));
+    let mut block = Vec::new();
+    wire::push_header(&mut block, b"x-more", &[b'a'; 10_000]);
+    let more = frame(wire::CONTINUATION, 0, 1, &block);
+    for _ in 0..10_000 {
+        if !raw.send(&more) {
+            break;
+        }
+    }
+    grpc.is_well("headers without end");
+    assert!(grpc.rests());
+}
+
+/// Puts a value there that does not shrink, and asks for it on many streams of many connections whose windows have
+/// room for everything; nothing of it is ever read.
+fn ask_and_never_read(grpc: &mut Grpc, value_bytes: usize, connections: u32) -> Vec<Raw> {
+    let value = random(value_bytes);
+    let mut cache = grpc.cache();
+    grpc.runtime.block_on(async { cache.set(set(b"v", &value)).await.expect("set") });
+    let headers = wire::call_headers(GET);
+    let body = wire::message(b"\x0a\x01v");
+    let mut wide = vec![0, 4];
+    wide.extend(0x7fff_ffffu32.to_be_bytes());
+    let window = 0x7fff_0000u32.to_be_bytes();
+    let open = [wire::PREFACE, &frame(4, 0, 0, &wide), &frame(8, 0, 0, &window)].concat();
+    let mut all = Vec::new();
+    for _ in 0..connections {
+        let mut raw = Raw::connect_deaf(grpc.addr);
+        raw.send(&open);
+        for ids in batches(1_000) {
+            let mut bytes = Vec::new();
+            for id in ids {
+                bytes.extend(frame(wire::HEADERS, wire::END_HEADERS, id, &headers));
+                bytes.extend(frame(wire::DATA, wire::END_STREAM, id, &body));
+            }
+            raw.send(&bytes);
+        }
+        all.push(raw);
+    }
+    all
+}
+
+#[test]
+fn answers_that_nobody_reads_leave_room_for_others() {
+    let mut grpc = Grpc::all();
+    let deaf = ask_and_never_read(&mut grpc, 512 << 10, 16);
+    // Those who hold what others need are cut, and others are served while they still try.
+    let served = poll_for(PATIENCE, || {
+        let mut cache = grpc.cache();
+        let found = grpc.runtime.block_on(async { cache.get(get(b"v")).await });
+        found.ok().filter(|found| found.get_ref().value.len() == 512 << 10)
+    });
+    assert!(served.is_some(), "the others are not served");
+    grpc.is_well("8 GiB asked for");
+    let exhausted = grpc.metric("rebate_grpc_errors_total{kind=\"exhausted\"}");
+    assert!(exhausted > 1_000, "{exhausted} calls were refused");
+    drop(deaf);
+    assert!(grpc.rests());
+}
+
+#[test]
+fn small_answers_that_nobody_reads_are_held_within_the_budget_too() {
+    let mut grpc = Grpc::all();
+    let deaf = ask_and_never_read(&mut grpc, 3_000, 16);
+    let served = poll_for(PATIENCE, || {
+        let mut cache = grpc.cache();
+        grpc.runtime.block_on(async { cache.get(get(b"v")).await }).ok()
+    });
+    assert!(served.is_some(), "the others are not served");
+    grpc.is_well("small answers");
+    drop(deaf);
+}
+
+#[test]
+fn messages_that_never_end_leave_room_for_others() {
+    let mut grpc = Grpc::all();
+    let headers = wire::call_headers("/rebate.v1.Cache/Set");
+    let prefix = [&[0][..], &1_000_000u32.to_be_bytes()].concat();
+    let mut all = Vec::new();
+    for _ in 0..16 {
+        let mut raw = Raw::connect(grpc.addr);
+        raw.send(wire::PREFACE);
+        // As much as one connection may hold, each stream within the window it begins with; on more of them, as much as
+        // the worker may.
+        for ids in batches(140) {
+            for id in ids {
+                raw.send(&frame(wire::HEADERS, wire::END_HEADERS, id, &headers));
+                raw.send(&frame(wire::DATA, 0, id, &prefix));
+                for _ in 0..3 {
+                    raw.send(&frame(wire::DATA, 0, id, &[0; 16_000]));
+                }
+            }
+        }
+        all.push(raw);
+    }
+    let served = poll_for(PATIENCE, || {
+        let mut cache = grpc.cache();
+        grpc.runtime.block_on(async { cache.set(set(b"a", &[7; 100_000])).await }).ok()
+    });
+    assert!(served.is_some(), "the others are not served");
+    grpc.is_well("messages without end");
+    let cut = || (grpc.metric("rebate_grpc_connections_stalled_total") > 0).then_some(());
+    assert!(poll_for(PATIENCE, cut).is_some(), "nobody was cut");
+    drop(all);
+    assert!(grpc.rests());
+}

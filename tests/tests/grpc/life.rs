@@ -1,0 +1,184 @@
+//! Health, reflection, deadlines, and the end of the server.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use api::tonic::Code;
+use api::tonic::codegen::tokio_stream;
+use api::v1::GetRequest;
+use rebate_tests::PATIENCE;
+use rustix::process::Signal;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use super::{Grpc, get, wire};
+
+const SERVICES: [&str; 4] =
+    ["rebate.v1.Cache", "rebate.v1.Compression", "rebate.v1.Scheduler", "rebate.v1.Store"];
+
+fn about(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+#[test]
+fn each_service_says_that_it_serves_and_no_other_does() {
+    let grpc = Grpc::all();
+    let mut health = HealthClient::new(grpc.channel());
+    grpc.runtime.block_on(async {
+        for service in SERVICES.into_iter().chain([""]) {
+            let status = health.check(about(service)).await.expect(service).into_inner().status();
+            assert_eq!(status, ServingStatus::Serving, "{service}");
+        }
+        let status = health.check(about("rebate.v1.Nothing")).await.expect_err("no service");
+        assert_eq!(status.code(), Code::NotFound);
+    });
+    let frontend = Grpc::start(&["--role", "frontend", "--store", "embedded"]);
+    let mut health = HealthClient::new(frontend.channel());
+    let addr = frontend.addr;
+    frontend.runtime.block_on(async {
+        let served = health.check(about("rebate.v1.Cache")).await.expect("the cache");
+        assert_eq!(served.into_inner().status(), ServingStatus::Serving);
+        assert!(health.check(about("rebate.v1.Store")).await.is_err());
+        let body = wire::message(b"");
+        let ended = wire::call(addr, "/rebate.v1.Store/Get", &[], &body).await.expect("an answer");
+        assert_eq!(ended.code, Some(Code::Unimplemented as i32));
+        assert!(ended.words.contains("rebate.v1.Store"), "{ended:?}");
+    });
+}
+
+#[test]
+fn reflection_lists_the_services_and_describes_them() {
+    let grpc = Grpc::all();
+    let mut reflection = ServerReflectionClient::new(grpc.channel());
+    let mut ask = |request: MessageRequest| {
+        let request =
+            ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+        let answered = grpc.runtime.block_on(async {
+            let asked = tokio_stream::iter([request]);
+            let mut answers = reflection.server_reflection_info(asked).await?.into_inner();
+            answers.message().await
+        });
+        answered.expect("reflection").and_then(|answer| answer.message_response)
+    };
+    let Some(MessageResponse::ListServicesResponse(list)) =
+        ask(MessageRequest::ListServices(String::new()))
+    else {
+        panic!("no list");
+    };
+    let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    for service in SERVICES.into_iter().chain(["grpc.health.v1.Health"]) {
+        assert!(names.iter().any(|name| name == service), "{service} is not in {names:?}");
+        let symbol = MessageRequest::FileContainingSymbol(service.to_owned());
+        assert!(matches!(ask(symbol), Some(MessageResponse::FileDescriptorResponse(_))));
+    }
+}
+
+#[test]
+fn a_deadline_that_has_passed_is_said_to_have() {
+    let mut grpc = Grpc::all();
+    let addr = grpc.addr;
+    for timeout in ["1n", "0n", "0H"] {
+        let headers = [("grpc-timeout", timeout)];
+        let body = wire::message(b"\x0a\x01a");
+        let call = wire::call(addr, "/rebate.v1.Cache/Get", &headers, &body);
+        let ended = grpc.runtime.block_on(call).expect("an answer");
+        assert_eq!(ended.code, Some(Code::DeadlineExceeded as i32), "{timeout}: {ended:?}");
+    }
+    let mut cache = grpc.cache();
+    grpc.runtime.block_on(async {
+        let mut request = api::tonic::Request::new(get(b"a"));
+        request.set_timeout(Duration::from_secs(3_600));
+        cache.get(request).await.expect("an hour");
+    });
+    assert_eq!(grpc.metric("rebate_grpc_errors_total{kind=\"deadline\"}"), 3);
+    grpc.is_well("deadlines");
+}
+
+/// A memcached server that takes requests and answers a miss when it is told to.
+struct Reluctant {
+    url: String,
+    asked: mpsc::Receiver<()>,
+    answer: mpsc::Sender<()>,
+}
+
+impl Reluctant {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("memcached://{}", listener.local_addr().expect("an address"));
+        let (tell, asked) = mpsc::channel();
+        let (answer, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut line = [0; 1024];
+            while matches!(stream.read(&mut line), Ok(bytes) if bytes > 0) {
+                let _gone = tell.send(());
+                if told.recv().is_err() || stream.write_all(b"END\r\n").is_err() {
+                    return;
+                }
+            }
+        });
+        Self { url, asked, answer }
+    }
+}
+
+#[test]
+fn the_end_lets_calls_finish_and_tells_those_who_watch() {
+    let store = Reluctant::start();
+    let slow = "store.timeout_ms=8000";
+    let mut grpc = Grpc::start(&["--role", "frontend", "--store", &store.url, "--set", slow]);
+    let (mut cache, mut health) = (grpc.cache(), HealthClient::new(grpc.channel()));
+    let addr = grpc.addr;
+    let Grpc { server, runtime, .. } = &mut grpc;
+    let begun = Instant::now();
+    runtime.block_on(async {
+        let under_way = tokio::spawn(async move {
+            cache.get(GetRequest { key: b"a".to_vec().into(), ..GetRequest::default() }).await
+        });
+        let mut watch = health.watch(about("rebate.v1.Cache")).await.expect("watch").into_inner();
+        let first = watch.message().await.expect("a first word").expect("a first word");
+        assert_eq!(first.status(), ServingStatus::Serving);
+        let asked = store.asked;
+        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(PATIENCE).is_ok());
+        assert!(asked.await.expect("a wait"), "the call is under way");
+        server.signal(Signal::TERM);
+        let next = tokio::time::timeout(PATIENCE, watch.message()).await.expect("a word in time");
+        assert_eq!(next.expect("a word").expect("a word").status(), ServingStatus::NotServing);
+        let last = tokio::time::timeout(PATIENCE, watch.message()).await.expect("an end in time");
+        assert_eq!(last.expect_err("the end of the watch").code(), Code::Unavailable);
+        assert!(!under_way.is_finished(), "nothing has answered it");
+        assert!(tokio::net::TcpStream::connect(addr).await.is_err(), "still accepts");
+        store.answer.send(()).expect("the store waits");
+        let found = under_way.await.expect("the call's task").expect("a call that is finished");
+        assert!(!found.into_inner().found);
+    });
+    let status = server.wait_exit(PATIENCE).expect("the end");
+    assert!(status.success(), "{status}: {}", server.output());
+    assert!(begun.elapsed() < Duration::from_secs(9), "the drain's limit was not needed");
+}
+
+#[test]
+fn the_end_does_not_wait_for_calls_that_never_finish() {
+    let store = Reluctant::start();
+    let set = ["store.timeout_ms=60000", "server.drain_timeout_ms=500"];
+    let args = ["--role", "frontend", "--store", &store.url, "--set", set[0], "--set", set[1]];
+    let mut grpc = Grpc::start(&args);
+    let mut cache = grpc.cache();
+    let Grpc { server, runtime, .. } = &mut grpc;
+    runtime.block_on(async {
+        let under_way = tokio::spawn(async move { cache.get(get(b"a")).await });
+        let asked = store.asked;
+        let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(PATIENCE).is_ok());
+        assert!(asked.await.expect("a wait"), "the call is under way");
+        server.signal(Signal::TERM);
+        let ended = tokio::time::timeout(PATIENCE, under_way).await.expect("an end in time");
+        assert!(ended.expect("the call's task").is_err());
+    });
+    assert!(server.wait_exit(PATIENCE).is_some());
+}

@@ -1,0 +1,123 @@
+//! The scheduler's page in a browser: its rows are there, and nothing is asked of any other host.
+
+mod services;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use rebate_tests::payload::text;
+use rebate_tests::{PATIENCE, Server, poll_for};
+use serde_json::Value;
+use services::{Service, metrics, page};
+
+/// The document as the browser has it, and the hosts that it asked.
+fn browse(url: &str) -> (String, BTreeSet<String>) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("net.json");
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"])
+        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update"])
+        .args(["--disable-sync", "--disable-default-apps", "--disable-extensions"])
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+        .arg(format!("--user-data-dir={}", folder.path().join("user").display()))
+        .arg(format!("--log-net-log={}", log.display()))
+        .args(["--dump-dom", url])
+        .output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("chromium does not start ({error}); install it: apt-get install -y chromium")
+    });
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    (dom, hosts(&log))
+}
+
+/// Hosts of the requests that documents made, in the browser's own log. Those that the browser makes for itself have
+/// no origin; they stay on this machine because no name is resolved.
+fn hosts(log: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(log).expect("chromium writes its log");
+    let log: Value = serde_json::from_str(&text).expect("the log is JSON");
+    let events = log["events"].as_array().expect("events").iter();
+    let of_documents = events.filter(|event| {
+        event["params"]["initiator"].as_str().is_some_and(|origin| origin.starts_with("http"))
+    });
+    let host = |event: &Value| {
+        let (_, rest) = event["params"]["url"].as_str()?.split_once("//")?;
+        Some(rest.split('/').next()?.to_owned())
+    };
+    of_documents.filter_map(host).collect()
+}
+
+/// Serves one document to whoever asks, once.
+fn serve_once(body: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the browser connects");
+        let _request = stream.read(&mut [0; 4_096]);
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n";
+        stream.write_all([head, body].concat().as_bytes()).expect("the browser reads");
+    });
+    addr
+}
+
+#[test]
+fn a_document_that_asks_others_is_found_out() {
+    let addr = serve_once("<!doctype html><img src=\"http://elsewhere.invalid/x.png\">");
+    let (_, hosts) = browse(&format!("http://{addr}/"));
+    assert!(hosts.contains("elsewhere.invalid"), "{hosts:?}");
+}
+
+#[test]
+fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
+    let scheduler = Service::scheduler(0, &[]);
+    let address = scheduler.grpc.to_string();
+    let server = Server::rebate_serve(
+        "embedded",
+        "on",
+        &[
+            &["--role", "frontend", "--scheduler", &address, "--device", "worker"][..],
+            &["--set", "scheduler.instance=front-1", "--set", "runtime.inline_bytes_max=1KiB"],
+        ]
+        .concat(),
+    );
+    let mut client = server.client();
+    for n in 0..40 {
+        let value = text(100 + 100 * n);
+        assert_eq!(client.set("k", &value).as_deref(), Ok("STORED"));
+        assert_eq!(client.get("k"), Ok(Some(value)));
+    }
+    let jobs = || {
+        let all = metrics(scheduler.admin);
+        let all = all.iter().filter(|(name, _)| name.starts_with("rebate_scheduler_jobs_total{"));
+        all.map(|(_, jobs)| jobs).sum::<f64>()
+    };
+    assert!(poll_for(PATIENCE, || (jobs() >= 78.0).then_some(())).is_some(), "{}", jobs());
+
+    let (dom, hosts) = browse(&format!("http://{}/scheduler", scheduler.admin));
+    for wanted in [
+        "data-instance=\"front-1\"",
+        "<td>front-1</td><td>frontend</td>",
+        "<td>compress</td><td>worker</td><td>async</td><td>large</td>",
+        "<td>decompress</td><td>software</td><td>software</td><td>policy</td>",
+        "from 2KiB",
+        "<dt>revision</dt><dd>1</dd>",
+    ] {
+        assert!(dom.contains(wanted), "no {wanted} in {dom}");
+    }
+    assert!(!dom.contains("<script") && !dom.contains("src="), "{dom}");
+    let own = scheduler.admin.to_string();
+    assert!(hosts.iter().all(|host| *host == own), "{hosts:?}");
+
+    let (_, head, _) = page(scheduler.admin, "/scheduler");
+    assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
+    let (_, head, body) = page(scheduler.admin, "/scheduler.json?window_s=600");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let view: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!(view["window_ms"], 600_000);
+    assert_eq!(view["instances"][0]["instance"], "front-1");
+}

@@ -1,0 +1,438 @@
+//! Stores behind a service: a frontend that reaches memcached through `rebate serve --role store`. Order on one key,
+//! large values, the service or memcached killed, stopped and back again, and a service that answers anything but what
+//! it should. Never wrong bytes, clear errors, recovery without a restart of the frontend.
+
+mod services;
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Instant;
+
+use api::tonic::Code;
+use api::v1::store_client::StoreClient;
+use api::v1::{
+    DeleteRequest, ExecuteRequest, GetRequest, MultiGetRequest, SetRequest, set_request,
+    set_response,
+};
+use rebate_tests::payload::random;
+use rebate_tests::{Client, Load, PATIENCE, Server, poll_for};
+use rustix::process::Signal;
+use services::Service;
+
+/// Room for large values, where the default is memcached's own 1 MiB with key and header.
+const LARGE_ITEMS: [&str; 2] = ["--item-bytes-max", "4MiB"];
+
+fn service_for(memcached: &Server) -> Service {
+    Service::start("store", 0, &["--store", &memcached.as_store()])
+}
+
+fn frontend(service: SocketAddr, args: &[&str]) -> Server {
+    let role = ["--role", "frontend"];
+    Server::rebate_serve(&format!("grpc://{service}"), "on", &[&role, args].concat())
+}
+
+#[test]
+fn a_pipeline_on_one_key_sees_its_own_writes() {
+    let memcached = Server::memcached(&["-m", "256"]);
+    let service = service_for(&memcached);
+    let ours = frontend(service.grpc, &[]);
+    let mut client = ours.client();
+    for round in 0..60 {
+        let (mut sent, mut expected) = (Vec::new(), Vec::new());
+        for step in 0..30 {
+            // A large value crosses in many pieces: what is sent behind it would overtake it.
+            let length = if step % 10 == 3 { 200_000 } else { 10 };
+            let value = random(length + round % 7);
+            let value: Vec<u8> = value.iter().map(|byte| b'a' + byte % 26).collect();
+            let head = format!("set k 0 0 {}\r\n", value.len());
+            sent.extend([head.as_bytes(), &value, b"\r\nget k\r\n"].concat());
+            let head = format!("STORED\r\nVALUE k 0 {}\r\n", value.len());
+            expected.extend([head.as_bytes(), &value, b"\r\nEND\r\n"].concat());
+            let count = round * 30 + step;
+            if count == 0 {
+                sent.extend(b"set n 0 0 1\r\n0\r\n");
+                expected.extend(b"STORED\r\n");
+            }
+            sent.extend(b"incr n 1\r\nget n\r\n");
+            let (count, digits) = (count + 1, (count + 1).to_string().len());
+            expected.extend(format!("{count}\r\nVALUE n 0 {digits}\r\n{count}\r\nEND\r\n").bytes());
+            sent.extend(b"set k 0 0 1 noreply\r\nx\r\nmg k v\r\ndelete k\r\nget k\r\n");
+            expected.extend(b"VA 1\r\nx\r\nDELETED\r\nEND\r\n");
+        }
+        assert_eq!(talk(&mut client, sent, expected.len()), expected, "round {round}");
+    }
+}
+
+/// Sends while it reads: a server that waits for its answers to be taken reads nothing more.
+fn talk(client: &mut Client, sent: Vec<u8>, answer_bytes: usize) -> Vec<u8> {
+    let mut writer = client.split().expect("a second handle");
+    let writing = thread::spawn(move || writer.send(&sent));
+    let answer = client.read_exact(answer_bytes);
+    writing.join().expect("the writer").expect("the server reads");
+    answer.expect("as many bytes as expected")
+}
+
+#[test]
+fn large_values_and_many_at_once_come_back_as_they_were() {
+    let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
+    let store = ["--store", &memcached.as_store()];
+    let service = Service::start("store", 0, &[&store[..], &LARGE_ITEMS].concat());
+    let ours = frontend(service.grpc, &LARGE_ITEMS);
+    let mut client = ours.client();
+    for length in [512 << 10, 1 << 20, 3 << 20] {
+        for value in [random(length), vec![b'z'; length]] {
+            assert_eq!(client.set("large", &value).as_deref(), Ok("STORED"), "{length}");
+            assert_eq!(client.get("large"), Ok(Some(value)), "{length}");
+        }
+    }
+    let keys: Vec<String> = (0..100).map(|index| format!("key_{index}")).collect();
+    let value = |index: usize| random((64 << 10) + index);
+    let mut expected = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let value = value(index);
+        assert_eq!(client.set(key, &value).as_deref(), Ok("STORED"));
+        let head = format!("VALUE {key} 0 {}\r\n", value.len());
+        expected.extend([head.as_bytes(), &value, b"\r\n"].concat());
+    }
+    expected.extend(b"END\r\n");
+    let line = format!("get {}\r\n", keys.join(" ")).into_bytes();
+    assert!(talk(&mut client, line, expected.len()) == expected, "100 values of 64 KiB");
+}
+
+#[test]
+fn many_large_values_at_once_wait_for_memory_and_are_all_served() {
+    let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
+    let little = ["--set", "runtime.inflight_bytes_max=4MiB"];
+    let store = ["--store", &memcached.as_store()];
+    let service = Service::start("store", 0, &[&store[..], &LARGE_ITEMS, &little].concat());
+    let ours = frontend(service.grpc, &LARGE_ITEMS);
+    let clients: Vec<_> = (0..24)
+        .map(|index| {
+            let mut client = ours.client();
+            client.deadline = PATIENCE;
+            thread::spawn(move || {
+                let key = format!("large_{index}");
+                let value = random((1 << 20) + index);
+                for _ in 0..3 {
+                    assert_eq!(client.set(&key, &value).as_deref(), Ok("STORED"));
+                    assert_eq!(client.get(&key), Ok(Some(value.clone())));
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("every request is served");
+    }
+}
+
+#[test]
+fn a_killed_service_gives_clear_errors_and_recovers() {
+    let memcached = Server::memcached(&[]);
+    let mut service = service_for(&memcached);
+    let ours = frontend(service.grpc, &[]);
+    let load = Load::start(ours.addr());
+    load.await_good(300);
+    for _ in 0..3 {
+        let port = service.grpc.port();
+        service.kill();
+        load.await_errors(20);
+        let error = ours.client().get("a").expect_err("nobody can answer");
+        let named = format!("SERVER_ERROR grpc://{}", service.grpc);
+        assert!(error.starts_with(&named), "{error}");
+        service = Service::start("store", port, &["--store", &memcached.as_store()]);
+        load.await_good(300);
+    }
+    let wrong = load.stop();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_stopped_service_gives_errors_in_time_and_recovers() {
+    let memcached = Server::memcached(&[]);
+    let service = service_for(&memcached);
+    let ours = frontend(service.grpc, &["--set", "store.timeout_ms=300"]);
+    let load = Load::start(ours.addr());
+    for _ in 0..2 {
+        load.await_good(200);
+        service.signal(Signal::STOP);
+        load.await_errors(20);
+        let begun = Instant::now();
+        let error = ours.client().get("a").expect_err("a stopped service cannot answer");
+        assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+        assert!(begun.elapsed() < PATIENCE / 2, "{error} took {:?}", begun.elapsed());
+        service.signal(Signal::CONT);
+    }
+    load.await_good(200);
+    let wrong = load.stop();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recovers() {
+    let mut memcached = Server::memcached(&[]);
+    let store = memcached.as_store();
+    let soon = ["--set", "store.timeout_ms=200"];
+    let service = Service::start("store", 0, &[&["--store", &store[..]], &soon[..]].concat());
+    let ours = frontend(service.grpc, &[]);
+    let load = Load::start(ours.addr());
+    load.await_good(300);
+    memcached.kill();
+    load.await_errors(20);
+    let error = ours.client().get("a").expect_err("memcached is gone");
+    let named = format!("SERVER_ERROR {}", memcached.addr());
+    assert!(error.starts_with(&named), "the service says which server it is: {error}");
+    let memcached = Server::memcached_at(memcached.addr().port(), &[]);
+    load.await_good(300);
+    memcached.signal(Signal::STOP);
+    load.await_errors(20);
+    memcached.signal(Signal::CONT);
+    load.await_good(300);
+    let wrong = load.stop();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_service_that_drains_is_followed_by_the_next_one() {
+    let memcached = Server::memcached(&[]);
+    let mut service = service_for(&memcached);
+    let ours = frontend(service.grpc, &[]);
+    let load = Load::start(ours.addr());
+    load.await_good(100);
+    let port = service.grpc.port();
+    service.signal(Signal::TERM);
+    assert!(service.wait_exit(PATIENCE).is_some_and(|status| status.success()));
+    let _next = Service::start("store", port, &["--store", &memcached.as_store()]);
+    load.await_good(300);
+    let wrong = load.stop();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What a service may answer a get with that is none: HTTP status, the bytes of the body, the gRPC status.
+fn nonsense() -> Vec<(&'static str, u16, Vec<u8>, &'static str)> {
+    let message = |answer: &[u8]| {
+        let mut message = vec![0x0a, u8::try_from(answer.len()).expect("short")];
+        message.extend(answer);
+        let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+        [&[0][..], &length, &message].concat()
+    };
+    vec![
+        ("no protobuf", 200, b"\0\0\0\0\x05\xff\xff\xff\xff\xff".to_vec(), "0"),
+        ("a string that claims too much", 200, b"\0\0\0\0\x03\x0a\x7fx".to_vec(), "0"),
+        ("a message that ends early", 200, b"\0\0\0\0\x09\x0a".to_vec(), "0"),
+        ("a message of 1 GiB", 200, b"\0\x40\0\0\0\x0a".to_vec(), "0"),
+        ("a compressed message", 200, b"\x01\0\0\0\x01x".to_vec(), "0"),
+        ("no message", 200, Vec::new(), "0"),
+        ("an empty answer", 200, message(b""), "0"),
+        ("no memcached answer", 200, message(b"hello\r\n"), "0"),
+        ("an answer to something else", 200, message(b"STORED\r\n"), "0"),
+        ("half an answer", 200, message(b"VALUE k 0 10\r\nabc"), "0"),
+        ("a value too long", 200, message(b"VALUE k 0 2\r\nabcd\r\nEND\r\n"), "0"),
+        ("two answers", 200, message(b"END\r\nEND\r\n"), "0"),
+        ("a status of its own", 200, Vec::new(), "7"),
+        ("no status at all", 200, message(b"END\r\n"), ""),
+        ("a web page", 404, b"<html>not here</html>".to_vec(), ""),
+    ]
+}
+
+#[test]
+fn a_service_that_answers_nonsense_is_an_error_and_nothing_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket");
+    let (tell, told) = std::sync::mpsc::channel::<(u16, Vec<u8>, &'static str)>();
+    let _impostor = thread::spawn(move || impostor(listener, &told));
+    let ours = frontend(address, &["--set", "store.timeout_ms=2000"]);
+    let mut client = ours.client();
+    for (what, status, body, grpc_status) in nonsense() {
+        tell.send((status, body, grpc_status)).expect("the impostor lives");
+        let error = client.get("k").expect_err(what);
+        assert!(error.starts_with("SERVER_ERROR grpc://"), "{what}: {error}");
+    }
+    let right = b"\0\0\0\0\x07\x0a\x05END\r\n".to_vec();
+    tell.send((200, right, "0")).expect("the impostor lives");
+    assert_eq!(client.get("k"), Ok(None));
+}
+
+/// Answers each call as it is told, on as many connections as there are.
+fn impostor(listener: TcpListener, told: &std::sync::mpsc::Receiver<(u16, Vec<u8>, &'static str)>) {
+    on_this_thread(async {
+        listener.set_nonblocking(true).expect("the listener can be taken over");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut connection = h2::server::handshake(stream).await.expect("a handshake");
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let (status, body, grpc_status) = told.recv().expect("the test tells");
+                drop(request);
+                let response = h2_response(status);
+                let mut send = respond.send_response(response, false).expect("an open stream");
+                let ends = grpc_status.is_empty();
+                send.send_data(body.into(), ends).expect("an open stream");
+                if !ends {
+                    let mut trailers = api::tonic::codegen::http::HeaderMap::new();
+                    trailers.insert("grpc-status", grpc_status.parse().expect("a header"));
+                    send.send_trailers(trailers).expect("an open stream");
+                }
+            }
+        }
+    });
+}
+
+fn h2_response(status: u16) -> api::tonic::codegen::http::Response<()> {
+    let kind = if status == 200 { "application/grpc" } else { "text/html" };
+    let response = api::tonic::codegen::http::Response::builder().status(status);
+    response.header("content-type", kind).body(()).expect("a response")
+}
+
+#[test]
+fn a_server_that_speaks_no_http2_is_an_error_in_time() {
+    let memcached = Server::memcached(&[]);
+    let ours = frontend(memcached.addr(), &["--set", "store.timeout_ms=500"]);
+    let mut client = ours.client();
+    for _ in 0..3 {
+        let error = client.get("k").expect_err("memcached speaks no gRPC");
+        assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+    }
+}
+
+#[test]
+fn readiness_follows_the_service() {
+    let memcached = Server::memcached(&[]);
+    let mut service = service_for(&memcached);
+    let ours = frontend(service.grpc, &["--admin-listen", "127.0.0.1:0"]);
+    let admin = ours.admin().expect("an admin address");
+    assert_eq!(services::page(admin, "/readyz").0, 200);
+    service.kill();
+    let said = poll_for(PATIENCE, || {
+        let (status, _, body) = services::page(admin, "/readyz");
+        (status == 503).then_some(body)
+    });
+    let said = said.expect("it is not ready");
+    assert!(said.contains(&service.grpc.to_string()), "{said}");
+}
+
+#[test]
+fn typed_calls_are_about_stored_bytes() {
+    let memcached = Server::memcached(&[]);
+    let service = service_for(&memcached);
+    let ours = frontend(service.grpc, &[]);
+    let text = rebate_tests::payload::text(20_000);
+    assert_eq!(ours.client().set("framed", &text).as_deref(), Ok("STORED"));
+    let mut direct = memcached.client();
+    let stored = direct.get("framed").expect("an answer").expect("an item");
+    assert!(stored.len() < text.len());
+    calls(service.grpc, async |mut store| {
+        let get = |key: &'static [u8]| GetRequest { key: key.into(), ..Default::default() };
+        let framed = store.get(get(b"framed")).await.expect("an answer").into_inner();
+        assert!(framed.found && !framed.is_frame && framed.value == stored, "the frame as it is");
+        let binary = b"a key\r\n\0of any bytes";
+        assert!(!store.get(get(binary)).await.expect("an answer").into_inner().found);
+        let mode = set_request::Mode::Add.into();
+        let value = framed.value.clone();
+        let add = SetRequest {
+            key: binary[..].into(),
+            value,
+            client_flags: 7,
+            mode,
+            ..Default::default()
+        };
+        for expected in [set_response::Outcome::Stored, set_response::Outcome::NotStored] {
+            let outcome = store.set(add.clone()).await.expect("an answer").into_inner().outcome();
+            assert_eq!(outcome, expected);
+        }
+        let found = store.get(get(binary)).await.expect("an answer").into_inner();
+        assert_eq!((found.client_flags, found.value == stored), (7, true));
+        let compare = |key: &'static [u8], compare_cas| SetRequest {
+            key: key.into(),
+            compare_cas,
+            ..Default::default()
+        };
+        for (set, expected) in [
+            (compare(binary, found.cas + 1), set_response::Outcome::Exists),
+            (compare(binary, found.cas), set_response::Outcome::Stored),
+            (compare(b"nothing", 1), set_response::Outcome::NotFound),
+        ] {
+            let outcome = store.set(set).await.expect("an answer").into_inner().outcome();
+            assert_eq!(outcome, expected);
+        }
+        let keys = [&b"framed"[..], b"nothing", binary].map(<[u8]>::to_vec).map(Into::into);
+        let many = MultiGetRequest { keys: keys.to_vec(), ..Default::default() };
+        let items = store.multi_get(many).await.expect("an answer").into_inner().items;
+        assert_eq!(items.iter().map(|item| item.found).collect::<Vec<_>>(), [true, false, true]);
+        for expected in [true, false] {
+            let delete = DeleteRequest { key: binary[..].into() };
+            let found = store.delete(delete).await.expect("an answer").into_inner().found;
+            assert_eq!(found, expected);
+        }
+    });
+}
+
+#[test]
+fn calls_that_cannot_be_served_say_what_is_wrong_with_them() {
+    let service = Service::start("store", 0, &["--store", "embedded"]);
+    calls(service.grpc, async |mut store| {
+        for (command, said) in [
+            (&b""[..], "no whole command"),
+            (b"get k", "no whole command"),
+            (b"set k 0 0 5\r\nabc", "no whole command"),
+            (b"get k\r\nget k\r\n", "7 bytes and 7 more"),
+            (b"set k 0 0 1\r\nx\r\nget k\r\n", "7 more"),
+            (b"quit\r\n", "quit"),
+            (b"shutdown\r\n", "shutdown"),
+            (b"watch\r\n", "watch"),
+        ] {
+            let error = execute(&mut store, command).await.expect_err(said);
+            assert_eq!(error.code(), Code::InvalidArgument, "{}", command.escape_ascii());
+            assert!(error.message().contains(said), "{}: {error}", command.escape_ascii());
+        }
+        for (command, expected) in [
+            (&b"set k 0 0 1\r\nx\r\n"[..], "STORED\r\n"),
+            (b"set k 0 0 1 noreply\r\ny\r\n", ""),
+            (b"append k 0 0 1\r\nz\r\n", "STORED\r\n"),
+            (b"get k\r\n", "VALUE k 0 2\r\nyz\r\nEND\r\n"),
+            (b"mg nothing v q\r\n", ""),
+            (b"set k 0 0 1\r\nxyz", "CLIENT_ERROR bad data chunk\r\n"),
+            (b"nonsense\r\n", "ERROR\r\n"),
+        ] {
+            let answer = execute(&mut store, command).await.expect("memcached's answer");
+            assert_eq!(String::from_utf8_lossy(&answer), expected, "{}", command.escape_ascii());
+        }
+        let many = MultiGetRequest { keys: vec![b"k"[..].into(); 101], ..Default::default() };
+        let long = GetRequest { key: vec![b'k'; 251].into(), ..Default::default() };
+        for error in [
+            store.multi_get(many).await.expect_err("too many keys"),
+            store.get(long).await.expect_err("too long a key"),
+            store.get(GetRequest::default()).await.expect_err("no key"),
+        ] {
+            assert_eq!(error.code(), Code::InvalidArgument);
+            let message = error.message();
+            assert!(message.contains("100") || message.contains("1 to 250"), "{message}");
+        }
+        let large = SetRequest {
+            key: b"k"[..].into(),
+            value: vec![0; (1 << 20) + 100].into(),
+            ..Default::default()
+        };
+        let error = store.set(large).await.expect_err("too large");
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    });
+}
+
+type Store = StoreClient<api::tonic::transport::Channel>;
+
+async fn execute(store: &mut Store, command: &[u8]) -> Result<Vec<u8>, api::tonic::Status> {
+    let parts = command.chunks(8).map(<[u8]>::to_vec).map(Into::into).collect();
+    let answer = store.execute(ExecuteRequest { parts }).await?;
+    Ok(answer.into_inner().parts.concat())
+}
+
+fn calls(service: SocketAddr, test: impl AsyncFnOnce(Store)) {
+    on_this_thread(async {
+        let address = api::Address::Tcp(service.to_string());
+        let channel = api::wire::channel(&address, PATIENCE).expect("an address");
+        test(StoreClient::new(channel)).await;
+    });
+}
+
+fn on_this_thread(work: impl Future<Output = ()>) {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    executor.expect("an event loop").block_on(work);
+}
