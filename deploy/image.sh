@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the images rebate:local and rebate-memcached:local from this machine's own files: the release binary, memcached,
-# and exactly the shared libraries that they load. No registry is asked.
+# Builds the images rebate:local and rebate-memcached:local from this machine's own files: the release binary,
+# memcached, and exactly the shared libraries that they load. No registry is asked.
 # Usage: deploy/image.sh        REBATE_BINARY=FILE takes that binary instead of building one.
 # Exit codes: 0 built, 1 failed, 3 skipped: no Docker engine runs.
 set -euo pipefail
@@ -18,18 +18,21 @@ collect() {
   install -D "$1" "$2/usr/bin/$(basename "$1")"
   local library
   # A static program loads none, and ldd says so with a failure.
-  { ldd "$1" 2>/dev/null || true; } | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' |
+  { ldd "$1" 2>/dev/null || true; } |
+    awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' |
     while read -r library; do
       install -D "$library" "$2$library"
     done
 }
 
 if ! docker info >/dev/null 2>&1; then
-  echo "SKIPPED: no Docker engine answers: install one (Debian: apt-get install docker.io docker-compose), start it" \
-    "(systemctl start docker, or dockerd as root), and be allowed to use it (group docker)" >&2
+  echo "SKIPPED: no Docker engine answers: install one (Debian: apt-get install docker.io" \
+    "docker-compose), start it (systemctl start docker, or dockerd as root), and be allowed to" \
+    "use it (group docker)" >&2
   exit 3
 fi
-memcached=$(command -v memcached) || fail "memcached is missing: install it (Debian: apt-get install memcached)"
+memcached=$(command -v memcached) ||
+  fail "memcached is missing: install it (Debian: apt-get install memcached)"
 if [ -z "${REBATE_BINARY:-}" ]; then
   cargo build --release -p cli
   REBATE_BINARY=target/release/rebate
@@ -40,5 +43,6 @@ rm -rf "$context"
 mkdir -p "$context"
 collect "$REBATE_BINARY" "$context/rebate"
 collect "$memcached" "$context/memcached"
-docker build --quiet --file deploy/Dockerfile --target rebate --tag rebate:local "$context"
-docker build --quiet --file deploy/Dockerfile --target memcached --tag rebate-memcached:local "$context"
+build=(docker build --quiet --file deploy/Dockerfile)
+"${build[@]}" --target rebate --tag rebate:local "$context"
+"${build[@]}" --target memcached --tag rebate-memcached:local "$context"

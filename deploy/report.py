@@ -47,12 +47,13 @@ def point(path):
     if report["generator"]["was_bottleneck"]:
         against.append("generator starved")
     latency = report["get"]["latency"]
+    cpu_us = {name: 1e6 * grown[name] / requests for name in grown if name.startswith("cpu_s.")}
     return {
         "p50": latency["p50_ns"] / 1e3,
         "p90": latency["p90_ns"] / 1e3,
         "wrong": report["wrong"]["count"],
         "against": against,
-        **{name: 1e6 * cpu_s / requests for name, cpu_s in grown.items() if name.startswith("cpu_s.")},
+        **cpu_us,
     }
 
 
@@ -76,16 +77,17 @@ def latencies(folder):
         points.setdefault(key, []).append(point(path))
     proxy = "with docker-proxy" if running("docker-proxy") else "without docker-proxy"
     rate = spec["pace"]["open"]["rate_per_s"]
-    print(f"\nGets on the published port ({proxy}): {rate:.0f}/s, {100 * spec['get_share']:.0f} % gets,", end=" ")
-    print(f"{spec['connections']} connections; {os.cpu_count()} cores shared by all; latency, and CPU per")
-    print("request of each container (us): medians; runs that do not hold, and why, at the end.\n")
+    load = f"{rate:.0f}/s, {100 * spec['get_share']:.0f} % gets, {spec['connections']} connections"
+    print(f"\nOn the published port ({proxy}), {os.cpu_count()} cores shared by all: {load}.")
+    print("Latency of gets and CPU time per request of each container (us): medians of the runs.\n")
     row(["size", "configuration", "runs", "p50", "p90", *SERVICES, "does not hold"])
     row(["---"] * (6 + len(SERVICES)))
     for (_, _, size, configuration), runs in sorted(points.items()):
         cpu = [median(runs, f"cpu_s.{service}") for service in SERVICES]
         bad = [", ".join(run["against"]) for run in runs if run["against"]]
         shown = f"{len(bad)}: {'; '.join(sorted(set(bad)))}" if bad else ""
-        row([size, configuration, str(len(runs)), median(runs, "p50"), median(runs, "p90"), *cpu, shown])
+        latency = [median(runs, "p50"), median(runs, "p90")]
+        row([size, configuration, str(len(runs)), *latency, *cpu, shown])
     return sum(run["wrong"] for runs in points.values() for run in runs)
 
 
@@ -99,20 +101,24 @@ def running(name):
     return False
 
 
+def total(report, name):
+    return sum(report[op][name] for op in ("get", "set"))
+
+
 def kills(folder):
     """The table of kills; returns what should not have happened."""
     problems = []
-    print("\nEach container killed under load, and started again after 2 s (microservice_iaa, 4 KiB):\n")
-    row(["killed", "answered", "errors", "misses", "wrong values", "connections lost", "errors afterwards"])
-    row(["---"] * 7)
+    print("\nEach container killed under load, back after 2 s (microservice_iaa, 4 KiB):\n")
+    heads = ["answered", "errors", "misses", "wrong values", "connections lost", "errors later"]
+    row(["killed", *heads])
+    row(["---"] * (1 + len(heads)))
     for service in SERVICES:
         during = json.loads((folder / f"killed.{service}.json").read_text())
         after = json.loads((folder / f"restarted.{service}.json").read_text())
-        total = lambda report, name: sum(report[op][name] for op in ("get", "set"))
         wrong = during["wrong"]["count"] + after["wrong"]["count"]
         lost, later = during["connections"]["lost"], total(after, "errors")
-        cells = [total(during, "answered"), total(during, "errors"), during["get"]["misses"], wrong, lost, later]
-        row([service, *map(str, cells)])
+        served = [total(during, "answered"), total(during, "errors"), during["get"]["misses"]]
+        row([service, *map(str, [*served, wrong, lost, later])])
         if wrong:
             problems.append(f"{wrong} values were wrong when {service} was killed")
         # The frontend holds the clients' connections; nothing else may cost one.

@@ -29,14 +29,15 @@ skip() {
 # The engine, compose in either of its forms, the generator, and images.
 prepare() {
   docker info >/dev/null 2>&1 ||
-    skip "no Docker engine answers: install one (Debian: apt-get install docker.io docker-compose), start it \
-(systemctl start docker, or dockerd as root), and be allowed to use it (group docker)"
+    skip "no Docker engine answers: install one (Debian: apt-get install docker.io \
+docker-compose), start it (systemctl start docker, or dockerd as root), and be allowed to use it \
+(group docker)"
   if docker compose version >/dev/null 2>&1; then
     compose_command=(docker compose)
   elif command -v docker-compose >/dev/null; then
     compose_command=(docker-compose)
   else
-    skip "neither docker compose nor docker-compose is here (Debian: apt-get install docker-compose)"
+    skip "no compose is here (Debian: apt-get install docker-compose)"
   fi
   if [ -z "${REBATE_BINARY:-}" ]; then
     cargo build --release -p cli
@@ -81,6 +82,15 @@ page() {
   exec 3<&-
 }
 
+# up: starts $configuration, and says what compose said if it could not.
+up() {
+  if ! compose up --detach >"$results/compose.log" 2>&1; then
+    cat "$results/compose.log" >&2
+    exit 1
+  fi
+  await_ready
+}
+
 services() {
   if [[ $configuration == monolith_* ]]; then
     echo frontend store memcached scheduler
@@ -116,9 +126,11 @@ counters() {
     pid=$(docker inspect --format '{{.State.Pid}}' "$(container "$service")")
     # User and system time (ticks), behind the name in brackets.
     sed 's/.*) //' "/proc/$pid/stat" |
-      awk -v name="cpu_s.$service" -v ticks="$(getconf CLK_TCK)" '{ print name, ($12 + $13) / ticks }'
+      awk -v name="cpu_s.$service" -v ticks="$(getconf CLK_TCK)" \
+        '{ print name, ($12 + $13) / ticks }'
   done
-  page frontend /metrics | awk '/^rebate_fallback_total/ { sum += $NF } END { print "fallbacks", sum + 0 }'
+  page frontend /metrics |
+    awk '/^rebate_fallback_total/ { sum += $NF } END { print "fallbacks", sum + 0 }'
   page "$compressing" /metrics | awk '
     /^rebate_device_counter_total/ && /virtual/ && /counter="jobs"/ { jobs += $NF }
     /^rebate_device_counter_total/ && /virtual/ && /counter="late"/ { late += $NF }
@@ -127,8 +139,8 @@ counters() {
 
 # load SIZE DURATION: the experiment's load, on the published port.
 load() {
-  "$rebate" load "127.0.0.1:$REBATE_PORT" --rate "$rate" --arrivals uniform --connections 16 --get-share 0.9 \
-    --keys 64 --zipf 0 --value-size "$1" --warmup 500ms --duration "$2" --json
+  "$rebate" load "127.0.0.1:$REBATE_PORT" --rate "$rate" --arrivals uniform --connections 16 \
+    --get-share 0.9 --keys 64 --zipf 0 --value-size "$1" --warmup 500ms --duration "$2" --json
 }
 
 measure() {
@@ -170,15 +182,13 @@ main() {
     for configuration in "${configurations[@]}"; do
       echo "run $run of $runs: $configuration" >&2
       # Longer than a measurement: a health check starts a process, which is not what is measured.
-      REBATE_HEALTH_INTERVAL=1h compose up -d >/dev/null 2>&1
-      await_ready
+      REBATE_HEALTH_INTERVAL=1h up
       measure "$run"
       compose down --timeout 5 --volumes >/dev/null 2>&1
     done
   done
   configuration=microservice_iaa
-  compose up -d >/dev/null 2>&1
-  await_ready
+  up
   for service in $(services); do
     echo "killing $service under load" >&2
     disturb "$service"

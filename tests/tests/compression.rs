@@ -1,5 +1,5 @@
-//! A frontend and the compression service it offloads to, as two processes: both count the jobs, and whatever happens to
-//! the service, clients get their values and notice nothing else.
+//! A frontend and the compression service it offloads to, as two processes: both count the jobs, and whatever happens
+//! to the service, clients get their values and notice nothing else.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -4,15 +4,17 @@
 
 mod services;
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use api::prost::Message;
 use api::tonic::Code;
 use api::v1::store_client::StoreClient;
 use api::v1::{
-    DeleteRequest, ExecuteRequest, GetRequest, MultiGetRequest, SetRequest, set_request,
-    set_response,
+    DeleteRequest, ExecuteRequest, ExecuteResponse, GetRequest, MultiGetRequest, SetRequest,
+    set_request, set_response,
 };
 use rebate_tests::payload::random;
 use rebate_tests::{Client, Load, PATIENCE, Server, poll_for};
@@ -40,8 +42,7 @@ fn a_pipeline_on_one_key_sees_its_own_writes() {
     for round in 0..60 {
         let (mut sent, mut expected) = (Vec::new(), Vec::new());
         for step in 0..30 {
-            // A large value crosses in many pieces: what is sent behind it would overtake it.
-            let length = if step % 10 == 3 { 200_000 } else { 10 };
+            let length = [10, 4_000, 10, 10, 200_000, 10][step % 6];
             let value = random(length + round % 7);
             let value: Vec<u8> = value.iter().map(|byte| b'a' + byte % 26).collect();
             let head = format!("set k 0 0 {}\r\n", value.len());
@@ -71,6 +72,102 @@ fn talk(client: &mut Client, sent: Vec<u8>, answer_bytes: usize) -> Vec<u8> {
     writing.join().expect("the writer").expect("the server reads");
     answer.expect("as many bytes as expected")
 }
+
+#[test]
+fn calls_of_one_session_meet_in_no_key_even_if_the_service_takes_the_newest_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket");
+    let (tell, told) = std::sync::mpsc::channel();
+    let _last_first = thread::spawn(move || on_this_thread(last_first(listener, tell)));
+    let ours = frontend(address, &["--threads", "1", "--set", "store.timeout_ms=60000"]);
+    let mut client = ours.client();
+    let (mut sent, mut expected) = (String::new(), String::new());
+    for round in 0..10 {
+        for key in ["a", "b", "c"] {
+            sent += &format!("set {key} 0 0 1\r\n{round}\r\n");
+            expected += "STORED\r\n";
+        }
+        for key in ["a", "b", "c", "a"] {
+            sent += &format!("get {key}\r\n");
+            expected += &format!("VALUE {key} 0 1\r\n{round}\r\nEND\r\n");
+        }
+        sent += "set a 0 0 1 noreply\r\nx\r\nget b a\r\ndelete a\r\nget a\r\n";
+        expected += &format!("VALUE b 0 1\r\n{round}\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+        expected += "DELETED\r\nEND\r\n";
+    }
+    let answer = talk(&mut client, sent.into_bytes(), expected.len());
+    assert_eq!(String::from_utf8_lossy(&answer), expected);
+    let most = told.try_iter().max();
+    assert!(most >= Some(3), "calls without a common key go out together, not {most:?}");
+}
+
+/// A store service of sets, gets and deletes that waits until no call comes any more, takes the newest first, and tells
+/// how many there were.
+async fn last_first(listener: TcpListener, tell: std::sync::mpsc::Sender<usize>) {
+    listener.set_nonblocking(true).expect("the listener can be taken over");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+    let (stream, _) = listener.accept().await.expect("a connection");
+    let mut connection = h2::server::handshake(stream).await.expect("a handshake");
+    let (hand_over, mut calls) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok((request, respond))) = connection.accept().await {
+            let hand_over = hand_over.clone();
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                let mut bytes = Vec::new();
+                while let Some(Ok(data)) = body.data().await {
+                    bytes.extend(data);
+                }
+                let message = ExecuteRequest::decode(&bytes[5..]).expect("a message");
+                let _ended = hand_over.send((message.parts.concat(), respond));
+            });
+        }
+    });
+    let mut items = HashMap::new();
+    while let Some(first) = calls.recv().await {
+        let mut taken = vec![first];
+        while let Ok(Some(next)) = tokio::time::timeout(QUIET, calls.recv()).await {
+            taken.push(next);
+        }
+        let _ended = tell.send(taken.len());
+        for (command, mut respond) in taken.into_iter().rev() {
+            let answer = serve(&mut items, &String::from_utf8(command).expect("text"));
+            let response = ExecuteResponse { parts: vec![answer.into_bytes().into()] };
+            let message = response.encode_to_vec();
+            let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+            let mut send = respond.send_response(h2_response(200), false).expect("a stream");
+            send.send_data([&[0][..], &length, &message].concat().into(), false).expect("a stream");
+            let mut trailers = api::tonic::codegen::http::HeaderMap::new();
+            trailers.insert("grpc-status", "0".parse().expect("a header"));
+            send.send_trailers(trailers).expect("a stream");
+        }
+    }
+}
+
+fn serve(items: &mut HashMap<String, String>, command: &str) -> String {
+    let (line, rest) = command.split_once("\r\n").expect("a line");
+    let mut words = line.split(' ');
+    match words.next().expect("a name") {
+        "set" => {
+            items.insert(words.next().expect("a key").to_owned(), rest.trim_end().to_owned());
+            "STORED\r\n".to_owned()
+        }
+        "delete" => match items.remove(words.next().expect("a key")) {
+            Some(_) => "DELETED\r\n".to_owned(),
+            None => "NOT_FOUND\r\n".to_owned(),
+        },
+        _ => {
+            let found = words.filter_map(|key| Some((key, items.get(key)?)));
+            let value = |(key, value): (&str, &String)| {
+                format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len())
+            };
+            found.map(value).collect::<String>() + "END\r\n"
+        }
+    }
+}
+
+/// So long without a call, and whoever sends them waits for answers.
+const QUIET: Duration = Duration::from_millis(30);
 
 #[test]
 fn large_values_and_many_at_once_come_back_as_they_were() {

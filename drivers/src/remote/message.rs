@@ -1,5 +1,5 @@
-//! Jobs as requests, and answers as completions. What a service says is not trusted: a result goes into the job's output
-//! only where it has the size that the job allows, and every status is someone's to act on.
+//! Jobs as requests, and answers as completions. What a service says is not trusted: a result goes into the job's
+//! output only where it has the size that the job allows, and every status is someone's to act on.
 
 use std::error::Error;
 use std::time::Duration;

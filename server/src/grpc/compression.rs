@@ -1,5 +1,5 @@
-//! (De)compression for other processes: a call is a job of this worker's runtime. Which device runs it is the runtime's;
-//! what cannot be a job, or is one too many, is refused before anything is allocated for it.
+//! (De)compression for other processes: a call is a job of this worker's runtime. Which device runs it is the
+//! runtime's; what cannot be a job, or is one too many, is refused before anything is allocated for it.
 
 use std::cell::Cell;
 use std::rc::Rc;
