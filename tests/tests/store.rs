@@ -199,7 +199,8 @@ fn large_values_and_many_at_once_come_back_as_they_were() {
 #[test]
 fn many_large_values_at_once_wait_for_memory_and_are_all_served() {
     let memcached = Server::memcached(&["-m", "512", "-I", "4m"]);
-    let little = ["--set", "runtime.inflight_bytes_max=4MiB"];
+    // Together with its answers on their way out, half of what the clients ask for.
+    let little = ["--set", "runtime.inflight_bytes_max=16MiB"];
     let store = ["--store", &memcached.as_store()];
     let service = Service::start("store", 0, &[&store[..], &LARGE_ITEMS, &little].concat());
     let ours = frontend(service.grpc, &LARGE_ITEMS);

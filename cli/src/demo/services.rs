@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use units::{ByteCount, Op};
 
-use crate::experiment::{Backing, Configuration, Deployment, Door, Load, Machine, Probe, Sample};
+use crate::experiment::{
+    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Probe, Sample,
+};
 
 /// What the four came to, by size.
 #[derive(Debug, Serialize)]
@@ -59,6 +61,7 @@ impl Services {
     ) -> Result<Option<Self>, String> {
         let machine = Machine::here();
         step("starting four configurations");
+        let _awake = Awake::start();
         let start = |own| Deployment::start(own, backing, &machine, None);
         let four = Configuration::four(Door::Grpc);
         let deployments: Vec<_> = four.into_iter().map(start).collect::<Result<_, _>>()?;

@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::rows::Rows;
 use super::{Problem, Reproduce, figures};
 use crate::experiment::{
-    Backing, Configuration, Deployment, Door, Load, Machine, Probe, Process, Sample,
+    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Probe, Process, Sample,
     memcached_is_here,
 };
 use crate::say;
@@ -39,7 +39,7 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     findings.write(&mut rows);
     rows.write(&flags.out).map_err(failed)?;
     let page = flags.out.join("report.html");
-    let html = figures::report(&findings, &rows).html();
+    let html = figures::report(&findings, &rows, experiment.awake.is_some()).html();
     std::fs::write(&page, html).map_err(|error| failed(format!("{}: {error}", page.display())))?;
     say(&findings.summary());
     say(&format!("wrote {} and {}", flags.out.join("cache.json").display(), page.display()));
@@ -51,6 +51,8 @@ struct Experiment {
     plan: Plan,
     machine: Machine,
     deployments: Vec<Deployment>,
+    /// None where the cores were free to sleep.
+    awake: Option<Awake>,
     /// Ends last: the others report to it.
     _scheduler: Process,
     stop: Arc<AtomicBool>,
@@ -75,7 +77,8 @@ impl Experiment {
         let style =
             ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
         let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
-        Ok(Self { plan, machine, deployments, _scheduler: scheduler, stop, bar })
+        let awake = Awake::start();
+        Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, bar })
     }
 
     fn run(&self) -> Result<Findings, String> {

@@ -12,7 +12,7 @@ use crate::report::{
 };
 
 /// The page.
-pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
+pub(super) fn report(findings: &Findings, rows: &Rows, awake: bool) -> Report {
     let plan = &findings.plan;
     let facts = [
         ("machine", rows.machine.clone()),
@@ -21,6 +21,14 @@ pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
         ("command", format!("`{}`", rows.command)),
         ("offered load of the size sweep", format!("{}/s (the seed: 4000/s)", plan.rate_per_s)),
         ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
+        (
+            "cores",
+            if awake {
+                "kept awake by a spinning thread each, in the idle scheduling class".to_owned()
+            } else {
+                "free to sleep: latencies have the time that it takes to wake them".to_owned()
+            },
+        ),
         ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
     ];
     Report {

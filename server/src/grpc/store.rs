@@ -1,4 +1,5 @@
-//! Stored values over gRPC: the same backend, nothing compressed or decompressed. What a command means is the session's.
+//! Stored values over gRPC: the same backend, nothing compressed or decompressed. What a command means is the
+//! session's.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The link to one store service: each request a call of its own, all on one HTTP/2 connection. Calls that are under way
-//! together take effect in any order: whoever needs one waits for the other first.
+//! The link to one store service: each request a call of its own, all on one HTTP/2 connection. Calls that are under
+//! way together take effect in any order: whoever needs one waits for the other first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
