@@ -102,7 +102,8 @@ fn unknown(name: &str) -> String {
 
 fn remote_options(config: &Config) -> RemoteOptions {
     RemoteOptions {
-        timeout: Duration::from_millis(config.runtime.job_timeout_ms),
+        // A little less than the runtime waits: a slow job is one job, a silent service a lost one.
+        timeout: Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8,
         connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
         queue_depth: REMOTE_QUEUE_DEPTH,
         work_bytes_max: config.store.item_bytes_max,

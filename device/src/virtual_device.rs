@@ -11,6 +11,9 @@
 //!   entries of its work queues. A stream that reaches further than its dialect promises is not
 //!   found out: the software codec reads it.
 //! - Levels are a software codec's: the hardware has one, and always writes within its window.
+//! - A completion is late when the emulation's own work made it later than the device's own spread
+//!   (`late_after_ns`). One that is later because the system ran something else on the core is
+//!   counted as `preempted`: it would have met any submitter.
 //! - Inputs are known again by a hash of 128 bits that a hostile client could defeat. It is for
 //!   measurements, not for serving.
 
@@ -18,6 +21,7 @@ mod counters;
 mod queue;
 mod table;
 mod timeline;
+mod work_clock;
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,6 +39,7 @@ use counters::Counters;
 use queue::VirtualQueue;
 use table::Table;
 use timeline::Timeline;
+use work_clock::ThreadTime;
 
 /// An accelerator emulated from a profile.
 pub struct Virtual {
@@ -50,12 +55,18 @@ pub struct VirtualOptions {
     pub table_bytes_max: ByteCount,
     /// The time that jobs complete on and that submissions are spent on.
     pub clock: Arc<dyn Clock>,
+    /// The time that the calling thread has worked.
+    pub work_clock: Arc<dyn Clock>,
 }
 
 impl Default for VirtualOptions {
-    /// A table of 256 MiB and the machine's clock.
+    /// A table of 256 MiB and the machine's clocks.
     fn default() -> Self {
-        Self { table_bytes_max: ByteCount::mib(256), clock: Arc::new(SystemClock::new()) }
+        Self {
+            table_bytes_max: ByteCount::mib(256),
+            clock: Arc::new(SystemClock::new()),
+            work_clock: Arc::new(ThreadTime),
+        }
     }
 }
 
@@ -79,6 +90,7 @@ impl Virtual {
             profile: profile.clone(),
             capabilities,
             clock: options.clock,
+            work_clock: options.work_clock,
             timeline: Timeline::new(profile),
             table: Table::new(options.table_bytes_max),
             counters: Counters::default(),
@@ -121,6 +133,7 @@ struct Shared {
     profile: DeviceProfile,
     capabilities: Capabilities,
     clock: Arc<dyn Clock>,
+    work_clock: Arc<dyn Clock>,
     timeline: Timeline,
     table: Table,
     counters: Counters,

@@ -87,7 +87,7 @@ impl Runtime {
     /// return.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
         let now = self.clock.now();
-        let choice = self.choose(&job, now);
+        let choice = self.choose(&job, now).map(|choice| self.as_waited_for(choice));
         self.place(job, choice, now)
     }
 
@@ -202,6 +202,13 @@ impl Runtime {
         }
     }
 
+    /// A device that needs the calling thread cannot be waited for by it: that job is async, and says so.
+    fn as_waited_for(&self, choice: Choice) -> Choice {
+        let alone = self.slots[choice.device].device.completes_alone();
+        let sync = choice.placement == Placement::Sync;
+        if sync && !alone { Choice { placement: Placement::Async, ..choice } } else { choice }
+    }
+
     /// A retired device that is due for a probe and open again; the job at hand will show whether
     /// it lives.
     fn probe(&mut self, job: &Job, now: Nanos) -> Option<usize> {
@@ -240,9 +247,7 @@ impl Runtime {
             Ok(()) if slot.device.capabilities().waiting == Waiting::Inline => {
                 self.poll_slot(choice.device);
             }
-            Ok(()) if choice.placement == Placement::Sync && slot.device.completes_alone() => {
-                self.wait_here(choice.device, ticket);
-            }
+            Ok(()) if choice.placement == Placement::Sync => self.wait_here(choice.device, ticket),
             Ok(()) => {}
             Err(Refused { job, reason }) => self.refused(job, choice.device, reason),
         }
@@ -360,7 +365,10 @@ impl Runtime {
         let path = Path::from(entry.choice);
         let total = self.clock.now().since(entry.submitted);
         self.slots[path.device].waiting -= 1;
-        self.metrics.count(&path, &outcome, &job, service, total.since(service));
+        // What was given up is counted as that, and says nothing of the device.
+        if outcome != Outcome::Failed(DeviceError::Cancelled) {
+            self.metrics.count(&path, &outcome, &job, service, total.since(service));
+        }
         if entry.is_detached() {
             drop(self.jobs.remove(key));
             return;
@@ -400,6 +408,7 @@ impl Runtime {
         let mark = Ticket { key: key as u32, generation: entry.generation }.mark();
         let again = entry.again.take().filter(|_| !entry.is_detached());
         self.metrics.count_timeout(device);
+        self.slots[device].queue.cancel(mark);
         self.retire(device);
         let Some(again) = again else {
             self.slots[device].waiting -= 1;

@@ -36,6 +36,9 @@ pub struct DeviceProfile {
     pub submit_ns: Figure<u64>,
     /// When the first poll of a typical job pays.
     pub expected_poll_ns: Figure<u64>,
+    /// A completion that comes this much after it is due is late: the device's own 99th percentile
+    /// over its median.
+    pub late_after_ns: Figure<u64>,
     /// Which of the two compress curves holds.
     pub huffman: Figure<Huffman>,
     /// Compression by kind of Huffman code.
@@ -240,6 +243,11 @@ impl DeviceProfile {
     /// When the first poll of a typical job pays.
     pub fn expected_poll(&self) -> Nanos {
         Nanos(self.expected_poll_ns.value)
+    }
+
+    /// How much after its due time a completion is late.
+    pub fn late_after(&self) -> Nanos {
+        Nanos(self.late_after_ns.value)
     }
 }
 

@@ -117,26 +117,36 @@ impl Deployment {
         self.processes.iter().map(|own| (own.name().to_owned(), own.cpu_s())).collect()
     }
 
-    /// Jobs of the frontend that ran in software although a device should have.
+    /// Jobs that ran, or were tried, anywhere but where this configuration has them run.
     ///
     /// # Errors
-    /// That the page could not be read.
-    pub(crate) fn fallbacks(&self) -> Result<f64, String> {
-        Ok(metrics(&self.frontend_admin, "rebate_fallback_total")?.iter().map(|own| own.1).sum())
+    /// That a page could not be read.
+    pub(crate) fn strays(&self) -> Result<f64, String> {
+        let here = if self.configuration.accelerated { VIRTUAL } else { "software" };
+        let mut pages = vec![(&self.compressing_admin, format!("device=\"{here}\""))];
+        if self.configuration.microservice {
+            pages.push((&self.frontend_admin, "device=\"remote-".to_owned()));
+        }
+        let mut strays = 0.0;
+        for (page, own) in pages {
+            let elsewhere = metrics(page, "rebate_jobs_total")?.into_iter();
+            strays += elsewhere
+                .filter(|(labels, _)| !labels.contains(&own))
+                .map(|own| own.1)
+                .sum::<f64>();
+            strays += metrics(page, "rebate_fallback_total")?.iter().map(|own| own.1).sum::<f64>();
+        }
+        Ok(strays)
     }
 
-    /// Jobs, and time that devices worked on them (s), in the process that (de)compresses.
+    /// Jobs done by the process that (de)compresses.
     ///
     /// # Errors
     /// That the page could not be read.
-    pub(crate) fn work(&self) -> Result<(f64, f64), String> {
-        let of = |name, label: &str| {
-            let found = metrics(&self.compressing_admin, name)?;
-            let own = found.iter().filter(|(labels, _)| labels.contains(label));
-            Ok::<_, String>(own.map(|(_, value)| value).sum())
-        };
-        let jobs = of("rebate_jobs_total", "outcome=\"done\"")?;
-        Ok((jobs, of("rebate_job_seconds_total", "part=\"service\"")?))
+    pub(crate) fn jobs(&self) -> Result<f64, String> {
+        let found = metrics(&self.compressing_admin, "rebate_jobs_total")?;
+        let done = found.iter().filter(|(labels, _)| labels.contains("outcome=\"done\""));
+        Ok(done.map(|(_, count)| count).sum())
     }
 
     /// Completions of the virtual device, and those that could not be on time.

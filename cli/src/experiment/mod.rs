@@ -11,7 +11,7 @@ mod stages;
 
 pub(crate) use awake::Awake;
 pub(crate) use configuration::{Configuration, Door, Software, VIRTUAL};
-pub(crate) use deployment::{Backing, Deployment};
+pub(crate) use deployment::{Backing, Deployment, PROCESSES};
 pub(crate) use machine::Machine;
 pub(crate) use process::{Process, memcached_is_here, start_memcached};
 pub(crate) use sample::{Load, Sample};

@@ -67,9 +67,14 @@ impl Process {
         beginnings: [&str; N],
     ) -> Result<[String; N], String> {
         let out = self.child.stdout.take().ok_or("standard output was taken before")?;
+        let (tell, lines) = std::sync::mpsc::channel();
+        // It ends with the child's output, or when nobody listens any more.
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.all(|line| tell.send(line).is_ok())
+        });
         let mut found = std::array::from_fn::<_, N, _>(|_| None);
-        for line in BufReader::new(out).lines() {
-            let line = line.map_err(|error| error.to_string())?;
+        while let Ok(line) = lines.recv_timeout(PATIENCE) {
             for (beginning, found) in beginnings.iter().zip(&mut found) {
                 if let Some(rest) = line.strip_prefix(beginning) {
                     found.get_or_insert(rest.to_owned());
@@ -79,7 +84,8 @@ impl Process {
                 return Ok(found.map(Option::unwrap_or_default));
             }
         }
-        Err(format!("{} ended before it served", self.name))
+        let seconds = PATIENCE.as_secs();
+        Err(format!("{} did not serve within {seconds} s, or ended before", self.name))
     }
 
     /// CPU time of all its threads so far (s).

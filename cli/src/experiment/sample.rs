@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use device::virtual_device::LATE_SHARE_MAX;
 use load::{LoadReport, LoadSpec, Pace, Phase, Progress};
@@ -30,9 +31,6 @@ pub(crate) struct Sample {
     pub(crate) report: LoadReport,
     /// By process.
     pub(crate) usage: BTreeMap<String, Usage>,
-    /// Jobs per request, and the mean time that a device worked on one (us).
-    pub(crate) jobs_per_request: f64,
-    pub(crate) service_us: f64,
     /// Why the numbers do not hold, if they do not.
     pub(crate) invalid: Option<String>,
 }
@@ -110,29 +108,16 @@ impl Sample {
     }
 
     fn between(report: LoadReport, before: &Mark, after: &Mark) -> Self {
-        let requests = (report.get.answered + report.set.answered).max(1) as f64;
+        let wall_s = after.at.duration_since(before.at).as_secs_f64().max(1e-9);
+        let achieved_per_s = report.get.achieved_per_s + report.set.achieved_per_s;
+        let requests = (achieved_per_s * wall_s).max(1.0);
         let usage = before.cpu_s.iter().zip(&after.cpu_s).map(|((name, before), (_, after))| {
             let cpu_s = after - before;
-            let share = cpu_s / report.measured_s.max(1e-9);
-            (name.clone(), Usage { core_us: cpu_s * 1e6 / requests, share })
+            (name.clone(), Usage { core_us: cpu_s * 1e6 / requests, share: cpu_s / wall_s })
         });
         let usage = usage.collect();
-        let jobs = after.jobs - before.jobs;
-        let service_us = (after.service_s - before.service_s) * 1e6 / jobs.max(1.0);
-        let late = (after.late - before.late) / (after.virtual_jobs - before.virtual_jobs).max(1.0);
-        let fallbacks = after.fallbacks - before.fallbacks;
-        let invalid = if report.wrong.count > 0 {
-            Some(format!("{} values were wrong", report.wrong.count))
-        } else if late > LATE_SHARE_MAX {
-            Some(format!("{:.2} % of the virtual device's jobs were late", late * 100.0))
-        } else if fallbacks > 0.0 {
-            Some(format!("{fallbacks} jobs fell back to software"))
-        } else if report.generator.was_bottleneck && matches!(report.spec.pace, Pace::Open { .. }) {
-            report.generator.reason.clone()
-        } else {
-            None
-        };
-        Self { report, usage, jobs_per_request: jobs / requests, service_us, invalid }
+        let invalid = invalid(&report, before, after);
+        Self { report, usage, invalid }
     }
 
     /// Requests answered over requests offered.
@@ -144,24 +129,54 @@ impl Sample {
     }
 }
 
+/// Why the numbers do not hold, if they do not.
+fn invalid(report: &LoadReport, before: &Mark, after: &Mark) -> Option<String> {
+    let offered = (report.get.offered + report.set.offered).max(1) as f64;
+    let failed = report.failures() as f64 / offered;
+    let late = (after.late - before.late) / (after.virtual_jobs - before.virtual_jobs).max(1.0);
+    let strays = after.strays - before.strays;
+    let jobs = (after.jobs - before.jobs).max(1.0);
+    let percent = |share: f64, what: &str| format!("{:.2} % {what}", share * 100.0);
+    let open = matches!(report.spec.pace, Pace::Open { .. });
+    if report.wrong.count > 0 {
+        Some(format!("{} values were wrong", report.wrong.count))
+    } else if report.stopped_early {
+        Some("stopped early".to_owned())
+    } else if failed > SHARE_MAX {
+        Some(percent(failed, "of the requests failed"))
+    } else if report.get.misses > 0 {
+        Some(format!("{} gets missed", report.get.misses))
+    } else if late > LATE_SHARE_MAX {
+        Some(percent(late, "of the virtual device's jobs were late"))
+    } else if strays / jobs > SHARE_MAX {
+        Some(percent(strays / jobs, "of the jobs ran elsewhere"))
+    } else if report.generator.was_bottleneck && open {
+        report.generator.reason.clone()
+    } else {
+        None
+    }
+}
+
 /// The counters of a deployment at one moment.
 struct Mark {
+    at: Instant,
     cpu_s: Vec<(String, f64)>,
     jobs: f64,
-    service_s: f64,
     virtual_jobs: f64,
     late: f64,
-    fallbacks: f64,
+    strays: f64,
 }
 
 impl Mark {
     fn of(deployment: &Deployment) -> Result<Self, String> {
-        let (jobs, service_s) = deployment.work()?;
         let (virtual_jobs, late) = deployment.late()?;
-        let (cpu_s, fallbacks) = (deployment.cpu_s(), deployment.fallbacks()?);
-        Ok(Self { cpu_s, jobs, service_s, virtual_jobs, late, fallbacks })
+        let (jobs, strays) = (deployment.jobs()?, deployment.strays()?);
+        Ok(Self { at: Instant::now(), cpu_s: deployment.cpu_s(), jobs, virtual_jobs, late, strays })
     }
 }
+
+/// More failed requests or jobs in the wrong place than this share, and a run says nothing.
+const SHARE_MAX: f64 = 0.001;
 
 /// Enough values that none is in a processor's cache when it is asked for again, few enough to remember.
 const KEYS: u64 = 64;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 use units::{ByteCount, Op};
 
-use super::findings::{Findings, Point, Stages};
+use super::findings::{Findings, Knee, Point, Stages};
 use super::plan::Plan;
 use super::rows::Rows;
 use super::{Problem, Reproduce, figures};
 use crate::experiment::{
-    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Probe, Process, Sample,
-    memcached_is_here,
+    Awake, Backing, Configuration, Deployment, Door, Load, Machine, PROCESSES, Probe, Process,
+    Sample, memcached_is_here,
 };
 use crate::say;
 
@@ -35,11 +35,11 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
     let experiment = Experiment::start(plan, machine, stop).map_err(failed)?;
     let findings = experiment.run().map_err(failed)?;
-    let mut rows = Rows::new("cache", &experiment.machine);
+    let mut rows = Rows::new("cache", &experiment.machine, &experiment.conditions());
     findings.write(&mut rows);
     rows.write(&flags.out).map_err(failed)?;
     let page = flags.out.join("report.html");
-    let html = figures::report(&findings, &rows, experiment.awake.is_some()).html();
+    let html = figures::report(&findings, &rows).html();
     std::fs::write(&page, html).map_err(|error| failed(format!("{}: {error}", page.display())))?;
     say(&findings.summary());
     say(&format!("wrote {} and {}", flags.out.join("cache.json").display(), page.display()));
@@ -63,7 +63,7 @@ impl Experiment {
     fn start(plan: Plan, machine: Machine, stop: Arc<AtomicBool>) -> Result<Self, String> {
         let args = "serve --role scheduler --grpc-listen 127.0.0.1:0 --threads 1";
         let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
-        let mut scheduler = Process::rebate("scheduler", &args, machine.core(5, 6))?;
+        let mut scheduler = Process::rebate("scheduler", &args, machine.core(5, PROCESSES))?;
         let [address] = scheduler.lines_after(["grpc on "])?;
         let mut deployments = Vec::new();
         for door in [Door::Grpc, Door::Direct] {
@@ -77,8 +77,22 @@ impl Experiment {
         let style =
             ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
         let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
+        machine.keep_to_first_core(PROCESSES);
         let awake = Awake::start();
         Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, bar })
+    }
+
+    /// What a reader must know of how the machine was used.
+    fn conditions(&self) -> String {
+        let place = match self.machine.core(0, PROCESSES) {
+            Some(_) => "each process on a core of its own",
+            None => "all processes share the cores",
+        };
+        let sleep = match self.awake {
+            Some(_) => "kept awake by an idle-class thread each",
+            None => "free to sleep: latencies have the time that it takes to wake them",
+        };
+        format!("{place}; cores {sleep}")
     }
 
     fn run(&self) -> Result<Findings, String> {
@@ -141,6 +155,7 @@ impl Experiment {
             .ok_or("no deployment has a compression service")?;
         let stages = Stages {
             software: probe.software()?,
+            busy: probe.busy_software()?,
             device: probe.device()?,
             hop: probe.hop(service)?,
         };
@@ -148,48 +163,46 @@ impl Experiment {
         Ok(stages)
     }
 
-    /// Every load on every configuration, as far as it keeps up: beyond that only the queue grows.
+    /// Every load on every configuration, as far as it keeps up: beyond that only the queue grows. Then its knee.
     fn loads(&self, findings: &mut Findings, run: usize) -> Result<(), String> {
         for deployment in self.turns(run) {
-            let mut kept_up = true;
-            for (step, &rate_per_s) in self.plan.loads_per_s.iter().enumerate() {
-                if !kept_up {
-                    let left = self.plan.loads_per_s.len() - step;
-                    self.bar.inc(left as u64);
-                    break;
+            let mut search = Search::default();
+            for &rate_per_s in &self.plan.loads_per_s {
+                if search.bad.is_some() {
+                    self.bar.inc(1);
+                    continue;
                 }
-                let load = self.load(LOAD_BYTES, LOAD_GETS, rate_per_s);
-                let sample = self.take(deployment, &load, &format!("{rate_per_s}/s"))?;
-                kept_up = sample.achieved() >= ACHIEVED_MIN;
+                let sample = self.at_load(deployment, rate_per_s)?;
+                search.learn(rate_per_s, &sample);
                 let point = Point::at_load(deployment.configuration, rate_per_s);
                 findings.points.entry(point).or_default().push(sample);
             }
-            let knee = self.knee(findings, deployment)?;
+            let knee = self.knee(deployment, search)?;
             findings.knees.entry(deployment.configuration.id()).or_default().push(knee);
         }
         Ok(())
     }
 
-    /// The highest load that the configuration keeps up with, by doubling the step and then halving the interval
-    /// (1/s).
-    fn knee(&self, findings: &mut Findings, deployment: &Deployment) -> Result<f64, String> {
-        let keeps_up = |rate_per_s: f64| {
-            let load = self.load(LOAD_BYTES, LOAD_GETS, rate_per_s);
-            let sample = self.take(deployment, &load, &format!("knee: {rate_per_s:.0}/s"))?;
-            Ok::<_, String>(sample.achieved() >= ACHIEVED_MIN)
-        };
-        let configuration = deployment.configuration;
-        let (mut good, mut bad) = findings.bracket(configuration, ACHIEVED_MIN);
-        while bad.is_none() && good < KNEE_PER_S_MAX {
-            let next = (good * 1.5).max(self.plan.loads_per_s[0]);
-            if keeps_up(next)? { good = next } else { bad = Some(next) }
+    /// The highest load that the configuration keeps up with: on from the sweep in growing steps, then by halving.
+    fn knee(&self, deployment: &Deployment, mut search: Search) -> Result<Knee, String> {
+        let lowest = self.plan.loads_per_s[0];
+        while search.bad.is_none() && search.good < KNEE_PER_S_MAX {
+            let next = (search.good * KNEE_STEP).max(lowest);
+            search.learn(next, &self.at_load(deployment, next)?);
         }
-        let mut bad = bad.unwrap_or(KNEE_PER_S_MAX);
-        while bad - good > good.max(1.0) * self.plan.knee_precision {
-            let middle = f64::midpoint(good, bad);
-            if keeps_up(middle)? { good = middle } else { bad = middle }
+        while let Some(bad) = search.bad
+            && bad - search.good > search.good * self.plan.knee_precision
+            && bad > lowest / KNEE_GIVE_UP
+        {
+            let middle = f64::midpoint(search.good, bad);
+            search.learn(middle, &self.at_load(deployment, middle)?);
         }
-        Ok(good)
+        Ok(Knee { per_s: search.good, limit: search.limit })
+    }
+
+    fn at_load(&self, deployment: &Deployment, rate_per_s: f64) -> Result<Sample, String> {
+        let load = self.load(LOAD_BYTES, LOAD_GETS, rate_per_s);
+        self.take(deployment, &load, &format!("{rate_per_s:.0}/s"))
     }
 
     fn load(&self, size: ByteCount, gets: u32, rate_per_s: f64) -> Load {
@@ -216,12 +229,38 @@ impl Experiment {
     }
 }
 
+/// What is known of where a configuration stops keeping up.
+#[derive(Default)]
+struct Search {
+    good: f64,
+    bad: Option<f64>,
+    /// Why the lowest load that failed did, where that was not the configuration.
+    limit: Option<String>,
+}
+
+impl Search {
+    fn learn(&mut self, rate_per_s: f64, sample: &Sample) {
+        let keeps_up = sample.achieved() >= ACHIEVED_MIN;
+        if keeps_up && sample.invalid.is_none() {
+            self.good = self.good.max(rate_per_s);
+        } else if self.bad.is_none_or(|bad| rate_per_s < bad) {
+            self.bad = Some(rate_per_s);
+            self.limit = sample.invalid.clone();
+        }
+    }
+}
+
 /// Where the seed's figure 2 is.
 const LOAD_BYTES: ByteCount = super::findings::LOAD_BYTES;
 const LOAD_GETS: u32 = super::findings::LOAD_GETS;
 
 /// A configuration keeps up while it answers this share of what is offered.
 const ACHIEVED_MIN: f64 = 0.98;
+
+const KNEE_STEP: f64 = 1.5;
+
+/// Below this part of the lowest load the search ends: the configuration does not serve.
+const KNEE_GIVE_UP: f64 = 16.0;
 
 /// No configuration of one core a service reaches it.
 const KNEE_PER_S_MAX: f64 = 200_000.0;

@@ -12,7 +12,7 @@ use crate::report::{
 };
 
 /// The page.
-pub(super) fn report(findings: &Findings, rows: &Rows, awake: bool) -> Report {
+pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
     let plan = &findings.plan;
     let facts = [
         ("machine", rows.machine.clone()),
@@ -21,14 +21,6 @@ pub(super) fn report(findings: &Findings, rows: &Rows, awake: bool) -> Report {
         ("command", format!("`{}`", rows.command)),
         ("offered load of the size sweep", format!("{}/s (the seed: 4000/s)", plan.rate_per_s)),
         ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
-        (
-            "cores",
-            if awake {
-                "kept awake by a spinning thread each, in the idle scheduling class".to_owned()
-            } else {
-                "free to sleep: latencies have the time that it takes to wake them".to_owned()
-            },
-        ),
         ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
     ];
     Report {
@@ -128,8 +120,8 @@ fn loads(findings: &Findings) -> Section {
         }
     };
     let row = |own: Configuration| {
-        let knees = findings.knees.get(&own.id()).cloned().unwrap_or_default();
-        let spread = Spread::of(knees);
+        let knees = findings.knees.get(&own.id()).map(Vec::as_slice).unwrap_or_default();
+        let spread = Spread::of(knees.iter().map(|knee| knee.per_s));
         let knee = spread.map_or("-".into(), |own| format!("{:.0}", own.median));
         let range = spread.map_or("-".into(), |own| format!("{:.0} to {:.0}", own.low, own.high));
         vec![own.name(), door_name(own.door).to_owned(), knee, range]

@@ -16,14 +16,24 @@ pub(super) struct Findings {
     pub(super) points: BTreeMap<Point, Vec<Sample>>,
     /// By size and op.
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
-    /// The highest load kept up with (1/s), by configuration.
-    pub(super) knees: BTreeMap<String, Vec<f64>>,
+    /// By configuration.
+    pub(super) knees: BTreeMap<String, Vec<Knee>>,
+}
+
+/// The highest load that one run kept up with.
+#[derive(Clone, Debug)]
+pub(super) struct Knee {
+    pub(super) per_s: f64,
+    /// Why a higher load was not kept up with, if it was not for the configuration.
+    pub(super) limit: Option<String>,
 }
 
 /// The stages that tell a microservice with an accelerator from a monolith in software.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stages {
     pub(super) software: Stage,
+    /// The software codec on a core that does nothing else.
+    pub(super) busy: Stage,
     pub(super) device: Stage,
     pub(super) hop: Stage,
 }
@@ -120,20 +130,6 @@ impl Findings {
         self.samples(point).into_iter().map(of).collect()
     }
 
-    /// The loads of the sweep that this configuration kept up with, highest, and did not, lowest (1/s).
-    pub(super) fn bracket(&self, own: Configuration, achieved_min: f64) -> (f64, Option<f64>) {
-        let (mut good, mut bad) = (0.0f64, None::<f64>);
-        for &per_s in &self.plan.loads_per_s {
-            let last = self.points.get(&Point::at_load(own, per_s)).and_then(|own| own.last());
-            match last.map(Sample::achieved) {
-                Some(achieved) if achieved >= achieved_min => good = good.max(per_s),
-                Some(_) => bad = Some(bad.map_or(per_s, |bad| bad.min(per_s))),
-                None => {}
-            }
-        }
-        (good, bad.filter(|bad| *bad > good))
-    }
-
     /// All rows.
     pub(super) fn write(&self, rows: &mut Rows) {
         for door in [Door::Grpc, Door::Direct] {
@@ -191,7 +187,9 @@ impl Findings {
         if own == own.base() {
             return;
         }
-        let base = self.latency_us(&Point::at_size(own.base(), size, gets), op, quantile);
+        let base = Point::at_size(own.base(), size, gets);
+        let reason = reason.or_else(|| self.invalid(&base));
+        let base = self.latency_us(&base, op, quantile);
         let ratios = times.iter().zip(&base).map(|(own, base)| own / base);
         let what = format!("{what}, over the monolith's in software");
         rows.add(format!("ratio.{at}"), what, "ratio", ratios, own.devices(), reason);
@@ -214,15 +212,30 @@ impl Findings {
             own.name(),
             verb(op)
         );
-        let ratios = found.iter().map(|own| own.stages_us / own.difference_us);
-        let reason = self.invalid(&Point::at_size(own, size, gets));
-        rows.add(format!("explained.{at}"), what, "ratio", ratios, own.devices(), reason);
-        let what = format!("{}: difference of medians to the monolith in software", own.name());
-        let differences = found.iter().map(|own| own.difference_us);
-        rows.add(format!("difference.{at}"), what, "us", differences, own.devices(), None);
-        let what = format!("{}: the stages' sum that is to explain it", own.name());
-        let sums = found.iter().map(|own| own.stages_us);
-        rows.add(format!("stages.{at}"), what, "us", sums, own.devices(), None);
+        let differences: Vec<f64> = found.iter().map(|own| own.difference_us).collect();
+        let sums: Vec<f64> = found.iter().map(|own| own.stages_us).collect();
+        let rest: Vec<f64> =
+            sums.iter().zip(&differences).map(|(sum, whole)| whole - sum).collect();
+        let base = Point::at_size(own.base(), size, gets);
+        let reason = self.invalid(&Point::at_size(own, size, gets)).or_else(|| self.invalid(&base));
+        let whole = Spread::of(differences.clone());
+        // Of medians: with a difference near zero the ratio of a single run means nothing.
+        let ratio =
+            whole.zip(Spread::of(sums.clone())).map(|(whole, sum)| sum.median / whole.median);
+        let near_zero = whole.is_some_and(|whole| whole.low < 0.0 && whole.high > 0.0);
+        let near_zero = near_zero.then(|| "the runs differ in the difference's sign".to_owned());
+        let remark = reason.clone().or(near_zero);
+        rows.add(format!("explained.{at}"), what, "ratio", ratio, own.devices(), remark);
+        let parts = [
+            ("difference", "difference of medians to the monolith in software", differences),
+            ("stages", "the stages' sum that is to explain it", sums),
+            ("unexplained", "what is left of the difference", rest),
+        ];
+        for (name, what, values) in parts {
+            let what = format!("{}: {what}", own.name());
+            let (id, reason) = (format!("{name}.{at}"), reason.clone());
+            rows.add(id, what, "us", values, own.devices(), reason);
+        }
     }
 
     /// Per run; none for the base itself and for another software codec.
@@ -271,12 +284,14 @@ impl Findings {
         for (process, shares) in by_process {
             let at = format!("{}.{process}.{}.get{gets}", own.id(), id(size));
             let what = format!("{}: share of a core that the {process} takes, {size}", own.name());
-            rows.add(format!("utilisation.{at}"), what, "cores", shares, own.devices(), None);
+            let reason = self.invalid(&point);
+            rows.add(format!("utilisation.{at}"), what, "cores", shares, own.devices(), reason);
         }
         let achieved = samples.iter().map(Sample::achieved);
         let at = format!("{}.{}.get{gets}", own.id(), id(size));
         let what = format!("{}: requests answered in time over offered, {size}", own.name());
-        rows.add(format!("achieved.{at}"), what, "ratio", achieved, own.devices(), None);
+        let reason = self.invalid(&point);
+        rows.add(format!("achieved.{at}"), what, "ratio", achieved, own.devices(), reason);
     }
 
     fn write_loads(&self, rows: &mut Rows, own: Configuration) {
@@ -293,15 +308,25 @@ impl Findings {
                     own.name(),
                     quantile.name()
                 );
-                let reason = self.invalid(&point);
+                let count = self.points.get(&point).map_or(0, Vec::len);
+                let runs = self.plan.runs;
+                let few = || (count < runs).then(|| format!("{count} of {runs} runs came so far"));
+                let reason = self.invalid(&point).or_else(few);
                 let id = format!("load.{at}.{per_s}_per_s");
                 rows.add(id, what, "us", times, own.devices(), reason);
             }
         }
         if let Some(knees) = self.knees.get(&own.id()) {
-            let what = format!("{}: highest load kept up with, {LOAD_BYTES}", own.name());
+            let precision = self.plan.knee_precision * 100.0;
+            let what = format!(
+                "{}: highest load kept up with, {LOAD_BYTES}, to within {precision:.0} %",
+                own.name()
+            );
             let at = format!("knee.{}.{}.get{LOAD_GETS}", own.id(), id(LOAD_BYTES));
-            rows.add(at, what, "1/s", knees.clone(), own.devices(), None);
+            let limit = knees.iter().find_map(|knee| knee.limit.clone());
+            let limit = limit.map(|limit| format!("at least; not its own limit: {limit}"));
+            let values = knees.iter().map(|knee| knee.per_s);
+            rows.add(at, what, "1/s", values, own.devices(), limit);
         }
     }
 
@@ -314,10 +339,12 @@ impl Findings {
             for &gets in &self.plan.gets {
                 let point = Point::saturated(own, size, gets);
                 let base = Point::saturated(own.base(), size, gets);
-                let runs = self.samples(&point).into_iter().zip(self.samples(&base));
+                let runs = self.samples(&point).into_iter().zip(self.samples(&base)).enumerate();
                 let freed: Vec<f64> = runs
-                    .map(|(own, base)| match (own, base) {
-                        (Some(own), Some(base)) => freed(own, base),
+                    .map(|(run, (own, base))| match (own, base) {
+                        (Some(own), Some(base)) => {
+                            freed(own, base) / self.codec_us(size, gets, run)
+                        }
                         _ => f64::NAN,
                     })
                     .collect();
@@ -329,17 +356,29 @@ impl Findings {
                         own.name()
                     );
                     let id = format!("codec_cpu_freed.{at}");
-                    rows.add(id, what, "ratio", freed, own.devices(), self.invalid(&point));
+                    let reason = self.invalid(&point).or_else(|| self.invalid(&base));
+                    rows.add(id, what, "ratio", freed, own.devices(), reason);
                 }
             }
         }
     }
 
+    /// What the software codec costs a busy core per request of this mix (us).
+    fn codec_us(&self, size: ByteCount, gets: u32, run: usize) -> f64 {
+        let busy = |op: Op| {
+            let runs = self.stages.get(&(size, op.name()));
+            runs.and_then(|runs| runs.get(run)).map_or(f64::NAN, |own| own.busy.p50_us)
+        };
+        let share = f64::from(gets) / 100.0;
+        share * busy(Op::Decompress) + (1.0 - share) * busy(Op::Compress)
+    }
+
     fn write_stages(&self, rows: &mut Rows) {
         for ((size, op), runs) in &self.stages {
             type Of = fn(&Stages) -> f64;
-            let stages: [(&str, Of, bool); 3] = [
+            let stages: [(&str, Of, bool); 4] = [
                 ("software", |own| own.software.p50_us, false),
+                ("busy_software", |own| own.busy.p50_us, false),
                 ("device", |own| own.device.p50_us, true),
                 ("hop", |own| own.hop.p50_us, false),
             ];
@@ -373,8 +412,9 @@ impl Findings {
                 let spread = Spread::of(self.latency_us(&point, Op::Decompress, quantile));
                 spread.map_or("-".to_owned(), |spread| format!("{:.1}", spread.median))
             };
-            let knees = self.knees.get(&own.id()).cloned().unwrap_or_default();
-            let knee = Spread::of(knees).map_or("-".to_owned(), |own| format!("{:.0}", own.median));
+            let knees = self.knees.get(&own.id()).map(Vec::as_slice).unwrap_or_default();
+            let knee = Spread::of(knees.iter().map(|knee| knee.per_s))
+                .map_or("-".to_owned(), |own| format!("{:.0}", own.median));
             let (p50, p90) = (of(Quantile::P50), of(Quantile::P90));
             lines.push(format!("{:<28} {p50:>8} {p90:>8} {knee:>10}", own.name()));
         }
@@ -390,11 +430,10 @@ pub(super) struct Explained {
     pub(super) stages_us: f64,
 }
 
-/// The frontend's CPU per request less than in software, over the software codec's own.
+/// The frontend's CPU per request less than in software (us).
 fn freed(own: &Sample, base: &Sample) -> f64 {
     let core_us = |sample: &Sample| sample.usage.get("frontend").map_or(f64::NAN, |u| u.core_us);
-    let codec_us = base.service_us * base.jobs_per_request;
-    (core_us(base) - core_us(own)) / codec_us
+    core_us(base) - core_us(own)
 }
 
 /// The ops that a mix has.

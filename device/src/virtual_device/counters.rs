@@ -16,8 +16,10 @@ pub struct VirtualCounters {
     pub remembered: u64,
     /// Jobs whose result a core had to make.
     pub computed: u64,
-    /// Completions that the emulation made later than the profile says.
+    /// Completions that the emulation's own work made later than the profile says.
     pub late: u64,
+    /// Completions that were later because the thread was taken off its core while it submitted.
+    pub preempted: u64,
     /// Time that cores spent on the emulation: hashing, looking up, copying, making results (ns).
     pub host_ns: u64,
     /// The part of it that did not fit into what the submissions cost: time that hardware would not
@@ -35,6 +37,7 @@ impl VirtualCounters {
             remembered: self.remembered - earlier.remembered,
             computed: self.computed - earlier.computed,
             late: self.late - earlier.late,
+            preempted: self.preempted - earlier.preempted,
             host_ns: self.host_ns - earlier.host_ns,
             host_excess_ns: self.host_excess_ns - earlier.host_excess_ns,
             refused_full: self.refused_full - earlier.refused_full,
@@ -42,12 +45,13 @@ impl VirtualCounters {
     }
 
     /// Each with its name.
-    pub fn named(self) -> [(&'static str, u64); 7] {
+    pub fn named(self) -> [(&'static str, u64); 8] {
         [
             ("jobs", self.jobs),
             ("remembered", self.remembered),
             ("computed", self.computed),
             ("late", self.late),
+            ("preempted", self.preempted),
             ("host_ns", self.host_ns),
             ("host_excess_ns", self.host_excess_ns),
             ("refused_full", self.refused_full),
@@ -65,6 +69,16 @@ impl VirtualCounters {
     }
 }
 
+/// What kept a completion from being on time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delay {
+    None,
+    /// The emulation's own work.
+    Emulation,
+    /// The thread did not run.
+    System,
+}
+
 /// The counters that all queues add to.
 #[derive(Default)]
 pub(super) struct Counters {
@@ -72,15 +86,20 @@ pub(super) struct Counters {
     remembered: AtomicU64,
     computed: AtomicU64,
     late: AtomicU64,
+    preempted: AtomicU64,
     host_ns: AtomicU64,
     host_excess_ns: AtomicU64,
     refused_full: AtomicU64,
 }
 
 impl Counters {
-    pub(super) fn job(&self, host: Nanos, submit: Nanos, late: bool) {
+    pub(super) fn job(&self, host: Nanos, submit: Nanos, delay: Delay) {
         self.jobs.fetch_add(1, Ordering::Relaxed);
-        self.late.fetch_add(u64::from(late), Ordering::Relaxed);
+        match delay {
+            Delay::None => 0,
+            Delay::Emulation => self.late.fetch_add(1, Ordering::Relaxed),
+            Delay::System => self.preempted.fetch_add(1, Ordering::Relaxed),
+        };
         self.host_ns.fetch_add(host.0, Ordering::Relaxed);
         self.host_excess_ns.fetch_add(host.since(submit).0, Ordering::Relaxed);
     }
@@ -104,6 +123,7 @@ impl Counters {
             remembered: read(&self.remembered),
             computed: read(&self.computed),
             late: read(&self.late),
+            preempted: read(&self.preempted),
             host_ns: read(&self.host_ns),
             host_excess_ns: read(&self.host_excess_ns),
             refused_full: read(&self.refused_full),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use units::Nanos;
 
 use super::Shared;
+use super::counters::Delay;
 use super::table::{Key, Remembered};
 use super::timeline::Cost;
 use crate::codec::{EngineError, Level};
@@ -120,6 +121,13 @@ impl VirtualQueue {
         Some((due, latency))
     }
 
+    /// Whose doing it is that a job was not ready in time, `allowed` after it was submitted.
+    fn delay(&self, work_start: Nanos, allowed: Nanos) -> Delay {
+        let work = self.shared.work_clock.now().since(work_start);
+        let late = work > allowed + self.shared.profile.late_after();
+        if late { Delay::Emulation } else { Delay::System }
+    }
+
     /// The submission is not over before `end` on the calling core.
     fn spend_until(&self, end: Nanos) {
         while self.shared.clock.now() < end {
@@ -136,6 +144,7 @@ impl Queue for VirtualQueue {
             return Err(Refused { job, reason: RefusedReason::Unsupported });
         }
         let start = self.shared.clock.now();
+        let work_start = self.shared.work_clock.now();
         let submit = self.shared.profile.submit();
         let Some((due, service)) = self.admit(&job, start) else {
             self.shared.counters.refused_full();
@@ -144,7 +153,11 @@ impl Queue for VirtualQueue {
         };
         let outcome = self.outcome(&mut job);
         let worked = self.shared.clock.now();
-        self.shared.counters.job(worked.since(start), submit, worked > due);
+        let delay = match worked > due + self.shared.profile.late_after() {
+            false => Delay::None,
+            true => self.delay(work_start, due.since(start)),
+        };
+        self.shared.counters.job(worked.since(start), submit, delay);
         self.spend_until(start + submit);
         self.submissions += 1;
         let completion = Completion { job, outcome, service };

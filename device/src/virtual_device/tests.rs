@@ -41,7 +41,9 @@ fn unpaced() -> DeviceProfile {
 }
 
 fn make(profile: &DeviceProfile, clock: impl Clock + 'static) -> Virtual {
-    let options = VirtualOptions { clock: Arc::new(clock), ..VirtualOptions::default() };
+    let clock: Arc<dyn Clock> = Arc::new(clock);
+    let work_clock = Arc::clone(&clock);
+    let options = VirtualOptions { clock, work_clock, ..VirtualOptions::default() };
     Virtual::new(profile, &ENGINES, options).expect("a writer and a reader")
 }
 
@@ -233,7 +235,9 @@ impl Engine for Slow {
 fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
     let clock = TIME.with(ManualClock::clone);
-    let options = VirtualOptions { clock: Arc::new(clock.clone()), ..VirtualOptions::default() };
+    let own: Arc<dyn Clock> = Arc::new(clock.clone());
+    let work_clock = Arc::clone(&own);
+    let options = VirtualOptions { clock: own, work_clock, ..VirtualOptions::default() };
     let device = Virtual::new(&unpaced(), &factories, options).expect("a writer and a reader");
     let mut queue = open(&device);
     queue.try_submit(compress(4_096, 1)).expect("room");
@@ -253,6 +257,20 @@ fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
     let results: Vec<_> = drain(&mut *queue).into_iter().map(result).collect();
     let original = Bytes::from(Payload::Text.bytes(4_096, 1));
     assert!(results.contains(&stream) && results.contains(&original));
+}
+
+#[test]
+fn a_thread_that_did_not_run_is_told_from_an_emulation_that_was_slow() {
+    let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
+    let own: Arc<dyn Clock> = Arc::new(TIME.with(ManualClock::clone));
+    // Time passes, and the thread has not worked for it.
+    let work_clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let options = VirtualOptions { clock: own, work_clock, ..VirtualOptions::default() };
+    let device = Virtual::new(&unpaced(), &factories, options).expect("a writer and a reader");
+    let mut queue = open(&device);
+    queue.try_submit(compress(4_096, 1)).expect("room");
+    let counters = device.counters();
+    assert_eq!((counters.late, counters.preempted), (0, 1));
 }
 
 #[test]
@@ -300,7 +318,8 @@ fn errors_are_remembered_too_and_by_the_stated_size() {
 fn the_table_keeps_within_its_bytes() {
     let clock = ManualClock::default();
     let table_bytes_max = ByteCount::mib(1);
-    let options = VirtualOptions { table_bytes_max, clock: Arc::new(clock.clone()) };
+    let own: Arc<dyn Clock> = Arc::new(clock.clone());
+    let options = VirtualOptions { table_bytes_max, work_clock: Arc::clone(&own), clock: own };
     let device = Virtual::new(&unpaced(), &ENGINES, options).expect("a writer and a reader");
     let mut queue = open(&device);
     for seed in 0..200 {

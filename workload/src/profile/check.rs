@@ -12,6 +12,7 @@ pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
     number("transfer_bytes_max", &p.transfer_bytes_max, 4_096, 1 << 30)?;
     number("submit_ns", &p.submit_ns, 0, 1_000_000)?;
     number("expected_poll_ns", &p.expected_poll_ns, 0, SECOND_NS)?;
+    number("late_after_ns", &p.late_after_ns, 0, SECOND_NS)?;
     standing("huffman", &p.huffman)?;
     for (key, op) in ops(p) {
         points(key, op)?;
