@@ -1,5 +1,5 @@
-//! Accelerators for what is worth the way there, worker threads for what is too long for the calling core, that core for
-//! the rest.
+//! Accelerators for what is worth the way there, worker threads for what is too long for the calling core, that core
+//! for the rest.
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 

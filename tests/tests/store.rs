@@ -268,9 +268,7 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
 #[test]
 fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recovers() {
     let mut memcached = Server::memcached(&[]);
-    let store = memcached.as_store();
-    let soon = ["--set", "store.timeout_ms=200"];
-    let service = Service::start("store", 0, &[&["--store", &store[..]], &soon[..]].concat());
+    let service = service_for(&memcached);
     let ours = frontend(service.grpc, &[]);
     let load = Load::start(ours.addr());
     load.await_good(300);
@@ -287,6 +285,78 @@ fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recove
     load.await_good(300);
     let wrong = load.stop();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
+    let stores = [Server::memcached(&[]), Server::memcached(&[])];
+    let both = format!("{},{}", stores[0].as_store(), stores[1].addr());
+    let service = Service::start("store", 0, &["--store", &both]);
+    // As long as the service waits for its stores.
+    let ours = frontend(service.grpc, &["--threads", "1"]);
+    let mut client = ours.client();
+    let mut keys = [Vec::new(), Vec::new()];
+    for index in 0..40 {
+        let key = format!("k{index}");
+        assert_eq!(client.set(&key, b"x").as_deref(), Ok("STORED"));
+        let at = stores.iter().position(|store| store.client().get(&key) == Ok(Some(vec![b'x'])));
+        keys[at.expect("it is at one of them")].push(key);
+    }
+    let [served, lost] = keys;
+    stores[1].signal(Signal::STOP);
+    for quiet in [true, false] {
+        let mut other = ours.client();
+        let key = lost[0].clone();
+        // Not the service's word that its store is down.
+        let asking = thread::spawn(move || {
+            loop {
+                let error = other.get(&key).expect_err("its store hangs");
+                if error.starts_with("SERVER_ERROR grpc://") {
+                    return error;
+                }
+            }
+        });
+        while !asking.is_finished() {
+            if quiet {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            assert_eq!(client.get(&served[0]), Ok(Some(b"x".to_vec())));
+        }
+        let error = asking.join().expect("an error");
+        assert!(error.ends_with("gave no answer within 1000 ms"), "{error}");
+        for key in &served {
+            assert_eq!(client.get(key), Ok(Some(b"x".to_vec())), "after: {error}");
+        }
+    }
+    stores[1].signal(Signal::CONT);
+    let back = poll_for(PATIENCE, || client.get(&lost[0]).ok());
+    assert_eq!(back, Some(Some(b"x".to_vec())));
+}
+
+#[test]
+fn an_answer_beyond_what_a_connection_may_hold_is_an_error_at_once_and_costs_nobody_else() {
+    let service = Service::start("store", 0, &["--store", "embedded"]);
+    let ours = frontend(service.grpc, &["--threads", "1"]);
+    let mut client = ours.client();
+    let value = random(1_000_000);
+    assert_eq!(client.set("k", &value).as_deref(), Ok("STORED"));
+    let many = format!("get{}\r\n", " k".repeat(120_000));
+    let begun = Instant::now();
+    calls(service.grpc, async |mut store| {
+        let error = execute(&mut store, many.as_bytes()).await.expect_err("120 GB");
+        assert_eq!(error.code(), Code::OutOfRange, "{error}");
+        assert!(error.message().contains("no room for the answer"), "{error}");
+    });
+    let (took, held) = (begun.elapsed(), service.rss_bytes().expect("it runs"));
+    assert!(took < Duration::from_secs(1), "it took {took:?}");
+    assert!(held < 512 << 20, "the service holds {held} bytes");
+    let begun = Instant::now();
+    let error = client.line(many.trim_ascii_end().as_bytes()).expect("an answer");
+    let took = begun.elapsed();
+    assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+    assert!(took < Duration::from_secs(1), "{error} took {took:?}");
+    assert!(client.get("k") == Ok(Some(value)), "the service is as before");
 }
 
 #[test]
@@ -493,6 +563,10 @@ fn calls_that_cannot_be_served_say_what_is_wrong_with_them() {
             let answer = execute(&mut store, command).await.expect("memcached's answer");
             assert_eq!(String::from_utf8_lossy(&answer), expected, "{}", command.escape_ascii());
         }
+        let parts = [&b"get"[..], b" ", b"k", b"\r", b"\n"].map(Into::into).to_vec();
+        let error = store.execute(ExecuteRequest { parts }).await.expect_err("too many parts");
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.message().contains("5 parts; at most 4"), "{error}");
         let many = MultiGetRequest { keys: vec![b"k"[..].into(); 101], ..Default::default() };
         let long = GetRequest { key: vec![b'k'; 251].into(), ..Default::default() };
         for error in [
@@ -517,7 +591,11 @@ fn calls_that_cannot_be_served_say_what_is_wrong_with_them() {
 type Store = StoreClient<api::tonic::transport::Channel>;
 
 async fn execute(store: &mut Store, command: &[u8]) -> Result<Vec<u8>, api::tonic::Status> {
-    let parts = command.chunks(8).map(<[u8]>::to_vec).map(Into::into).collect();
+    let parts = command
+        .chunks(command.len().div_ceil(4).max(1))
+        .map(<[u8]>::to_vec)
+        .map(Into::into)
+        .collect();
     let answer = store.execute(ExecuteRequest { parts }).await?;
     Ok(answer.into_inner().parts.concat())
 }

@@ -1,6 +1,7 @@
 //! `rebate demo`: the same memory, the same load, compression off against on; then monolith against microservices, in
-//! software and with a virtual accelerator; on this machine and with nothing to set up. It starts the servers as processes of their own, so that what each costs can be read from the system. It
-//! measures and compares; it judges nothing and keeps nothing.
+//! software and with a virtual accelerator; on this machine and with nothing to set up. It starts the servers as
+//! processes of their own, so that what each costs can be read from the system. It measures and compares; it judges
+//! nothing and keeps nothing.
 
 mod arm;
 mod comparison;

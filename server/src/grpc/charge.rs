@@ -1,5 +1,5 @@
-//! What the calls of a worker and of each connection may hold in memory. A call's charge grows before bytes are held for
-//! it and ends with the last of them, when its answer has gone out or it is dropped.
+//! What the calls of a worker and of each connection may hold in memory. A call's charge grows before bytes are held
+//! for it and ends with the last of them, when its answer has gone out or it is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -135,6 +135,17 @@ impl Charge {
         let more = share.meter.take(bytes as u64)?;
         share.merge(more);
         Ok(())
+    }
+
+    /// Whether there would be room for this much more if no other call held anything.
+    pub(super) fn may_ever_grow(&self, bytes: usize) -> bool {
+        self.0.borrow().bytes.saturating_add(bytes as u64) <= self.bytes_max()
+    }
+
+    /// What all calls of the connection may hold.
+    pub(super) fn bytes_max(&self) -> u64 {
+        let meter = &self.0.borrow().meter;
+        meter.max.min(meter.context.inflight_bytes_max.0)
     }
 
     /// A part of the answer, which holds what the call was charged for it until it is sent, and no less than itself.

@@ -72,6 +72,8 @@ async fn converse(
         .initial_connection_window_size(api::wire::CONNECTION_WINDOW_BYTES)
         .max_frame_size(api::wire::FRAME_BYTES_MAX)
         .max_concurrent_streams(api::wire::CALLS_MAX)
+        // A frontend that gives up on all of its jobs at once is no attack.
+        .max_pending_accept_reset_streams(Some(api::wire::CALLS_MAX as usize))
         .max_header_list_size(HEADER_BYTES_MAX)
         .keep_alive_interval(KEEP_ALIVE_EVERY)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use api::prost::Message;
 use api::v1::store_server::Store;
 use api::v1::{
     DeleteRequest, DeleteResponse, ExecuteRequest, ExecuteResponse, GetRequest, GetResponse,
@@ -15,13 +16,14 @@ use protocol::reply::MetaOutcome;
 use protocol::{MetaKey, Parse, request};
 use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
+use units::Nanos;
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::call::Call;
 use super::charge::Charge;
 use crate::backend::{Failure, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
-use crate::session;
+use crate::session::{self, NoAnswer};
 use crate::values::Stored;
 
 /// The service, on its worker's thread.
@@ -76,21 +78,33 @@ async fn execute(
     context: Rc<WorkerContext>,
     mut request: Request<ExecuteRequest>,
 ) -> Result<ExecuteResponse, Status> {
-    let call = Call::of(&mut request)?;
-    let answered = session::execute(&context, request.into_inner().parts).await;
-    let parts = answered.map_err(|error| Status::invalid_argument(error.to_string()))?;
-    make_room(&call.charge, parts.iter().map(Bytes::len).sum()).await?;
-    Ok(ExecuteResponse { parts })
+    let room = Room::of(&context, &mut request)?;
+    let parts = request.into_inner().parts;
+    if parts.len() > PARTS_MAX {
+        let given = parts.len();
+        return Err(Status::invalid_argument(format!("{given} parts; at most {PARTS_MAX}")));
+    }
+    let parts = match session::execute(&context, parts, room.clone().for_session()).await {
+        Ok(parts) => parts,
+        Err(NoAnswer::NoRoom) => return Err(room.none()),
+        Err(error) => return Err(Status::invalid_argument(error.to_string())),
+    };
+    let values_bytes = parts.iter().map(Bytes::len).sum::<usize>();
+    let answer = ExecuteResponse { parts };
+    let around_bytes = answer.encoded_len() - values_bytes;
+    // RESOURCE_EXHAUSTED is for calls that did nothing: they are sent again.
+    room.make(around_bytes).await.map_err(|_| room.none())?;
+    Ok(answer)
 }
 
 async fn get(
     context: Rc<WorkerContext>,
     mut request: Request<GetRequest>,
 ) -> Result<GetResponse, Status> {
-    let call = Call::of(&mut request)?;
+    let room = Room::of(&context, &mut request)?;
     let issued = issue_get(&context, &request.get_ref().key)?;
     let item = found(issued.meta_item().await)?;
-    make_room(&call.charge, item.value.len()).await?;
+    room.make(item.value.len()).await?;
     Ok(item)
 }
 
@@ -99,7 +113,7 @@ async fn multi_get(
     context: Rc<WorkerContext>,
     mut request: Request<MultiGetRequest>,
 ) -> Result<MultiGetResponse, Status> {
-    let call = Call::of(&mut request)?;
+    let room = Room::of(&context, &mut request)?;
     let keys = &request.get_ref().keys;
     if keys.len() > KEYS_MAX {
         let asked = keys.len();
@@ -110,7 +124,7 @@ async fn multi_get(
     let mut items = Vec::with_capacity(issued.len());
     for issue in issued {
         let item = found(issue.meta_item().await)?;
-        make_room(&call.charge, item.value.len()).await?;
+        room.make(item.value.len()).await?;
         items.push(item);
     }
     Ok(MultiGetResponse { items })
@@ -220,20 +234,64 @@ fn misread(line: &[u8]) -> Status {
     Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
 }
 
-/// Waits a while for room before an answer is refused: what the call did cannot be undone by refusing it.
-async fn make_room(charge: &Charge, bytes: usize) -> Result<(), Status> {
-    for _ in 0..ROOM_TRIES {
-        if charge.grow(bytes).is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(ROOM_PAUSE).await;
+/// Room for an answer. It is waited for: what the call did cannot be undone by refusing it.
+#[derive(Clone)]
+struct Room {
+    context: Rc<WorkerContext>,
+    charge: Charge,
+    /// On the worker's clock. Until here is time to wait and still to send the answer.
+    until: Option<Nanos>,
+}
+
+impl Room {
+    fn of<T>(context: &Rc<WorkerContext>, request: &mut Request<T>) -> Result<Self, Status> {
+        let Call { charge, deadline } = Call::of(request)?;
+        let now = context.clock.now().0;
+        let until = deadline.map(|Nanos(deadline)| {
+            Nanos(now + deadline.saturating_sub(now) / ANSWER_SHARE * (ANSWER_SHARE - 1))
+        });
+        Ok(Self { context: Rc::clone(context), charge, until })
     }
-    charge.grow(bytes)
+
+    /// `OUT_OF_RANGE` at once for what can never be held here; `RESOURCE_EXHAUSTED` when others do not make room.
+    async fn make(&self, bytes: usize) -> Result<(), Status> {
+        let clock = &self.context.clock;
+        let longest = clock.now().0.saturating_add(Nanos::from(ROOM_WAIT_MAX).0);
+        let until = self.until.map_or(longest, |until| until.0.min(longest));
+        loop {
+            match self.charge.grow(bytes) {
+                Ok(()) => return Ok(()),
+                Err(_) if !self.charge.may_ever_grow(bytes) => return Err(self.none()),
+                Err(status) if clock.now().0 >= until => return Err(status),
+                Err(_) => tokio::time::sleep(ROOM_PAUSE).await,
+            }
+        }
+    }
+
+    fn none(&self) -> Status {
+        let max = self.charge.bytes_max();
+        Status::out_of_range(format!(
+            "no room for the answer: a connection's calls hold {max} bytes"
+        ))
+    }
+
+    fn for_session(self) -> session::Room {
+        Box::new(move |bytes| {
+            let room = self.clone();
+            Box::pin(async move { room.make(bytes).await.is_ok() })
+        })
+    }
 }
 
 /// As in cache.proto.
 const KEYS_MAX: usize = 100;
 
-/// A second in all.
-const ROOM_TRIES: usize = 500;
+/// A line, its value and CR LF, and one to spare. A part costs more than its bytes say.
+const PARTS_MAX: usize = 4;
+
+/// Of the time that a call has, one part of so many is left for its answer.
+const ANSWER_SHARE: u64 = 4;
+
+/// Others that do not let go of memory for so long will not soon.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 const ROOM_PAUSE: Duration = Duration::from_millis(2);

@@ -107,6 +107,11 @@ impl Session {
             if let Err(failure) = self.reply_items(&part, issue).await {
                 return self.fail(failure, false);
             }
+            if self.closing {
+                return;
+            }
+            // So many keys are as long a turn as so many commands.
+            tokio::task::yield_now().await;
             match rest {
                 Some(rest) => keys = rest,
                 None => return self.line(Reply::End),
@@ -125,9 +130,10 @@ impl Session {
                 None => false,
             };
             self.count_get(found, get.touch_exptime_s.is_some());
-            if self.out.len() >= OUT_BYTES_MAX && self.flush().await.is_err() {
+            if self.gathered_bytes() >= OUT_BYTES_MAX && self.flush().await.is_err() {
                 self.closing = true;
                 self.out.clear();
+                break;
             }
         }
         Ok(())

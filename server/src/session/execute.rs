@@ -2,25 +2,32 @@
 //! something to a connection, or waits for more of it, means nothing here.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use protocol::Parse;
 use protocol::command::{AdminVerb, Command};
 
-use super::Session;
+use super::{Session, Way};
 use crate::context::WorkerContext;
 use crate::values::Body;
 
-/// Why the bytes were not served; the caller must act.
+/// Asked before an answer holds so many bytes more; false if there is no room for them.
+pub(crate) type Room = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
+
+/// Why the bytes have no answer; the caller must act.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotACommand {
+pub(crate) enum NoAnswer {
     #[error("{0} bytes hold no whole command")]
     Incomplete(usize),
     #[error("one command a call: it has {taken} bytes and {more} more follow")]
     MoreThanOne { taken: usize, more: usize },
     #[error("`{0}` is about a connection and means nothing here")]
     Meaningless(String),
+    /// What the command does is done by then.
+    #[error("there is no room for the answer")]
+    NoRoom,
 }
 
 /// Serves the command that the parts are, and answers with all that memcached would write, large values as parts of
@@ -28,19 +35,20 @@ pub(crate) enum NotACommand {
 pub(crate) async fn execute(
     context: &Rc<WorkerContext>,
     mut parts: Vec<Bytes>,
-) -> Result<Vec<Bytes>, NotACommand> {
+    room: Room,
+) -> Result<Vec<Bytes>, NoAnswer> {
     let limits = context.limits;
     let first = parts.first().map_or(&[][..], |part| part);
     if matches!(protocol::parse(first, &limits), Parse::Incomplete) {
         parts = vec![parts.concat().into()];
     }
-    let Some((head, rest)) = parts.split_first() else { return Err(NotACommand::Incomplete(0)) };
+    let Some((head, rest)) = parts.split_first() else { return Err(NoAnswer::Incomplete(0)) };
     let all = parts.iter().map(Bytes::len).sum::<usize>();
-    let mut session = Session::new(None, Rc::clone(context));
+    let mut session = Session::new(Way::Memory { room, held_bytes: 0 }, Rc::clone(context));
     match protocol::parse(head, &limits) {
-        Parse::Incomplete => return Err(NotACommand::Incomplete(all)),
+        Parse::Incomplete => return Err(NoAnswer::Incomplete(all)),
         Parse::Refused { refusal, .. } if refusal.close => {
-            return Err(NotACommand::Meaningless(excerpt(head)));
+            return Err(NoAnswer::Meaningless(excerpt(head)));
         }
         Parse::Refused { refusal, consumed } => {
             let swallow = usize::try_from(refusal.swallow_bytes).unwrap_or(usize::MAX);
@@ -49,7 +57,7 @@ pub(crate) async fn execute(
             session.refuse(refusal).await;
         }
         Parse::Command { command, .. } if is_meaningless(&command) => {
-            return Err(NotACommand::Meaningless(excerpt(head)));
+            return Err(NoAnswer::Meaningless(excerpt(head)));
         }
         Parse::Command { command, consumed } => {
             let body_bytes = command.body_bytes();
@@ -59,6 +67,9 @@ pub(crate) async fn execute(
                 Some(_) => session.serve_with(command, &head[consumed..], rest).await,
             }
         }
+    }
+    if session.closing || session.flush().await.is_err() {
+        return Err(NoAnswer::NoRoom);
     }
     Ok(std::mem::take(&mut session.out).into_parts())
 }
@@ -86,11 +97,11 @@ impl Session {
     }
 }
 
-fn is_one(all: usize, taken: usize) -> Result<(), NotACommand> {
+fn is_one(all: usize, taken: usize) -> Result<(), NoAnswer> {
     match all.checked_sub(taken) {
         Some(0) => Ok(()),
-        Some(more) => Err(NotACommand::MoreThanOne { taken, more }),
-        None => Err(NotACommand::Incomplete(all)),
+        Some(more) => Err(NoAnswer::MoreThanOne { taken, more }),
+        None => Err(NoAnswer::Incomplete(all)),
     }
 }
 

@@ -9,7 +9,7 @@ mod meta;
 mod order;
 
 pub(crate) use edit::Edits;
-pub(crate) use execute::execute;
+pub(crate) use execute::{NoAnswer, Room, execute};
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ use order::{Effect, UnderWay};
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context);
-    let mut session = Session::new(Some(stream), Rc::clone(&context));
+    let mut session = Session::new(Way::Stream(stream), Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
@@ -61,8 +61,7 @@ impl Drop for Open<'_> {
 }
 
 pub(crate) struct Session {
-    /// None for a command given in memory: what is answered stays in `out`.
-    stream: Option<Stream>,
+    way: Way,
     context: Rc<WorkerContext>,
     out: Out,
     /// Where the store does not keep the order of what is under way.
@@ -73,6 +72,16 @@ pub(crate) struct Session {
     closing: bool,
     /// Where the worker finds this session's waker when it drains.
     place: Option<usize>,
+}
+
+/// Where answers go.
+enum Way {
+    Stream(Stream),
+    /// For a command given in memory they stay in `out`: so much of them has been granted room.
+    Memory {
+        room: Room,
+        held_bytes: usize,
+    },
 }
 
 /// A command that was issued and whose reply is still to be written; replies keep the commands' order.
@@ -100,10 +109,10 @@ enum Step {
 }
 
 impl Session {
-    fn new(stream: Option<Stream>, context: Rc<WorkerContext>) -> Self {
+    fn new(way: Way, context: Rc<WorkerContext>) -> Self {
         let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
         Self {
-            stream,
+            way,
             context,
             out: Out::default(),
             under_way,
@@ -115,7 +124,10 @@ impl Session {
     }
 
     fn stream(&self) -> io::Result<&Stream> {
-        self.stream.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+        match &self.way {
+            Way::Stream(stream) => Ok(stream),
+            Way::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     async fn run(&mut self) -> io::Result<()> {
@@ -139,7 +151,7 @@ impl Session {
 
     /// Waits for bytes; false when the server drains, and all that had arrived before is answered.
     async fn wait_readable(&mut self) -> io::Result<bool> {
-        let Self { context, stream: Some(stream), place, .. } = self else {
+        let Self { context, way: Way::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
         poll_fn(|task| {
@@ -547,10 +559,26 @@ impl Session {
         Ok(())
     }
 
+    /// Answers gathered since the last flush.
+    fn gathered_bytes(&self) -> usize {
+        match &self.way {
+            Way::Stream(_) => self.out.len(),
+            Way::Memory { held_bytes, .. } => self.out.len().saturating_sub(*held_bytes),
+        }
+    }
+
     async fn flush(&mut self) -> io::Result<()> {
+        let more = self.gathered_bytes();
+        if let Way::Memory { room, held_bytes } = &mut self.way {
+            if more > 0 && !room(more).await {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            *held_bytes += more;
+            return Ok(());
+        }
         while !self.out.is_empty() {
             let before = self.out.len();
-            let Self { stream: Some(stream), out, .. } = self else { return Ok(()) };
+            let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
                     self.context.counters.commands.bytes_written.add((before - left) as u64)

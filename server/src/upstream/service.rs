@@ -40,6 +40,8 @@ struct Client {
     number: u64,
     connection: Connection,
     calls: StoreClient<Connection>,
+    /// When anything was last answered on it.
+    answered: Rc<Cell<Option<Instant>>>,
 }
 
 impl Service {
@@ -77,10 +79,12 @@ impl Service {
         slot
     }
 
-    /// One call, within the time that a request may take.
+    /// One call, connecting included, within the time that a request may take.
     async fn ask(&self, expect: Expect, parts: Vec<Bytes>) -> Result<Answer, LinkFault> {
-        let due = Instant::now() + self.timing.get().request;
-        let client = self.client().await?;
+        let begun = Instant::now();
+        let limit = self.timing.get().request;
+        let due = begun + limit;
+        let client = self.client(due).await?;
         let called = tokio::time::timeout_at(due.into(), self.call(&client, parts, due)).await;
         match called {
             Ok(Ok(parts)) => {
@@ -92,10 +96,12 @@ impl Service {
                 Err(fault(&client, &status))
             }
             Ok(Err(_)) | Err(_) => {
-                let limit = self.timing.get().request;
                 self.limits.counters.commands.upstream_timeouts.up();
-                let why = format!("no answer within {} ms", limit.as_millis());
-                self.give_up(&client, Some(why));
+                // One that answers others waits for a store of its own.
+                if client.answered.get().is_none_or(|answered| answered < begun) {
+                    let why = format!("no answer within {} ms", limit.as_millis());
+                    self.give_up(&client, Some(why));
+                }
                 Err(LinkFault::TimedOut(limit))
             }
         }
@@ -111,8 +117,13 @@ impl Service {
         let mut pause = PAUSE_MIN;
         loop {
             let mut request = Request::new(ExecuteRequest { parts: parts.clone() });
-            request.set_timeout(due.saturating_duration_since(Instant::now()));
-            match client.calls.clone().execute(request).await {
+            let left = due.saturating_duration_since(Instant::now());
+            request.set_timeout(left - left / WORD_SHARE);
+            let answered = client.calls.clone().execute(request).await;
+            if answered.as_ref().err().is_none_or(|status| is_its_own(client, status)) {
+                client.answered.set(Some(Instant::now()));
+            }
+            match answered {
                 Err(status)
                     if status.code() == Code::ResourceExhausted && Instant::now() + pause < due =>
                 {
@@ -124,8 +135,8 @@ impl Service {
         }
     }
 
-    /// The connection; without one, a new one.
-    async fn client(&self) -> Result<Client, LinkFault> {
+    /// The connection; without one, a new one, if there is one before the call is due.
+    async fn client(&self, due: Instant) -> Result<Client, LinkFault> {
         if let Some(client) = self.open() {
             return Ok(client);
         }
@@ -136,8 +147,9 @@ impl Service {
         if let Some(why) = self.health.down() {
             return Err(LinkFault::Down(why));
         }
-        let timing = self.timing.get();
-        let opened = tokio::time::timeout(timing.connect, Connection::open(&self.address)).await;
+        let due = due.min(Instant::now() + self.timing.get().connect);
+        let opening = Connection::open(&self.address);
+        let opened = tokio::time::timeout_at(due.into(), opening).await;
         let why = match (opened, Connection::origin(&self.address)) {
             (Ok(Ok(connection)), Ok(origin)) => {
                 self.limits.counters.commands.upstream_connects.up();
@@ -146,7 +158,7 @@ impl Service {
                 let message_bytes_max = self.limits.held_bytes_max.as_usize();
                 let calls = StoreClient::with_origin(connection.clone(), origin)
                     .max_decoding_message_size(message_bytes_max);
-                let client = Client { number, connection, calls };
+                let client = Client { number, connection, calls, answered: Rc::default() };
                 *self.client.borrow_mut() = Some(client.clone());
                 return Ok(client);
             }
@@ -222,10 +234,15 @@ fn read(reader: &mut Reader, expect: Expect, parts: &[Bytes]) -> Result<Answer, 
 fn fault(client: &Client, status: &Status) -> LinkFault {
     let code = status.code();
     let message = status.message();
-    if std::error::Error::source(status).is_some() || client.connection.is_closed() {
-        return LinkFault::Lost(message.to_owned());
+    if is_its_own(client, status) {
+        return LinkFault::Refused(format!("{message} ({code:?})"));
     }
-    LinkFault::Refused(format!("{message} ({code:?})"))
+    LinkFault::Lost(message.to_owned())
+}
+
+/// Whether the service said so, not our end of the connection.
+fn is_its_own(client: &Client, status: &Status) -> bool {
+    std::error::Error::source(status).is_none() && !client.connection.is_closed()
 }
 
 /// The answer that a session waits for: it gets one even if there is a defect in here.
@@ -257,6 +274,10 @@ impl Service {
         self.error(fault)
     }
 }
+
+/// Of the time that is left for a call, one part of so many is for the service's word that it was too little: who gets
+/// it knows that the service lives.
+const WORD_SHARE: u32 = 8;
 
 /// A service that is out of memory is asked again after this, then after ever longer pauses.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
