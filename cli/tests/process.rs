@@ -172,7 +172,8 @@ fn bad_usage_ends_with_2_and_failed_work_with_1() {
             "did you mean server.threads?",
         ),
         (&["serve", "--check-config", "--set", "nonsense"], 2, "section.key=VALUE"),
-        (&["serve", "--role", "compression"], 2, "possible values: all, frontend"),
+        (&["serve", "--role", "compression"], 2, "server.grpc_listen: is empty"),
+        (&["serve", "--role", "cook"], 2, "all, frontend, compression, store, scheduler"),
         (&["serve", "--config", "/nonexistent"], 2, "/nonexistent"),
         (&["serve", "--listen", "192.0.2.1:1"], 1, "192.0.2.1:1"),
         (&["load", "127.0.0.1:1"], 1, "127.0.0.1:1"),
@@ -189,7 +190,7 @@ fn bad_usage_ends_with_2_and_failed_work_with_1() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["serve", "load", "devices", "memcached"] {
+    for command in ["serve", "load", "devices", "memcached", "demo", "reproduce"] {
         let help = output(&[command, "--help"]);
         assert_eq!(help.status.code(), Some(0), "{command}");
         assert!(text(&help.stdout).contains("Examples:"), "{command}");

@@ -21,8 +21,9 @@ fn page(path: &Path) -> String {
     let html = std::fs::read_to_string(path).expect("the page was written");
     for outside in ["http://", "https://", "src=\"", "@import", "url("] {
         let found = html.match_indices(outside).map(|(at, _)| &html[at..(at + 60).min(html.len())]);
-        let found: Vec<&str> =
-            found.filter(|found| !found.contains("www.w3.org/2000/svg")).collect();
+        let found: Vec<&str> = found
+            .filter(|found| !found.contains("www.w3.org/2000/svg") && !found.starts_with("url(#"))
+            .collect();
         assert!(found.is_empty(), "the page reaches outside: {found:?}");
     }
     html
@@ -91,7 +92,7 @@ fn reproduce_cache_writes_rows_that_say_how_they_were_found_and_a_page() {
         "latency.microservice_iaa_direct.p90.4KiB.get90",
         "ratio.microservice_iaa.p50.4KiB.get90",
         "explained.microservice_iaa.p50.4KiB.get90",
-        "codec_cpu_freed.monolith_iaa.4KiB.get90",
+        "codec_cpu_freed.monolith_iaa_direct.4KiB.get90",
         "knee.microservice_software.64KiB.get90",
         "stage.hop.decompress.p50.4KiB",
     ] {

@@ -1,6 +1,6 @@
 //! The stages of a (de)compression, each measured alone and at the pace of the load: the software codec, the device,
-//! the hop to a compression service. Each goes through the same runtime as in a service, so that what it takes to submit a
-//! job and to learn of its end is part of the stage.
+//! the hop to a compression service. Each goes through the same runtime as in a service, so that what it takes to
+//! submit a job and to learn of its end is part of the stage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

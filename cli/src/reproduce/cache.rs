@@ -13,7 +13,7 @@ use super::rows::Rows;
 use super::{Problem, Reproduce, figures};
 use crate::experiment::{
     Awake, Backing, Configuration, Deployment, Door, Load, Machine, PROCESSES, Probe, Process,
-    Sample, memcached_is_here,
+    Sample, Software, memcached_is_here,
 };
 use crate::say;
 
@@ -98,8 +98,11 @@ impl Experiment {
     fn run(&self) -> Result<Findings, String> {
         let plan = &self.plan;
         let mut findings = Findings::new(plan.clone());
-        let points = plan.sizes.len() * (plan.gets.len() + 1) + plan.loads_per_s.len();
-        self.bar.set_length((plan.runs * points * self.deployments.len()) as u64);
+        // The busy frontend, in software and not, is two samples a size and mix; a knee is some eight.
+        let mixes = plan.sizes.len() * plan.gets.len();
+        let loads = plan.loads_per_s.len() + KNEE_SAMPLES;
+        let samples = self.deployments.len() * (mixes + loads) + 2 * mixes;
+        self.bar.set_length((plan.runs * samples) as u64);
         for run in 0..plan.runs {
             self.bar.set_prefix(format!("run {} of {}", run + 1, plan.runs));
             for &size in &plan.sizes {
@@ -133,7 +136,9 @@ impl Experiment {
                 ..Load::saturating(size, f64::from(gets) / 100.0)
             };
             for deployment in self.turns(run) {
-                if deployment.configuration.microservice {
+                let own = deployment.configuration;
+                // What the accelerator frees of a frontend does not depend on where its store is.
+                if own.microservice || own.software == Software::Best || own.door == Door::Grpc {
                     continue;
                 }
                 let point = Point::saturated(deployment.configuration, size, gets);
@@ -258,6 +263,9 @@ const LOAD_GETS: u32 = super::findings::LOAD_GETS;
 const ACHIEVED_MIN: f64 = 0.98;
 
 const KNEE_STEP: f64 = 1.5;
+
+/// For the progress bar.
+const KNEE_SAMPLES: usize = 8;
 
 /// Below this part of the lowest load the search ends: the configuration does not serve.
 const KNEE_GIVE_UP: f64 = 16.0;

@@ -25,7 +25,7 @@ const EXAMPLES: &str = "Examples:
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
 value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
-Needs memcached. --quick takes about a minute; without it, on two cores, about an hour.";
+Needs memcached. --quick takes about a minute; without it, on two cores, an hour and a half.";
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]

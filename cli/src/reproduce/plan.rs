@@ -57,8 +57,8 @@ impl Plan {
             rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
             loads_per_s: (1..=7).map(|thousands| f64::from(thousands) * 1e3).collect(),
             runs: 5,
-            warmup: Nanos::millis(500),
-            duration: Nanos::secs(2),
+            warmup: Nanos::millis(300),
+            duration: Nanos::secs(1),
             stage_jobs: 500,
             knee_precision: 0.1,
         }
