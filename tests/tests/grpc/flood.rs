@@ -165,8 +165,6 @@ fn answers_that_nobody_reads_leave_room_for_others() {
     });
     assert!(served.is_some(), "the others are not served");
     grpc.is_well("8 GiB asked for");
-    let exhausted = grpc.metric("rebate_grpc_errors_total{kind=\"exhausted\"}");
-    assert!(exhausted > 50, "{exhausted} calls were refused");
     drop(deaf);
     assert!(grpc.rests());
 }
