@@ -242,19 +242,13 @@ impl Saved {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
-        if values.is_empty() {
-            return Self::default();
-        }
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        let even = values.len().is_multiple_of(2);
-        let lower = values[if even { middle - 1 } else { middle }];
-        Self {
-            median: f64::midpoint(lower, values[middle]),
-            min: values[0],
-            max: values[values.len() - 1],
-        }
+    fn of(values: Vec<f64>) -> Self {
+        let found = crate::reproduce::Spread::of(values);
+        found.map_or_else(Self::default, |own| Self {
+            median: own.median,
+            min: own.low,
+            max: own.high,
+        })
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
             sizes(findings),
             loads(findings),
             explained(findings),
-            freed(findings, rows),
+            freed(rows),
             explosion(findings, rows),
             all_rows(rows),
         ],
@@ -221,17 +221,17 @@ fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> F
     }
 }
 
-fn freed(findings: &Findings, rows: &Rows) -> Section {
+fn freed(rows: &Rows) -> Section {
     let found = rows.rows.iter().filter(|row| row.id.starts_with("codec_cpu_freed."));
     Section {
         heading: "What the accelerator frees".into(),
-        prose: vec![format!(
+        prose: vec![
             "The frontend's CPU time per request in software less that with the virtual \
-             accelerator, over the codec's own, with the frontend kept busy from {} on: a busy core \
-             polls beside its other work. At low load the same core waits by polling, and frees \
-             nothing.",
-            findings.plan.sizes.iter().min().copied().unwrap_or_default()
-        )],
+             accelerator, over the codec's own, from 4 KiB on, memcached reached directly and the \
+             frontend kept busy: a busy core polls beside its other work. At low load the same core \
+             waits by polling, and frees nothing."
+                .into(),
+        ],
         tables: vec![table("Freed, as a share of the codec's own CPU time", found)],
         ..Section::default()
     }

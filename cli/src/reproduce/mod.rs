@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use units::{ByteCount, Nanos};
 
-pub(crate) use rows::command;
+pub(crate) use rows::{Spread, command};
 
 use crate::experiment::VIRTUAL;
 use crate::{EXIT_FAILED, EXIT_USAGE};

@@ -231,7 +231,8 @@ fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
 }
 
 #[test]
-#[ignore = "measures; --release --nocapture"]
+#[ignore = "a measurement, asserts nothing and wants a quiet machine: cargo test --release -p load --test load -- \
+            --ignored --nocapture what_a_call_costs"]
 fn what_a_call_costs() {
     let server = CacheOnGrpc::start(|_| Act::Serve);
     for bytes in [1 << 10, 64 << 10] {
