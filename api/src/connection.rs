@@ -7,13 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::SendRequest;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tonic::body::Body;
-use tonic::transport::Uri;
 
 use crate::{Address, wire};
 
@@ -43,32 +42,10 @@ impl Connection {
         self.0.is_closed()
     }
 
-    /// What calls to the service name it; for a generated client's `with_origin`.
-    ///
-    /// # Errors
-    /// A host that cannot stand in a URI.
-    pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
-        let text = match address {
-            Address::Tcp(address) => format!("http://{address}"),
-            Address::Unix(_) => "http://localhost".to_owned(),
-        };
-        let bad = |error| tonic::Status::invalid_argument(format!("{address}: {error}"));
-        text.parse().map_err(bad)
-    }
-
     async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> io::Result<Self> {
-        let mut builder = Builder::new(ThisThread);
-        builder
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(wire::STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(wire::CONNECTION_WINDOW_BYTES)
-            .max_frame_size(wire::FRAME_BYTES_MAX)
-            .keep_alive_interval(wire::KEEP_ALIVE_EVERY)
-            .keep_alive_timeout(wire::KEEP_ALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
-        let opened = builder.handshake(TokioIo::new(stream)).await;
+        let opened = wire::client(ThisThread).handshake(TokioIo::new(stream)).await;
         let (calls, connection) = opened.map_err(io::Error::other)?;
         tokio::task::spawn_local(async move {
             // Calls under way hear of it themselves.

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::Address;
@@ -32,13 +33,7 @@ pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
 /// # Errors
 /// None for addresses that [`Address`] accepts, but for hosts that cannot stand in a URI.
 pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, tonic::Status> {
-    let bad = |error: String| tonic::Status::invalid_argument(format!("{address}: {error}"));
-    let uri = match address {
-        Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(_) => "http://localhost".to_owned(),
-    };
-    let endpoint = Endpoint::from_shared(uri).map_err(|error| bad(error.to_string()))?;
-    let endpoint = endpoint
+    let endpoint = Endpoint::from(origin(address)?)
         .tcp_nodelay(true)
         .connect_timeout(connect_timeout)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -56,6 +51,34 @@ pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, 
             }))
         }
     })
+}
+
+/// How a caller sets up one connection whose calls it sends itself. `executor` runs the connection's own tasks.
+pub fn client<E: Clone>(executor: E) -> Builder<E> {
+    let mut builder = Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .initial_max_send_streams(CALLS_MAX as usize)
+        .keep_alive_interval(KEEP_ALIVE_EVERY)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    builder
+}
+
+/// What calls to the service at `address` name it.
+///
+/// # Errors
+/// A host that cannot stand in a URI.
+pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
+    let text = match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(_) => "http://localhost".to_owned(),
+    };
+    let bad = |error| tonic::Status::invalid_argument(format!("{address}: {error}"));
+    text.parse().map_err(bad)
 }
 
 /// A peer that vanished without a word is found out within these two.

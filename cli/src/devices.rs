@@ -9,14 +9,15 @@ use std::time::Duration;
 use device::{
     Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, engines,
 };
+use drivers::qpl::{self, Qpl, QplOptions};
 use drivers::{Remote, RemoteOptions};
 use server::config::{Config, RuntimeSection};
 use workload::{DeviceProfile, Variant};
 
 pub(crate) use list::Devices;
 
-/// Every device that a server with this configuration has: software, compression services, virtual accelerators,
-/// the worker threads.
+/// Every device that a server with this configuration has: software, compression services, QPL's paths, virtual
+/// accelerators, the worker threads.
 ///
 /// # Errors
 /// The device that cannot be opened, and why.
@@ -27,6 +28,9 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     for address in &config.runtime.compression {
         let address = address.parse().map_err(|error: api::BadAddress| error.to_string())?;
         all.push(Arc::new(Remote::new(address, &remote_options(config)).map_err(failed)?));
+    }
+    for path in &names.qpl {
+        all.push(Arc::new(Qpl::open(*path, &QplOptions::default()).map_err(failed)?));
     }
     for profile in &names.profiles {
         let options = VirtualOptions::default();
@@ -43,6 +47,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
 /// What `runtime.devices` comes to.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
+    qpl: Vec<qpl::Path>,
     profiles: Vec<DeviceProfile>,
     worker: bool,
 }
@@ -64,6 +69,10 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     for name in &runtime.devices {
         if name == "worker" {
             named.worker = true;
+            continue;
+        }
+        if let Some(path) = qpl::Path::ALL.into_iter().find(|path| path.device() == name) {
+            named.qpl.push(path);
             continue;
         }
         let known = name.strip_prefix(VIRTUAL_PREFIX).ok_or_else(|| unknown(name))?;
@@ -94,9 +103,10 @@ fn unknown(name: &str) -> String {
     let virtuals: Vec<_> =
         DeviceProfile::names().map(|name| format!("{VIRTUAL_PREFIX}{name}")).collect();
     let virtuals = virtuals.join(", ");
+    let qpl = qpl::Path::ALL.map(qpl::Path::device).join(", ");
     format!(
-        "runtime.devices: no device is called {name:?}; there are worker, {virtuals} (each also \
-         with -low or -high), and virtual-FILE.toml for a profile of your own"
+        "runtime.devices: no device is called {name:?}; there are worker, {qpl}, {virtuals} (each \
+         virtual one also with -low or -high), and virtual-FILE.toml for a profile of your own"
     )
 }
 
@@ -107,6 +117,7 @@ fn remote_options(config: &Config) -> RemoteOptions {
         connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
         queue_depth: REMOTE_QUEUE_DEPTH,
         work_bytes_max: config.store.item_bytes_max,
+        ..RemoteOptions::default()
     }
 }
 
@@ -154,7 +165,8 @@ mod tests {
     #[test]
     fn a_name_that_cannot_serve_says_what_could() {
         for (devices, compression, said) in [
-            (&["qat"][..], &[][..], "there are worker, virtual-iaa"),
+            (&["qat"][..], &[][..], "there are worker, qpl-hardware, "),
+            (&["qpl-auto", "qpl-auto"], &[], "qpl-auto is named twice"),
             (&["virtual-qat"], &[], "no device is called \"virtual-qat\""),
             (&["virtual-iaa"], &[], "--allow-virtual"),
             (&["virtual-/none.toml"], &[], "/none.toml"),

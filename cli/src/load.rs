@@ -55,6 +55,9 @@ pub(crate) struct Load {
     /// How many keys there are [default: 10000].
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
+    /// How many different values each key gets in turn; 1 writes the same bytes every time [default: no limit].
+    #[arg(long, value_name = "N")]
+    versions: Option<u32>,
     /// Sizes of key names [default: 32].
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     key_size: Option<SizeDist>,
@@ -180,6 +183,7 @@ impl Load {
         put(&mut spec.warmup, &self.warmup);
         put(&mut spec.get_share, &self.get_share);
         put(&mut spec.keys, &self.keys);
+        put(&mut spec.versions, &self.versions);
         put(&mut spec.key_bytes, &self.key_size);
         put(&mut spec.zipf_alpha, &self.zipf);
         put(&mut spec.value_bytes, &self.value_size);

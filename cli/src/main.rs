@@ -5,6 +5,7 @@
 mod demo;
 mod devices;
 mod experiment;
+mod health;
 mod load;
 mod log;
 mod memcached;
@@ -42,6 +43,8 @@ enum Command {
     Reproduce(reproduce::Reproduce),
     /// List what can compress and decompress here.
     Devices(devices::Devices),
+    /// Ask a process over gRPC whether it serves.
+    Health(health::Health),
 }
 
 /// Read by the memcached module before clap sees them; here for `rebate help`.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Health(health) => health.run(),
     }
 }
 
@@ -88,5 +92,6 @@ const EXAMPLES: &str = "Examples:
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
   rebate reproduce cache --out results --quick
   rebate devices
+  rebate health 127.0.0.1:50051
 
 `rebate COMMAND --help` has the flags and more examples of each.";

@@ -27,9 +27,9 @@ fn main() {
         let compress = Task::Compress { dialect, level: Level::Fast };
         let decompress = Task::Decompress { dialect, original_bytes: bytes };
         let mut streams = Vec::new();
-        round(&mut *queue, compress, &originals, Some(&mut streams));
+        round(&mut *queue, &compress, &originals, Some(&mut streams));
         for (name, task, inputs) in
-            [("compress", compress, &originals), ("decompress", decompress, &streams)]
+            [("compress", &compress, &originals), ("decompress", &decompress, &streams)]
         {
             let before = device.counters();
             let start = Instant::now();
@@ -52,16 +52,13 @@ fn main() {
 }
 
 /// Runs the task on each input, one after another.
-fn round(queue: &mut dyn Queue, task: Task, inputs: &[Bytes], mut out: Option<&mut Vec<Bytes>>) {
+fn round(queue: &mut dyn Queue, task: &Task, inputs: &[Bytes], mut out: Option<&mut Vec<Bytes>>) {
     let pool = Pool::heap(ByteCount::mib(8));
     let mut done = Vec::new();
     for input in inputs {
-        let capacity = match task {
-            Task::Compress { .. } => input.len() + 1_024,
-            Task::Decompress { original_bytes, .. } => original_bytes,
-        };
+        let capacity = task.output_bytes(input.len()).unwrap_or(input.len() + 1_024);
         let output = pool.take(capacity);
-        let job = Job::new(task, Input::heap(input.clone()), output);
+        let job = Job::new(task.clone(), Input::heap(input.clone()), output);
         queue.try_submit(Box::new(job)).expect("room for one");
         while queue.poll(&mut done) == 0 {
             std::hint::spin_loop();

@@ -129,8 +129,25 @@ impl Buffer {
         self.filled_bytes = bytes;
     }
 
+    /// Holds `bytes` from now on, without copying them; the memory that it had goes back to its pool
+    /// untouched. For results that are there already; a buffer that is written to afterwards gets
+    /// memory of its own and a copy first.
+    pub fn adopt(&mut self, bytes: Bytes) {
+        self.filled_bytes = bytes.len();
+        let had = self.block.replace(Block::Adopted(bytes));
+        if let Some(had) = had {
+            self.pool.0.give_back(had);
+        }
+    }
+
     /// The whole capacity, for writing; [`Buffer::set_len`] then says how much counts.
     pub fn space(&mut self) -> &mut [u8] {
+        if let Some(Block::Adopted(bytes)) = &self.block {
+            let bytes = bytes.clone();
+            let mut own = self.pool.take(bytes.len());
+            own.extend(&bytes);
+            std::mem::swap(self, &mut own);
+        }
         match self.block.as_mut() {
             Some(block) => block.bytes_mut(),
             None => &mut [],
@@ -162,8 +179,11 @@ impl Buffer {
     ///
     /// # Panics
     /// If the range is not within the filled bytes.
-    pub fn freeze(self, range: Range<usize>) -> Bytes {
+    pub fn freeze(mut self, range: Range<usize>) -> Bytes {
         assert!(range.end <= self.filled_bytes, "{range:?} of {} bytes", self.filled_bytes);
+        if let Some(Block::Adopted(bytes)) = &mut self.block {
+            return bytes.slice(range);
+        }
         Bytes::from_owner(self).slice(range)
     }
 
@@ -269,6 +289,9 @@ impl Shared {
     }
 
     fn give_back(&self, block: Block) {
+        if matches!(block, Block::Adopted(_)) {
+            return;
+        }
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Two threads may both pass the test and overshoot by a block each: a bound, not an exact
@@ -285,6 +308,8 @@ impl Shared {
 enum Block {
     Heap(Box<[u8]>),
     Registered(MemoryId, Box<dyn MemoryBlock>),
+    /// Someone else's, read only; no pool counts it.
+    Adopted(Bytes),
 }
 
 impl Block {
@@ -292,6 +317,7 @@ impl Block {
         match self {
             Block::Heap(bytes) => bytes,
             Block::Registered(_, block) => (**block).as_ref(),
+            Block::Adopted(bytes) => bytes,
         }
     }
 
@@ -299,12 +325,13 @@ impl Block {
         match self {
             Block::Heap(bytes) => bytes,
             Block::Registered(_, block) => (**block).as_mut(),
+            Block::Adopted(_) => unreachable!("space() makes the bytes its own first"),
         }
     }
 
     fn memory(&self) -> MemoryId {
         match self {
-            Block::Heap(_) => MemoryId::HEAP,
+            Block::Heap(_) | Block::Adopted(_) => MemoryId::HEAP,
             Block::Registered(id, _) => *id,
         }
     }
@@ -380,6 +407,24 @@ mod tests {
         buffer.extend(b"secret");
         drop(buffer);
         assert!(pool.take(100).is_empty());
+    }
+
+    #[test]
+    fn adopted_bytes_are_shared_until_they_are_written_to() {
+        let pool = Pool::heap(ByteCount::kib(8));
+        let given = Bytes::from(vec![7; 1_000]);
+        let mut buffer = pool.take(4_000);
+        buffer.adopt(given.clone());
+        assert_eq!((pool.outstanding(), pool.retained()), (ByteCount(0), ByteCount(4_096)));
+        assert_eq!((buffer.len(), buffer.as_ptr()), (1_000, given.as_ptr()));
+        buffer.space()[0] = 8;
+        assert_eq!((given[0], buffer[0], buffer[999]), (7, 8, 7));
+        buffer.adopt(given.clone());
+        assert_eq!(pool.outstanding(), ByteCount(0));
+        let frozen = buffer.freeze(1..10);
+        assert_eq!(frozen.as_ptr(), given[1..].as_ptr());
+        drop((frozen, given));
+        assert_eq!(pool.outstanding(), ByteCount(0));
     }
 
     struct Page(Vec<u8>);

@@ -5,6 +5,7 @@
 
 mod harness;
 pub mod inflate;
+mod kernels;
 pub mod payload;
 
 use std::collections::HashMap;
@@ -18,6 +19,10 @@ use crate::engines::BUILT_IN;
 use crate::job::{DeviceError, Outcome, Task};
 use crate::queue::{Device, RefusedReason};
 use harness::Harness;
+pub use kernels::{
+    gives_the_published_answers, keeps_nothing_of_another_tenants_job, refuses_tampered_ciphertext,
+    runs_every_kernel_at_every_size, says_that_a_kernel_has_no_room,
+};
 use payload::Payload;
 
 /// Expands to a module of tests that hold the device made by the expression (an `Arc<dyn Device>`)
@@ -35,6 +40,11 @@ macro_rules! device_contract {
             survives_flipped_bits,
             survives_a_queue_dropped_with_jobs_inside,
             serves_many_threads_at_once,
+            gives_the_published_answers,
+            runs_every_kernel_at_every_size,
+            refuses_tampered_ciphertext,
+            says_that_a_kernel_has_no_room,
+            keeps_nothing_of_another_tenants_job,
         );
     };
     (@checks $name:ident, $make:expr, $($check:ident,)+) => {
@@ -61,7 +71,7 @@ pub fn writes_what_every_engine_reads(device: &dyn Device) {
         for (class, level, bytes) in cases() {
             let original = Bytes::from(class.bytes(bytes, bytes as u64));
             let task = Task::Compress { dialect: *dialect, level };
-            let stream = harness.run_well(task, &original, bound(bytes));
+            let stream = harness.run_well(&task, &original, bound(bytes));
             let mut read = vec![0; bytes];
             let outcome = engine.decompress(&stream, &mut read);
             assert_eq!(outcome, Ok(()), "{dialect:?} {class:?} {level:?} {bytes}");
@@ -69,7 +79,7 @@ pub fn writes_what_every_engine_reads(device: &dyn Device) {
             check_window(*dialect, &stream, &original);
             let task = Task::Decompress { dialect: *dialect, original_bytes: bytes };
             if device.capabilities().accepts(&task, bytes) {
-                assert!(harness.run_well(task, &stream, bytes) == original);
+                assert!(harness.run_well(&task, &stream, bytes) == original);
             }
         }
     }
@@ -90,7 +100,7 @@ pub fn reads_what_every_engine_writes(device: &dyn Device) {
             let written = engine.compress(*dialect, level, &original, &mut stream);
             stream.truncate(written.expect("ample room"));
             let task = Task::Decompress { dialect: *dialect, original_bytes: bytes };
-            let read = harness.run_well(task, &Bytes::from(stream), bytes);
+            let read = harness.run_well(&task, &Bytes::from(stream), bytes);
             assert!(read == original, "{dialect:?} {class:?} {level:?} {bytes} differs");
         }
     }
@@ -107,13 +117,18 @@ pub fn accepts_exactly_what_it_advertises(device: &dyn Device) {
             for bytes in [1, 256, 4_096, 4_097, 40_000] {
                 let input = Bytes::from(Payload::Text.bytes(bytes, 1));
                 let task = Task::Compress { dialect, level: Level::Fast };
-                check_accepted(&mut harness, device, task, input, bytes);
+                check_accepted(&mut harness, device, &task, input, bytes);
             }
             for original_bytes in [1, 4_097, over] {
                 let task = Task::Decompress { dialect, original_bytes };
                 let input = Bytes::from_static(b"whatever");
-                check_accepted(&mut harness, device, task, input, original_bytes);
+                check_accepted(&mut harness, device, &task, input, original_bytes);
             }
+        }
+    }
+    for task in kernels::every_kernel() {
+        for bytes in [0, 1, 40_000, over.min(2 << 20)] {
+            check_accepted(&mut harness, device, &task, Bytes::from(vec![0; bytes]), bytes);
         }
     }
 }
@@ -121,11 +136,11 @@ pub fn accepts_exactly_what_it_advertises(device: &dyn Device) {
 fn check_accepted(
     harness: &mut Harness,
     device: &dyn Device,
-    task: Task,
+    task: &Task,
     input: Bytes,
     work_bytes: usize,
 ) {
-    let accepted = device.capabilities().accepts(&task, work_bytes);
+    let accepted = device.capabilities().accepts(task, work_bytes);
     let capacity = bound(work_bytes).min(1 << 20);
     for _ in 0..16 {
         let job = harness.job(task, input.clone(), capacity);
@@ -147,15 +162,14 @@ fn check_accepted(
 /// A queue takes no more than its depth, hands back the rest at once, and takes more when it was
 /// polled.
 pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
-    let Some(dialect) = device.capabilities().writes.first().copied() else { return };
     let mut harness = Harness::open(device);
-    let task = Task::Compress { dialect, level: Level::Fast };
+    let task = any_task(device);
     let input = Bytes::from(Payload::Text.bytes(2_000, 2));
     let depth = device.capabilities().queue_depth;
     for _ in 0..3 {
         let (mut taken, mut refused) = (0, 0);
         while refused < 100 {
-            let job = harness.job(task, input.clone(), 4_000);
+            let job = harness.job(&task, input.clone(), 4_000);
             match harness.submit(job) {
                 Ok(()) => taken += 1,
                 Err((_, reason)) => {
@@ -179,11 +193,11 @@ pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
             {
                 let input = Bytes::from(Payload::Random.bytes(bytes, 3));
                 let task = Task::Compress { dialect: *dialect, level };
-                let (outcome, _) = harness.run(task, &input, capacity);
+                let (outcome, _) = harness.run(&task, &input, capacity);
                 assert_eq!(outcome, Outcome::DoesNotFit, "{task:?} {bytes} in {capacity}");
             }
             let input = Bytes::from(Payload::Text.bytes(4_096, 3));
-            harness.run_well(Task::Compress { dialect: *dialect, level }, &input, bound(4_096));
+            harness.run_well(&Task::Compress { dialect: *dialect, level }, &input, bound(4_096));
         }
     }
 }
@@ -195,23 +209,26 @@ pub fn reports_damaged_streams(device: &dyn Device) {
         let read = |original_bytes| Task::Decompress { dialect, original_bytes };
         let bytes = original.len();
         for wrong in [bytes - 1, bytes + 1, bytes / 2, bytes * 2, 0] {
-            expect_invalid(harness.run(read(wrong), &stream, wrong).0, wrong);
+            expect_invalid(harness.run(&read(wrong), &stream, wrong).0, wrong);
         }
         let step = (stream.len() / 97).max(1);
         for kept in (0..stream.len()).step_by(step).chain([stream.len() - 1]) {
-            let outcome = harness.run(read(bytes), &stream.slice(..kept), bytes).0;
+            let outcome = harness.run(&read(bytes), &stream.slice(..kept), bytes).0;
             expect_invalid(outcome, kept);
         }
         // A reader that cannot tell what follows a stream may ignore it, but nothing else.
         let longer = Bytes::from([&stream[..], b"trailing"].concat());
-        let (outcome, job) = harness.run(read(bytes), &longer, bytes);
+        let (outcome, job) = harness.run(&read(bytes), &longer, bytes);
         match outcome {
             Outcome::Done { output_bytes } => {
                 assert!(job.output[job.output_offset..] == original && output_bytes == bytes);
             }
             other => expect_invalid(other, bytes),
         }
-        assert!(harness.run_well(read(bytes), &stream, bytes) == original, "reads on after errors");
+        assert!(
+            harness.run_well(&read(bytes), &stream, bytes) == original,
+            "reads on after errors"
+        );
     }
 }
 
@@ -230,14 +247,14 @@ pub fn survives_flipped_bits(device: &dyn Device) {
         for bit in (0..bits.min(600)).chain((600..bits).step_by((bits / 300).max(1))) {
             let mut flipped = stream.to_vec();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let (outcome, _) = harness.run(task, &Bytes::from(flipped), original.len());
+            let (outcome, _) = harness.run(&task, &Bytes::from(flipped), original.len());
             if !matches!(outcome, Outcome::Done { .. }) {
                 expect_invalid(outcome, bit);
             }
         }
         for seed in 0..200 {
             let garbage = Bytes::from(Payload::Random.bytes(1 + seed as usize * 3, seed));
-            let (outcome, _) = harness.run(task, &garbage, original.len());
+            let (outcome, _) = harness.run(&task, &garbage, original.len());
             if !matches!(outcome, Outcome::Done { .. }) {
                 expect_invalid(outcome, seed as usize);
             }
@@ -247,14 +264,13 @@ pub fn survives_flipped_bits(device: &dyn Device) {
 
 /// Buffers of detached jobs come home once the device lets go of them, and the device serves on.
 pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
-    let Some(dialect) = device.capabilities().writes.first().copied() else { return };
-    let task = Task::Compress { dialect, level: Level::Default };
+    let task = any_task(device);
     let input = Bytes::from(Payload::Text.bytes(100_000, 4));
     for _ in 0..5 {
         let mut harness = Harness::open(device);
         let pool = harness.pool().clone();
         for _ in 0..device.capabilities().queue_depth.min(8) {
-            let job = harness.job(task, input.clone(), bound(input.len()));
+            let job = harness.job(&task, input.clone(), bound(input.len()));
             // A refused job goes its own way home.
             drop(harness.submit(job));
         }
@@ -265,7 +281,7 @@ pub fn survives_a_queue_dropped_with_jobs_inside(device: &dyn Device) {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    Harness::open(device).run_well(task, &input, bound(input.len()));
+    Harness::open(device).run_well(&task, &input, bound(input.len()));
 }
 
 /// Each thread gets its own jobs back, with the right results.
@@ -284,38 +300,54 @@ pub fn serves_many_threads_at_once(device: &dyn Device) {
     });
 }
 
-/// All dialects at once, so that several jobs are inside together.
+/// All dialects and kernels at once, so that several jobs are inside together.
 fn serve_batch(harness: &mut Harness, device: &dyn Device, original: Bytes) {
-    let mut waiting: Vec<Dialect> = device.capabilities().writes.clone();
-    let mut asked = HashMap::new();
-    while !(waiting.is_empty() && asked.is_empty()) {
-        while let Some(dialect) = waiting.pop() {
-            let task = Task::Compress { dialect, level: Level::Fast };
-            let job = harness.job(task, original.clone(), bound(original.len()));
-            let tag = job.tag;
+    let mut waiting = kernels::tasks(device, original.len());
+    let dialects = device.capabilities().writes.iter();
+    waiting.extend(dialects.map(|own| Task::Compress { dialect: *own, level: Level::Fast }));
+    let mut inside = 0;
+    while !waiting.is_empty() || inside > 0 {
+        while let Some(task) = waiting.pop() {
+            let job = harness.job(&task, original.clone(), bound(original.len()));
             if harness.submit(job).is_err() {
-                waiting.push(dialect);
+                waiting.push(task);
                 break;
             }
-            asked.insert(tag, dialect);
+            inside += 1;
         }
         for completion in harness.drain() {
-            let dialect = asked.remove(&completion.job.tag).expect("its own job");
+            inside -= 1;
+            let task = completion.job.task;
             let Outcome::Done { output_bytes } = completion.outcome else {
                 let fault = matches!(completion.outcome, Outcome::Failed(DeviceError::Fault(_)));
                 assert!(fault, "{:?}", completion.outcome);
-                waiting.push(dialect);
+                waiting.push(task);
                 continue;
             };
             let start = completion.job.output_offset;
-            let stream = completion.job.output.freeze(start..start + output_bytes);
-            let mut engines = references();
-            let engine = engines.get_mut(&dialect.codec).expect("a reference engine per codec");
-            let mut read = vec![0; original.len()];
-            assert_eq!(engine.decompress(&stream, &mut read), Ok(()));
-            assert!(read == original, "{dialect:?} differs");
+            let result = completion.job.output.freeze(start..start + output_bytes);
+            match task.dialect() {
+                Some(dialect) => check_stream(dialect, &result, &original),
+                None => kernels::check(&task, &original, &result),
+            }
         }
     }
+}
+
+fn check_stream(dialect: Dialect, stream: &[u8], original: &[u8]) {
+    let mut engines = references();
+    let engine = engines.get_mut(&dialect.codec).expect("a reference engine per codec");
+    let mut read = vec![0; original.len()];
+    assert_eq!(engine.decompress(stream, &mut read), Ok(()));
+    assert!(read == original, "{dialect:?} differs");
+}
+
+/// Something that the device does.
+fn any_task(device: &dyn Device) -> Task {
+    let dialect = device.capabilities().writes.first().copied();
+    let compress = dialect.map(|dialect| Task::Compress { dialect, level: Level::Fast });
+    let task = compress.or_else(|| kernels::tasks(device, 1).pop());
+    task.expect("a device compresses or has a kernel")
 }
 
 /// Streams of our own engines for each dialect the device reads.

@@ -10,6 +10,7 @@ use units::{ByteCount, limits};
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, EngineFactory};
 use crate::job::{DeviceError, Job, Outcome, Task};
+use crate::kernels::{self, Kernel};
 use crate::queue::{Capabilities, Waiting};
 
 /// One engine of each codec, without foreign code beyond the crates' own.
@@ -28,7 +29,7 @@ impl EngineSet {
     pub(crate) fn run(&mut self, job: &mut Job) -> Outcome {
         let offset = job.output_offset;
         let space = job.output.space().get_mut(offset..).unwrap_or_default();
-        match self.apply(job.task, &job.input, space) {
+        match self.apply(&job.task, &job.input, space) {
             Ok(output_bytes) => {
                 job.output.set_len(offset + output_bytes);
                 Outcome::Done { output_bytes }
@@ -44,6 +45,7 @@ impl EngineSet {
         Capabilities {
             writes: codecs().flat_map(|codec| self.dialects_written(codec)).collect(),
             reads: codecs().map(Dialect::of).collect(),
+            kernels: Kernel::ALL.to_vec(),
             work_bytes_max: WORK_BYTES_MAX,
             queue_depth,
             waiting,
@@ -58,25 +60,29 @@ impl EngineSet {
     /// Does `task` on `input`; the result is at the start of `space`, and its size is returned.
     pub(crate) fn apply(
         &mut self,
-        task: Task,
+        task: &Task,
         input: &[u8],
         space: &mut [u8],
     ) -> Result<usize, EngineError> {
-        match task {
+        let done = match *task {
             Task::Compress { dialect, level } => {
                 if space.is_empty() {
                     return Err(EngineError::DoesNotFit);
                 }
                 let writer = self.writer(dialect, input.len());
-                writer.ok_or(NO_ENGINE)?.compress(dialect, level, input, space)
+                return writer.ok_or(NO_ENGINE)?.compress(dialect, level, input, space);
             }
             Task::Decompress { dialect, original_bytes } => {
                 let space = space.get_mut(..original_bytes).ok_or(NO_ROOM)?;
                 let reader = self.reader(dialect.codec, original_bytes, input.len());
-                let read = reader.ok_or(NO_ENGINE)?.decompress(input, space);
-                read.map(|()| original_bytes).map_err(EngineError::Device)
+                reader.ok_or(NO_ENGINE)?.decompress(input, space).map(|()| original_bytes)
             }
-        }
+            Task::Encrypt { ref key, nonce } => kernels::encrypt(key, nonce, input, space),
+            Task::Decrypt { ref key, nonce } => kernels::decrypt(key, nonce, input, space),
+            Task::Checksum { polynomial } => kernels::checksum(polynomial, input, space),
+            Task::Copy => kernels::copy(input, space),
+        };
+        done.map_err(EngineError::Device)
     }
 
     fn writer(&mut self, dialect: Dialect, input_bytes: usize) -> Option<&mut Box<dyn Engine>> {
@@ -257,12 +263,18 @@ mod tests {
     }
 
     #[test]
+    fn the_cpu_has_every_kernel_whatever_its_engines() {
+        let capabilities = EngineSet::open(&[]).capabilities(1, Waiting::Inline);
+        assert_eq!(capabilities.kernels, Kernel::ALL);
+    }
+
+    #[test]
     fn a_buffer_without_room_for_the_result_is_the_callers_error() {
         let output = Pool::heap(ByteCount(0)).take(600);
         let capacity = output.capacity();
         let dialect = Dialect::of(Codec::Lz4);
         let task = Task::Decompress { dialect, original_bytes: capacity };
-        let mut job = Job::new(task, Input::heap(Bytes::from_static(b"x")), output);
+        let mut job = Job::new(task.clone(), Input::heap(Bytes::from_static(b"x")), output);
         for output_offset in [1, capacity, capacity + 1, usize::MAX] {
             job.output_offset = output_offset;
             let outcome = EngineSet::open(&BUILT_IN).run(&mut job);
@@ -270,7 +282,7 @@ mod tests {
             job.task = Task::Compress { dialect, level: Level::Fast };
             job.output_offset = output_offset.max(capacity);
             assert_eq!(EngineSet::open(&BUILT_IN).run(&mut job), Outcome::DoesNotFit);
-            job.task = task;
+            job.task = task.clone();
         }
     }
 }

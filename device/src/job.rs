@@ -5,6 +5,7 @@ use std::fmt;
 use units::{Nanos, Op};
 
 use crate::buffer::{Buffer, Input};
+use crate::cipher::{Key, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 
 /// One op with its parameters. A job owns its buffers and always comes back.
@@ -43,17 +44,22 @@ impl Job {
         }
     }
 
-    /// The size that costs grow with: the uncompressed side.
+    /// The size that costs grow with: the input's, and for decompression the result's.
     pub fn work_bytes(&self) -> usize {
         match self.task {
-            Task::Compress { .. } => self.input.len(),
             Task::Decompress { original_bytes, .. } => original_bytes,
+            Task::Compress { .. }
+            | Task::Encrypt { .. }
+            | Task::Decrypt { .. }
+            | Task::Checksum { .. }
+            | Task::Copy => self.input.len(),
         }
     }
 }
 
-/// An op with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An op with its parameters. Only compression may find that its result does not fit; to any other task an output
+/// without room for it is [`DeviceError::InvalidInput`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Compress the whole input into one stream.
     Compress {
@@ -69,6 +75,37 @@ pub enum Task {
         /// The exact size of the result; the output buffer has room for it.
         original_bytes: usize,
     },
+    /// Encrypt by AES-256-GCM without associated data; the result is the ciphertext, as long as the input, and the
+    /// tag ([`TAG_BYTES`](crate::cipher::TAG_BYTES)).
+    Encrypt {
+        /// The expanded key.
+        key: Key,
+        /// Never used before under this key.
+        nonce: Nonce,
+    },
+    /// Decrypt what [`Task::Encrypt`] makes. A wrong tag is [`DeviceError::InvalidInput`], and leaves no plaintext.
+    Decrypt {
+        /// The expanded key.
+        key: Key,
+        /// The one it was encrypted with.
+        nonce: Nonce,
+    },
+    /// The input's checksum, little-endian; the input itself is not copied.
+    Checksum {
+        /// Which one.
+        polynomial: Polynomial,
+    },
+    /// The input, copied.
+    Copy,
+}
+
+/// Which checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Polynomial {
+    /// CRC-32C (Castagnoli; iSCSI), four bytes.
+    Crc32c,
+    /// CRC-64/XZ (ECMA-182, reflected), eight bytes.
+    Crc64,
 }
 
 impl Task {
@@ -77,13 +114,33 @@ impl Task {
         match self {
             Task::Compress { .. } => Op::Compress,
             Task::Decompress { .. } => Op::Decompress,
+            Task::Encrypt { .. } => Op::Encrypt,
+            Task::Decrypt { .. } => Op::Decrypt,
+            Task::Checksum { .. } => Op::Checksum,
+            Task::Copy => Op::Copy,
         }
     }
 
-    /// The dialect written or read.
-    pub const fn dialect(&self) -> Dialect {
+    /// The dialect written or read, by those tasks that have one.
+    pub const fn dialect(&self) -> Option<Dialect> {
         match self {
-            Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => *dialect,
+            Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => Some(*dialect),
+            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+                None
+            }
+        }
+    }
+
+    /// The exact size of the result for an input of that size; none for compression, where only the run tells.
+    pub const fn output_bytes(&self, input_bytes: usize) -> Option<usize> {
+        match self {
+            Task::Compress { .. } => None,
+            Task::Decompress { original_bytes, .. } => Some(*original_bytes),
+            Task::Encrypt { .. } => Some(input_bytes.saturating_add(TAG_BYTES)),
+            Task::Decrypt { .. } => Some(input_bytes.saturating_sub(TAG_BYTES)),
+            Task::Checksum { polynomial: Polynomial::Crc32c } => Some(4),
+            Task::Checksum { polynomial: Polynomial::Crc64 } => Some(8),
+            Task::Copy => Some(input_bytes),
         }
     }
 }

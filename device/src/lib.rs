@@ -1,6 +1,6 @@
 //! The device contract: everything that can do tax work is a [`Device`], from the calling core to a
 //! service on the other end of a wire. This room holds the contract, the buffers, the CPU codecs
-//! and the devices made of them. It does not choose where a job runs (`policy`, `runtime`) and has
+//! and kernels, and the devices made of them. It does not choose where a job runs (`policy`, `runtime`) and has
 //! no foreign code (`drivers`).
 //!
 //! # Life cycle
@@ -25,22 +25,36 @@
 //! - An output buffer is never written beyond its capacity, and never before `output_offset`.
 //! - A result is bit-exact whichever device made it: a decompressed value is the original or an
 //!   error.
+//! - A codec may use all of the room in an output on its way to a result; a kernel ([`Kernel`])
+//!   leaves what lies behind its result untouched.
+//!
+//! # Between tenants
+//! Pools, contexts and scratch are reused from job to job and not wiped: that would cost more than
+//! most jobs. Instead nothing of them can be had from outside. A result is a function of its job
+//! alone, whatever a device did before and a buffer held before, and of a buffer only what
+//! [`Buffer::set_len`] declared leaves the process; the contract suite holds every device to the
+//! first, damaged streams and matches that reach before the output included. A decryption that
+//! fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
 
 pub mod buffer;
+pub mod cipher;
 pub mod codec;
 pub mod contract;
 pub mod engines;
 pub mod faulty;
 pub mod job;
+pub mod kernels;
 pub mod queue;
 pub mod software;
 pub mod virtual_device;
 pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
+pub use cipher::{Key, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
 pub use faulty::{FaultPlan, Faulty, Loss};
-pub use job::{Class, Completion, DeviceError, Job, Outcome, Task, TenantId};
+pub use job::{Class, Completion, DeviceError, Job, Outcome, Polynomial, Task, TenantId};
+pub use kernels::Kernel;
 pub use queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 pub use software::Software;
 pub use virtual_device::{Virtual, VirtualCounters, VirtualOptions};

@@ -5,8 +5,10 @@ use std::task::Waker;
 
 use units::{ByteCount, Nanos};
 
+use crate::cipher::TAG_BYTES;
 use crate::codec::Dialect;
-use crate::job::{Completion, DeviceError, Job, Task};
+use crate::job::{Completion, DeviceError, Job, Polynomial, Task};
+use crate::kernels::Kernel;
 
 /// Something that runs jobs. Shared between threads; each thread opens a queue of its own.
 pub trait Device: Send + Sync {
@@ -81,7 +83,9 @@ pub struct Capabilities {
     pub writes: Vec<Dialect>,
     /// Dialects it reads (decompress).
     pub reads: Vec<Dialect>,
-    /// Largest uncompressed side of a job.
+    /// What it does beside the codecs.
+    pub kernels: Vec<Kernel>,
+    /// Largest uncompressed side of a job; for an encryption, its result.
     pub work_bytes_max: ByteCount,
     /// Jobs that one queue holds at most.
     pub queue_depth: usize,
@@ -90,17 +94,25 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Whether a job of this task and uncompressed size is accepted.
+    /// Whether a job of this task and size ([`Job::work_bytes`]) is accepted.
     pub fn accepts(&self, task: &Task, work_bytes: usize) -> bool {
-        let dialect = task.dialect();
-        let fits = work_bytes as u64 <= self.work_bytes_max.0;
+        let has = |kernel| self.kernels.contains(&kernel);
+        let side_bytes = match task {
+            Task::Encrypt { .. } => work_bytes.saturating_add(TAG_BYTES),
+            _ => work_bytes,
+        };
+        let fits = side_bytes as u64 <= self.work_bytes_max.0;
         fits && match task {
-            Task::Compress { .. } => {
-                self.writes.iter().any(|own| own.satisfies(dialect, work_bytes))
+            Task::Compress { dialect, .. } => {
+                self.writes.iter().any(|own| own.satisfies(*dialect, work_bytes))
             }
-            Task::Decompress { .. } => {
+            Task::Decompress { dialect, .. } => {
                 self.reads.iter().any(|own| dialect.satisfies(*own, work_bytes))
             }
+            Task::Encrypt { .. } | Task::Decrypt { .. } => has(Kernel::AesGcm),
+            Task::Checksum { polynomial: Polynomial::Crc32c } => has(Kernel::Crc32c),
+            Task::Checksum { polynomial: Polynomial::Crc64 } => has(Kernel::Crc64),
+            Task::Copy => has(Kernel::Copy),
         }
     }
 }
@@ -117,4 +129,42 @@ pub enum Waiting {
     },
     /// The waker given to `open_queue` is called.
     Signalled,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+
+    #[test]
+    fn an_encryption_needs_room_for_its_tag_and_every_kernel_is_asked_for_by_name() {
+        let mut own = Capabilities {
+            writes: Vec::new(),
+            reads: Vec::new(),
+            kernels: vec![Kernel::AesGcm],
+            work_bytes_max: ByteCount(1_000),
+            queue_depth: 1,
+            waiting: Waiting::Inline,
+        };
+        let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
+        let encrypt = Task::Encrypt { key: key.clone(), nonce };
+        let decrypt = Task::Decrypt { key, nonce };
+        let sizes = [984, 985, 1_000, 1_001, usize::MAX];
+        assert_eq!(
+            sizes.map(|size| own.accepts(&encrypt, size)),
+            [true, false, false, false, false]
+        );
+        assert_eq!(sizes.map(|size| own.accepts(&decrypt, size)), [true, true, true, false, false]);
+        let others = [
+            (Kernel::Crc32c, Task::Checksum { polynomial: Polynomial::Crc32c }),
+            (Kernel::Crc64, Task::Checksum { polynomial: Polynomial::Crc64 }),
+            (Kernel::Copy, Task::Copy),
+        ];
+        for (kernel, task) in others {
+            own.kernels = vec![Kernel::AesGcm];
+            assert!(!own.accepts(&task, 10), "{task:?}");
+            own.kernels = vec![kernel];
+            assert!(own.accepts(&task, 10) && !own.accepts(&encrypt, 10), "{task:?}");
+        }
+    }
 }

@@ -159,6 +159,7 @@ fn capabilities(profile: &DeviceProfile) -> Capabilities {
     Capabilities {
         writes: vec![dialect(profile)],
         reads: vec![dialect(profile)],
+        kernels: Vec::new(),
         work_bytes_max: ByteCount(profile.transfer_bytes_max.value),
         queue_depth: profile.entries_total.value as usize,
         waiting: Waiting::Polled { expected: profile.expected_poll() },

@@ -3,6 +3,8 @@
 //! what went wrong and who must act.
 
 pub mod isal;
+pub mod qpl;
 pub mod remote;
 
+pub use qpl::{Qpl, QplOptions};
 pub use remote::{Remote, RemoteOptions};

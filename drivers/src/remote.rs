@@ -1,6 +1,7 @@
 //! A compression service over gRPC as a device: each job is one call, and a queue is one connection. A connection that
 //! ends takes its queue with it: jobs inside come back as lost, and whoever wants to try again opens another queue. So
-//! there is no reconnecting here, no retry and no placement.
+//! there is no reconnecting here, no retry and no placement. The API knows compression and decompression; any other op
+//! is refused as unsupported.
 //!
 //! On a thread that runs a current-thread executor of tokio's, connection and calls live in that executor and nothing
 //! crosses a thread. Anywhere else the connection gets a thread of its own, which ends with its queue.
@@ -19,8 +20,7 @@ use api::v1::compression_client::CompressionClient;
 use api::v1::{DescribeRequest, DescribeResponse};
 use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tonic::transport::Uri;
-use units::{ByteCount, limits};
+use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::{Link, OwnThread};
 use message::Format;
@@ -29,7 +29,6 @@ pub use link::Wire;
 use queue::RemoteQueue;
 
 /// A compression service.
-#[derive(Debug)]
 pub struct Remote {
     name: String,
     address: Address,
@@ -41,7 +40,7 @@ pub struct Remote {
 }
 
 /// What a service's address leaves open.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RemoteOptions {
     /// What the service is given for each job.
     pub timeout: Duration,
@@ -51,6 +50,8 @@ pub struct RemoteOptions {
     pub queue_depth: usize,
     /// The largest uncompressed side of a job that the service takes.
     pub work_bytes_max: ByteCount,
+    /// The time that jobs' deadlines are on.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for RemoteOptions {
@@ -60,6 +61,7 @@ impl Default for RemoteOptions {
             connect_timeout: Duration::from_millis(500),
             queue_depth: 256,
             work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
+            clock: Arc::new(SystemClock::new()),
         }
     }
 }
@@ -71,11 +73,11 @@ impl Remote {
     /// [`DeviceError::Misconfigured`] for an address that cannot stand in a URI.
     pub fn new(address: Address, options: &RemoteOptions) -> Result<Self, DeviceError> {
         let name = format!("remote-{address}");
-        let origin = origin(&address).map_err(|problem| {
-            DeviceError::Misconfigured(format!("{address} is not an address: {problem}"))
+        let origin = api::wire::origin(&address).map_err(|status| {
+            DeviceError::Misconfigured(format!("not an address: {}", status.message()))
         })?;
         let capabilities = Arc::new(capabilities(options));
-        let format = Format::new(origin, options.timeout, capabilities.work_bytes_max);
+        let format = Format::new(origin, options);
         let connect_timeout = options.connect_timeout;
         let alone = AtomicBool::new(true);
         Ok(Self { name, address, connect_timeout, format, capabilities, alone })
@@ -154,16 +156,10 @@ fn capabilities(options: &RemoteOptions) -> Capabilities {
     Capabilities {
         writes: own.into_iter().chain([Dialect::IAA]).collect(),
         reads: own.to_vec(),
+        // The API has compression only.
+        kernels: Vec::new(),
         work_bytes_max: options.work_bytes_max,
         queue_depth: options.queue_depth.clamp(1, api::wire::CALLS_MAX as usize),
         waiting: Waiting::Signalled,
     }
-}
-
-fn origin(address: &Address) -> Result<Uri, String> {
-    let text = match address {
-        Address::Tcp(address) => format!("http://{address}"),
-        Address::Unix(_) => "http://localhost".to_owned(),
-    };
-    text.parse::<Uri>().map_err(|error| error.to_string())
 }

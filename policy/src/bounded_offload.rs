@@ -50,21 +50,28 @@ mod tests {
     use crate::placement::DeviceState;
 
     fn place(work_bytes: usize, accelerator_open: bool, healthy: bool) -> Choice {
-        let open =
-            DeviceState { eligible: true, healthy: true, depth: 0, capacity: 4, estimated: None };
+        let open = DeviceState {
+            eligible: true,
+            healthy: true,
+            depth: 0,
+            capacity: 4,
+            estimated: None,
+            host: None,
+        };
         let depth = if accelerator_open { 0 } else { 4 };
         let accelerator = DeviceState { depth, eligible: healthy, healthy, ..open };
         let policy =
             BoundedOffload { accelerators: 1, offload_bytes_min: 1_000, inline_bytes_max: 9_000 };
         let job = JobFacts {
             op: Op::Compress,
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Some(Dialect::of(Codec::Deflate)),
             work_bytes,
             class: Class::Batch,
             tenant: TenantId(0),
             time_left: None,
+            last: None,
         };
-        policy.place(&job, &Snapshot { devices: &[open, accelerator, open] }, 0)
+        policy.place(&job, &Snapshot::of(&[open, accelerator, open]), 0)
     }
 
     #[test]

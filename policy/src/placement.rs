@@ -19,8 +19,8 @@ pub trait Policy: Send + Sync {
 pub struct JobFacts {
     /// The kind of work.
     pub op: Op,
-    /// What the stream promises.
-    pub dialect: Dialect,
+    /// What the stream promises, where there is one.
+    pub dialect: Option<Dialect>,
     /// The uncompressed size (bytes).
     pub work_bytes: usize,
     /// What the job must be good at.
@@ -29,6 +29,9 @@ pub struct JobFacts {
     pub tenant: TenantId,
     /// Time left until the deadline, if it has one.
     pub time_left: Option<Nanos>,
+    /// Where the policy sent the last job of this op and about this size, if it sent one: to leave a place takes more
+    /// than to stay.
+    pub last: Option<(usize, Placement)>,
 }
 
 /// The devices as the runtime sees them now. Device 0 is always software on the calling core.
@@ -36,9 +39,16 @@ pub struct JobFacts {
 pub struct Snapshot<'a> {
     /// One entry per device, in the order of the configuration.
     pub devices: &'a [DeviceState],
+    /// How many others wait for the calling core: what it is kept from, they wait for.
+    pub waiting: usize,
 }
 
-impl Snapshot<'_> {
+impl<'a> Snapshot<'a> {
+    /// Of devices whose core nobody waits for.
+    pub const fn of(devices: &'a [DeviceState]) -> Self {
+        Self { devices, waiting: 0 }
+    }
+
     /// The first device beside software that takes the job and has room.
     pub fn first_open(&self) -> Option<usize> {
         self.first_open_of(1..=self.devices.len())
@@ -86,6 +96,8 @@ pub struct DeviceState {
     pub capacity: usize,
     /// Expected time from submission to completion at the current depth, where the runtime has one.
     pub estimated: Option<Nanos>,
+    /// What the job would take of the calling core there, waiting for it not counted, where the runtime knows.
+    pub host: Option<Nanos>,
 }
 
 /// Where a job runs and how it is waited for.

@@ -80,22 +80,23 @@ mod tests {
     fn job(work_bytes: usize) -> JobFacts {
         JobFacts {
             op: Op::Compress,
-            dialect: Dialect::of(Codec::Deflate),
+            dialect: Some(Dialect::of(Codec::Deflate)),
             work_bytes,
             class: Class::LatencyCritical,
             tenant: TenantId(0),
             time_left: None,
+            last: None,
         }
     }
 
     fn state(eligible: bool, depth: usize) -> DeviceState {
-        DeviceState { eligible, healthy: true, depth, capacity: 2, estimated: None }
+        DeviceState { eligible, healthy: true, depth, capacity: 2, estimated: None, host: None }
     }
 
     #[test]
     fn small_jobs_stay_and_large_ones_go() {
         let devices = [state(true, 0), state(true, 1)];
-        let snapshot = Snapshot { devices: &devices };
+        let snapshot = Snapshot::of(&devices);
         let policy = AsyncOffload { work_bytes_min: 100 };
         assert_eq!(policy.place(&job(99), &snapshot, 0), Choice::software(Reason::Small));
         let expected = Choice { device: 1, placement: Placement::Async, reason: Reason::Policy };
@@ -107,7 +108,7 @@ mod tests {
         let policy = SyncOffload { work_bytes_min: 0 };
         let reason = |others: &[DeviceState]| {
             let devices = [&[state(true, 0)], others].concat();
-            policy.place(&job(1), &Snapshot { devices: &devices }, 0).reason
+            policy.place(&job(1), &Snapshot::of(&devices), 0).reason
         };
         assert_eq!(reason(&[]), Reason::OnlyDevice);
         assert_eq!(reason(&[state(true, 2)]), Reason::QueueFull);
@@ -121,9 +122,9 @@ mod tests {
     fn long_jobs_leave_the_calling_core_only_when_someone_takes_them() {
         let policy = BoundedInline { inline_bytes_max: 1_000 };
         let open = [state(true, 0), state(true, 0)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot { devices: &open }, 0).device, 1);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&open), 0).device, 1);
         let full = [state(true, 0), state(true, 2)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot { devices: &full }, 0).device, 0);
-        assert_eq!(policy.place(&job(1_000), &Snapshot { devices: &open }, 0).device, 0);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&full), 0).device, 0);
+        assert_eq!(policy.place(&job(1_000), &Snapshot::of(&open), 0).device, 0);
     }
 }

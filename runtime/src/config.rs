@@ -72,6 +72,9 @@ pub enum StartError {
     /// A device and a codec that software does not read: its streams would be lost with it.
     #[error("device {0:?} uses {1}, which software does not read: add that codec to software")]
     Unreadable(String, &'static str),
+    /// The system gave no thread.
+    #[error("a core's thread did not start: {0}; fewer cores or a higher limit of threads help")]
+    Thread(#[source] std::io::Error),
     /// A device did not open.
     #[error("device {0:?} did not open: {1}")]
     Open(String, DeviceError),

@@ -9,33 +9,34 @@
 //! A device that is lost or keeps a job too long is retired: it gets no jobs until one, sent as a
 //! probe after a while, comes back.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use device::{Completion, DeviceError, Job, Outcome, Refused, RefusedReason, Task, Waiting};
 use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
-use slab::Slab;
-use units::{Clock, Nanos, Op, Prng};
+use units::{Nanos, Op, Prng};
 
 use crate::config::{Fallback, RuntimeConfig, StartError};
 use crate::entry::{Again, Entry, Finished, Path, State, Ticket};
+use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::slot::Slot;
+use crate::time::Time;
 
 /// One core's runtime.
 pub struct Runtime {
     slots: Vec<Slot>,
-    /// Between two calls stale; kept for its capacity, as is `done`.
+    /// Between two calls stale; kept for its capacity.
     states: Vec<DeviceState>,
-    done: Vec<Completion>,
-    jobs: Slab<Entry>,
-    generation: u32,
+    jobs: Ledger,
     policy: Arc<dyn Policy>,
     fallback: [Fallback; 2],
     job_timeout: Nanos,
     reprobe_after: Nanos,
     next_expiry_check: Nanos,
-    clock: Arc<dyn Clock>,
+    dequeue_batch: usize,
+    time: Time,
     draws: Prng,
     waker: Waker,
     metrics: Arc<Metrics>,
@@ -58,15 +59,14 @@ impl Runtime {
         Ok(Self {
             slots,
             states: Vec::new(),
-            done: Vec::new(),
-            jobs: Slab::new(),
-            generation: 0,
+            jobs: Ledger::default(),
             policy: config.policy,
             fallback: [config.compress, config.decompress],
             job_timeout: config.job_timeout,
             reprobe_after: config.reprobe_after,
             next_expiry_check: Nanos(0),
-            clock: config.clock,
+            dequeue_batch: usize::MAX,
+            time: Time::exact(config.clock),
             draws: Prng::new(config.seed),
             waker: waker.clone(),
             metrics: Arc::new(Metrics::new(names)),
@@ -83,24 +83,36 @@ impl Runtime {
         self.policy = policy;
     }
 
+    /// At most so many completions of each device are handed over in one turn; unbounded at first. A small bound keeps
+    /// a burst of completions from holding up whatever else the thread does.
+    pub fn set_dequeue_batch(&mut self, max: NonZeroUsize) {
+        self.dequeue_batch = max.get();
+    }
+
+    /// Lets one look at the clock serve all that happens within about `resolution`, for drivers that turn without
+    /// pause while a device must be polled; zero, as at first, looks for every job. Times that completions and metrics
+    /// state are then longer than the truth by up to about that.
+    pub fn set_time_resolution(&mut self, resolution: Nanos) {
+        self.time.set_resolution(resolution);
+    }
+
     /// Places the job. With a device that completes inline the result is ready for `claim` on
     /// return.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
-        let now = self.clock.now();
+        let now = self.time.now();
         let choice = self.choose(&job, now).map(|choice| self.as_waited_for(choice));
         self.place(job, choice, now)
     }
 
     /// As `submit`, in software for a stated reason instead of the policy's choice.
     pub fn submit_to_software(&mut self, job: Box<Job>, reason: Reason) -> Ticket {
-        let now = self.clock.now();
+        let now = self.time.now();
         self.place(job, Ok(Choice::software(reason)), now)
     }
 
     /// Whether `claim` would hand the job over now.
     pub fn is_finished(&self, ticket: Ticket) -> bool {
-        let entry = self.jobs.get(ticket.index());
-        entry.is_some_and(|entry| entry.generation == ticket.generation && entry.is_finished())
+        self.jobs.get(ticket).is_some_and(Entry::is_finished)
     }
 
     /// Hands over the finished job, or remembers whom to wake.
@@ -108,49 +120,63 @@ impl Runtime {
     /// # Panics
     /// If the ticket was claimed or detached before.
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
-        let entry = self.jobs.get_mut(ticket.index());
-        let entry = entry
-            .filter(|entry| entry.generation == ticket.generation && !entry.is_detached())
-            .expect("a ticket is claimed or detached once");
-        if let State::Waiting(waker) = &mut entry.state {
-            match waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                None => *waker = Some(context.waker().clone()),
-            }
+        let entry = self.jobs.get_mut(ticket).filter(|entry| !entry.is_detached());
+        let entry = entry.expect("a ticket is claimed or detached once");
+        if !entry.is_finished() {
+            entry.await_with(context.waker());
             return Poll::Pending;
         }
-        match self.jobs.remove(ticket.index()).state {
+        match self.jobs.close(ticket) {
             State::Finished(finished) => Poll::Ready(finished),
-            State::Waiting(_) | State::Detached => unreachable!("seen above"),
+            State::Free | State::Waiting | State::Detached => unreachable!("seen above"),
         }
     }
 
     /// Gives the ticket up: the job keeps its buffers until its device returns it, then all are
     /// dropped. A ticket that was claimed or detached before is ignored.
     pub fn detach(&mut self, ticket: Ticket) {
-        let entry = self.jobs.get_mut(ticket.index());
-        let entry = entry.filter(|entry| entry.generation == ticket.generation);
-        let Some(entry) = entry else { return };
+        let Some(entry) = self.jobs.get_mut(ticket) else { return };
         match entry.state {
-            State::Finished(_) => drop(self.jobs.remove(ticket.index())),
-            State::Waiting(_) => {
+            State::Finished(_) => drop(self.jobs.close(ticket)),
+            State::Waiting => {
                 entry.state = State::Detached;
                 let device = entry.choice.device;
                 self.metrics.count_detached();
-                self.slots[device].queue.cancel(ticket.mark());
+                self.slots[device].cancel(ticket.mark());
             }
-            State::Detached => {}
+            State::Detached | State::Free => {}
         }
     }
 
-    /// Polls every queue, redoes what must be redone and wakes the owners. The only place where
+    /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
     /// time passes.
     pub fn turn(&mut self) -> Outstanding {
-        for device in 0..self.slots.len() {
-            self.poll_slot(device);
+        if self.slots.iter().all(|slot| slot.inside == 0) {
+            self.time.expire();
+            return self.outstanding();
         }
-        self.expire();
-        self.outstanding()
+        let now = self.time.look();
+        self.turn_at(now)
+    }
+
+    /// A look at the clock, for who decides by it whether to turn.
+    pub(crate) fn look(&mut self) -> Nanos {
+        self.time.look()
+    }
+
+    /// As `turn`, just after a look.
+    pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
+        for device in 0..self.slots.len() {
+            if self.slots[device].inside > 0 {
+                self.poll_slot(device, self.dequeue_batch);
+            }
+        }
+        self.expire(now);
+        let outstanding = self.outstanding();
+        if outstanding.polled.is_none() {
+            self.time.expire();
+        }
+        outstanding
     }
 
     /// What is inside devices now, and how to learn of it.
@@ -158,10 +184,10 @@ impl Runtime {
         let turn_within = self.expiry_check_every();
         let mut outstanding = Outstanding { jobs: 0, polled: None, turn_within };
         for slot in &self.slots {
-            outstanding.jobs += slot.queue.pending();
+            outstanding.jobs += slot.inside;
             // For what was given up, a look at every expiry check is enough.
             if slot.waiting > 0
-                && let Waiting::Polled { expected } = slot.device.capabilities().waiting
+                && let Waiting::Polled { expected } = slot.learnt
             {
                 let sooner = outstanding.polled.map_or(expected, |other| other.min(expected));
                 outstanding.polled = Some(sooner);
@@ -179,7 +205,7 @@ impl Runtime {
         }
         self.states.clear();
         self.states.extend(self.slots.iter().map(|slot| slot.state(job)));
-        let snapshot = Snapshot { devices: &self.states };
+        let snapshot = Snapshot::of(&self.states);
         let on = |device, reason| Choice { device, placement: Placement::Async, reason };
         if fallback == Fallback::Require {
             if let Some(device) = snapshot.first_open() {
@@ -191,7 +217,7 @@ impl Runtime {
         if let Some(device) = self.probe(job, now) {
             return Ok(on(device, Reason::Probe));
         }
-        let snapshot = Snapshot { devices: &self.states };
+        let snapshot = Snapshot::of(&self.states);
         let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
         let choice = self.policy.place(&facts(job, now), &snapshot, draw);
         match snapshot.first_open() {
@@ -220,17 +246,14 @@ impl Runtime {
     }
 
     fn place(&mut self, mut job: Box<Job>, to: Result<Choice, Choice>, now: Nanos) -> Ticket {
-        self.generation = self.generation.wrapping_add(1);
         let (Ok(choice) | Err(choice)) = to;
-        let entry = Entry {
-            generation: self.generation,
-            tag: job.tag,
-            submitted: now,
-            choice,
-            again: (choice.device != 0).then(|| Again::of(&mut job)),
-            state: State::Waiting(None),
-        };
-        let ticket = Ticket { key: self.jobs.insert(entry) as u32, generation: self.generation };
+        let (ticket, entry) = self.jobs.open();
+        entry.tag = job.tag;
+        entry.submitted = now;
+        entry.choice = choice;
+        if choice.device != 0 {
+            entry.again = Some(Again::of(&mut job));
+        }
         self.slots[choice.device].waiting += 1;
         job.tag = ticket.mark();
         match to {
@@ -243,9 +266,10 @@ impl Runtime {
     fn dispatch(&mut self, job: Box<Job>, choice: Choice) {
         let ticket = Ticket::from_mark(job.tag);
         let slot = &mut self.slots[choice.device];
-        match slot.queue.try_submit(job) {
-            Ok(()) if slot.device.capabilities().waiting == Waiting::Inline => {
-                self.poll_slot(choice.device);
+        match slot.submit(job) {
+            Ok(()) if slot.learnt == Waiting::Inline => {
+                self.time.look();
+                self.poll_slot(choice.device, usize::MAX);
             }
             Ok(()) if choice.placement == Placement::Sync => self.wait_here(choice.device, ticket),
             Ok(()) => {}
@@ -257,13 +281,13 @@ impl Runtime {
     /// do. Nobody has the ticket yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
-            self.poll_slot(device);
-            let entry = &self.jobs[ticket.index()];
-            if entry.is_finished() {
+            let now = self.time.look();
+            self.poll_slot(device, self.dequeue_batch);
+            let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
                 return;
-            }
-            if self.clock.now().since(entry.submitted) >= self.job_timeout {
-                return self.expire_one(ticket.index());
+            };
+            if now.since(entry.submitted) >= self.job_timeout {
+                return self.expire_one(ticket);
             }
             std::hint::spin_loop();
         }
@@ -286,7 +310,11 @@ impl Runtime {
     }
 
     fn fallback(&self, task: &Task) -> Fallback {
-        self.fallback[usize::from(task.op() == Op::Decompress)]
+        match task.op() {
+            Op::Compress => self.fallback[0],
+            Op::Decompress => self.fallback[1],
+            _ => Fallback::Prefer,
+        }
     }
 
     fn may_fall_back(&self, task: &Task) -> bool {
@@ -296,7 +324,7 @@ impl Runtime {
     /// Runs a job again, in software, with the reason on record.
     fn redo(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
-        let entry = &mut self.jobs[Ticket::from_mark(job.tag).index()];
+        let entry = self.jobs.get_mut(Ticket::from_mark(job.tag)).expect(BOOKED);
         let from = std::mem::replace(&mut entry.choice, choice).device;
         self.slots[from].waiting -= 1;
         self.slots[0].waiting += 1;
@@ -305,7 +333,7 @@ impl Runtime {
     }
 
     fn retire(&mut self, device: usize) {
-        if device != 0 && self.slots[device].retire(self.clock.now(), self.reprobe_after) {
+        if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
             self.metrics.count_lost(device);
         }
     }
@@ -316,25 +344,17 @@ impl Runtime {
         }
     }
 
-    fn poll_slot(&mut self, device: usize) {
-        let mut done = std::mem::take(&mut self.done);
-        self.slots[device].queue.poll(&mut done);
-        for completion in done.drain(..) {
+    fn poll_slot(&mut self, device: usize, max: usize) {
+        self.slots[device].poll();
+        for _ in 0..max {
+            let Some(completion) = self.slots[device].next() else { return };
             self.complete(device, completion);
-        }
-        // A nested redo may have left a vector of its own; the larger one is worth keeping.
-        if done.capacity() >= self.done.capacity() {
-            self.done = done;
         }
     }
 
     fn complete(&mut self, device: usize, completion: Completion) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let entry = self
-            .jobs
-            .get(ticket.index())
-            .filter(|entry| entry.generation == ticket.generation && !entry.is_finished());
-        let Some(entry) = entry else {
+        let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
             // It timed out here and was redone or failed; the buffers come home now.
             return self.metrics.count_late();
         };
@@ -359,63 +379,52 @@ impl Runtime {
 
     fn finish(&mut self, completion: Completion) {
         let Completion { mut job, outcome, service } = completion;
-        let key = Ticket::from_mark(job.tag).index();
-        let entry = &mut self.jobs[key];
+        let ticket = Ticket::from_mark(job.tag);
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         job.tag = entry.tag;
         let path = Path::from(entry.choice);
-        let total = self.clock.now().since(entry.submitted);
+        let total = self.time.last().since(entry.submitted);
         self.slots[path.device].waiting -= 1;
         // What was given up is counted as that, and says nothing of the device.
         if outcome != Outcome::Failed(DeviceError::Cancelled) {
             self.metrics.count(&path, &outcome, &job, service, total.since(service));
         }
         if entry.is_detached() {
-            drop(self.jobs.remove(key));
+            drop(self.jobs.close(ticket));
             return;
         }
-        let finished = Finished { job, outcome, path, service, total };
-        match std::mem::replace(&mut entry.state, State::Finished(finished)) {
-            State::Waiting(waker) => waker.into_iter().for_each(Waker::wake),
-            State::Finished(_) | State::Detached => unreachable!("a job finishes once"),
-        }
+        entry.state = State::Finished(Finished { job, outcome, path, service, total });
+        entry.wake();
     }
 
     /// Redoes in software what a device has kept longer than the timeout; the device keeps the
     /// buffers it has.
-    fn expire(&mut self) {
-        if self.slots.iter().all(|slot| slot.waiting == 0) {
-            return;
-        }
-        let now = self.clock.now();
+    fn expire(&mut self, now: Nanos) {
         if now < self.next_expiry_check {
             return;
         }
         self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
-        let overdue = |entry: &Entry| {
-            let inside = entry.choice.device != 0 && !entry.is_finished();
-            inside && now.since(entry.submitted) >= self.job_timeout
-        };
-        let keys: Vec<usize> =
-            self.jobs.iter().filter(|(_, entry)| overdue(entry)).map(|(key, _)| key).collect();
-        for key in keys {
-            self.expire_one(key);
+        let timeout = self.job_timeout;
+        let overdue =
+            |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
+        for ticket in self.jobs.find(overdue) {
+            self.expire_one(ticket);
         }
     }
 
-    fn expire_one(&mut self, key: usize) {
-        let entry = &mut self.jobs[key];
+    fn expire_one(&mut self, ticket: Ticket) {
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         let device = entry.choice.device;
-        let mark = Ticket { key: key as u32, generation: entry.generation }.mark();
         let again = entry.again.take().filter(|_| !entry.is_detached());
         self.metrics.count_timeout(device);
-        self.slots[device].queue.cancel(mark);
+        self.slots[device].cancel(ticket.mark());
         self.retire(device);
         let Some(again) = again else {
             self.slots[device].waiting -= 1;
-            drop(self.jobs.remove(key));
+            drop(self.jobs.close(ticket));
             return;
         };
-        let job = again.into_job(mark);
+        let job = again.into_job(ticket.mark());
         if self.may_fall_back(&job.task) {
             self.redo(job, Reason::Timeout);
         } else {
@@ -447,6 +456,7 @@ fn facts(job: &Job, now: Nanos) -> JobFacts {
         class: job.class,
         tenant: job.tenant,
         time_left: job.deadline.map(|deadline| deadline.since(now)),
+        last: None,
     }
 }
 
@@ -468,3 +478,6 @@ fn fault(outcome: &Outcome) -> Option<Reason> {
 /// job is redone at most a quarter late, and a runtime that polls without pause does not scan its
 /// jobs at every turn.
 const EXPIRY_CHECKS_PER_TIMEOUT: u64 = 8;
+
+/// Why a ticket that came back with its job has an entry.
+const BOOKED: &str = "a job's books are closed with its end";

@@ -1,17 +1,26 @@
 //! The offload runtime: one [`Runtime`] per core places jobs on devices, learns their completions
 //! and falls back to software, counting every path. It knows devices only through the contract,
-//! runs on any executor through [`Runtime::turn`], and touches no socket. [`tokio_adapter`] makes
-//! it awaitable in tokio tasks.
+//! runs on any executor through [`Runtime::turn`], and touches no socket. Three adapters drive it: [`core_loop`], our
+//! own executor, is the fast one; [`tokio_adapter`] is for services that live in tokio; [`blocking`] is for a plain
+//! thread.
 
+pub mod blocking;
 mod config;
 pub mod core;
+pub mod core_loop;
 mod entry;
+mod ledger;
 pub mod metrics;
+mod run;
 mod slot;
+mod time;
 pub mod tokio_adapter;
 
 pub use crate::core::{Outstanding, Runtime};
+pub use blocking::BlockingRuntime;
 pub use config::{Fallback, RuntimeConfig, StartError};
+pub use core_loop::{Core, CoreConfig, CoreLoop, Cores, CoresConfig};
 pub use entry::{Finished, Path, Ticket};
 pub use metrics::{Metrics, PathCount, SizeCount};
-pub use tokio_adapter::{Run, TokioRuntime};
+pub use run::Run;
+pub use tokio_adapter::TokioRuntime;

@@ -45,10 +45,9 @@ impl Metrics {
     pub fn paths(&self) -> Vec<PathCount> {
         let mut counts = Vec::new();
         for (index, cell) in self.paths.iter().enumerate() {
-            let jobs = cell.jobs.load(Ordering::Relaxed);
-            if jobs == 0 {
-                continue;
-            }
+            let Some(detail) = cell.detail.get() else { continue };
+            let sizes = detail.sizes();
+            let sum = |of: fn(&SizeCount) -> u64| sizes.iter().map(of).sum::<u64>();
             let (rest, reason) = (index / Reason::ALL.len(), index % Reason::ALL.len());
             let (rest, placement) = (rest / Placement::ALL.len(), rest % Placement::ALL.len());
             let (op, device) = (rest / self.devices.len(), rest % self.devices.len());
@@ -57,18 +56,19 @@ impl Metrics {
                 device: self.devices[device].clone(),
                 placement: Placement::ALL[placement],
                 reason: Reason::ALL[reason],
-                jobs,
+                jobs: sum(|size| size.jobs),
                 failed: cell.failed.load(Ordering::Relaxed),
                 did_not_fit: cell.did_not_fit.load(Ordering::Relaxed),
                 input_bytes: cell.input_bytes.load(Ordering::Relaxed),
                 output_bytes: cell.output_bytes.load(Ordering::Relaxed),
-                service: Nanos(cell.service_ns.load(Ordering::Relaxed)),
-                queueing: Nanos(cell.queueing_ns.load(Ordering::Relaxed)),
-                sizes: cell.detail.get().map(|detail| detail.sizes()).unwrap_or_default(),
-                service_log2_ns: cell.detail.get().map(|d| loads(&d.service)).unwrap_or_default(),
-                queueing_log2_ns: cell.detail.get().map(|d| loads(&d.queueing)).unwrap_or_default(),
+                service: Nanos(sum(|size| size.service.0)),
+                queueing: Nanos(sum(|size| size.queueing.0)),
+                service_log2_ns: loads(&detail.service),
+                queueing_log2_ns: loads(&detail.queueing),
+                sizes,
             });
         }
+        counts.retain(|count: &PathCount| count.jobs > 0);
         counts
     }
 
@@ -121,13 +121,9 @@ impl Metrics {
         service: Nanos,
         queueing: Nanos,
     ) {
-        let op = usize::from(job.task.op() == Op::Decompress);
-        let index = (op * self.devices.len() + path.device) * Placement::ALL.len();
+        let index = (job.task.op().index() * self.devices.len() + path.device) * Placement::ALL.len();
         let index = (index + path.placement as usize) * Reason::ALL.len() + path.reason as usize;
         let cell = &self.paths[index];
-        add(&cell.jobs, 1);
-        add(&cell.service_ns, service.0);
-        add(&cell.queueing_ns, queueing.0);
         let detail = cell.detail.get_or_init(Box::default);
         detail.count(job.work_bytes() as u64, service, queueing);
         match outcome {
@@ -218,15 +214,13 @@ pub struct SizeCount {
     pub queueing: Nanos,
 }
 
+/// Jobs and times are the sums over `detail.sizes`: a job on the fast path pays for each counter that it touches.
 #[derive(Default)]
 struct PathCell {
-    jobs: AtomicU64,
     failed: AtomicU64,
     did_not_fit: AtomicU64,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    service_ns: AtomicU64,
-    queueing_ns: AtomicU64,
     /// Made with the path's first job: most paths never run.
     detail: OnceLock<Box<Detail>>,
 }
@@ -303,5 +297,18 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// The ops counted by path.
-const OPS: [Op; 2] = [Op::Compress, Op::Decompress];
+/// The ops that are jobs, in the order of their index; those after them are a trace's own.
+const OPS: [Op; 6] =
+    [Op::Compress, Op::Decompress, Op::Encrypt, Op::Decrypt, Op::Checksum, Op::Copy];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_match_the_table() {
+        for (index, op) in OPS.into_iter().enumerate() {
+            assert_eq!(op.index(), index);
+        }
+    }
+}

@@ -1,18 +1,25 @@
 //! One device as one runtime sees it: its queue, how many jobs are waited for there, and whether
 //! it is retired.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use device::{Device, DeviceError, Job, Queue};
+use device::{Completion, Device, DeviceError, Job, Queue, Refused, Waiting};
 use policy::DeviceState;
 use units::Nanos;
 
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn Device>,
-    pub(crate) queue: Box<dyn Queue>,
-    /// Jobs inside that are not given up; those that timed out are in `queue.pending()` alone.
+    queue: Box<dyn Queue>,
+    /// How its completions are learnt.
+    pub(crate) learnt: Waiting,
+    /// Jobs taken and not yet handed over, those that timed out included.
+    pub(crate) inside: usize,
+    /// Jobs inside that are not given up and did not time out.
     pub(crate) waiting: usize,
+    /// Polled and not yet handed over: a poll may give more than one turn is to take.
+    polled: VecDeque<Completion>,
     pub(crate) retired: Option<Retired>,
 }
 
@@ -25,7 +32,47 @@ pub(crate) struct Retired {
 impl Slot {
     pub(crate) fn open(device: &Arc<dyn Device>, waker: Waker) -> Result<Self, DeviceError> {
         let queue = device.open_queue(waker)?;
-        Ok(Self { device: Arc::clone(device), queue, waiting: 0, retired: None })
+        Ok(Self {
+            device: Arc::clone(device),
+            queue,
+            learnt: device.capabilities().waiting,
+            inside: 0,
+            waiting: 0,
+            polled: VecDeque::new(),
+            retired: None,
+        })
+    }
+
+    pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.queue.try_submit(job)?;
+        self.inside += 1;
+        Ok(())
+    }
+
+    /// Polls the device, if all that it gave before is handed over.
+    pub(crate) fn poll(&mut self) {
+        if self.polled.is_empty() {
+            let mut done = Vec::from(std::mem::take(&mut self.polled));
+            self.queue.poll(&mut done);
+            self.polled = VecDeque::from(done);
+        }
+    }
+
+    /// Hands over one completion of the last poll.
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        let completion = self.polled.pop_front()?;
+        self.inside = self.inside.saturating_sub(1);
+        Some(completion)
+    }
+
+    /// Tells the device that nobody waits for the job of this tag.
+    pub(crate) fn cancel(&mut self, tag: u64) {
+        self.queue.cancel(tag);
+    }
+
+    /// Jobs that the device has.
+    pub(crate) fn depth(&self) -> usize {
+        self.inside.saturating_sub(self.polled.len())
     }
 
     pub(crate) fn state(&self, job: &Job) -> DeviceState {
@@ -34,9 +81,10 @@ impl Slot {
         DeviceState {
             eligible: healthy && capabilities.accepts(&job.task, job.work_bytes()),
             healthy,
-            depth: self.queue.pending(),
+            depth: self.depth(),
             capacity: capabilities.queue_depth,
             estimated: None,
+            host: None,
         }
     }
 
@@ -70,6 +118,8 @@ impl Slot {
             *retired = Retired::until(now, wait);
         }
         self.queue = self.device.open_queue(waker)?;
+        self.inside = 0;
+        self.polled.clear();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! on signalled devices wake the driver task; jobs on polled devices keep it turning while they
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,17 +14,21 @@ use std::time::Duration;
 use device::Job;
 use policy::{Policy, Reason};
 use tokio::sync::Notify;
+use units::Nanos;
 
 use crate::config::{RuntimeConfig, StartError};
 use crate::core::Runtime;
-use crate::entry::{Finished, Ticket};
+use crate::entry::Ticket;
 use crate::metrics::Metrics;
+use crate::run::Run;
 
 /// A core's runtime, shared by the tasks of its thread.
 #[derive(Clone)]
 pub struct TokioRuntime {
     core: Rc<RefCell<Runtime>>,
     signal: Arc<Notify>,
+    /// Whether the driver turns without being told.
+    turning: Rc<Cell<bool>>,
 }
 
 impl TokioRuntime {
@@ -36,9 +40,13 @@ impl TokioRuntime {
     pub fn start(config: RuntimeConfig) -> Result<Self, StartError> {
         let signal = Arc::new(Notify::new());
         let waker = Waker::from(Arc::new(Signal(Arc::clone(&signal))));
-        let core = Rc::new(RefCell::new(Runtime::new(config, &waker)?));
-        tokio::task::spawn_local(drive(Rc::clone(&core), Arc::clone(&signal)));
-        Ok(Self { core, signal })
+        let mut core = Runtime::new(config, &waker)?;
+        core.set_time_resolution(TIME_RESOLUTION);
+        let core = Rc::new(RefCell::new(core));
+        let turning = Rc::new(Cell::new(false));
+        let driver = drive(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
+        tokio::task::spawn_local(driver);
+        Ok(Self { core, signal, turning })
     }
 
     /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
@@ -55,10 +63,10 @@ impl TokioRuntime {
     fn start_job(&self, submit: impl FnOnce(&mut Runtime) -> Ticket) -> Run {
         let mut core = self.core.borrow_mut();
         let ticket = submit(&mut core);
-        if !core.is_finished(ticket) {
+        if !self.turning.get() && !core.is_finished(ticket) {
             self.signal.notify_one();
         }
-        Run { core: Rc::clone(&self.core), ticket: Some(ticket) }
+        Run::new(&self.core, ticket)
     }
 
     /// Follows another policy from the next job on.
@@ -69,33 +77,6 @@ impl TokioRuntime {
     /// The core's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.core.borrow().metrics()
-    }
-}
-
-/// A submitted job.
-pub struct Run {
-    core: Rc<RefCell<Runtime>>,
-    ticket: Option<Ticket>,
-}
-
-impl Future for Run {
-    type Output = Finished;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
-        let ticket = self.ticket.expect("a finished job is polled no more");
-        let claimed = self.core.borrow_mut().claim(ticket, context);
-        if claimed.is_ready() {
-            self.ticket = None;
-        }
-        claimed
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.core.borrow_mut().detach(ticket);
-        }
     }
 }
 
@@ -113,11 +94,12 @@ impl Wake for Signal {
 
 /// Turns the core whenever a device signals, and without pause while a device must be polled.
 /// Lives as long as the `LocalSet` that it was spawned on.
-async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>) {
+async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
     let mut outstanding = core.borrow().outstanding();
     loop {
+        turning.set(outstanding.polled.is_some());
         if outstanding.polled.is_some() {
-            tokio::task::yield_now().await;
+            Behind(false).await;
         } else if outstanding.jobs > 0 {
             // A signal may be lost with its device: a turn now and then finds what is overdue.
             let limit = Duration::from(outstanding.turn_within);
@@ -128,3 +110,22 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>) {
         outstanding = core.borrow_mut().turn();
     }
 }
+
+/// Goes behind the tasks that are ready, and no further: `yield_now` would ask the system for events at each turn,
+/// which costs more than a turn; tokio asks every some tens of tasks anyway.
+struct Behind(bool);
+
+impl Future for Behind {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// A look at the clock serves what happens within this while a device is polled.
+const TIME_RESOLUTION: Nanos = Nanos::micros(1);

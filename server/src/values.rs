@@ -10,6 +10,7 @@ use device::{Buffer, Codec, Dialect, Input, Job, Level, Outcome, Pool, Task};
 use policy::{Form, FormPolicy, RawReason};
 use runtime::TokioRuntime;
 use store::frame::{self, Header, Inspected};
+use units::Nanos;
 use units::limits::FRAME_HEADER_BYTES;
 
 use crate::config::Foreign;
@@ -124,8 +125,8 @@ impl Values {
         *self.0.rules.borrow_mut() = rules;
     }
 
-    /// The stored form of a logical value.
-    pub(crate) async fn pack<'a>(&self, body: Body<'a>) -> Stored<'a> {
+    /// The stored form of a logical value. After `deadline`, on the worker's clock, nobody wants it any more.
+    pub(crate) async fn pack<'a>(&self, body: Body<'a>, deadline: Option<Nanos>) -> Stored<'a> {
         if self.0.raw {
             return body.into_stored();
         }
@@ -145,7 +146,8 @@ impl Values {
                 Stored::Shared(frame)
             }
             Form::Compressed { dialect, level, stored_bytes_max } => {
-                self.compress(body, dialect, level, stored_bytes_max).await
+                let limits = Limits { stored_bytes_max, deadline };
+                self.compress(body, dialect, level, limits).await
             }
         };
         counters.logical_bytes_written.add(original_bytes as u64);
@@ -153,8 +155,8 @@ impl Values {
         stored
     }
 
-    /// The logical value of a stored one.
-    pub(crate) async fn unpack(&self, stored: Bytes) -> Logical {
+    /// The logical value of a stored one, for someone who waits until `deadline`.
+    pub(crate) async fn unpack(&self, stored: Bytes, deadline: Option<Nanos>) -> Logical {
         if self.0.raw {
             return Logical::Value(stored);
         }
@@ -174,7 +176,9 @@ impl Values {
                 counters.frame_invalid.up();
                 Logical::Unreadable
             }
-            Inspected::Frame { header, payload } => self.open(header, stored.slice(payload)).await,
+            Inspected::Frame { header, payload } => {
+                self.open(header, stored.slice(payload), deadline).await
+            }
         };
         if let Logical::Value(value) = &logical {
             counters.stored_bytes_read.add(stored_bytes);
@@ -237,7 +241,7 @@ impl Values {
         body: Body<'a>,
         dialect: Dialect,
         level: Level,
-        stored_bytes_max: usize,
+        Limits { stored_bytes_max, deadline }: Limits,
     ) -> Stored<'a> {
         let original_bytes = body.as_slice().len();
         let window_log2 = stated_window(dialect, original_bytes);
@@ -256,7 +260,7 @@ impl Values {
         let original = input.bytes().clone();
         let output = self.0.pool.take(stored_bytes_max);
         let mut job = Job::new(Task::Compress { dialect, level }, input, output);
-        job.output_offset = FRAME_HEADER_BYTES;
+        (job.output_offset, job.deadline) = (FRAME_HEADER_BYTES, deadline);
         let finished = self.0.runtime.run(Box::new(job)).await;
         match finished.outcome {
             Outcome::Done { output_bytes }
@@ -282,7 +286,7 @@ impl Values {
         }
     }
 
-    async fn open(&self, header: Header, payload: Bytes) -> Logical {
+    async fn open(&self, header: Header, payload: Bytes, deadline: Option<Nanos>) -> Logical {
         let counters = &self.0.counters.values;
         let value = match header.codec {
             frame::Codec::Stored => payload,
@@ -293,9 +297,15 @@ impl Values {
                 buffer.set_len(bytes);
                 buffer.freeze(0..bytes)
             }
-            frame::Codec::Deflate => return self.decompress(header, Codec::Deflate, payload).await,
-            frame::Codec::Zstd => return self.decompress(header, Codec::Zstd, payload).await,
-            frame::Codec::Lz4 => return self.decompress(header, Codec::Lz4, payload).await,
+            frame::Codec::Deflate => {
+                return self.decompress(header, Codec::Deflate, payload, deadline).await;
+            }
+            frame::Codec::Zstd => {
+                return self.decompress(header, Codec::Zstd, payload, deadline).await;
+            }
+            frame::Codec::Lz4 => {
+                return self.decompress(header, Codec::Lz4, payload, deadline).await;
+            }
         };
         if !header.verify(&value) {
             counters.frame_corrupt.up();
@@ -305,14 +315,21 @@ impl Values {
         Logical::Value(value)
     }
 
-    async fn decompress(&self, header: Header, codec: Codec, payload: Bytes) -> Logical {
+    async fn decompress(
+        &self,
+        header: Header,
+        codec: Codec,
+        payload: Bytes,
+        deadline: Option<Nanos>,
+    ) -> Logical {
         let counters = &self.0.counters.values;
         let original_bytes = header.original_bytes as usize;
         let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
-        let task = Task::Decompress { dialect: Dialect { codec, window_log2 }, original_bytes };
+        let dialect = Dialect { codec, window_log2 };
         let job = |payload: Bytes| {
+            let task = Task::Decompress { dialect, original_bytes };
             let output = self.0.pool.take(original_bytes);
-            Box::new(Job::new(task, Input::heap(payload), output))
+            Box::new(Job { deadline, ..Job::new(task, Input::heap(payload), output) })
         };
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
@@ -328,6 +345,12 @@ impl Values {
         counters.read_compressed.up();
         Logical::Value(finished.job.output.freeze(0..original_bytes))
     }
+}
+
+/// What a stored form must keep.
+struct Limits {
+    stored_bytes_max: usize,
+    deadline: Option<Nanos>,
 }
 
 fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub use answer::{Answer, Ending, shown};
 pub use client::Client;
 pub use load::Load;
-pub use server::Server;
+pub use server::{Server, rebate_binary};
 
 /// Longest wait for anything that should happen at once on an idle machine; generous because CI is not idle.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 //! Time as an argument: whoever needs "now" is handed a clock, so that tests and the simulator own time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::Nanos;
@@ -12,16 +12,18 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock, counted from its construction.
+/// The machine's monotonic clock. Its zero is one for all of a process, the first clock's construction, so that times
+/// can be handed from one owner to another.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// A clock whose zero is now.
+    /// A clock that agrees with every other of this process.
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        static START: OnceLock<Instant> = OnceLock::new();
+        Self { start: *START.get_or_init(Instant::now) }
     }
 }
 

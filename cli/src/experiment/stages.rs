@@ -124,7 +124,7 @@ impl Probe {
             let job = self.job(&material[turn % material.len()], &pool);
             if !gap.is_zero() {
                 due = (due + gap).max(Instant::now());
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                wait_until(due);
             }
             let done = runtime.run(job).await;
             if !matches!(done.outcome, Outcome::Done { .. }) {
@@ -172,6 +172,16 @@ impl Probe {
     }
 }
 
+/// A service that comes to a job has been at work on its request for a while: the last part of the wait is spent
+/// awake, so that the job does not pay for a core that has just been asleep.
+fn wait_until(due: Instant) {
+    let left = |at: Instant| at.saturating_duration_since(Instant::now());
+    std::thread::sleep(left(due).saturating_sub(AT_WORK_BEFORE));
+    while !left(due).is_zero() {
+        std::hint::spin_loop();
+    }
+}
+
 impl Stage {
     fn of(finished: &[Finished], time: impl Fn(&Finished) -> Nanos) -> Self {
         let mut times: Vec<u64> = finished.iter().map(|own| time(own).0).collect();
@@ -180,6 +190,9 @@ impl Stage {
         Self { p50_us: middle }
     }
 }
+
+/// About what a frontend does on a request before its value is (de)compressed.
+const AT_WORK_BEFORE: Duration = Duration::from_micros(100);
 
 /// Every job goes to the one device.
 const OFFLOAD: AsyncOffload = AsyncOffload { work_bytes_min: 0 };

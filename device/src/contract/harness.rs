@@ -12,7 +12,7 @@ use bytes::Bytes;
 use units::ByteCount;
 
 use crate::buffer::{Input, Memory, MemoryBlock, MemoryId, Pool};
-use crate::job::{Completion, DeviceError, Job, Outcome, Task};
+use crate::job::{Completion, DeviceError, Job, Outcome, Task, TenantId};
 use crate::queue::{Device, Queue, RefusedReason, Waiting};
 
 /// One thread's queue under test. Every call checks `pending`; dropping it checks the canaries.
@@ -23,6 +23,10 @@ pub(super) struct Harness {
     pool: Pool,
     intact: Arc<AtomicBool>,
     tag: u64,
+    /// What a job's buffer holds at first, as if left by someone.
+    pub(super) fill: u8,
+    /// Whose jobs they are.
+    pub(super) tenant: TenantId,
     inside: HashMap<u64, Mark>,
 }
 
@@ -46,16 +50,20 @@ impl Harness {
             pool: Pool::registered(Arc::new(memory), ByteCount(0)),
             intact,
             tag: 0,
+            fill: FILL,
+            tenant: TenantId::default(),
             inside: HashMap::new(),
         }
     }
 
-    /// A job whose header space and output hold the fill byte.
-    pub(super) fn job(&mut self, task: Task, input: Bytes, output_capacity: usize) -> Box<Job> {
+    /// A job with room for exactly so much. Its header space and output hold the fill byte.
+    pub(super) fn job(&mut self, task: &Task, input: Bytes, output_capacity: usize) -> Box<Job> {
         let mut output = self.pool.take(HEADER_BYTES + output_capacity);
-        output.space().fill(FILL);
-        let mut job = Job::new(task, Input::heap(input), output);
-        job.output_offset = HEADER_BYTES;
+        output.space().fill(self.fill);
+        let output_offset = output.capacity() - output_capacity;
+        let mut job = Job::new(task.clone(), Input::heap(input), output);
+        job.output_offset = output_offset;
+        job.tenant = self.tenant;
         self.tag += 1;
         job.tag = self.tag;
         Box::new(job)
@@ -63,7 +71,7 @@ impl Harness {
 
     /// Submits; a refusal must hand back this very job, and leave nothing inside.
     pub(super) fn submit(&mut self, job: Box<Job>) -> Result<(), (Box<Job>, RefusedReason)> {
-        let (tag, task, address) = (job.tag, job.task, &raw const *job);
+        let (tag, task, address) = (job.tag, job.task.clone(), &raw const *job);
         let mark =
             Mark { job: address, input: job.input.as_ptr(), output_offset: job.output_offset };
         let refused = match self.queue.try_submit(job) {
@@ -73,7 +81,7 @@ impl Harness {
             }
             Err(refused) => {
                 assert!(std::ptr::eq(address, &raw const *refused.job), "another job came back");
-                assert_eq!((refused.job.tag, refused.job.task), (tag, task), "a changed job");
+                assert_eq!((refused.job.tag, &refused.job.task), (tag, &task), "a changed job");
                 Some((refused.job, refused.reason))
             }
         };
@@ -86,7 +94,7 @@ impl Harness {
         let mut done = Vec::new();
         let count = self.queue.poll(&mut done);
         assert_eq!(count, done.len(), "poll miscounts");
-        for completion in &done {
+        for completion in &mut done {
             self.check_returned(completion);
         }
         assert_eq!(self.queue.pending(), self.inside.len(), "pending after a poll");
@@ -116,7 +124,7 @@ impl Harness {
     /// Runs one job to its end; passing faults and refusals are met by doing it again.
     pub(super) fn run(
         &mut self,
-        task: Task,
+        task: &Task,
         input: &Bytes,
         capacity: usize,
     ) -> (Outcome, Box<Job>) {
@@ -136,12 +144,13 @@ impl Harness {
     }
 
     /// Runs a job that must succeed and returns its result.
-    pub(super) fn run_well(&mut self, task: Task, input: &Bytes, capacity: usize) -> Bytes {
+    pub(super) fn run_well(&mut self, task: &Task, input: &Bytes, capacity: usize) -> Bytes {
         let (outcome, job) = self.run(task, input, capacity);
         let Outcome::Done { output_bytes } = outcome else {
             panic!("{task:?} of {} bytes: {outcome:?}", input.len());
         };
-        job.output.freeze(HEADER_BYTES..HEADER_BYTES + output_bytes)
+        let start = job.output_offset;
+        job.output.freeze(start..start + output_bytes)
     }
 
     /// The pool that jobs' outputs come from.
@@ -149,19 +158,21 @@ impl Harness {
         &self.pool
     }
 
-    fn check_returned(&mut self, completion: &Completion) {
-        let job = &completion.job;
+    fn check_returned(&mut self, completion: &mut Completion) {
+        let job = &mut completion.job;
         let mark = self.inside.remove(&job.tag).expect("a job comes back once, with its tag");
         assert!(std::ptr::eq(mark.job, &raw const **job), "the box is the submitter's own");
         assert_eq!(mark.input, job.input.as_ptr(), "the input is untouched");
         assert_eq!(mark.output_offset, job.output_offset, "the offset is the caller's");
         if let Outcome::Done { output_bytes } = completion.outcome {
-            assert_eq!(
-                job.output.len(),
-                HEADER_BYTES + output_bytes,
-                "the length covers the result"
-            );
-            assert!(job.output[..HEADER_BYTES].iter().all(|b| *b == FILL), "header space written");
+            let (start, end) = (job.output_offset, job.output_offset + output_bytes);
+            let untouched = |part: &[u8]| part.iter().all(|byte| *byte == self.fill);
+            assert_eq!(job.output.len(), end, "the length covers the result");
+            assert!(untouched(&job.output[..start]), "header space written");
+            // A codec may use all of the room on its way; a kernel may not.
+            if job.task.dialect().is_none() {
+                assert!(untouched(&job.output.space()[end..]), "written behind the result");
+            }
         }
     }
 }
@@ -249,7 +260,7 @@ impl Drop for GuardedBlock {
     }
 }
 
-/// Header space of every job; what it and the rest of the buffer hold at first.
+/// Header space of every job, at least; what it and the rest of the buffer hold at first.
 const HEADER_BYTES: usize = 16;
 const FILL: u8 = 0xA5;
 

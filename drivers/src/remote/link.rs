@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::Address;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Handle};
@@ -125,16 +125,7 @@ async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     state: &watch::Sender<State>,
 ) -> Result<(), Problem> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(api::wire::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(api::wire::CONNECTION_WINDOW_BYTES)
-        .max_frame_size(api::wire::FRAME_BYTES_MAX)
-        .initial_max_send_streams(api::wire::CALLS_MAX as usize)
-        .keep_alive_interval(KEEP_ALIVE_EVERY)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .keep_alive_while_idle(true);
+    let builder = api::wire::client(TokioExecutor::new());
     let (wire, connection) = builder.handshake(TokioIo::new(stream)).await?;
     state.send_replace(State::Open(Wire(wire)));
     Ok(connection.await?)
@@ -165,7 +156,3 @@ impl OwnThread {
         &self.handle
     }
 }
-
-/// A service that vanished without a word is found out within these two.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,29 +2,35 @@
 //! output only where it has the size that the job allows, and every status is someone's to act on.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{self, RunRequest, RunResponse};
+use bytes::Bytes;
 use device::{Class, Codec, Completion, DeviceError, Job, Level, Outcome, Task};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Uri;
 use tonic::{Code, Request, Status};
-use units::{ByteCount, Nanos};
+use units::{ByteCount, Clock, Nanos};
+
+use super::RemoteOptions;
 
 /// What all requests to a service have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Format {
     origin: Uri,
     timeout: Duration,
     timeout_header: MetadataValue<Ascii>,
     work_bytes_max: ByteCount,
+    clock: Arc<dyn Clock>,
 }
 
 impl Format {
-    pub(super) fn new(origin: Uri, timeout: Duration, work_bytes_max: ByteCount) -> Self {
-        let timeout_header = timeout_header(timeout);
-        Self { origin, timeout, timeout_header, work_bytes_max }
+    pub(super) fn new(origin: Uri, options: &RemoteOptions) -> Self {
+        let RemoteOptions { timeout, work_bytes_max, .. } = *options;
+        let clock = Arc::clone(&options.clock);
+        Self { origin, timeout, timeout_header: timeout_header(timeout), work_bytes_max, clock }
     }
 
     pub(super) fn origin(&self) -> &Uri {
@@ -45,23 +51,39 @@ impl Format {
         let (op, level) = match job.task {
             Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
             Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
+            // The API has no such op, and the capabilities refuse it first.
+            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+                (v1::Op::Unspecified, v1::Level::Default)
+            }
         };
         let dialect = job.task.dialect();
+        let window_log2 = dialect.and_then(|own| own.window_log2);
         let class = match job.class {
             Class::LatencyCritical => v1::Class::LatencyCritical,
             Class::Batch => v1::Class::Batch,
         };
-        self.timed(RunRequest {
+        let message = RunRequest {
             op: op.into(),
-            codec: codec(dialect.codec).into(),
+            codec: dialect.map_or(v1::Codec::Unspecified, |own| codec(own.codec)).into(),
             // Any wider window holds all of any value.
-            window_log2: dialect.window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
+            window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
             level: level.into(),
             output_bytes: self.output_bytes(job),
             tenant: job.tenant.0.into(),
             class: class.into(),
             payload: job.input.bytes().clone(),
-        })
+        };
+        let mut request = self.timed(message);
+        if let Some(left) = self.less_than_timeout(job) {
+            request.metadata_mut().insert("grpc-timeout", timeout_header(left));
+        }
+        request
+    }
+
+    /// The time until the job's deadline, if that is sooner than the timeout of all calls.
+    fn less_than_timeout(&self, job: &Job) -> Option<Duration> {
+        let left = Duration::from(job.deadline?.since(self.clock.now()));
+        Some(left).filter(|left| *left < self.timeout)
     }
 
     /// The longest answer worth reading (bytes).
@@ -71,22 +93,16 @@ impl Format {
 
     /// The size of the result, or the most that there is room for.
     fn output_bytes(&self, job: &Job) -> u32 {
-        let bytes = match job.task {
-            Task::Compress { .. } => room(job).min(self.work_bytes_max.as_usize()),
-            Task::Decompress { original_bytes, .. } => original_bytes,
-        };
+        let exact = job.task.output_bytes(job.input.len());
+        let bytes = exact.unwrap_or_else(|| room(job).min(self.work_bytes_max.as_usize()));
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 
 /// What is wrong with a job that no service could do anything about.
 pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
-    match job.task {
-        Task::Decompress { original_bytes, .. } if original_bytes > room(job) => {
-            Some(DeviceError::InvalidInput("the output buffer has no room for the result"))
-        }
-        _ => None,
-    }
+    let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
+    misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
 }
 
 /// The job with what the service made of it.
@@ -115,18 +131,20 @@ fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
     }
 }
 
-fn take(job: &mut Job, result: &[u8]) -> Outcome {
+fn take(job: &mut Job, result: &Bytes) -> Outcome {
     let (offset, output_bytes) = (job.output_offset, result.len());
-    let expected = match job.task {
-        Task::Compress { .. } => output_bytes > 0,
-        Task::Decompress { original_bytes, .. } => output_bytes == original_bytes,
-    };
+    let exact = job.task.output_bytes(job.input.len());
+    let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
     let end = offset.saturating_add(output_bytes);
-    match job.output.space().get_mut(offset..end) {
-        Some(space) if expected => space.copy_from_slice(result),
-        _ => return Outcome::Failed(DeviceError::Fault("the service's result has another size")),
+    if !expected || end > job.output.capacity() {
+        return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
     }
-    job.output.set_len(end);
+    if offset == 0 {
+        job.output.adopt(result.clone());
+    } else {
+        job.output.space()[offset..end].copy_from_slice(result);
+        job.output.set_len(end);
+    }
     Outcome::Done { output_bytes }
 }
 

@@ -19,7 +19,7 @@ use device::{
 use drivers::{Remote, RemoteOptions};
 use service::{Manner, Service};
 use tonic::{Code, Status};
-use units::{ByteCount, Nanos};
+use units::{ByteCount, ManualClock, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -142,6 +142,28 @@ fn on_a_current_thread_executor_everything_happens_there() {
         let described = remote.describe().await.expect("an answer");
         assert_eq!(described.work_bytes_max, 7);
     });
+}
+
+#[test]
+fn a_job_with_a_deadline_gives_the_service_no_more_time_than_that() {
+    let service = Service::start(Manner::TellTimeout);
+    let clock = ManualClock::default();
+    clock.advance(Nanos::secs(5));
+    let options = RemoteOptions {
+        timeout: Duration::from_secs(60),
+        clock: Arc::new(clock),
+        ..RemoteOptions::default()
+    };
+    let remote = Remote::new(service.address.clone(), &options).expect("an address");
+    let mut queue = open(&remote);
+    let deadlines = [(None, "60000000u"), (Some(25), "20000000u"), (Some(99), "60000000u")];
+    for (deadline_s, expected) in deadlines {
+        let deadline = deadline_s.map(Nanos::secs);
+        let job = Job { deadline, ..*compress(&pool()) };
+        queue.try_submit(Box::new(job)).expect("room");
+        let done = wait(queue.as_mut(), 1).remove(0);
+        assert_eq!(&done.job.output[..], expected.as_bytes(), "{deadline_s:?}");
+    }
 }
 
 #[derive(Default)]

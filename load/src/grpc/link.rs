@@ -67,10 +67,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let counted = Counted { stream, traffic: Arc::clone(traffic) };
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(wire::STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(wire::CONNECTION_WINDOW_BYTES)
-        .max_frame_size(wire::FRAME_BYTES_MAX)
+    let (sender, connection) = wire::client(TokioExecutor::new())
         .handshake(TokioIo::new(counted))
         .await
         .map_err(io::Error::other)?;

@@ -23,7 +23,6 @@ use tonic::{Request, Response, Status};
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::call::Call;
-use super::charge::Charge;
 use crate::backend::{Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Commands};
@@ -45,7 +44,7 @@ impl Cache for CacheService {
         let call = Call::of(&mut request)?;
         let GetRequest { key, accepted_codecs } = request.into_inner();
         let answer = async move {
-            let reader = Reader { context: &self.0, charge: &call.charge, codecs: accepted_codecs };
+            let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
             let mut found = reader.read(&[key]).await?;
             Ok(Response::new(found.pop().unwrap_or_default()))
         };
@@ -63,7 +62,7 @@ impl Cache for CacheService {
             return Err(Status::invalid_argument(format!("{count} keys; at most {KEYS_MAX}")));
         }
         let answer = async move {
-            let reader = Reader { context: &self.0, charge: &call.charge, codecs: accepted_codecs };
+            let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
             let mut items = Vec::with_capacity(keys.len());
             for some in keys.chunks(KEYS_AT_ONCE) {
                 items.extend(reader.read(some).await?);
@@ -76,7 +75,7 @@ impl Cache for CacheService {
     async fn set(&self, mut request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
         let call = Call::of(&mut request)?;
         let request = request.into_inner();
-        SendWrapper::new(async move { set(&self.0, &call.charge, request).await }).await
+        SendWrapper::new(async move { set(&self.0, &call, request).await }).await
     }
 
     async fn delete(
@@ -91,7 +90,7 @@ impl Cache for CacheService {
 /// Looks keys up for one call.
 struct Reader<'a> {
     context: &'a WorkerContext,
-    charge: &'a Charge,
+    call: &'a Call,
     /// As the client numbered them; numbers that mean nothing here are skipped.
     codecs: Vec<i32>,
 }
@@ -167,11 +166,11 @@ impl Reader<'_> {
         let answer =
             |value, is_frame| Some(GetResponse { found: true, value, is_frame, client_flags, cas });
         if !self.codecs.is_empty() && values.may_pass(&stored, |codec| self.accepts(codec)) {
-            self.charge.grow(stored.len())?;
+            self.call.charge.grow(stored.len())?;
             return Ok(answer(stored, true));
         }
-        self.charge.grow(values.logical_bytes(&stored).unwrap_or(0))?;
-        Ok(match values.unpack(stored).await {
+        self.call.charge.grow(values.logical_bytes(&stored).unwrap_or(0))?;
+        Ok(match values.unpack(stored, self.call.deadline).await {
             Logical::Value(value) => answer(value, false),
             Logical::Unreadable => None,
         })
@@ -191,7 +190,7 @@ impl Reader<'_> {
 
 async fn set(
     context: &WorkerContext,
-    charge: &Charge,
+    call: &Call,
     request: SetRequest,
 ) -> Result<Response<SetResponse>, Status> {
     let since = Instant::now();
@@ -208,7 +207,7 @@ async fn set(
         )));
     }
     // The message is charged already; beside it there may be its stored form.
-    charge.grow(value_bytes)?;
+    call.charge.grow(value_bytes)?;
     context.counters.commands.cmd_set.up();
     let mut flags = MetaFlags::default();
     flags.client_flags = request.client_flags;
@@ -220,7 +219,7 @@ async fn set(
         _ => None,
     };
     let set = MetaSet { meta: Meta { key, flags }, verb, value_bytes };
-    let stored = context.values.pack(Body::Slice(&request.value)).await;
+    let stored = context.values.pack(Body::Shared(request.value), call.deadline).await;
     let written = context.backend.meta_set(&set, stored).written().await;
     if verb == StoreVerb::Cas {
         count_cas(&context.counters.commands, &written);

@@ -16,7 +16,7 @@ impl Session {
 
     pub(super) async fn issue_store(&self, store: &Store<'_>, value: Body<'_>) -> Issued<'static> {
         self.context.counters.commands.cmd_set.up();
-        let stored = self.context.values.pack(value).await;
+        let stored = self.context.values.pack(value, None).await;
         let issue = self.context.backend.store(store, stored);
         Issued::Store { issue, is_cas: store.verb == StoreVerb::Cas, noreply: store.noreply }
     }
@@ -141,7 +141,7 @@ impl Session {
 
     /// Writes an item; false if its value cannot be served.
     async fn reply_item(&mut self, key: &[u8], item: Item, with_cas: bool) -> bool {
-        let Logical::Value(value) = self.context.values.unpack(item.value).await else {
+        let Logical::Value(value) = self.context.values.unpack(item.value, None).await else {
             return false;
         };
         let cas = with_cas.then_some(item.cas);

@@ -48,7 +48,7 @@ impl Session {
                 if verb == StoreVerb::Append { (&old[..], more) } else { (more, &old[..]) };
             value.extend(first);
             value.extend(second);
-            let stored = self.context.values.pack(Body::Pooled(value)).await;
+            let stored = self.context.values.pack(Body::Pooled(value), None).await;
             match self.context.backend.rewrite(key, &version, None, stored).await? {
                 Written::Exists | Written::NotFound => {}
                 done => return Ok(done),
@@ -81,7 +81,7 @@ impl Session {
             let Ok(number) = counter::apply(&old, direction, delta, &mut text) else {
                 return Ok(Count::NonNumeric);
             };
-            let stored = self.context.values.pack(Body::Slice(&text)).await;
+            let stored = self.context.values.pack(Body::Slice(&text), None).await;
             match self.context.backend.rewrite(key, &version, exptime_s, stored).await? {
                 Written::Stored { cas } => {
                     let ttl_s = exptime_s.map_or(version.life.left_s(), told_ttl_s);
@@ -96,7 +96,7 @@ impl Session {
 
     async fn old_value(&self, key: &MetaKey<'_>) -> Outcome<Option<(Version, bytes::Bytes)>> {
         let Some(version) = self.context.backend.peek(key).await? else { return Ok(None) };
-        match self.context.values.unpack(version.value.clone()).await {
+        match self.context.values.unpack(version.value.clone(), None).await {
             Logical::Value(value) => Ok(Some((version, value))),
             Logical::Unreadable => Ok(None),
         }

@@ -41,7 +41,7 @@ impl Session {
             self.count_get(true, touched);
             return reply::meta_hit(self.out.text(), meta, &facts);
         }
-        match self.context.values.unpack(value.unwrap_or_default()).await {
+        match self.context.values.unpack(value.unwrap_or_default(), None).await {
             Logical::Unreadable => {
                 self.count_get(false, touched);
                 reply::meta_miss(self.out.text(), meta);
@@ -63,7 +63,7 @@ impl Session {
             let compare = set.meta.flags.compare.filter(|cas| *cas != 0);
             self.extend(&set.meta.key, set.verb, compare, value.as_slice()).await
         } else {
-            let stored = self.context.values.pack(value).await;
+            let stored = self.context.values.pack(value, None).await;
             self.context.backend.meta_set(set, stored).written().await
         };
         if set.verb == StoreVerb::Cas {

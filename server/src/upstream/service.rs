@@ -150,7 +150,7 @@ impl Service {
         let due = due.min(Instant::now() + self.timing.get().connect);
         let opening = Connection::open(&self.address);
         let opened = tokio::time::timeout_at(due.into(), opening).await;
-        let why = match (opened, Connection::origin(&self.address)) {
+        let why = match (opened, api::wire::origin(&self.address)) {
             (Ok(Ok(connection)), Ok(origin)) => {
                 self.limits.counters.commands.upstream_connects.up();
                 let number = self.opened.get() + 1;

@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use api::tonic::Code;
 use api::tonic::codegen::tokio_stream;
 use api::v1::GetRequest;
-use rebate_tests::PATIENCE;
+use rebate_tests::{PATIENCE, rebate_binary};
 use rustix::process::Signal;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -181,4 +182,25 @@ fn the_end_does_not_wait_for_calls_that_never_finish() {
         assert!(ended.expect("the call's task").is_err());
     });
     assert!(server.wait_exit(PATIENCE).is_some());
+}
+
+#[test]
+fn the_health_command_says_what_the_process_says() {
+    let grpc = Grpc::start(&["--role", "frontend", "--store", "embedded"]);
+    let addr = grpc.addr.to_string();
+    let ask = |args: &[&str]| {
+        let command = Command::new(rebate_binary()).arg("health").args(args).output();
+        let output = command.expect("the command runs");
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (output.status.code().expect("an exit code"), text)
+    };
+    let serving = (0, "serving".to_owned());
+    assert_eq!(ask(&[&addr]), serving);
+    assert_eq!(ask(&[&addr, "--service", "rebate.v1.Cache"]), serving);
+    let (code, text) = ask(&[&addr, "--service", "rebate.v1.Store"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("rebate.v1.Store"), "{text}");
+    drop(grpc);
+    assert_eq!(ask(&[&addr]).0, 1);
+    assert_eq!(ask(&["nonsense"]).0, 2);
 }

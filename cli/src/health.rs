@@ -1,0 +1,77 @@
+//! `rebate health`: asks a process over gRPC whether it serves, for containers' health checks and for people. It loads
+//! nothing and looks at one process only.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use api::{Address, Connection};
+use clap::Args;
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use units::Nanos;
+
+use crate::load::time;
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+/// The flags of `rebate health`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Health {
+    /// The process's gRPC address: HOST:PORT or unix:/path.
+    #[arg(value_name = "ADDR")]
+    address: Address,
+    /// One of its services, by its full name, instead of the process as a whole.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    service: String,
+    /// How long to wait for the answer.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
+    timeout: Nanos,
+}
+
+impl Health {
+    /// Prints what the process says of itself: exit code 0 if it serves.
+    pub(crate) fn run(self) -> ExitCode {
+        let (code, text) = match self.ask() {
+            Ok(ServingStatus::Serving) => (ExitCode::SUCCESS, "serving".to_owned()),
+            Ok(ServingStatus::NotServing) => (EXIT_FAILED.into(), "not serving".to_owned()),
+            Ok(_) => (EXIT_FAILED.into(), "unknown".to_owned()),
+            Err(status) if status.code() == Code::NotFound => {
+                let what = format!("{} has no service {:?}", self.address, self.service);
+                (EXIT_USAGE.into(), what)
+            }
+            Err(status) => (EXIT_FAILED.into(), format!("{}: {}", self.address, status.message())),
+        };
+        say(&text);
+        code
+    }
+
+    fn ask(&self) -> Result<ServingStatus, Status> {
+        let options = tokio::runtime::LocalOptions::default();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let executor = builder.enable_all().build_local(options);
+        let executor = executor.map_err(|error| Status::internal(error.to_string()))?;
+        let limit = Duration::from(self.timeout);
+        executor.block_on(async {
+            let late =
+                |_| Status::deadline_exceeded(format!("no answer within {} ms", limit.as_millis()));
+            tokio::time::timeout(limit, self.call()).await.map_err(late)?
+        })
+    }
+
+    async fn call(&self) -> Result<ServingStatus, Status> {
+        let origin = api::wire::origin(&self.address)?;
+        let opened = Connection::open(&self.address).await;
+        let connection = opened.map_err(|error| Status::unavailable(error.to_string()))?;
+        let mut client = HealthClient::with_origin(connection, origin);
+        let question = HealthCheckRequest { service: self.service.clone() };
+        Ok(client.check(question).await?.into_inner().status())
+    }
+}
+
+const EXAMPLES: &str = "Examples:
+  rebate health 127.0.0.1:50051
+  rebate health unix:/run/rebate/grpc.sock --service rebate.v1.Compression --timeout 500ms
+
+Exit codes: 0 serving, 1 not serving or no answer, 2 bad usage or no such service.";

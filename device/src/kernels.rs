@@ -1,0 +1,119 @@
+//! The CPU's kernels beside the codecs: AES-256-GCM, the two checksums, copy. They keep nothing between two jobs and
+//! write nothing beyond their result; an output that is too small is the caller's error, before anything is written.
+
+use ring::aead;
+
+use crate::cipher::{Key, Nonce, TAG_BYTES};
+use crate::engines::NO_ROOM_ERROR;
+use crate::job::{DeviceError, Polynomial};
+
+/// A kernel beside the codecs, as capabilities name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// AES-256-GCM, both ways.
+    AesGcm,
+    /// The checksum CRC-32C.
+    Crc32c,
+    /// The checksum CRC-64/XZ.
+    Crc64,
+    /// Copy.
+    Copy,
+}
+
+impl Kernel {
+    /// Every kernel; the CPU has them all.
+    pub const ALL: [Kernel; 4] = [Kernel::AesGcm, Kernel::Crc32c, Kernel::Crc64, Kernel::Copy];
+
+    /// The word that metrics and `rebate devices` use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kernel::AesGcm => "aes-gcm",
+            Kernel::Crc32c => "crc32c",
+            Kernel::Crc64 => "crc64",
+            Kernel::Copy => "copy",
+        }
+    }
+}
+
+/// Ciphertext and tag.
+pub(crate) fn encrypt(
+    key: &Key,
+    nonce: Nonce,
+    input: &[u8],
+    space: &mut [u8],
+) -> Result<usize, DeviceError> {
+    let output_bytes = input.len() + TAG_BYTES;
+    let space = space.get_mut(..output_bytes).ok_or(NO_ROOM_ERROR)?;
+    let (text, tag) = space.split_at_mut(input.len());
+    text.copy_from_slice(input);
+    let made = key.expanded().seal_in_place_separate_tag(own(nonce), aead::Aad::empty(), text);
+    let made = made.map_err(|_| DeviceError::InvalidInput("longer than AES-GCM allows"))?;
+    tag.copy_from_slice(made.as_ref());
+    Ok(output_bytes)
+}
+
+/// The plaintext, if the tag is the right one; otherwise the space it would have had is zeroed.
+pub(crate) fn decrypt(
+    key: &Key,
+    nonce: Nonce,
+    input: &[u8],
+    space: &mut [u8],
+) -> Result<usize, DeviceError> {
+    let (text, tag) = input
+        .split_last_chunk::<TAG_BYTES>()
+        .ok_or(DeviceError::InvalidInput("ciphertext shorter than its tag"))?;
+    let space = space.get_mut(..text.len()).ok_or(NO_ROOM_ERROR)?;
+    space.copy_from_slice(text);
+    let (tag, none) = (aead::Tag::from(*tag), aead::Aad::empty());
+    let opened = key.expanded().open_in_place_separate_tag(own(nonce), none, tag, space, 0..);
+    if opened.is_err() {
+        // What fails its tag is nobody's plaintext.
+        space.fill(0);
+        return Err(DeviceError::InvalidInput("wrong tag, key or nonce"));
+    }
+    Ok(text.len())
+}
+
+/// The checksum, little-endian.
+pub(crate) fn checksum(
+    polynomial: Polynomial,
+    input: &[u8],
+    space: &mut [u8],
+) -> Result<usize, DeviceError> {
+    match polynomial {
+        Polynomial::Crc32c => copy(&crc32c::crc32c(input).to_le_bytes(), space),
+        Polynomial::Crc64 => {
+            let mut digest = crc64fast::Digest::new();
+            digest.write(input);
+            copy(&digest.sum64().to_le_bytes(), space)
+        }
+    }
+}
+
+/// The input itself.
+pub(crate) fn copy(input: &[u8], space: &mut [u8]) -> Result<usize, DeviceError> {
+    let space = space.get_mut(..input.len()).ok_or(NO_ROOM_ERROR)?;
+    space.copy_from_slice(input);
+    Ok(input.len())
+}
+
+fn own(nonce: Nonce) -> aead::Nonce {
+    aead::Nonce::assume_unique_for_key(nonce.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cipher::{KEY_BYTES, NONCE_BYTES};
+
+    #[test]
+    fn a_failed_decryption_zeroes_what_it_had_written() {
+        let (key, nonce) = (Key::new(&[3; KEY_BYTES]), Nonce([4; NONCE_BYTES]));
+        let mut sealed = [0; 5 + TAG_BYTES];
+        assert_eq!(encrypt(&key, nonce, b"hello", &mut sealed), Ok(sealed.len()));
+        sealed[6] ^= 1;
+        let mut space = [0xFF; 8];
+        assert!(decrypt(&key, nonce, &sealed, &mut space).is_err());
+        assert_eq!(space, [0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF]);
+    }
+}

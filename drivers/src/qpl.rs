@@ -1,0 +1,390 @@
+//! Intel IAA through Intel QPL, a library that is opened at run time. Three devices by the library's three paths:
+//! hardware, software, and automatic, which falls back to software without a word; what really ran is counted. The
+//! library's choices end here: no fallback of ours, no retry, and no canned tables, filters or streams.
+
+mod abi;
+mod counters;
+mod library;
+mod outcome;
+mod plan;
+mod queue;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{
+    Capabilities, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome, Polynomial,
+    Pool, Queue, Task, Waiting,
+};
+use units::{ByteCount, Nanos, limits};
+
+use abi::{flag, level, operation, path};
+use counters::{Count, Counters};
+use library::Api;
+use outcome::Asked;
+use queue::QplQueue;
+use slot::{Request, Slot};
+
+pub use library::LIBRARY_VARIABLE;
+
+/// Which of the library's paths a device takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// An IAA, or nothing.
+    Hardware,
+    /// The calling core.
+    Software,
+    /// An IAA where it can, else the calling core, inside of submission or poll.
+    Auto,
+}
+
+impl Path {
+    /// Every path.
+    pub const ALL: [Path; 3] = [Path::Hardware, Path::Software, Path::Auto];
+
+    /// The name of the device that takes it.
+    pub const fn device(self) -> &'static str {
+        match self {
+            Path::Hardware => "qpl-hardware",
+            Path::Software => "qpl-software",
+            Path::Auto => "qpl-auto",
+        }
+    }
+
+    const fn raw(self) -> u32 {
+        match self {
+            Path::Hardware => path::HARDWARE,
+            Path::Software => path::SOFTWARE,
+            Path::Auto => path::AUTO,
+        }
+    }
+}
+
+/// From which devices the library chooses (`QPL_DEVICE_NUMA_ID_*` in qpl/c_api/defs.h, 1.6.0).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumaNode {
+    /// Those of the submitting thread's socket; before QPL 1.6 of its NUMA node.
+    #[default]
+    Socket,
+    /// Those of the submitting thread's NUMA node; QPL 1.6 and later.
+    Current,
+    /// Any; QPL 1.6 and later.
+    Any,
+    /// Those of this node.
+    Node(u16),
+}
+
+impl NumaNode {
+    fn raw(self) -> i32 {
+        match self {
+            NumaNode::Socket => -1,
+            NumaNode::Current => -2,
+            NumaNode::Any => -3,
+            NumaNode::Node(node) => node.into(),
+        }
+    }
+}
+
+/// Which Huffman code compressed streams have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Huffman {
+    /// One made for the data: the better ratio, for a second pass on devices of the first generation.
+    #[default]
+    Dynamic,
+    /// Deflate's own.
+    Fixed,
+}
+
+/// How a QPL device is opened.
+#[derive(Clone, Debug)]
+pub struct QplOptions {
+    /// The library's file; without one [`LIBRARY_VARIABLE`] names it, and without that the loader looks for
+    /// `libqpl.so`.
+    pub library: Option<PathBuf>,
+    /// From which devices the library chooses.
+    pub numa: NumaNode,
+    /// The code of compressed streams.
+    pub huffman: Huffman,
+    /// Whether the library decompresses every result of a compression again and compares. It finds a fault of the
+    /// device before it is stored, and costs about one decompression.
+    pub verify: bool,
+    /// Jobs that one queue holds at most; each takes 189 kB (hardware) or 831 kB (automatic) for as long as the
+    /// queue lives.
+    pub queue_depth: NonZeroUsize,
+    /// Largest input and output of a job where a device may run it: the `max_transfer_size` of its work queue, which
+    /// Linux sets to 2 MiB unless told otherwise.
+    pub transfer_bytes_max: ByteCount,
+}
+
+impl Default for QplOptions {
+    fn default() -> Self {
+        Self {
+            library: None,
+            numa: NumaNode::default(),
+            huffman: Huffman::default(),
+            verify: true,
+            queue_depth: const { NonZeroUsize::new(32).expect("above zero") },
+            transfer_bytes_max: ByteCount::mib(2),
+        }
+    }
+}
+
+/// One path of the library as a device.
+pub struct Qpl {
+    shared: Arc<Shared>,
+}
+
+impl Qpl {
+    /// Opens the library, and runs and checks one job of each kind on the path.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misconfigured`]: no library, another one, a path that cannot be used here, or wrong results.
+    pub fn open(path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
+        let api = Api::open(options.library.as_deref()).map_err(|error| named(path, error))?;
+        Self::over(Arc::new(api), path, options).map_err(|error| named(path, error))
+    }
+
+    fn over(api: Arc<Api>, path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
+        let probe = Arc::new(Shared::new(Arc::clone(&api), path, options, KERNELS.to_vec()));
+        let kernels = check(&probe)?;
+        if path == Path::Auto
+            && let Err(error) = Slot::new(&api, abi::path::HARDWARE, options.numa.raw())
+        {
+            tracing::warn!("{}: the library runs every job in software: {error}", path.device());
+        }
+        Ok(Self { shared: Arc::new(Shared::new(api, path, options, kernels)) })
+    }
+
+    /// The library's version.
+    pub fn version(&self) -> &str {
+        &self.shared.api.version
+    }
+
+    /// The path that it takes.
+    pub fn path(&self) -> Path {
+        self.shared.path
+    }
+}
+
+impl Device for Qpl {
+    fn name(&self) -> &str {
+        self.shared.path.device()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(QplQueue::open(Arc::clone(&self.shared))?))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.counters.named()
+    }
+}
+
+/// What all queues of the device share.
+struct Shared {
+    api: Arc<Api>,
+    path: Path,
+    numa_id: i32,
+    compress_flags: u32,
+    transfer_bytes_max: usize,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+impl Shared {
+    fn new(api: Arc<Api>, path: Path, options: &QplOptions, kernels: Vec<Kernel>) -> Self {
+        let work_bytes_max = match path {
+            Path::Software => limits::ITEM_BYTES_MAX_HIGHEST,
+            Path::Hardware | Path::Auto => {
+                options.transfer_bytes_max.min(limits::ITEM_BYTES_MAX_HIGHEST)
+            }
+        };
+        let expected = if path == Path::Software { Nanos(0) } else { HARDWARE_EXPECTED };
+        let dynamic = if options.huffman == Huffman::Dynamic { flag::DYNAMIC_HUFFMAN } else { 0 };
+        let unverified = if options.verify { 0 } else { flag::OMIT_VERIFY };
+        let capabilities = Capabilities {
+            writes: vec![Dialect::IAA],
+            reads: vec![Dialect::IAA],
+            kernels,
+            work_bytes_max,
+            queue_depth: options.queue_depth.get(),
+            waiting: Waiting::Polled { expected },
+        };
+        Self {
+            api,
+            path,
+            numa_id: options.numa.raw(),
+            compress_flags: WHOLE | dynamic | unverified,
+            transfer_bytes_max: work_bytes_max.as_usize(),
+            capabilities,
+            counters: Counters::default(),
+        }
+    }
+
+    fn slot(&self) -> Result<Slot, DeviceError> {
+        Slot::new(&self.api, self.path.raw(), self.numa_id)
+    }
+
+    fn accepts(&self, job: &Job) -> bool {
+        self.capabilities.accepts(&job.task, job.work_bytes())
+            && job.input.len() <= self.transfer_bytes_max
+    }
+
+    /// The job in the library's words. Input and output are those of the job, or the slot's where the job has no room
+    /// for a byte: the library takes no empty output.
+    fn request(&self, job: &mut Job, slot: &mut Slot, asked: Asked) -> Request {
+        let mut request = Request {
+            operation: operation::CRC64,
+            flags: WHOLE,
+            level: level::DEFAULT,
+            crc64_polynomial: 0,
+            input: job.input.as_ptr(),
+            input_bytes: count(job.input.len()),
+            output: slot.spare(),
+            output_bytes: 1,
+        };
+        let output_bytes = match asked {
+            Asked::Compress { room_bytes } => room_bytes,
+            Asked::Decompress { original_bytes, .. } => original_bytes,
+            Asked::Checksum { .. } => 0,
+        };
+        if output_bytes > 0 {
+            let space = &mut job.output.space()[job.output_offset..][..output_bytes];
+            self.touch(space);
+            request.output = space.as_mut_ptr();
+            request.output_bytes = count(output_bytes);
+        }
+        match job.task {
+            Task::Compress { level, .. } => {
+                request.operation = operation::COMPRESS;
+                request.flags = self.compress_flags;
+                request.level = self.level(level);
+            }
+            Task::Checksum { polynomial } => {
+                request.flags |= flag::CRC64_INVERT;
+                request.crc64_polynomial = polynomial_bits(polynomial);
+            }
+            _ => request.operation = operation::DECOMPRESS,
+        }
+        request
+    }
+
+    /// Hardware has one level; asked for another, the automatic path would run in software.
+    fn level(&self, asked: Level) -> u32 {
+        match (self.path, asked) {
+            (Path::Software, Level::High) => level::HIGH,
+            _ => level::DEFAULT,
+        }
+    }
+
+    /// Makes sure that every page is there: a device that meets one that is not gives the job up, or waits for the
+    /// kernel for 9 µs a page, and fresh memory of a pool has none.
+    fn touch(&self, space: &mut [u8]) {
+        if self.path != Path::Software {
+            space.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0);
+        }
+    }
+}
+
+/// The 32 bits in which the library counts; `accepts` bounds every size to 1 GiB.
+fn count(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// As the library takes polynomials: the highest power first, at the top of 64 bits.
+const fn polynomial_bits(polynomial: Polynomial) -> u64 {
+    match polynomial {
+        Polynomial::Crc32c => 0x1EDC_6F41 << 32,
+        Polynomial::Crc64 => 0x42F0_E1EB_A9EA_3693,
+    }
+}
+
+/// Runs a job of each kind on the path and says which checksums it has.
+fn check(probe: &Arc<Shared>) -> Result<Vec<Kernel>, DeviceError> {
+    let mut queue = QplQueue::open(Arc::clone(probe))?;
+    let text = Bytes::from(CHECK_TEXT.repeat(100));
+    let stream = run(&mut queue, compress(), text.clone())?;
+    let original_bytes = text.len();
+    let read = run(&mut queue, Task::Decompress { dialect: Dialect::IAA, original_bytes }, stream)?;
+    if read != text {
+        return Err(wrong("its compression does not give back what went in"));
+    }
+    let mut kernels = KERNELS.to_vec();
+    kernels.retain(|kernel| {
+        let (polynomial, expected) = match kernel {
+            Kernel::Crc32c => (Polynomial::Crc32c, &CRC32C_OF_DIGITS[..]),
+            _ => (Polynomial::Crc64, &CRC64_OF_DIGITS[..]),
+        };
+        let digits = Bytes::from_static(b"123456789");
+        let got = run(&mut queue, Task::Checksum { polynomial }, digits);
+        got.is_ok_and(|got| got[..] == *expected)
+    });
+    Ok(kernels)
+}
+
+fn compress() -> Task {
+    Task::Compress { dialect: Dialect::IAA, level: Level::Default }
+}
+
+fn run(queue: &mut QplQueue, task: Task, input: Bytes) -> Result<Bytes, DeviceError> {
+    let output = Pool::heap(ByteCount(0)).take(2 * CHECK_TEXT.len() * 100);
+    let job = Box::new(Job::new(task, Input::heap(input), output));
+    queue.try_submit(job).map_err(|_| wrong("it takes no job; are its work queues full?"))?;
+    let give_up = Instant::now() + CHECK_WAIT;
+    let mut done = Vec::new();
+    while queue.poll(&mut done) == 0 {
+        if Instant::now() > give_up {
+            return Err(wrong("a job does not come back"));
+        }
+    }
+    let completion = done.pop().ok_or_else(|| wrong("a job does not come back"))?;
+    match completion.outcome {
+        Outcome::Done { output_bytes } => Ok(completion.job.output.freeze(0..output_bytes)),
+        Outcome::DoesNotFit => Err(wrong("text does not shrink")),
+        Outcome::Failed(error) => Err(wrong(&error.to_string())),
+    }
+}
+
+fn wrong(what: &str) -> DeviceError {
+    DeviceError::Misconfigured(format!("the first jobs failed: {what}"))
+}
+
+/// Says which device it is that cannot be used.
+fn named(path: Path, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Misconfigured(what) => {
+            DeviceError::Misconfigured(format!("{}: {what}", path.device()))
+        }
+        other => other,
+    }
+}
+
+/// The whole of a stream in one call.
+const WHOLE: u32 = flag::FIRST | flag::LAST;
+
+/// 4 KiB on one device, one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
+const HARDWARE_EXPECTED: Nanos = Nanos(3_200);
+
+/// The smallest page of x86-64.
+const PAGE_BYTES: usize = 4_096;
+
+/// What the library can do beside deflate, if the first jobs bear it out.
+const KERNELS: [Kernel; 2] = [Kernel::Crc32c, Kernel::Crc64];
+
+const CHECK_TEXT: &[u8] = b"a rose is a rose is a rose, as the first of devices would have it. ";
+const CHECK_WAIT: Duration = Duration::from_secs(1);
+
+/// The published check values of CRC-32C and CRC-64/XZ.
+const CRC32C_OF_DIGITS: [u8; 4] = 0xE306_9283_u32.to_le_bytes();
+const CRC64_OF_DIGITS: [u8; 8] = 0x995D_C9BB_DF19_39FA_u64.to_le_bytes();

@@ -1,0 +1,48 @@
+//! What a QPL device counts beside its jobs: above all which path really ran.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Count {
+    /// Jobs that an IAA took.
+    Hardware,
+    /// Jobs that the library ran on the calling core.
+    Software,
+    /// Submissions that found every work queue busy.
+    RefusedBusy,
+    /// Jobs of several steps that found every work queue busy between two.
+    BusyMidway,
+    /// Jobs that failed for a page that was not there.
+    PageFault,
+    /// Compressed results that did not decompress to their input.
+    VerifyFailed,
+    /// Jobs whose buffers were given up with their queue, since the device would not let go.
+    Leaked,
+}
+
+/// Counts since the start, over all queues of a device.
+#[derive(Debug, Default)]
+pub(super) struct Counters([AtomicU64; NAMES.len()]);
+
+impl Counters {
+    pub(super) fn add(&self, count: Count) {
+        self.0[count as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn named(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        NAMES.into_iter().zip(counts).collect()
+    }
+}
+
+/// In the order of [`Count`].
+const NAMES: [&str; 7] = [
+    "jobs_hardware",
+    "jobs_software",
+    "refused_busy",
+    "busy_midway",
+    "page_faults",
+    "verify_failed",
+    "leaked",
+];

@@ -1,0 +1,149 @@
+//! `libqpl.so` at run time: found, opened, its functions taken, its version asked. Nothing of QPL is needed to build
+//! or to start; without the library a device of its name is misconfigured and the error says how to mend it.
+
+use std::ffi::{CStr, OsString, c_char};
+use std::mem;
+use std::path::{Path, PathBuf};
+
+use device::DeviceError;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::abi::RawJob;
+
+/// The environment variable that names the library when [`super::QplOptions`] does not.
+pub const LIBRARY_VARIABLE: &str = "REBATE_QPL_LIBRARY";
+
+/// What the loader looks for when nobody names a library.
+const LIBRARY_DEFAULT: &str = "libqpl.so";
+
+/// The major version whose headers [`super::abi`] follows; QPL keeps its ABI within one (its `SONAME`).
+const VERSION_PREFIX: &str = "1.";
+
+/// A function of QPL's that takes only a job.
+type OfJob = unsafe extern "C" fn(*mut RawJob) -> u32;
+
+/// The functions of qpl/c_api/job.h that the driver calls; `qpl_status` and `qpl_path_t` are 32-bit enumerations.
+pub(super) struct Api {
+    pub(super) job_size: unsafe extern "C" fn(u32, *mut u32) -> u32,
+    pub(super) init: unsafe extern "C" fn(u32, *mut RawJob) -> u32,
+    pub(super) submit: OfJob,
+    pub(super) check: OfJob,
+    pub(super) finish: OfJob,
+    pub(super) version: String,
+}
+
+impl Api {
+    /// Opens the library that `named`, the environment or the loader's path gives.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misconfigured`]: no such library, or it is not QPL 1.x.
+    pub(super) fn open(named: Option<&Path>) -> Result<Self, DeviceError> {
+        let file = file(named, std::env::var_os(LIBRARY_VARIABLE));
+        let misconfigured = |what: String| DeviceError::Misconfigured(what);
+        // SAFETY: opening a library runs its initialisers. Which library it is, is the operator's to say, as with
+        // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
+        let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) };
+        let library = library.map_err(|error| {
+            misconfigured(format!("Intel QPL is not at {}: {error}; {MEND}", file.display()))
+        })?;
+        let api = Self::of(&library).map_err(|what| {
+            misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
+        })?;
+        // Never closed: its functions and what they left in this process stay valid for its whole life, whichever
+        // job or thread is the last to use them.
+        mem::forget(library);
+        Ok(api)
+    }
+
+    fn of(library: &Library) -> Result<Self, String> {
+        // SAFETY: the types are those of the declarations in qpl/c_api/version.h and job.h (QPL 1.6.0). A library
+        // that has a function of such a name is QPL: they are its prefix.
+        unsafe {
+            let version: unsafe extern "C" fn() -> *const c_char =
+                symbol(library, "qpl_get_library_version")?;
+            Ok(Self {
+                job_size: symbol(library, "qpl_get_job_size")?,
+                init: symbol(library, "qpl_init_job")?,
+                submit: symbol(library, "qpl_submit_job")?,
+                check: symbol(library, "qpl_check_job")?,
+                finish: symbol(library, "qpl_fini_job")?,
+                version: known(version())?,
+            })
+        }
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// `F` is the type of the function.
+unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
+    // SAFETY: the caller's.
+    let found = unsafe { library.get::<F>(name.as_bytes()) };
+    found.map(|symbol| *symbol).map_err(|_| format!("it has no function {name}"))
+}
+
+/// The version, if it is one whose structures this driver knows.
+///
+/// # Safety
+/// `text` is null or a string that ends with a zero byte.
+unsafe fn known(text: *const c_char) -> Result<String, String> {
+    if text.is_null() {
+        return Err("it does not say its version".to_owned());
+    }
+    // SAFETY: the caller's; `qpl_get_library_version` returns a literal (version.h).
+    let version = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    if version.starts_with(VERSION_PREFIX) { Ok(version) } else { Err(format!("it is {version}")) }
+}
+
+/// The library's file or the name that the loader searches for. An empty variable counts as unset.
+fn file(named: Option<&Path>, variable: Option<OsString>) -> PathBuf {
+    let variable = variable.filter(|value| !value.is_empty());
+    named.map(Path::to_owned).or(variable.map(PathBuf::from)).unwrap_or(LIBRARY_DEFAULT.into())
+}
+
+const MEND: &str = "build Intel QPL 1.x with scripts/qpl.sh and set REBATE_QPL_LIBRARY to its \
+                    libqpl.so (docs/operating/iaa.md)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(file: &str) -> String {
+        Api::open(Some(Path::new(file))).err().expect("is not QPL").to_string()
+    }
+
+    #[test]
+    fn a_missing_library_says_how_to_get_one() {
+        let problem = problem("/nowhere/libqpl.so");
+        assert!(problem.contains("/nowhere/libqpl.so") && problem.contains("scripts/qpl.sh"));
+        assert!(problem.starts_with("misconfigured: Intel QPL is not at"), "{problem}");
+    }
+
+    #[test]
+    fn another_library_is_told_from_qpl() {
+        let problem = problem("libc.so.6");
+        assert!(problem.contains("libc.so.6 is not Intel QPL 1.x"), "{problem}");
+        assert!(problem.contains("no function qpl_get_library_version"), "{problem}");
+    }
+
+    #[test]
+    fn only_versions_whose_structures_are_known_are_taken() {
+        let of = |text: Option<&CStr>| {
+            // SAFETY: null or a literal.
+            unsafe { known(text.map_or(std::ptr::null(), CStr::as_ptr)) }
+        };
+        assert_eq!(of(Some(c"1.6.0")), Ok("1.6.0".to_owned()));
+        assert_eq!(of(Some(c"2.0.0")), Err("it is 2.0.0".to_owned()));
+        assert!(of(None).is_err() && of(Some(c"")).is_err());
+    }
+
+    #[test]
+    fn an_option_wins_over_the_variable_and_this_over_the_default() {
+        let variable = |value: &str| Some(OsString::from(value));
+        assert_eq!(file(Some(Path::new("/a")), variable("/b")), Path::new("/a"));
+        assert_eq!(file(None, variable("/b")), Path::new("/b"));
+        assert_eq!(file(None, variable("")), Path::new(LIBRARY_DEFAULT));
+        assert_eq!(file(None, None), Path::new(LIBRARY_DEFAULT));
+    }
+}

@@ -1,0 +1,234 @@
+//! What the library says of a finished job, made into an outcome: a pure function of numbers that may be anything. A
+//! size is believed only where the buffer has room for it. Nothing is read or retried here.
+
+use device::{DeviceError, Outcome};
+
+use super::abi::status;
+
+/// What a job asked for: all that is needed to judge the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Compression into `room_bytes`.
+    Compress { room_bytes: usize },
+    /// Decompression of all of `input_bytes` to exactly `original_bytes`.
+    Decompress { input_bytes: usize, original_bytes: usize },
+    /// A checksum of `result_bytes`.
+    Checksum { result_bytes: usize },
+}
+
+/// What the library reports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    /// `qpl_status`.
+    pub(super) status: u32,
+    /// Bytes of the input that it consumed.
+    pub(super) read_bytes: u32,
+    /// Bytes that it wrote.
+    pub(super) written_bytes: u32,
+}
+
+/// What became of the job.
+pub(super) fn outcome(asked: Asked, report: Report) -> Outcome {
+    let written_bytes = report.written_bytes as usize;
+    match (asked, report.status) {
+        (Asked::Compress { room_bytes }, status::OK) => match written_bytes {
+            1.. if written_bytes <= room_bytes => Outcome::Done { output_bytes: written_bytes },
+            _ => fault("qpl states an impossible size of its result"),
+        },
+        (Asked::Compress { .. }, status::MORE_OUTPUT_NEEDED | status::OUTPUT_IS_SHORT) => {
+            Outcome::DoesNotFit
+        }
+        (Asked::Decompress { input_bytes, original_bytes }, _) => {
+            match decompressed(report, input_bytes, original_bytes) {
+                Ok(()) => Outcome::Done { output_bytes: original_bytes },
+                Err(error) => Outcome::Failed(error),
+            }
+        }
+        (Asked::Checksum { result_bytes }, status::OK) => {
+            Outcome::Done { output_bytes: result_bytes }
+        }
+        (_, code) => Outcome::Failed(error(code)),
+    }
+}
+
+fn decompressed(
+    report: Report,
+    input_bytes: usize,
+    original_bytes: usize,
+) -> Result<(), DeviceError> {
+    let invalid = |what| Err(DeviceError::InvalidInput(what));
+    let (read_bytes, written_bytes) = (report.read_bytes as usize, report.written_bytes as usize);
+    match report.status {
+        status::OK if written_bytes > original_bytes.max(1) || read_bytes > input_bytes => {
+            Err(DeviceError::Fault("qpl states an impossible size of its result"))
+        }
+        // An empty result has room for one byte, to tell it from a longer one.
+        status::OK if written_bytes > original_bytes => {
+            invalid("deflate stream is longer than stated")
+        }
+        status::OK if written_bytes < original_bytes => {
+            invalid("deflate stream is shorter than stated")
+        }
+        status::OK if read_bytes < input_bytes => invalid("bytes follow the deflate stream"),
+        status::OK => Ok(()),
+        status::MORE_OUTPUT_NEEDED | status::OUTPUT_IS_SHORT => {
+            invalid("deflate stream is longer than stated")
+        }
+        status::MORE_INPUT_NEEDED => invalid("deflate stream ends early"),
+        status::BAD_DISTANCE => invalid("deflate stream reaches back over 4 KiB, or nowhere"),
+        status::INVALID_DEFLATE
+        | status::BIG_HEADER..=status::REFERENCE_BEFORE_START
+        | status::TOO_MANY_LENGTH_CODES
+        | status::TOO_MANY_DISTANCE_CODES => invalid("not a deflate stream"),
+        code => Err(error(code)),
+    }
+}
+
+/// What a status means that is about neither input nor output, by who must act.
+fn error(code: u32) -> DeviceError {
+    match code {
+        status::QUEUES_BUSY => DeviceError::Busy,
+        status::VERIFY_FAILED => DeviceError::Fault("the compressed form failed verification"),
+        code if is_page_fault(code) => {
+            DeviceError::Fault("page fault; set block_on_fault=1 on the work queue")
+        }
+        status::HARDWARE_TIMEOUT..=status::WATCHDOG => {
+            DeviceError::Fault("the device gave the job up for taking too long")
+        }
+        status::NO_HARDWARE..=status::NO_WORK_QUEUES => DeviceError::Lost,
+        status::NOT_SUPPORTED_BY_QUEUE => DeviceError::Misconfigured(
+            "no work queue allows this operation; see its op_config".to_owned(),
+        ),
+        status::TRANSFER_TOO_LARGE => DeviceError::Misconfigured(
+            "the job is over the work queue's max_transfer_size; raise it to 2 MiB or more"
+                .to_owned(),
+        ),
+        _ => DeviceError::Fault("qpl refused or failed the job"),
+    }
+}
+
+/// Whether the device met a page that was not there, and the library's one repeat did not help.
+pub(super) const fn is_page_fault(code: u32) -> bool {
+    matches!(
+        code,
+        status::PAGE_FAULT_READ
+            | status::PAGE_REQUEST_READ
+            | status::PAGE_REQUEST_TIMEOUT
+            | status::PAGE_FAULT_WRITE
+            | status::PAGE_REQUEST_WRITE
+            | status::TRANSLATION_WRITE
+    )
+}
+
+/// Why a path cannot be used at all: what `qpl_init_job` said, and what mends it.
+pub(super) fn init_problem(code: u32) -> String {
+    let what = match code {
+        status::NO_HARDWARE => {
+            "no Intel IAA that QPL supports; the processor has none, or its driver (idxd) is not \
+             loaded, or ENQCMD is off (kernel: intel_iommu=on,sm_on)"
+        }
+        status::NO_ACCEL_CONFIG => {
+            "libaccel-config.so.1 is missing or too old; QPL finds devices through it (Debian: \
+             libaccel-config1)"
+        }
+        status::ACCEL_CONFIG_FAILED => "libaccel-config failed; is the idxd driver loaded?",
+        status::NO_WORK_QUEUES => {
+            "no work queue is usable: QPL needs one of mode shared and type user, enabled, and \
+             this process needs read and write access to it under /dev/iax"
+        }
+        _ => "qpl_init_job failed",
+    };
+    format!("{what} (QPL status {code})")
+}
+
+fn fault(what: &'static str) -> Outcome {
+    Outcome::Failed(DeviceError::Fault(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ASKED: [Asked; 4] = [
+        Asked::Compress { room_bytes: 1_000 },
+        Asked::Decompress { input_bytes: 300, original_bytes: 1_000 },
+        Asked::Decompress { input_bytes: 300, original_bytes: 0 },
+        Asked::Checksum { result_bytes: 8 },
+    ];
+
+    /// A result is never larger than the room that there is, and only a success is one.
+    fn check(asked: Asked, report: Report) {
+        let allowed = match (asked, outcome(asked, report)) {
+            (Asked::Compress { room_bytes }, Outcome::Done { output_bytes }) => {
+                (1..=room_bytes).contains(&output_bytes)
+                    && output_bytes == report.written_bytes as usize
+            }
+            (Asked::Decompress { input_bytes, original_bytes }, Outcome::Done { output_bytes }) => {
+                output_bytes == original_bytes
+                    && report.written_bytes as usize == original_bytes
+                    && report.read_bytes as usize == input_bytes
+            }
+            (Asked::Checksum { result_bytes }, Outcome::Done { output_bytes }) => {
+                output_bytes == result_bytes
+            }
+            (Asked::Compress { .. }, Outcome::Failed(DeviceError::InvalidInput(_))) => false,
+            (Asked::Decompress { .. } | Asked::Checksum { .. }, Outcome::DoesNotFit) => false,
+            (_, other) => return assert!(other != Outcome::DoesNotFit || report.status != 0),
+        };
+        assert!(allowed, "{asked:?} {report:?}");
+        let failed = !matches!(outcome(asked, report), Outcome::Done { .. });
+        assert!(failed || report.status == status::OK, "{asked:?} {report:?}");
+    }
+
+    #[test]
+    fn every_status_with_every_hostile_size_is_judged() {
+        let sizes = [0, 1, 299, 300, 301, 999, 1_000, 1_001, 1 << 31, u32::MAX];
+        for asked in ASKED {
+            for status in (0..1_000).chain([u32::MAX, 1 << 31]) {
+                for (read_bytes, written_bytes) in
+                    sizes.into_iter().flat_map(|read| sizes.map(|written| (read, written)))
+                {
+                    check(asked, Report { status, read_bytes, written_bytes });
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_are_judged(status: u32, read_bytes: u32, written_bytes: u32, room: usize) {
+            let report = Report { status, read_bytes, written_bytes };
+            check(Asked::Compress { room_bytes: room }, report);
+            let input_bytes = read_bytes as usize;
+            check(Asked::Decompress { input_bytes, original_bytes: room }, report);
+        }
+    }
+
+    #[test]
+    fn each_kind_of_status_names_who_must_act() {
+        let (read_bytes, written_bytes) = (300, 1_000);
+        let of = |asked, status| outcome(asked, Report { status, read_bytes, written_bytes });
+        let [compress, decompress, ..] = ASKED;
+        assert_eq!(of(compress, 0), Outcome::Done { output_bytes: 1_000 });
+        assert_eq!(of(decompress, 0), Outcome::Done { output_bytes: 1_000 });
+        for status in [2, 225] {
+            assert_eq!(of(compress, status), Outcome::DoesNotFit);
+        }
+        for status in [2, 3, 100, 201, 217, 218, 225, 235] {
+            let judged = of(decompress, status);
+            assert!(matches!(judged, Outcome::Failed(DeviceError::InvalidInput(_))), "{status}");
+        }
+        assert_eq!(of(compress, 5), Outcome::Failed(DeviceError::Busy));
+        for status in [6, 51, 219, 229, 303, 335, 336, 431, 999] {
+            let judged = of(compress, status);
+            assert!(matches!(judged, Outcome::Failed(DeviceError::Fault(_))), "{status}");
+        }
+        assert_eq!(of(compress, 503), Outcome::Failed(DeviceError::Lost));
+        for status in [8, 319] {
+            let judged = of(decompress, status);
+            assert!(matches!(judged, Outcome::Failed(DeviceError::Misconfigured(_))), "{status}");
+        }
+    }
+}

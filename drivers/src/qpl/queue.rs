@@ -1,0 +1,164 @@
+//! One thread's way into the library: job structures and the jobs in them. On the software path a job is over when
+//! the submission returns and appears in the next poll; on the others polls ask the library. A job of several steps
+//! (statistics, body, verification) takes each step in a poll.
+
+use std::hint;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use device::{Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason};
+use units::Nanos;
+
+use super::abi::status;
+use super::counters::Count;
+use super::outcome::{self, Asked};
+use super::plan::{Plan, plan};
+use super::slot::Slot;
+use super::{Path, Shared};
+
+/// One thread's job structures.
+pub(super) struct QplQueue {
+    shared: Arc<Shared>,
+    idle: Vec<Slot>,
+    inside: Vec<Inside>,
+    finished: Vec<Completion>,
+}
+
+/// A job that the device may be working on: neither part may be freed before it is over.
+struct Inside {
+    slot: Slot,
+    job: Box<Job>,
+    asked: Asked,
+    start: Instant,
+}
+
+impl QplQueue {
+    /// # Errors
+    /// The path cannot be used (any more).
+    pub(super) fn open(shared: Arc<Shared>) -> Result<Self, DeviceError> {
+        let first = shared.slot()?;
+        Ok(Self { shared, idle: vec![first], inside: Vec::new(), finished: Vec::new() })
+    }
+
+    /// A job structure that is free, or a further one.
+    fn take_slot(&mut self) -> Option<Slot> {
+        self.idle.pop().or_else(|| self.shared.slot().ok())
+    }
+
+    /// Hands over what is over. `status` is the library's last word on it.
+    fn finish(&mut self, inside: Inside, status: u32) {
+        let Inside { mut slot, mut job, asked, start } = inside;
+        let outcome = outcome::outcome(asked, slot.report(status));
+        let in_software = slot.ran_in_software();
+        if let Outcome::Done { output_bytes } = outcome {
+            let offset = job.output_offset;
+            if matches!(asked, Asked::Checksum { .. }) {
+                let checksum = slot.crc64().to_le_bytes();
+                job.output.space()[offset..offset + output_bytes]
+                    .copy_from_slice(&checksum[..output_bytes]);
+            }
+            job.output.set_len(offset + output_bytes);
+        }
+        self.count(status, in_software);
+        let service = Nanos::from(start.elapsed());
+        self.finished.push(Completion { job, outcome, service });
+        let reusable = status == status::OK || self.shared.path == Path::Software || slot.renew();
+        if reusable {
+            self.idle.push(slot);
+        }
+    }
+
+    fn count(&self, status: u32, in_software: bool) {
+        let counters = &self.shared.counters;
+        counters.add(if in_software { Count::Software } else { Count::Hardware });
+        match status {
+            status::QUEUES_BUSY => counters.add(Count::BusyMidway),
+            status::VERIFY_FAILED => counters.add(Count::VerifyFailed),
+            code if outcome::is_page_fault(code) => counters.add(Count::PageFault),
+            _ => {}
+        }
+    }
+
+    fn run(&mut self, mut job: Box<Job>, mut slot: Slot, asked: Asked) -> Result<(), Refused> {
+        let request = self.shared.request(&mut job, &mut slot, asked);
+        let start = Instant::now();
+        // SAFETY: the request's pointers are to the job's buffers, sized by `Shared::request` to what these hold. The
+        // job owns them, nobody touches it while it is `Inside`, and `Inside` is dropped only when the library said
+        // that it is over; `Drop` forgets the others. The slot was idle.
+        let status = unsafe { slot.submit(&request) };
+        match status {
+            status::QUEUES_BUSY => {
+                self.idle.push(slot);
+                self.shared.counters.add(Count::RefusedBusy);
+                return Err(Refused { job, reason: RefusedReason::Full });
+            }
+            status::OK if !slot.ran_in_software() => {
+                self.inside.push(Inside { slot, job, asked, start });
+            }
+            status => self.finish(Inside { slot, job, asked, start }, status),
+        }
+        Ok(())
+    }
+}
+
+impl Queue for QplQueue {
+    fn try_submit(&mut self, mut job: Box<Job>) -> Result<(), Refused> {
+        if !self.shared.accepts(&job) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
+        if self.pending() >= self.shared.capabilities.queue_depth {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        }
+        match plan(&mut job, self.shared.transfer_bytes_max) {
+            Plan::Over(outcome) => {
+                self.finished.push(Completion { job, outcome, service: Nanos(0) });
+                Ok(())
+            }
+            Plan::Run(asked) => match self.take_slot() {
+                Some(slot) => self.run(job, slot, asked),
+                None => Err(Refused { job, reason: RefusedReason::Lost }),
+            },
+        }
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let mut index = 0;
+        while index < self.inside.len() {
+            match self.inside[index].slot.check() {
+                status::BEING_PROCESSED => index += 1,
+                status => {
+                    let inside = self.inside.swap_remove(index);
+                    self.finish(inside, status);
+                }
+            }
+        }
+        let count = self.finished.len();
+        done.append(&mut self.finished);
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.inside.len() + self.finished.len()
+    }
+}
+
+impl Drop for QplQueue {
+    /// Waits for jobs under way, since the device writes to their buffers until it is done, and only a poll learns
+    /// that. A device that takes longer than any healthy one is hung: its jobs keep their memory for the rest of the
+    /// process's life, which costs at most a queue of them and can never be written to by the wrong owner.
+    fn drop(&mut self) {
+        let give_up = Instant::now() + DETACH_WAIT;
+        while !self.inside.is_empty() && Instant::now() < give_up {
+            self.inside.retain_mut(|inside| inside.slot.check() == status::BEING_PROCESSED);
+            hint::spin_loop();
+        }
+        for inside in self.inside.drain(..) {
+            self.shared.counters.add(Count::Leaked);
+            mem::forget(inside);
+        }
+    }
+}
+
+/// Ten times what 2 MiB take with a page fault on every page (9 µs each; QEMU's measurement).
+const DETACH_WAIT: Duration = Duration::from_millis(50);

@@ -1,0 +1,198 @@
+//! One job structure of the library, allocated and set up once and used for one job after the other. A slot does not
+//! know whose job it runs; whoever submits keeps the buffers until the slot says that the job is over.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use device::DeviceError;
+
+use super::abi::{RawJob, path, status};
+use super::library::Api;
+use super::outcome::{Report, init_problem};
+
+/// The library's own words for a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) operation: u32,
+    pub(super) flags: u32,
+    pub(super) level: u32,
+    pub(super) crc64_polynomial: u64,
+    pub(super) input: *const u8,
+    pub(super) input_bytes: u32,
+    pub(super) output: *mut u8,
+    pub(super) output_bytes: u32,
+}
+
+/// A job structure with the library's state behind it.
+pub(super) struct Slot {
+    memory: NonNull<u8>,
+    layout: Layout,
+    api: Arc<Api>,
+    path: u32,
+    numa_id: i32,
+}
+
+impl Slot {
+    /// A structure for jobs on `path`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misconfigured`]: the path cannot be used, or the library's structures are not those that this
+    /// driver knows.
+    pub(super) fn new(api: &Arc<Api>, path: u32, numa_id: i32) -> Result<Self, DeviceError> {
+        let bytes = job_bytes(api, path)?;
+        let layout = Layout::from_size_align(bytes + SPARE_BYTES, ALIGNMENT_BYTES)
+            .expect("a bounded size, and a power of two as alignment");
+        // SAFETY: the layout has a size above zero (`job_bytes`).
+        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
+        let mut slot = Self { memory, layout, api: Arc::clone(api), path, numa_id };
+        match slot.initialise() {
+            status::OK => {}
+            code => return Err(DeviceError::Misconfigured(init_problem(code))),
+        }
+        if slot.is_laid_out_as_known() { Ok(slot) } else { Err(layout_unknown(&api.version)) }
+    }
+
+    /// Sets the structure up again: what an earlier job left in the library's state is gone. QPL 1.6.0 keeps marks of
+    /// a refused second descriptor and of a page fault in it for ever (qpl_hw_check_job.cpp), and a later job
+    /// would stumble over them.
+    pub(super) fn renew(&mut self) -> bool {
+        self.finish();
+        self.initialise() == status::OK && self.is_laid_out_as_known()
+    }
+
+    /// Hands a job to the library and returns its status. On the hardware path OK means that the job is under way.
+    ///
+    /// # Safety
+    /// Input and output are valid for their sizes, the output exclusively, until the job is over: that is when this
+    /// or [`Slot::check`] returned anything but "being processed" after it, or at once where this failed. No
+    /// job is under way in this slot.
+    pub(super) unsafe fn submit(&mut self, request: &Request) -> u32 {
+        // SAFETY: `memory` holds an initialised job structure, and nothing else uses it between two calls.
+        let raw = unsafe { self.memory.cast::<RawJob>().as_mut() };
+        raw.input = request.input.cast_mut();
+        raw.input_bytes = request.input_bytes;
+        raw.read_bytes = 0;
+        raw.output = request.output;
+        raw.output_bytes = request.output_bytes;
+        raw.written_bytes = 0;
+        raw.operation = request.operation;
+        raw.flags = request.flags;
+        raw.level = request.level;
+        raw.crc = 0;
+        raw.crc64 = 0;
+        raw.crc64_polynomial = request.crc64_polynomial;
+        raw.first_index_min_value = MARK;
+        raw.sum_value = MARK;
+        raw.numa_id = self.numa_id;
+        // SAFETY: an initialised job structure; the buffers are the caller's promise. The library reads the input
+        // and writes only within the stated output.
+        unsafe { (self.api.submit)(self.memory.as_ptr().cast()) }
+    }
+
+    /// A byte of the slot's own, for results that nobody wants.
+    pub(super) fn spare(&mut self) -> *mut u8 {
+        // SAFETY: the allocation ends with `SPARE_BYTES` that the library was not told of.
+        unsafe { self.memory.as_ptr().add(self.layout.size() - SPARE_BYTES) }
+    }
+
+    /// Asks after the job under way, and hands the device its next step where it has several.
+    pub(super) fn check(&mut self) -> u32 {
+        // SAFETY: an initialised job structure; buffers live by the promise to `submit`.
+        unsafe { (self.api.check)(self.memory.as_ptr().cast()) }
+    }
+
+    /// The sizes that the library reports.
+    pub(super) fn report(&self, status: u32) -> Report {
+        let raw = self.raw();
+        Report { status, read_bytes: raw.read_bytes, written_bytes: raw.written_bytes }
+    }
+
+    /// The checksum of a finished checksum job.
+    pub(super) fn crc64(&self) -> u64 {
+        self.raw().crc64
+    }
+
+    /// Whether the processor ran the job. The library has no function that tells. On the automatic path it shows in
+    /// what QPL 1.6.0 leaves behind (job_execution_api.cpp, qpl_hw_check_job.cpp): its software path begins
+    /// with the largest first index and touches no sum; the device's compression touches neither and its
+    /// decompression both.
+    pub(super) fn ran_in_software(&self) -> bool {
+        match self.path {
+            path::SOFTWARE => true,
+            path::HARDWARE => false,
+            _ => {
+                let raw = self.raw();
+                raw.first_index_min_value == u32::MAX && raw.sum_value == MARK
+            }
+        }
+    }
+
+    fn raw(&self) -> &RawJob {
+        // SAFETY: `memory` holds an initialised job structure. Only the library's calls change it, and they need
+        // `&mut self`; a device under way writes behind it, into the library's state.
+        unsafe { self.memory.cast::<RawJob>().as_ref() }
+    }
+
+    fn initialise(&mut self) -> u32 {
+        // SAFETY: `memory` is exclusive and of the size that the library asks for on this path.
+        unsafe { (self.api.init)(self.path, self.memory.as_ptr().cast()) }
+    }
+
+    fn finish(&mut self) {
+        // SAFETY: an initialised job structure. The result says nothing that could be acted on.
+        unsafe { (self.api.finish)(self.memory.as_ptr().cast()) };
+    }
+
+    /// Whether the structure, read with this driver's layout, is as `qpl_init_job` leaves it: the path that was
+    /// asked for, and state behind the structure, in order and within the allocation.
+    fn is_laid_out_as_known(&self) -> bool {
+        let raw = self.raw();
+        let begin = self.memory.as_ptr().addr();
+        let within = begin + size_of::<RawJob>()..=begin + self.layout.size() - SPARE_BYTES;
+        raw.path == self.path
+            && raw.state.is_sorted_by_key(|part| part.addr())
+            && raw.state.iter().all(|part| within.contains(&part.addr()))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.finish();
+        // SAFETY: allocated in `new` with this layout. No job is under way: a queue forgets the slots of which it
+        // cannot say so.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+    }
+}
+
+/// The size of a job structure with the library's state, if it is a likely one.
+fn job_bytes(api: &Api, path: u32) -> Result<usize, DeviceError> {
+    let mut bytes = 0;
+    // SAFETY: the second argument is where the library writes one u32 (job.h).
+    let code = unsafe { (api.job_size)(path, ptr::from_mut(&mut bytes)) };
+    match code {
+        status::OK if (JOB_BYTES_MIN..=JOB_BYTES_MAX).contains(&bytes) => Ok(bytes as usize),
+        status::OK => Err(layout_unknown(&api.version)),
+        code => Err(DeviceError::Misconfigured(init_problem(code))),
+    }
+}
+
+fn layout_unknown(version: &str) -> DeviceError {
+    DeviceError::Misconfigured(format!(
+        "QPL {version} lays its jobs out otherwise than versions 1.0 to 1.6; use one of these"
+    ))
+}
+
+/// A value of no meaning to the library, to see which fields it touched.
+const MARK: u32 = 0x5EBA_7E01;
+
+/// A cache line, and the alignment that the device asks of its completion record.
+const ALIGNMENT_BYTES: usize = 64;
+
+/// A cache line of its own.
+const SPARE_BYTES: usize = 64;
+
+/// QPL 1.6.0 asks for 189 kB (hardware) to 831 kB (automatic); anything far from it is not a size.
+const JOB_BYTES_MIN: u32 = 4 << 10;
+const JOB_BYTES_MAX: u32 = 16 << 20;

@@ -1,0 +1,223 @@
+//! The driver over a library that is not there: functions of the same types that finish a job after some checks, and
+//! refuse, fail or lie as a test says. So the hardware path runs under the contract suite on any machine.
+
+mod fake;
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use device::contract::inflate::inflate;
+use device::{
+    Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, Queue,
+    RefusedReason, Task, device_contract,
+};
+use units::ByteCount;
+
+use super::{Huffman, NumaNode, Path, Qpl, QplOptions};
+use fake::Script;
+
+device_contract!(fake_hardware, Arc::new(opened(Path::Hardware)));
+device_contract!(fake_auto, Arc::new(opened(Path::Auto)));
+
+fn opened(path: Path) -> Qpl {
+    fake::set(Script::default());
+    Qpl::over(Arc::new(fake::api()), path, &QplOptions::default()).expect("the fake is faultless")
+}
+
+fn queue(device: &Qpl) -> Box<dyn Queue> {
+    device.open_queue(Waker::noop().clone()).expect("a healthy device")
+}
+
+fn job(pool: &Pool, task: Task, input: &[u8]) -> Box<Job> {
+    let input = Input::heap(Bytes::copy_from_slice(input));
+    let mut job = Job::new(task, input, pool.take(8 << 10));
+    job.output_offset = 16;
+    Box::new(job)
+}
+
+fn compress() -> Task {
+    Task::Compress { dialect: Dialect::IAA, level: Level::Default }
+}
+
+fn pool() -> Pool {
+    Pool::heap(ByteCount(0))
+}
+
+/// Polls until the job is back.
+fn wait(queue: &mut dyn Queue) -> Completion {
+    let mut done = Vec::new();
+    for _ in 0..1_000 {
+        queue.poll(&mut done);
+        if let Some(completion) = done.pop() {
+            return completion;
+        }
+    }
+    panic!("the job never came back");
+}
+
+fn counted(device: &Qpl, name: &str) -> u64 {
+    let counters = device.counters();
+    counters.iter().find(|(counter, _)| *counter == name).expect("a counter").1
+}
+
+#[test]
+fn a_job_is_inside_until_the_device_is_done() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    let text = b"a rose is a rose".repeat(20);
+    assert!(queue.try_submit(job(&pool(), compress(), &text)).is_ok());
+    assert_eq!((queue.pending(), queue.poll(&mut Vec::new())), (1, 0));
+    let completion = wait(queue.as_mut());
+    assert!(matches!(completion.outcome, Outcome::Done { .. }));
+    let stream = &completion.job.output[16..];
+    assert_eq!(inflate(stream, text.len()).expect("a stream").bytes, text);
+    assert_eq!((queue.pending(), counted(&device, "jobs_hardware")), (0, 1));
+}
+
+#[test]
+fn busy_work_queues_refuse_and_later_take() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    fake::set(Script { busy_submissions: 2, ..Script::default() });
+    for _ in 0..2 {
+        let refused = queue.try_submit(job(&pool(), compress(), b"value")).expect_err("is busy");
+        assert_eq!((refused.reason, &refused.job.input[..]), (RefusedReason::Full, &b"value"[..]));
+    }
+    assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+    assert!(matches!(wait(queue.as_mut()).outcome, Outcome::Done { .. }));
+    assert_eq!(counted(&device, "refused_busy"), 2);
+}
+
+#[test]
+fn queues_that_are_busy_between_two_steps_give_the_job_back_and_the_structure_is_renewed() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    fake::set(Script { last_status: Some(5), ..Script::default() });
+    assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+    let before = fake::initialised();
+    assert_eq!(wait(queue.as_mut()).outcome, Outcome::Failed(DeviceError::Busy));
+    assert_eq!((fake::initialised() - before, counted(&device, "busy_midway")), (1, 1));
+}
+
+#[test]
+fn sizes_beyond_the_room_are_a_fault_and_nothing_is_read_there() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    for written_bytes in [0, 1 << 20, u32::MAX] {
+        fake::set(Script { written_bytes: Some(written_bytes), ..Script::default() });
+        assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+        let completion = wait(queue.as_mut());
+        assert!(matches!(completion.outcome, Outcome::Failed(DeviceError::Fault(_))));
+        assert!(completion.job.output.is_empty());
+    }
+}
+
+#[test]
+fn a_fallback_of_the_library_is_counted() {
+    let device = opened(Path::Auto);
+    let mut queue = queue(&device);
+    for (falls_back, counter) in [(false, "jobs_hardware"), (true, "jobs_software")] {
+        fake::set(Script { falls_back, ..Script::default() });
+        let checksum = Task::Checksum { polynomial: Polynomial::Crc64 };
+        let decompress = Task::Decompress { dialect: Dialect::IAA, original_bytes: 0 };
+        for (task, input) in
+            [(compress(), &b"value"[..]), (decompress, &[3, 0]), (checksum, b"value")]
+        {
+            let before = counted(&device, counter);
+            assert!(queue.try_submit(job(&pool(), task.clone(), input)).is_ok());
+            let outcome = wait(queue.as_mut()).outcome;
+            assert!(matches!(outcome, Outcome::Done { .. }), "{task:?} {outcome:?}");
+            assert_eq!(counted(&device, counter) - before, 1, "{task:?} {counter}");
+        }
+    }
+}
+
+#[test]
+fn buffers_that_a_hung_device_may_write_to_are_never_freed() {
+    let device = opened(Path::Hardware);
+    let pool = pool();
+    let mut queue = queue(&device);
+    fake::set(Script { checks: u32::MAX, ..Script::default() });
+    assert!(queue.try_submit(job(&pool, compress(), b"value")).is_ok());
+    drop(queue);
+    assert_eq!(counted(&device, "leaked"), 1);
+    assert_ne!(pool.outstanding(), ByteCount(0), "the output went home under the device's hands");
+}
+
+#[test]
+fn a_dropped_queue_waits_for_what_is_nearly_done() {
+    let device = opened(Path::Hardware);
+    let pool = pool();
+    let mut queue = queue(&device);
+    fake::set(Script { checks: 50, ..Script::default() });
+    for _ in 0..4 {
+        assert!(queue.try_submit(job(&pool, compress(), b"value")).is_ok());
+    }
+    drop(queue);
+    assert_eq!((counted(&device, "leaked"), pool.outstanding()), (0, ByteCount(0)));
+}
+
+#[test]
+fn what_the_options_say_reaches_the_library() {
+    fake::set(Script::default());
+    for (verify, huffman, numa, flags, numa_id) in [
+        (true, Huffman::Dynamic, NumaNode::Socket, 0x2003, -1),
+        (false, Huffman::Dynamic, NumaNode::Any, 0x6003, -3),
+        (true, Huffman::Fixed, NumaNode::Node(3), 0x0003, 3),
+        (false, Huffman::Fixed, NumaNode::Current, 0x4003, -2),
+    ] {
+        let options = QplOptions { verify, huffman, numa, ..QplOptions::default() };
+        let device = Qpl::over(Arc::new(fake::api()), Path::Hardware, &options).expect("opens");
+        let mut queue = queue(&device);
+        assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+        assert_eq!(fake::submitted(), (flags, numa_id));
+        wait(queue.as_mut());
+    }
+}
+
+#[test]
+fn what_the_library_would_refuse_is_answered_without_it() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    let mut answer = |task: Task, input: &[u8]| {
+        assert!(queue.try_submit(job(&pool(), task, input)).is_ok());
+        let completion = wait(queue.as_mut());
+        (completion.outcome, completion.job.output.get(16..).map(<[u8]>::to_vec))
+    };
+    let (done, stream) = answer(compress(), b"");
+    assert_eq!(done, Outcome::Done { output_bytes: 2 });
+    let stream = stream.expect("a stream");
+    assert_eq!(inflate(&stream, 0).expect("a deflate stream").bytes, b"");
+    let empty = Task::Decompress { dialect: Dialect::IAA, original_bytes: 0 };
+    assert_eq!(answer(empty.clone(), &stream).0, Outcome::Done { output_bytes: 0 });
+    let invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
+    assert!(invalid(answer(empty.clone(), b"").0));
+    // A stored block of one byte, and one of none and an end.
+    assert!(invalid(answer(empty, &[1, 1, 0, 0xFE, 0xFF, b'x']).0));
+    let checksum = Task::Checksum { polynomial: Polynomial::Crc32c };
+    assert_eq!(answer(checksum, b""), (Outcome::Done { output_bytes: 4 }, Some(vec![0; 4])));
+}
+
+#[test]
+fn structures_of_another_layout_and_devices_that_fail_are_found_when_opened() {
+    let open = |script: Script| {
+        fake::set(script);
+        let opened = Qpl::over(Arc::new(fake::api()), Path::Hardware, &QplOptions::default());
+        opened.err().expect("is refused").to_string()
+    };
+    let of = Script::default;
+    for (script, said) in [
+        (Script { job_bytes: 100, ..of() }, "lays its jobs out otherwise"),
+        (Script { job_bytes: u32::MAX, ..of() }, "lays its jobs out otherwise"),
+        (Script { shifted_state: true, ..of() }, "lays its jobs out otherwise"),
+        (Script { init_status: 501, ..of() }, "libaccel-config.so.1"),
+        (Script { init_status: 503, ..of() }, "mode shared and type user"),
+        (Script { last_status: Some(6), ..of() }, "the first jobs failed"),
+        (Script { written_bytes: Some(u32::MAX), ..of() }, "the first jobs failed"),
+        (Script { checks: u32::MAX, ..of() }, "does not come back"),
+    ] {
+        let problem = open(script);
+        assert!(problem.contains(said), "{problem}");
+    }
+}

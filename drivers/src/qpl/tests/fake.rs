@@ -1,0 +1,199 @@
+//! The fake library: stored blocks out, any deflate in, checksums by the crates that `device` has. Each thread has its
+//! own script. Its job state is one number behind the structure: how many checks are left.
+
+use std::cell::{Cell, RefCell};
+use std::slice;
+
+use device::contract::inflate::inflate;
+
+use super::super::abi::{RawJob, operation, path, status};
+use super::super::library::Api;
+
+/// How the fake behaves on this thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Script {
+    /// How often a job is asked after before it is done.
+    pub(super) checks: u32,
+    pub(super) busy_submissions: u32,
+    /// The status of a finished job, whatever came of it.
+    pub(super) last_status: Option<u32>,
+    /// The size stated for a result.
+    pub(super) written_bytes: Option<u32>,
+    /// On the automatic path: whether the processor does it.
+    pub(super) falls_back: bool,
+    pub(super) job_bytes: u32,
+    pub(super) init_status: u32,
+    /// As of a library whose structure is longer.
+    pub(super) shifted_state: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            checks: 2,
+            busy_submissions: 0,
+            last_status: None,
+            written_bytes: None,
+            falls_back: false,
+            job_bytes: JOB_BYTES,
+            init_status: status::OK,
+            shifted_state: false,
+        }
+    }
+}
+
+thread_local! {
+    static SCRIPT: RefCell<Script> = RefCell::new(Script::default());
+    static INITIALISED: Cell<u32> = const { Cell::new(0) };
+    static SUBMITTED: Cell<(u32, i32)> = const { Cell::new((0, 0)) };
+}
+
+pub(super) fn set(script: Script) {
+    SCRIPT.set(script);
+}
+
+/// How many job structures this thread set up.
+pub(super) fn initialised() -> u32 {
+    INITIALISED.get()
+}
+
+/// Flags and NUMA choice of this thread's last submission.
+pub(super) fn submitted() -> (u32, i32) {
+    SUBMITTED.get()
+}
+
+pub(super) fn api() -> Api {
+    Api { job_size, init, submit, check, finish, version: "1.6.0".to_owned() }
+}
+
+fn script() -> Script {
+    SCRIPT.with_borrow(|script| *script)
+}
+
+unsafe extern "C" fn job_size(_path: u32, bytes: *mut u32) -> u32 {
+    // SAFETY: the driver's promise: one u32.
+    unsafe { *bytes = script().job_bytes };
+    status::OK
+}
+
+unsafe extern "C" fn init(path: u32, job: *mut RawJob) -> u32 {
+    INITIALISED.set(INITIALISED.get() + 1);
+    // SAFETY: the driver's promise: exclusive, of `JOB_BYTES`. Zero bytes are a value of every field.
+    unsafe {
+        job.cast::<u8>().write_bytes(0, JOB_BYTES as usize);
+        let state = job.add(1).cast::<u8>();
+        (*job).state = [state; 5];
+        (*job).path = path;
+        if script().shifted_state {
+            (*job).state[4] = state.wrapping_add(1 << 30);
+        }
+    }
+    script().init_status
+}
+
+unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
+    let script = script();
+    // SAFETY: the driver's promise: set up, and not used meanwhile.
+    let raw = unsafe { &mut *job };
+    SUBMITTED.set((raw.flags, raw.numa_id));
+    assert!(!raw.input.is_null() && !raw.output.is_null());
+    assert!(raw.input_bytes > 0 && raw.output_bytes > 0, "QPL takes nothing empty");
+    let by_processor = raw.path == path::AUTO && script.falls_back;
+    if script.busy_submissions > 0 && !by_processor {
+        set(Script { busy_submissions: script.busy_submissions - 1, ..script });
+        return status::QUEUES_BUSY;
+    }
+    if by_processor {
+        raw.first_index_min_value = u32::MAX;
+        return work(raw);
+    }
+    // SAFETY: within the allocation, as `init` laid it out.
+    unsafe { *raw.state[4].cast::<u32>() = script.checks };
+    status::OK
+}
+
+unsafe extern "C" fn check(job: *mut RawJob) -> u32 {
+    // SAFETY: as in `submit`.
+    let raw = unsafe { &mut *job };
+    let left = raw.state[4].cast::<u32>();
+    // SAFETY: as in `submit`.
+    unsafe {
+        if *left > 0 {
+            *left -= 1;
+            return status::BEING_PROCESSED;
+        }
+    }
+    if raw.operation == operation::DECOMPRESS {
+        raw.first_index_min_value = u32::MAX;
+        raw.sum_value = 0;
+    }
+    work(raw)
+}
+
+unsafe extern "C" fn finish(_job: *mut RawJob) -> u32 {
+    status::OK
+}
+
+/// Does the job that the structure describes.
+fn work(raw: &mut RawJob) -> u32 {
+    // SAFETY: the driver's promise to `submit`: valid until this returns anything but "being processed".
+    let (input, output) = unsafe {
+        (
+            slice::from_raw_parts(raw.input, raw.input_bytes as usize),
+            slice::from_raw_parts_mut(raw.output, raw.output_bytes as usize),
+        )
+    };
+    let result = match raw.operation {
+        operation::COMPRESS => Ok(stored(input)),
+        operation::DECOMPRESS => inflate(input, 1 << 30).map(|read| read.bytes).ok_or(201),
+        _ => {
+            raw.crc64 = checksum(raw.crc64_polynomial, input);
+            Ok(Vec::new())
+        }
+    };
+    let status = match result {
+        Ok(bytes) => match output.get_mut(..bytes.len()) {
+            Some(space) => {
+                space.copy_from_slice(&bytes);
+                raw.written_bytes = bytes.len() as u32;
+                raw.read_bytes = raw.input_bytes;
+                status::OK
+            }
+            None => status::MORE_OUTPUT_NEEDED,
+        },
+        Err(code) => code,
+    };
+    let script = script();
+    raw.written_bytes = script.written_bytes.unwrap_or(raw.written_bytes);
+    script.last_status.unwrap_or(status)
+}
+
+/// A deflate stream without compression.
+fn stored(input: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::with_capacity(input.len() + input.len() / 1_000 + 8);
+    let mut blocks = input.chunks(usize::from(u16::MAX)).peekable();
+    while let Some(block) = blocks.next() {
+        let bytes = block.len() as u16;
+        stream.push(u8::from(blocks.peek().is_none()));
+        stream.extend(bytes.to_le_bytes());
+        stream.extend((!bytes).to_le_bytes());
+        stream.extend(block);
+    }
+    stream
+}
+
+/// The reflected checksum of a polynomial at the top of 64 bits, bit by bit.
+fn checksum(polynomial: u64, input: &[u8]) -> u64 {
+    let reflected = polynomial.reverse_bits();
+    let short = polynomial.trailing_zeros() >= 32;
+    let ones = if short { u64::from(u32::MAX) } else { u64::MAX };
+    let fold = |crc: u64, byte: &u8| {
+        (0..8).fold(crc ^ u64::from(*byte), |crc, _| {
+            (crc >> 1) ^ if crc & 1 == 1 { reflected } else { 0 }
+        })
+    };
+    input.iter().fold(ones, fold) ^ ones
+}
+
+/// The structure and a little state.
+const JOB_BYTES: u32 = 8 << 10;

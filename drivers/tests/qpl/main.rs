@@ -1,0 +1,276 @@
+//! The real library, where `REBATE_QPL_LIBRARY` names one: the contract suite and round trips with other engines on
+//! its software and automatic paths. Without it each test says on standard error that it was skipped. The hardware path
+//! needs an IAA; the driver's own tests run it over a library that is not there.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::task::Waker;
+
+use bytes::Bytes;
+use device::contract::inflate::inflate;
+use device::contract::payload::Payload;
+use device::engines::libdeflate;
+use device::{
+    Codec, Completion, Device, DeviceError, Dialect, Engine, Input, Job, Kernel, Level, Outcome,
+    Pool, Queue, Task, Waiting,
+};
+use drivers::isal;
+use drivers::qpl::{Huffman, LIBRARY_VARIABLE, Path, Qpl, QplOptions};
+use units::{ByteCount, Nanos};
+
+/// The library that the environment names; without one the test that asks is skipped, and says so.
+fn library(test: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty());
+    if named.is_none() {
+        // Not a macro of the print family: the test harness would keep its text to itself.
+        let line = format!("SKIPPED: {test}: {LIBRARY_VARIABLE} names no libqpl.so\n");
+        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+    }
+    named.map(PathBuf::from)
+}
+
+fn open(test: &str, path: Path, options: QplOptions) -> Option<Qpl> {
+    let options = QplOptions { library: Some(library(test)?), ..options };
+    Some(Qpl::open(path, &options).expect("the library that was named works"))
+}
+
+macro_rules! contract {
+    ($name:ident, $path:expr, $($check:ident,)+) => {
+        mod $name {
+            use super::*;
+
+            $(#[test]
+            fn $check() {
+                let test = concat!(stringify!($name), "::", stringify!($check));
+                if let Some(device) = open(test, $path, QplOptions::default()) {
+                    device::contract::$check(&device);
+                }
+            })+
+        }
+    };
+}
+
+macro_rules! contracts {
+    ($($checks:tt)+) => {
+        contract!(software, Path::Software, $($checks)+);
+        contract!(auto, Path::Auto, $($checks)+);
+    };
+}
+
+contracts!(
+    writes_what_every_engine_reads,
+    reads_what_every_engine_writes,
+    accepts_exactly_what_it_advertises,
+    hands_back_the_job_that_a_full_queue_refuses,
+    says_that_a_result_does_not_fit,
+    reports_damaged_streams,
+    survives_flipped_bits,
+    survives_a_queue_dropped_with_jobs_inside,
+    serves_many_threads_at_once,
+    gives_the_published_answers,
+    runs_every_kernel_at_every_size,
+    says_that_a_kernel_has_no_room,
+    keeps_nothing_of_another_tenants_job,
+);
+
+fn run(queue: &mut dyn Queue, task: Task, input: Bytes, capacity: usize) -> Completion {
+    let output = Pool::heap(ByteCount(0)).take(capacity);
+    let job = Box::new(Job::new(task, Input::heap(input), output));
+    queue.try_submit(job).expect("an idle queue takes a job");
+    let mut done = Vec::new();
+    while queue.poll(&mut done) == 0 {}
+    done.pop().expect("polled")
+}
+
+fn result(completion: Completion) -> Bytes {
+    match completion.outcome {
+        Outcome::Done { output_bytes } => completion.job.output.freeze(0..output_bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn compress(level: Level) -> Task {
+    Task::Compress { dialect: Dialect::IAA, level }
+}
+
+fn decompress(original_bytes: usize) -> Task {
+    Task::Decompress { dialect: Dialect::IAA, original_bytes }
+}
+
+fn room(bytes: usize) -> usize {
+    bytes + bytes / 8 + 1_024
+}
+
+const SIZES: [usize; 6] = [0, 1, 100, 4 << 10, 64 << 10, 1 << 20];
+
+#[test]
+fn others_read_what_it_writes() {
+    for path in [Path::Software, Path::Auto] {
+        for huffman in [Huffman::Dynamic, Huffman::Fixed] {
+            let options = QplOptions { huffman, ..QplOptions::default() };
+            let Some(device) = open("others_read_what_it_writes", path, options) else { return };
+            let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
+            for (class, bytes) in cases() {
+                let original = Bytes::from(class.bytes(bytes, 7));
+                for level in [Level::Fast, Level::High] {
+                    let done = run(&mut *queue, compress(level), original.clone(), room(bytes));
+                    let stream = result(done);
+                    check_readers(&stream, &original);
+                }
+            }
+        }
+    }
+}
+
+fn cases() -> impl Iterator<Item = (Payload, usize)> {
+    Payload::ALL.into_iter().flat_map(|class| SIZES.map(|bytes| (class, bytes)))
+}
+
+fn check_readers(stream: &[u8], original: &[u8]) {
+    for engine in [&mut isal::engine(), &mut libdeflate::engine()] {
+        let mut read = vec![0; original.len()];
+        assert_eq!(engine.decompress(stream, &mut read), Ok(()), "{}", engine.name());
+        assert!(read == original, "{} reads something else", engine.name());
+    }
+    let strict = inflate(stream, original.len()).expect("a valid stream");
+    assert!(strict.bytes == original && strict.reach_bytes <= 4 << 10, "{}", strict.reach_bytes);
+}
+
+#[test]
+fn it_reads_what_others_write_within_4_kib() {
+    let test = "it_reads_what_others_write_within_4_kib";
+    let Some(device) = open(test, Path::Software, QplOptions::default()) else { return };
+    let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
+    for (class, bytes) in cases() {
+        let original = Bytes::from(class.bytes(bytes, 8));
+        for engine in [&mut isal::engine(), &mut libdeflate::engine()] {
+            if engine.writes(Dialect::IAA, bytes) {
+                let stream = written(&mut **engine, Dialect::IAA, &original);
+                let read = result(run(&mut *queue, decompress(bytes), stream, bytes));
+                assert!(read == original, "{class:?} {bytes} of {}", engine.name());
+            }
+        }
+    }
+}
+
+fn written(engine: &mut dyn Engine, dialect: Dialect, original: &[u8]) -> Bytes {
+    let mut stream = vec![0; room(original.len())];
+    let bytes = engine.compress(dialect, Level::Default, original, &mut stream);
+    stream.truncate(bytes.expect("ample room"));
+    stream.into()
+}
+
+/// Why the software path advertises no more than the hardware does.
+#[test]
+fn its_software_too_refuses_a_wider_window() {
+    let test = "its_software_too_refuses_a_wider_window";
+    let Some(device) = open(test, Path::Software, QplOptions::default()) else { return };
+    assert_eq!(device.capabilities().reads, [Dialect::IAA]);
+    let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
+    let original = Payload::FarRepeat.bytes(64 << 10, 1);
+    let stream = written(&mut *isal::engine(), Dialect::of(Codec::Deflate), &original);
+    let refused = run(&mut *queue, decompress(original.len()), stream, original.len());
+    let Outcome::Failed(DeviceError::InvalidInput(what)) = refused.outcome else {
+        panic!("{:?}", refused.outcome)
+    };
+    assert!(what.contains("4 KiB"), "{what}");
+}
+
+#[test]
+fn zlib_reads_what_it_writes_and_it_reads_zlib() {
+    let test = "zlib_reads_what_it_writes_and_it_reads_zlib";
+    let Some(device) = open(test, Path::Software, QplOptions::default()) else { return };
+    let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
+    for bytes in SIZES {
+        let original = Bytes::from(Payload::Text.bytes(bytes, 9));
+        let done = run(&mut *queue, compress(Level::Default), original.clone(), room(bytes));
+        let read = zlib(test, "zlib.decompress(data, -15)", &result(done));
+        let stream =
+            zlib(test, "(lambda c: c.compress(data) + c.flush())(zlib.compressobj(6, 8, -12))", &original);
+        let (Some(read), Some(stream)) = (read, stream) else { return };
+        assert!(read == original, "zlib reads something else of {bytes} bytes");
+        let back = result(run(&mut *queue, decompress(bytes), stream.into(), bytes));
+        assert!(back == original, "it reads something else of zlib's {bytes} bytes");
+    }
+}
+
+/// What the system's zlib makes of `data`, by Python.
+fn zlib(test: &str, expression: &str, data: &[u8]) -> Option<Vec<u8>> {
+    let program = format!(
+        "import sys, zlib; data = sys.stdin.buffer.read(); sys.stdout.buffer.write({expression})"
+    );
+    let spawned = Command::new("python3")
+        .args(["-c", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = spawned else {
+        let line = format!("SKIPPED: {test}: no python3\n");
+        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        return None;
+    };
+    // The program reads all of it before it writes.
+    child.stdin.take().expect("is piped").write_all(data).expect("python3 reads");
+    let output = child.wait_with_output().expect("python3 ends");
+    assert!(output.status.success(), "{expression}");
+    Some(output.stdout)
+}
+
+#[test]
+fn what_ran_is_counted_and_said() {
+    for (path, name) in [(Path::Software, "qpl-software"), (Path::Auto, "qpl-auto")] {
+        let Some(device) = open("what_ran_is_counted_and_said", path, QplOptions::default())
+        else {
+            return;
+        };
+        assert_eq!((device.name(), device.path()), (name, path));
+        assert!(device.version().starts_with("1."), "{}", device.version());
+        assert_eq!(device.capabilities().kernels, [Kernel::Crc32c, Kernel::Crc64]);
+        assert!(device.completes_alone());
+        let Waiting::Polled { expected } = device.capabilities().waiting else { panic!("polled") };
+        assert_eq!(expected == Nanos(0), path == Path::Software);
+        let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
+        let text = Bytes::from(Payload::Text.bytes(10_000, 1));
+        let stream = result(run(&mut *queue, compress(Level::Default), text.clone(), 11_000));
+        assert!(stream.len() * 3 < text.len(), "{} of 10000 bytes of text", stream.len());
+        result(run(&mut *queue, decompress(text.len()), stream, text.len()));
+        let ran = |name: &str| {
+            device.counters().iter().find(|(own, _)| *own == name).expect("a counter").1
+        };
+        assert_eq!(ran("jobs_software") + ran("jobs_hardware"), 2);
+        if path == Path::Software || !has_iaa() {
+            assert_eq!(ran("jobs_software"), 2, "a fallback that nobody hears of");
+        }
+    }
+}
+
+#[test]
+fn without_a_device_the_hardware_path_says_what_is_missing() {
+    let Some(library) = library("without_a_device_the_hardware_path_says_what_is_missing") else {
+        return;
+    };
+    if has_iaa() {
+        return;
+    }
+    let options = QplOptions { library: Some(library), ..QplOptions::default() };
+    let problem = Qpl::open(Path::Hardware, &options).err().expect("there is no IAA").to_string();
+    assert!(problem.starts_with("misconfigured: qpl-hardware: "), "{problem}");
+    assert!(problem.contains("(QPL status 50"), "{problem}");
+}
+
+/// Whether Linux knows of an IAA.
+fn has_iaa() -> bool {
+    let devices = std::fs::read_dir("/sys/bus/dsa/devices").into_iter().flatten().flatten();
+    devices.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("iax"))
+}
+
+#[test]
+fn a_library_that_is_not_qpl_is_a_clear_error() {
+    for file in ["libc.so.6", "/nowhere/libqpl.so"] {
+        let options = QplOptions { library: Some(file.into()), ..QplOptions::default() };
+        let problem = Qpl::open(Path::Software, &options).err().expect("no QPL").to_string();
+        assert!(problem.starts_with("misconfigured: qpl-software: "), "{problem}");
+        assert!(problem.contains(file) && problem.contains("scripts/qpl.sh"), "{problem}");
+    }
+}

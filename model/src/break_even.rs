@@ -1,0 +1,268 @@
+//! When one offload pays: equations (2), (4) and (7) and their latency forms, with a kernel of complexity g^β, and
+//! the granularity from which they hold.
+
+use crate::design::{Design, Threading, Variant};
+use crate::equations::Switches;
+use crate::parameters::{BadParameter, Parameters, Symbol};
+use crate::queueing::Queueing;
+
+/// What an offload is to improve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Objective {
+    /// Host cycles, and so throughput: the seed's choice of what to offload.
+    #[default]
+    Speedup,
+    /// The time a request takes.
+    Latency,
+}
+
+/// The kernel's cost on the host: C_b g^β cycles for g bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kernel {
+    cycles_per_byte: f64,
+    beta: f64,
+}
+
+impl Kernel {
+    /// A kernel of `cycles_per_byte` (C_b) and complexity `beta` (β): 1 is linear.
+    pub fn new(cycles_per_byte: f64, beta: f64) -> Result<Self, BadParameter> {
+        Symbol::Cb.check(cycles_per_byte)?;
+        check_beta(beta)?;
+        Ok(Self { cycles_per_byte, beta })
+    }
+
+    /// C_b (cycles per byte to the power β).
+    pub fn cycles_per_byte(&self) -> f64 {
+        self.cycles_per_byte
+    }
+
+    /// β.
+    pub fn beta(&self) -> f64 {
+        self.beta
+    }
+
+    /// Host cycles of the kernel on `bytes`.
+    pub fn cycles(&self, bytes: f64) -> f64 {
+        self.cycles_per_byte * bytes.powf(self.beta)
+    }
+
+    /// The size (bytes) at which the kernel takes `cycles`.
+    pub fn bytes(&self, cycles: f64) -> f64 {
+        (cycles / self.cycles_per_byte).powf(1.0 / self.beta)
+    }
+}
+
+pub(crate) fn check_beta(beta: f64) -> Result<(), BadParameter> {
+    let valid = (0.01..=10.0).contains(&beta);
+    if valid { Ok(()) } else { Err(BadParameter::new("beta", beta, "a number from 0.01 to 10")) }
+}
+
+/// The sizes from which offloads pay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BreakEven {
+    /// Every size above this (bytes).
+    Above(f64),
+    /// No size.
+    Never,
+}
+
+impl BreakEven {
+    /// The smallest whole size that pays (bytes); a size of 0 is no offload.
+    pub fn smallest_bytes(&self) -> Option<u64> {
+        match self {
+            BreakEven::Above(bytes) if *bytes < u64::MAX as f64 => Some(bytes.floor() as u64 + 1),
+            BreakEven::Above(_) | BreakEven::Never => None,
+        }
+    }
+
+    /// The bound as a number: infinite where no size pays.
+    pub fn bytes(&self) -> f64 {
+        match self {
+            BreakEven::Above(bytes) => *bytes,
+            BreakEven::Never => f64::INFINITY,
+        }
+    }
+}
+
+/// (2) Sync, and any latency but for o1: what an offload of `kernel_cycles` saves (cycles),
+/// `C_b g - (C_b g / A + o0 + L + Q)`; it pays above 0.
+pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
+    let on_accelerator = kernel_cycles / parameters.values().a;
+    kernel_cycles - (on_accelerator + parameters.offload_cycles())
+}
+
+/// (4) Sync-OS: what an offload of `kernel_cycles` saves (cycles), `C_b g - (o0 + L + Q + 2 o1)`; with one switch, of
+/// Async with a distinct response thread.
+pub fn equation_4(parameters: &Parameters, kernel_cycles: f64, switches: Switches) -> f64 {
+    let switching = switches.count() * parameters.values().o1;
+    kernel_cycles - (parameters.offload_cycles() + switching)
+}
+
+/// (7) Async: what an offload of `kernel_cycles` saves (cycles), `C_b g - (o0 + L + Q)`.
+pub fn equation_7(parameters: &Parameters, kernel_cycles: f64) -> f64 {
+    kernel_cycles - parameters.offload_cycles()
+}
+
+/// What one offload of `kernel_cycles` saves (cycles) under a design; it pays above 0.
+pub fn offload_gain(
+    parameters: &Parameters,
+    design: &Design,
+    objective: Objective,
+    kernel_cycles: f64,
+) -> f64 {
+    let host = if design.awaits_transfer { *parameters } else { parameters.without_transfer() };
+    let remote_response_unused = design.threading == Threading::AsyncNoResponse
+        && design.strategy == crate::Strategy::Remote;
+    let one_switch = Switches::One.count() * parameters.values().o1;
+    match (objective, design.threading) {
+        (_, Threading::Sync) => equation_2(parameters, kernel_cycles),
+        (Objective::Speedup, Threading::SyncOs) => {
+            equation_4(&host, kernel_cycles, sync_os_switches(design.variant))
+        }
+        (Objective::Speedup, Threading::AsyncDistinct) => {
+            equation_4(&host, kernel_cycles, Switches::One)
+        }
+        (Objective::Speedup, Threading::Async | Threading::AsyncNoResponse) => {
+            equation_7(&host, kernel_cycles)
+        }
+        (Objective::Latency, Threading::AsyncNoResponse) if remote_response_unused => {
+            equation_7(&host, kernel_cycles)
+        }
+        (Objective::Latency, Threading::Async | Threading::AsyncNoResponse) => {
+            equation_2(parameters, kernel_cycles)
+        }
+        (Objective::Latency, Threading::SyncOs) if design.variant == Variant::SectionFive => {
+            equation_2(parameters, kernel_cycles) - 2.0 * one_switch
+        }
+        (Objective::Latency, Threading::SyncOs | Threading::AsyncDistinct) => {
+            equation_2(parameters, kernel_cycles) - one_switch
+        }
+    }
+}
+
+const fn sync_os_switches(variant: Variant) -> Switches {
+    match variant {
+        Variant::Equations | Variant::SectionFive => Switches::Two,
+        Variant::PublicProgram => Switches::One,
+    }
+}
+
+/// The sizes from which an offload pays under a design: (2), (4) or (7) solved for g. The gain is a straight line in
+/// the kernel's cycles, so two points of it tell where it crosses 0.
+pub fn break_even(
+    parameters: &Parameters,
+    design: &Design,
+    objective: Objective,
+    kernel: &Kernel,
+) -> BreakEven {
+    let overhead = -offload_gain(parameters, design, objective, 0.0);
+    let saved_per_cycle = saved_per_cycle(parameters, design, objective);
+    if saved_per_cycle <= 0.0 {
+        return BreakEven::Never;
+    }
+    BreakEven::Above(kernel.bytes(overhead / saved_per_cycle))
+}
+
+/// The slope of the gain: 1 where the accelerator's time does not count, else 1 - 1/A.
+fn saved_per_cycle(parameters: &Parameters, design: &Design, objective: Objective) -> f64 {
+    // Free of overheads the gain is the slope times the cycles, without cancellation.
+    let free = crate::Values { o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, ..*parameters.values() };
+    Parameters::new(free).map_or(0.0, |free| offload_gain(&free, design, objective, 1.0))
+}
+
+/// The fraction of offloads of `bytes` that pay when each meets its own queueing instead of the mean.
+pub fn paying_share(
+    parameters: &Parameters,
+    design: &Design,
+    objective: Objective,
+    kernel: &Kernel,
+    queueing: &Queueing,
+    bytes: f64,
+) -> f64 {
+    let idle = crate::Values { q: 0.0, ..*parameters.values() };
+    let gain = Parameters::new(idle)
+        .map_or(0.0, |idle| offload_gain(&idle, design, objective, kernel.cycles(bytes)));
+    if design.awaits_transfer || design.threading == Threading::Sync {
+        queueing.share_below(gain)
+    } else {
+        f64::from(u8::from(gain > 0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::Strategy;
+    use crate::parameters::Values;
+
+    fn parameters(a: f64) -> Parameters {
+        let (c, alpha, n) = (1e9, 0.1, 100.0);
+        Parameters::new(Values { c, alpha, n, o0: 10.0, q: 20.0, l: 30.0, o1: 100.0, a })
+            .expect("valid")
+    }
+
+    #[test]
+    fn each_design_has_its_break_even() {
+        let kernel = Kernel::new(2.0, 1.0).expect("valid");
+        let expected = [
+            (Threading::Sync, 60.0, 60.0),
+            (Threading::SyncOs, 130.0, 160.0),
+            (Threading::Async, 30.0, 60.0),
+            (Threading::AsyncDistinct, 80.0, 160.0),
+            (Threading::AsyncNoResponse, 30.0, 60.0),
+        ];
+        for (threading, host, request) in expected {
+            let design = Design::new(threading, Strategy::OffChip);
+            let at = |objective| break_even(&parameters(2.0), &design, objective, &kernel).bytes();
+            assert!((at(Objective::Speedup) - host).abs() < 1e-9, "{threading}");
+            assert!((at(Objective::Latency) - request).abs() < 1e-9, "{threading}");
+        }
+    }
+
+    #[test]
+    fn complexity_moves_the_break_even() {
+        let design = Design::new(Threading::Async, Strategy::OffChip);
+        for (beta, bytes) in [(0.5, 900.0), (1.0, 30.0), (2.0, 30.0f64.sqrt())] {
+            let kernel = Kernel::new(2.0, beta).expect("valid");
+            let found = break_even(&parameters(1.0), &design, Objective::Speedup, &kernel).bytes();
+            assert!((found - bytes).abs() < 1e-9 * bytes, "{beta}: {found}");
+        }
+    }
+
+    #[test]
+    fn an_accelerator_as_slow_as_the_host_never_pays_synchronously() {
+        let kernel = Kernel::new(2.0, 1.0).expect("valid");
+        let design = Design::new(Threading::Sync, Strategy::OffChip);
+        let never = break_even(&parameters(1.0), &design, Objective::Speedup, &kernel);
+        assert_eq!(never, BreakEven::Never);
+        assert_eq!(never.smallest_bytes(), None);
+    }
+
+    #[test]
+    fn sizes_are_strictly_above_the_break_even() {
+        assert_eq!(BreakEven::Above(0.0).smallest_bytes(), Some(1));
+        assert_eq!(BreakEven::Above(424.99).smallest_bytes(), Some(425));
+        assert_eq!(BreakEven::Above(425.0).smallest_bytes(), Some(426));
+        assert_eq!(BreakEven::Above(1e30).smallest_bytes(), None);
+    }
+
+    #[test]
+    fn own_queueing_decides_for_each_offload() {
+        let kernel = Kernel::new(2.0, 1.0).expect("valid");
+        let queueing = Queueing::of_offloads(vec![0.0, 10.0, 20.0, 50.0]).expect("valid");
+        let design = Design::new(Threading::Async, Strategy::OffChip);
+        let share = |bytes| {
+            let objective = Objective::Speedup;
+            paying_share(&parameters(2.0), &design, objective, &kernel, &queueing, bytes)
+        };
+        // 2 g must be above 40 + Q.
+        assert_eq!([20.0, 21.0, 28.0, 45.0, 46.0].map(share), [0.0, 0.25, 0.5, 0.75, 1.0]);
+    }
+
+    #[test]
+    fn bad_kernels_are_refused() {
+        assert!(Kernel::new(0.0, 1.0).is_err());
+        assert!(Kernel::new(1.0, f64::NAN).is_err());
+        assert!(Kernel::new(1.0, 0.0).is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! What a job costs on a device, learnt from the jobs that ran: [`CostFit`] takes observations, [`CostCurve`] is what
+//! it knows now and what policies read. One of each per (op, device). Times are in ns, sizes in bytes.
+//!
+//! The model behind it is a queue with `lanes` servers and a service time that is a line over bytes:
+//!
+//! ```text
+//! latency = service(bytes) + wait
+//! wait    = max(0, depth - lanes + lanes/(lanes + 1)) / lanes * mean service of the jobs ahead
+//! ```
+//!
+//! The wait is exact on average for jobs of equal size in order: the next of `lanes` running jobs is done after
+//! 1/(lanes + 1) of a service, the others ahead follow every 1/lanes. For a given number of lanes, latency is linear
+//! in the line's two coefficients, so every job informs them, whatever queue it met; a bank of hypotheses about the
+//! lanes is fitted side by side and the one that predicted best answers. It refuses to know: clocks, queues, devices.
+
+mod bank;
+mod curve;
+mod fit;
+
+pub use curve::{CostCurve, SizeClass, SizeCurve};
+pub use fit::{CostFit, Observation};

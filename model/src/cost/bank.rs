@@ -1,0 +1,196 @@
+//! Lines `y = fixed * x1 + slope * x2` fitted side by side under several hypotheses about the lanes, by least squares
+//! of the relative error, with forgetting and with residuals cut off. Arrays of hypotheses, so that one observation is
+//! a few vector operations each.
+
+use super::curve::turns;
+
+/// Weights are relative to a line's shape at this size (bytes), so that they do not depend on its scale.
+const REFERENCE_BYTES: f64 = 4_096.0;
+/// Two sizes (bytes) at which a line keeps its shape while observations say nothing about it.
+const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
+/// How much the shape is worth: observations, and a share of those in memory.
+const ANCHOR_WEIGHT: f64 = 0.25;
+const ANCHOR_SHARE: f64 = 0.002;
+/// Another hypothesis takes over when its squared error is this fraction of the present one's.
+const TAKE_OVER: f64 = 0.85;
+/// New observations weigh ever more instead of old ones ever less; above this all are scaled back.
+const GAIN_MAX: f64 = 1e60;
+
+/// The lines of `K` hypotheses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bank<const K: usize> {
+    lanes: [f64; K],
+    /// `max(0, depth - offset) * rate` services are waited for.
+    offset: [f64; K],
+    rate: [f64; K],
+    fixed_ns: [f64; K],
+    ns_per_byte: [f64; K],
+    /// The line over its value at the reference size: shape and scale.
+    shape_fixed: [f64; K],
+    shape_slope: [f64; K],
+    scale_ns: [f64; K],
+    sum_11: [f64; K],
+    sum_12: [f64; K],
+    sum_22: [f64; K],
+    sum_1y: [f64; K],
+    sum_2y: [f64; K],
+    loss: [f64; K],
+    weight: f64,
+    gain: f64,
+    best: usize,
+}
+
+impl<const K: usize> Bank<K> {
+    /// Every hypothesis starts from the same line; the one nearest to `lanes` answers first.
+    pub(super) fn new(hypotheses: [f64; K], lanes: f64, fixed_ns: f64, ns_per_byte: f64) -> Self {
+        // A line of nothing has no shape: one nanosecond gives it one.
+        let fixed_ns = if fixed_ns + ns_per_byte > 0.0 { fixed_ns } else { 1.0 };
+        let distance = |index: &usize| (hypotheses[*index] / lanes).ln().abs();
+        let nearest =
+            (0..K).min_by(|one, other| distance(one).total_cmp(&distance(other))).unwrap_or(0);
+        let mut bank = Self {
+            lanes: hypotheses,
+            offset: hypotheses.map(|lanes| lanes - lanes / (lanes + 1.0)),
+            rate: hypotheses.map(|lanes| 1.0 / lanes),
+            fixed_ns: [fixed_ns; K],
+            ns_per_byte: [ns_per_byte; K],
+            shape_fixed: [0.0; K],
+            shape_slope: [0.0; K],
+            scale_ns: [0.0; K],
+            sum_11: [0.0; K],
+            sum_12: [0.0; K],
+            sum_22: [0.0; K],
+            sum_1y: [0.0; K],
+            sum_2y: [0.0; K],
+            loss: [0.0; K],
+            weight: 0.0,
+            gain: 1.0,
+            best: nearest,
+        };
+        (0..K).for_each(|index| bank.reshape(index));
+        bank
+    }
+
+    /// Jobs served at once, by the hypothesis that answers.
+    pub(super) fn lanes(&self) -> f64 {
+        self.lanes[self.best]
+    }
+
+    /// The line (ns, ns per byte) of the hypothesis that answers.
+    pub(super) fn line(&self) -> (f64, f64) {
+        (self.fixed_ns[self.best], self.ns_per_byte[self.best])
+    }
+
+    /// The time (ns) to be waited behind `depth` jobs of `mean_bytes`.
+    pub(super) fn wait_ns(&self, depth: f64, mean_bytes: f64) -> f64 {
+        let (fixed_ns, ns_per_byte) = self.line();
+        turns(depth, self.lanes()) * (fixed_ns + ns_per_byte * mean_bytes)
+    }
+
+    /// Lets everything so far weigh `growth` times less than what comes.
+    pub(super) fn forget(&mut self, growth: f64) {
+        self.gain *= growth;
+        if self.gain > GAIN_MAX {
+            let sums = [&mut self.sum_11, &mut self.sum_12, &mut self.sum_22];
+            let more = [&mut self.sum_1y, &mut self.sum_2y, &mut self.loss];
+            for sum in sums.into_iter().chain(more) {
+                sum.iter_mut().for_each(|value| *value /= self.gain);
+            }
+            self.weight /= self.gain;
+            self.gain = 1.0;
+        }
+    }
+
+    /// Takes one job: `y_ns` from submission to completion of `bytes` behind `depth` jobs of `mean_bytes`. Residuals
+    /// beyond `cut` of the prediction count as `cut`. Returns the cut residual of the hypothesis that answers.
+    pub(super) fn add(
+        &mut self,
+        y_ns: f64,
+        bytes: f64,
+        (depth, mean_bytes): (f64, f64),
+        cut: f64,
+    ) -> f64 {
+        let gain = self.gain;
+        self.weight += gain;
+        let mut residuals = [0.0; K];
+        for index in 0..K {
+            let waited = (depth - self.offset[index]).max(0.0) * self.rate[index];
+            let x1 = 1.0 + waited;
+            let x2 = bytes + waited * mean_bytes;
+            let scale_ns = self.scale_ns[index];
+            let predicted = self.shape_fixed[index] * x1 + self.shape_slope[index] * x2;
+            let (a1, a2) = (x1 / predicted, x2 / predicted);
+            let residual = (y_ns / (predicted * scale_ns) - 1.0).clamp(-cut, cut);
+            let target = scale_ns * (1.0 + residual);
+            let (g1, g2) = (gain * a1, gain * a2);
+            self.sum_11[index] += g1 * a1;
+            self.sum_12[index] += g1 * a2;
+            self.sum_22[index] += g2 * a2;
+            self.sum_1y[index] += g1 * target;
+            self.sum_2y[index] += g2 * target;
+            self.loss[index] += gain * residual * residual;
+            residuals[index] = residual;
+        }
+        residuals[self.best]
+    }
+
+    /// Brings every line up to date and lets the best hypothesis answer.
+    pub(super) fn solve(&mut self) {
+        if self.weight <= 0.0 {
+            return;
+        }
+        let mut best = 0;
+        for index in 0..K {
+            self.solve_one(index);
+            best = if self.loss[index] < self.loss[best] { index } else { best };
+        }
+        if self.loss[best] < TAKE_OVER * self.loss[self.best] {
+            self.best = best;
+        }
+    }
+
+    /// First the scale that fits the line's present shape, then the shape, held to the present one at the anchors:
+    /// a device that slowed down is slower at sizes not seen since, and equal sizes leave the shape alone.
+    fn solve_one(&mut self, index: usize) {
+        let (fixed_ns, ns_per_byte) = (self.fixed_ns[index], self.ns_per_byte[index]);
+        let (mut s11, mut s12, mut s22) =
+            (self.sum_11[index], self.sum_12[index], self.sum_22[index]);
+        let (mut y1, mut y2) = (self.sum_1y[index], self.sum_2y[index]);
+        let explained = fixed_ns * y1 + ns_per_byte * y2;
+        let own = fixed_ns * fixed_ns * s11
+            + 2.0 * fixed_ns * ns_per_byte * s12
+            + ns_per_byte * ns_per_byte * s22;
+        let target = self.scale_ns[index] * explained / own;
+        let weight = ANCHOR_WEIGHT * self.gain + ANCHOR_SHARE * self.weight;
+        for bytes in ANCHOR_BYTES {
+            let a1 = 1.0 / (self.shape_fixed[index] + self.shape_slope[index] * bytes);
+            let a2 = a1 * bytes;
+            s11 += weight * a1 * a1;
+            s12 += weight * a1 * a2;
+            s22 += weight * a2 * a2;
+            y1 += weight * a1 * target;
+            y2 += weight * a2 * target;
+        }
+        let determinant = s11 * s22 - s12 * s12;
+        let fixed = (y1 * s22 - y2 * s12) / determinant;
+        let slope = (y2 * s11 - y1 * s12) / determinant;
+        let (fixed, slope) = if fixed < 0.0 {
+            (0.0, y2 / s22)
+        } else if slope < 0.0 {
+            (y1 / s11, 0.0)
+        } else {
+            (fixed, slope)
+        };
+        if fixed.is_finite() && slope.is_finite() && fixed + slope > 0.0 {
+            (self.fixed_ns[index], self.ns_per_byte[index]) = (fixed, slope);
+            self.reshape(index);
+        }
+    }
+
+    fn reshape(&mut self, index: usize) {
+        let scale_ns = self.fixed_ns[index] + self.ns_per_byte[index] * REFERENCE_BYTES;
+        self.scale_ns[index] = scale_ns;
+        self.shape_fixed[index] = self.fixed_ns[index] / scale_ns;
+        self.shape_slope[index] = self.ns_per_byte[index] / scale_ns;
+    }
+}

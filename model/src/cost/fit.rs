@@ -1,0 +1,217 @@
+//! The online fit: observations in, a [`CostCurve`] out. Constant memory, no allocation; time comes with the
+//! observations.
+
+use units::Nanos;
+
+use super::bank::Bank;
+use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
+
+/// What a device may serve at once.
+const LANES: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0];
+/// An observation of this age weighs 1/e of a new one.
+const MEMORY_NS: f64 = 300e6;
+/// However rare jobs are, an observation weighs at least 7/8 of the next.
+const GROWTH_MAX: f64 = 8.0 / 7.0;
+/// While this many have not been seen, memory is also bounded by their number, so that a wrong start is forgotten.
+const COLD: u64 = 1_024;
+/// Lines are brought up to date with every observation at first, then after so many or so long.
+const SOLVE_ALWAYS: u64 = 64;
+const SOLVE_EVERY: u32 = 16;
+const SOLVE_AFTER: Nanos = Nanos::millis(10);
+/// A residual counts up to this many mean residuals, and always up to `CUT_MIN` of the prediction.
+const CUT_RESIDUALS: f64 = 3.0;
+const CUT_MIN: f64 = 0.25;
+const CUT_MAX: f64 = 30.0;
+/// Size classes are corrected once the line is known, and not while it moves.
+const CORRECT_FROM: u64 = 32;
+const CORRECT_SPREAD_MAX: f64 = 0.5;
+const CORRECTION_GAIN_MIN: f64 = 1.0 / 32.0;
+const CORRECTION_MAX: f64 = 8.0;
+/// One job in so many is observed once the curve is known.
+const SAMPLE_EVERY: u32 = 8;
+
+/// One job that a device did, and what it met when it was submitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// When it completed, on any clock that does not go back.
+    pub at: Nanos,
+    /// Its size (bytes).
+    pub bytes: usize,
+    /// From submission to completion.
+    pub latency: Nanos,
+    /// Jobs inside the device when it was submitted, itself not counted.
+    pub depth_jobs: usize,
+    /// Their sizes together (bytes).
+    pub backlog_bytes: usize,
+    /// Host time spent on it; on the calling core, the same as `latency`.
+    pub host: Nanos,
+}
+
+/// Learns what one op costs on one device.
+#[derive(Clone, Copy, Debug)]
+pub struct CostFit {
+    latency: Fit<{ LANES.len() }>,
+    host: Fit<1>,
+    last: Nanos,
+    solved: Nanos,
+    unsolved: u32,
+    until_due: u32,
+    curve: CostCurve,
+}
+
+impl CostFit {
+    /// A fit that knows nothing but `prior`.
+    pub fn new(prior: CostCurve) -> Self {
+        let service = (prior.ahead_fixed_ns, prior.ahead_ns_per_byte);
+        let class = prior.host.classes()[0];
+        Self {
+            latency: Fit::new(LANES, prior.lanes, service),
+            host: Fit::new([1.0], 1.0, (class.fixed_ns, class.ns_per_byte)),
+            last: Nanos(0),
+            solved: Nanos(0),
+            unsolved: 0,
+            until_due: 0,
+            curve: CostCurve { observations: 0, spread: 1.0, ..prior },
+        }
+    }
+
+    /// What is known now; at most 16 observations or 10 ms behind.
+    pub fn curve(&self) -> &CostCurve {
+        &self.curve
+    }
+
+    /// Whether the next job is worth observing: every one while little is known or the device changes, then one in 8.
+    /// Call it once a job.
+    pub fn due(&mut self) -> bool {
+        let known = self.curve.observations >= COLD && self.latency.spread() < CORRECT_SPREAD_MAX;
+        if self.until_due == 0 || !known {
+            self.until_due = SAMPLE_EVERY - 1;
+            return true;
+        }
+        self.until_due -= 1;
+        false
+    }
+
+    /// Takes one job that came back well. Failed, cancelled or timed-out jobs say nothing about cost.
+    pub fn observe(&mut self, seen: &Observation) {
+        let elapsed =
+            if self.curve.observations == 0 { Nanos(0) } else { seen.at.since(self.last) };
+        self.last = Nanos(seen.at.0.max(self.last.0));
+        let count = self.curve.observations;
+        let growth = growth(elapsed, count);
+        let depth = seen.depth_jobs as f64;
+        let mean_bytes = if seen.depth_jobs == 0 { 0.0 } else { seen.backlog_bytes as f64 / depth };
+        self.latency.observe(seen.latency, seen.bytes, (depth, mean_bytes), (growth, count));
+        self.host.observe(seen.host, seen.bytes, (0.0, 0.0), (growth, count));
+        self.curve.observations += 1;
+        self.unsolved += 1;
+        let waited = seen.at.since(self.solved) >= SOLVE_AFTER;
+        if count < SOLVE_ALWAYS || self.unsolved >= SOLVE_EVERY || waited {
+            self.unsolved = 0;
+            self.solved = seen.at;
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.latency.bank.solve();
+        self.host.bank.solve();
+        let (ahead_fixed_ns, ahead_ns_per_byte) = self.latency.bank.line();
+        self.curve = CostCurve {
+            service: self.latency.by_size(),
+            host: self.host.by_size(),
+            lanes: self.latency.bank.lanes(),
+            ahead_fixed_ns,
+            ahead_ns_per_byte,
+            spread: self.latency.spread(),
+            observations: self.curve.observations,
+        };
+    }
+}
+
+/// How much more a new observation weighs than the one before.
+fn growth(elapsed: Nanos, count: u64) -> f64 {
+    let by_time = (1.0 + elapsed.0 as f64 / MEMORY_NS).min(GROWTH_MAX);
+    if count >= COLD {
+        return by_time;
+    }
+    let memory = 8.0 + count as f64 / 4.0;
+    by_time.max(memory / (memory - 1.0))
+}
+
+/// A line under hypotheses, and what single size classes deviate from it.
+#[derive(Clone, Copy, Debug)]
+struct Fit<const K: usize> {
+    bank: Bank<K>,
+    /// Times over the line, at the bounds of size classes.
+    correction: [f64; KNOTS],
+    /// Observations near each bound.
+    seen: [f64; KNOTS],
+    /// Mean size of the cut residuals, as sums.
+    residuals: f64,
+    weight: f64,
+}
+
+impl<const K: usize> Fit<K> {
+    fn new(hypotheses: [f64; K], lanes: f64, (fixed_ns, ns_per_byte): (f64, f64)) -> Self {
+        Self {
+            bank: Bank::new(hypotheses, lanes, fixed_ns, ns_per_byte),
+            correction: [1.0; KNOTS],
+            seen: [0.0; KNOTS],
+            residuals: 4.0,
+            weight: 4.0,
+        }
+    }
+
+    /// Mean of the cut residuals, as a fraction of the prediction.
+    fn spread(&self) -> f64 {
+        self.residuals / self.weight
+    }
+
+    fn observe(
+        &mut self,
+        time: Nanos,
+        bytes: usize,
+        (depth, mean_bytes): (f64, f64),
+        (growth, count): (f64, u64),
+    ) {
+        let y_ns = (time.0 as f64).max(1.0);
+        let spread = self.spread();
+        let cut = (CUT_RESIDUALS * spread).clamp(CUT_MIN, CUT_MAX);
+        self.bank.forget(growth);
+        let residual = self.bank.add(y_ns, bytes as f64, (depth, mean_bytes), cut);
+        self.residuals = self.residuals / growth + residual.abs();
+        self.weight = self.weight / growth + 1.0;
+        if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX {
+            self.correct(y_ns, self.bank.wait_ns(depth, mean_bytes), bytes, cut);
+        }
+    }
+
+    /// Moves the two bounds of the size's class towards the service time seen.
+    fn correct(&mut self, y_ns: f64, wait_ns: f64, bytes: usize, cut: f64) {
+        let (class, along) = place(bytes);
+        let along = along.min(1.0);
+        let (low, high) = (self.knot_ns(class), self.knot_ns(class + 1));
+        let predicted = low + (high - low) * along;
+        // Behind a queue, the job's own time is lost in the error of the wait.
+        if predicted <= 0.0 || wait_ns > 0.25 * predicted {
+            return;
+        }
+        let residual = ((y_ns - wait_ns) / predicted - 1.0).clamp(-cut, cut);
+        for (knot, nearness) in [(class, 1.0 - along), (class + 1, along)] {
+            self.seen[knot] += nearness;
+            let gain = (1.0 / (1.0 + self.seen[knot])).max(CORRECTION_GAIN_MIN);
+            let moved = self.correction[knot] * (1.0 + gain * nearness * residual);
+            self.correction[knot] = moved.clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
+        }
+    }
+
+    fn knot_ns(&self, knot: usize) -> f64 {
+        let (fixed_ns, ns_per_byte) = self.bank.line();
+        (fixed_ns + ns_per_byte * KNOT_BYTES[knot]) * self.correction[knot]
+    }
+
+    fn by_size(&self) -> SizeCurve {
+        SizeCurve::of_knots(std::array::from_fn(|knot| self.knot_ns(knot)))
+    }
+}

@@ -1,0 +1,197 @@
+//! How a service offloads: the threading design, where the accelerator is, and which reading of the equations.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::parameters::BadParameter;
+
+/// A word that is none of those expected.
+pub type UnknownWord = BadParameter;
+
+/// The threading design of an offload (seed section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Threading {
+    /// The core waits for the accelerator.
+    Sync,
+    /// The thread blocks and the core switches to another thread.
+    SyncOs,
+    /// The thread goes on with other work and takes the response itself.
+    Async,
+    /// As `Async`, but a thread of its own takes responses.
+    AsyncDistinct,
+    /// As `Async`, but no response is needed on this host.
+    AsyncNoResponse,
+}
+
+impl Threading {
+    /// Every design.
+    pub const ALL: [Threading; 5] = [
+        Threading::Sync,
+        Threading::SyncOs,
+        Threading::Async,
+        Threading::AsyncDistinct,
+        Threading::AsyncNoResponse,
+    ];
+
+    /// The word that files and reports use; the first three are those of the public program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Threading::Sync => "Sync",
+            Threading::SyncOs => "Sync-OS",
+            Threading::Async => "Async",
+            Threading::AsyncDistinct => "Async-distinct",
+            Threading::AsyncNoResponse => "Async-no-response",
+        }
+    }
+}
+
+impl fmt::Display for Threading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Threading {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let valid = "Sync, Sync-OS, Async, Async-distinct or Async-no-response";
+        let found = Threading::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| BadParameter::new("threading", format!("{text:?}"), valid))
+    }
+}
+
+/// Where the accelerator is (seed section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// On the processor's die.
+    OnChip,
+    /// Behind PCIe or a coherent interconnect.
+    OffChip,
+    /// Behind the network.
+    Remote,
+}
+
+impl Strategy {
+    /// Every strategy.
+    pub const ALL: [Strategy; 3] = [Strategy::OnChip, Strategy::OffChip, Strategy::Remote];
+
+    /// The word that files and reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::OnChip => "on-chip",
+            Strategy::OffChip => "off-chip",
+            Strategy::Remote => "remote",
+        }
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let found = Strategy::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
+        let refuse =
+            || BadParameter::new("strategy", format!("{text:?}"), "on-chip, off-chip or remote");
+        found.ok_or_else(refuse)
+    }
+}
+
+/// Which reading of the equations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// As printed: Sync-OS speedup has two thread switches, its latency reduction one.
+    #[default]
+    Equations,
+    /// As the seed's section 5 computes: Sync-OS latency reduction has two thread switches too.
+    SectionFive,
+    /// As the public program computes: single precision, whole cycles, one thread switch in Sync-OS; it knows no
+    /// latency reduction and no other design than Sync, Sync-OS and Async. See [`crate::program`].
+    PublicProgram,
+}
+
+impl Variant {
+    /// Every variant.
+    pub const ALL: [Variant; 3] =
+        [Variant::Equations, Variant::SectionFive, Variant::PublicProgram];
+
+    /// The word that files and reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Variant::Equations => "equations",
+            Variant::SectionFive => "section-5",
+            Variant::PublicProgram => "public-program",
+        }
+    }
+}
+
+impl FromStr for Variant {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let valid = "equations, section-5 or public-program";
+        let found = Variant::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
+        found.ok_or_else(|| BadParameter::new("variant", format!("{text:?}"), valid))
+    }
+}
+
+/// How a service offloads, as far as the equations ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Design {
+    /// Who waits, and who takes the response.
+    pub threading: Threading,
+    /// Where the accelerator is.
+    pub strategy: Strategy,
+    /// Whether the host waits until the offload arrived, so that L + Q are cycles of the host (in (3) and (6)); Sync
+    /// always does. Seed section 3 on (3): L + Q = 0 where the driver does not await the acknowledgement or the
+    /// accelerator is remote; (6) is read the same way.
+    pub awaits_transfer: bool,
+    /// Which reading of the equations.
+    pub variant: Variant,
+}
+
+impl Design {
+    /// The seed's defaults: everybody but a user of a remote accelerator awaits the transfer.
+    pub const fn new(threading: Threading, strategy: Strategy) -> Self {
+        let awaits_transfer = !matches!(strategy, Strategy::Remote);
+        Self { threading, strategy, awaits_transfer, variant: Variant::Equations }
+    }
+
+    /// The same under another reading.
+    pub const fn with_variant(self, variant: Variant) -> Self {
+        Self { variant, ..self }
+    }
+
+    /// Refuses what a variant has no answer for.
+    pub fn check(&self) -> Result<(), BadParameter> {
+        let known =
+            matches!(self.threading, Threading::Sync | Threading::SyncOs | Threading::Async);
+        if self.variant == Variant::PublicProgram && !known {
+            let valid = "Sync, Sync-OS or Async under the public program's reading";
+            return Err(BadParameter::new("threading", self.threading, valid));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_back_and_others_refused() {
+        for threading in Threading::ALL {
+            assert_eq!(threading.name().parse(), Ok(threading));
+        }
+        for strategy in Strategy::ALL {
+            assert_eq!(strategy.name().parse(), Ok(strategy));
+        }
+        for variant in Variant::ALL {
+            assert_eq!(variant.name().parse(), Ok(variant));
+        }
+        let error = "Fibers".parse::<Threading>().expect_err("unknown").to_string();
+        assert!(error.starts_with("threading is \"Fibers\"; it must be Sync, Sync-OS"), "{error}");
+        assert!("moon".parse::<Strategy>().is_err());
+        assert!("v2".parse::<Variant>().is_err());
+    }
+}

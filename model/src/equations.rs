@@ -1,0 +1,161 @@
+//! Equations (1), (3), (5), (6) and (8) of the seed's section 3, one function each, and which of them answers for
+//! which design. (2), (4) and (7), when one offload pays, stand beside them.
+//!
+//! Each answer is a ratio: C over the cycles that are left (C_S for speedup, C_L for latency reduction), above 1
+//! where acceleration helps. It is infinite where no cycle is left.
+
+pub use crate::break_even::{equation_2, equation_4, equation_7};
+use crate::design::{Design, Strategy, Threading, Variant};
+use crate::parameters::Parameters;
+use crate::program::PublicProgram;
+
+/// How many thread switches of o1 cycles an offload costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switches {
+    /// The response comes to a thread of its own.
+    One,
+    /// Away from the thread that waits, and back.
+    Two,
+}
+
+impl Switches {
+    pub(crate) const fn count(self) -> f64 {
+        match self {
+            Switches::One => 1.0,
+            Switches::Two => 2.0,
+        }
+    }
+}
+
+/// (1) Sync, speedup and latency reduction: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+pub fn equation_1(parameters: &Parameters) -> f64 {
+    let p = parameters.values();
+    1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * parameters.offload_cycles())
+}
+
+/// (3) Sync-OS, speedup: `1 / ((1-α) + (n/C)(o0 + L + Q + 2 o1))`. With one switch, it is the speedup of Async with a
+/// distinct response thread.
+pub fn equation_3(parameters: &Parameters, switches: Switches) -> f64 {
+    let p = parameters.values();
+    let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
+    1.0 / ((1.0 - p.alpha) + p.n / p.c * offload_cycles)
+}
+
+/// (5) Sync-OS and Async with a distinct response thread, latency reduction:
+/// `1 / ((1-α) + α/A + (n/C)(o0 + L + Q + o1))`. The seed's section 5 has two switches here.
+pub fn equation_5(parameters: &Parameters, switches: Switches) -> f64 {
+    let p = parameters.values();
+    let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
+    1.0 / ((1.0 - p.alpha) + p.alpha / p.a + p.n / p.c * offload_cycles)
+}
+
+/// (6) Async, speedup; also without response; and the latency reduction where a remote accelerator's response is not
+/// awaited: `1 / ((1-α) + (n/C)(o0 + L + Q))`.
+pub fn equation_6(parameters: &Parameters) -> f64 {
+    let p = parameters.values();
+    1.0 / ((1.0 - p.alpha) + p.n / p.c * parameters.offload_cycles())
+}
+
+/// (8) Async, latency reduction: `1 / ((1-α) + α/A + (n/C)(o0 + L + Q))`.
+pub fn equation_8(parameters: &Parameters) -> f64 {
+    equation_1(parameters)
+}
+
+/// C / C_S: how many times the throughput of the host.
+pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
+    if design.variant == Variant::PublicProgram {
+        return f64::from(PublicProgram::from(parameters).speedup(design.threading));
+    }
+    let host = host_parameters(parameters, design);
+    match design.threading {
+        Threading::Sync => equation_1(parameters),
+        Threading::SyncOs => equation_3(&host, Switches::Two),
+        Threading::AsyncDistinct => equation_3(&host, Switches::One),
+        Threading::Async | Threading::AsyncNoResponse => equation_6(&host),
+    }
+}
+
+/// C / C_L: how many times shorter a request takes; below 1 it takes longer. None under the public program's reading,
+/// which has no such formula.
+pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64> {
+    let switches = match design.variant {
+        Variant::Equations => Switches::One,
+        Variant::SectionFive => Switches::Two,
+        Variant::PublicProgram => return None,
+    };
+    Some(match (design.threading, design.strategy) {
+        (Threading::Sync, _) => equation_1(parameters),
+        (Threading::SyncOs, _) => equation_5(parameters, switches),
+        (Threading::AsyncDistinct, _) => equation_5(parameters, Switches::One),
+        (Threading::AsyncNoResponse, Strategy::Remote) => {
+            equation_6(&host_parameters(parameters, design))
+        }
+        (Threading::Async | Threading::AsyncNoResponse, _) => equation_8(parameters),
+    })
+}
+
+/// L + Q count for the host only if it awaits the transfer.
+fn host_parameters(parameters: &Parameters, design: &Design) -> Parameters {
+    if design.awaits_transfer { *parameters } else { parameters.without_transfer() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::Values;
+
+    /// Numbers for which every term is a round fraction of C.
+    fn parameters() -> Parameters {
+        let values =
+            Values { c: 1_000.0, alpha: 0.4, n: 2.0, o0: 10.0, q: 5.0, l: 20.0, o1: 25.0, a: 4.0 };
+        Parameters::new(values).expect("valid")
+    }
+
+    fn left(ratio: f64) -> f64 {
+        (1_000.0 / ratio).round()
+    }
+
+    #[test]
+    fn each_equation_leaves_the_cycles_it_should() {
+        let p = parameters();
+        assert_eq!(left(equation_1(&p)), 600.0 + 100.0 + 70.0);
+        assert_eq!(left(equation_3(&p, Switches::Two)), 600.0 + 70.0 + 100.0);
+        assert_eq!(left(equation_3(&p, Switches::One)), 600.0 + 70.0 + 50.0);
+        assert_eq!(left(equation_5(&p, Switches::One)), 600.0 + 100.0 + 70.0 + 50.0);
+        assert_eq!(left(equation_6(&p)), 600.0 + 70.0);
+        assert_eq!(left(equation_8(&p)), 600.0 + 100.0 + 70.0);
+    }
+
+    #[test]
+    fn each_design_has_its_equations() {
+        let p = parameters();
+        // Host cycles left off-chip and remote, request cycles left off-chip and remote.
+        let expected = [
+            (Threading::Sync, [770.0, 770.0], [770.0, 770.0]),
+            (Threading::SyncOs, [770.0, 720.0], [820.0, 820.0]),
+            (Threading::Async, [670.0, 620.0], [770.0, 770.0]),
+            (Threading::AsyncDistinct, [720.0, 670.0], [820.0, 820.0]),
+            (Threading::AsyncNoResponse, [670.0, 620.0], [770.0, 620.0]),
+        ];
+        for (threading, host, request) in expected {
+            for (index, strategy) in [Strategy::OffChip, Strategy::Remote].into_iter().enumerate() {
+                let design = Design::new(threading, strategy);
+                assert_eq!(left(speedup(&p, &design)), host[index], "{design:?}");
+                let latency = latency_reduction(&p, &design).expect("has one");
+                assert_eq!(left(latency), request[index], "{design:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_readings_differ_in_sync_os_alone() {
+        let p = parameters();
+        let printed = Design::new(Threading::SyncOs, Strategy::OffChip);
+        let applied = printed.with_variant(Variant::SectionFive);
+        let program = printed.with_variant(Variant::PublicProgram);
+        assert_eq!(latency_reduction(&p, &applied).map(left), Some(870.0));
+        assert_eq!(left(speedup(&p, &applied)), 770.0);
+        assert_eq!(left(speedup(&p, &program)), 720.0);
+        assert_eq!(latency_reduction(&p, &program), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The public Accelerometer program's arithmetic, by name: whole cycles, single precision, one thread switch in
+//! Sync-OS, no latency. Written from what it computes, so that its users get its digits; reading its file is not
+//! done here.
+
+use crate::design::Threading;
+use crate::parameters::Parameters;
+
+/// The numbers the public program holds: cycles and n as whole numbers, α and A in single precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct PublicProgram {
+    pub c: i64,
+    pub alpha: f32,
+    pub n: i64,
+    pub o0: i64,
+    pub q: i64,
+    pub l: i64,
+    pub o1: i64,
+    pub a: f32,
+}
+
+impl From<&Parameters> for PublicProgram {
+    /// Fractions of cycles are cut off, as the program does.
+    fn from(parameters: &Parameters) -> Self {
+        let p = parameters.values();
+        Self {
+            c: p.c as i64,
+            alpha: p.alpha as f32,
+            n: p.n as i64,
+            o0: p.o0 as i64,
+            q: p.q as i64,
+            l: p.l as i64,
+            o1: p.o1 as i64,
+            a: p.a as f32,
+        }
+    }
+}
+
+impl PublicProgram {
+    /// Its speedup. Designs that it does not know are answered as its Async, which is what (6) is; ask
+    /// [`crate::Design::check`] first.
+    pub fn speedup(&self, threading: Threading) -> f32 {
+        let rest = 1.0 - self.alpha;
+        let rate = self.n as f32 / self.c as f32;
+        let cycles = self.o0 as f32 + self.l as f32 + self.q as f32;
+        let left = match threading {
+            Threading::Sync => rest + self.alpha / self.a + rate * cycles,
+            Threading::SyncOs => rest + rate * (cycles + self.o1 as f32),
+            Threading::Async | Threading::AsyncDistinct | Threading::AsyncNoResponse => {
+                rest + rate * cycles
+            }
+        };
+        (1.0 / f64::from(left)) as f32
+    }
+
+    /// What it prints: the estimated speedup (%).
+    pub fn percent(&self, threading: Threading) -> f64 {
+        (f64::from(self.speedup(threading)) - 1.0) * 100.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_computes_what_the_program_prints() {
+        let base = PublicProgram {
+            c: 2_000_000_000,
+            alpha: 0.165844,
+            n: 298_951,
+            o0: 10,
+            q: 0,
+            l: 3,
+            o1: 0,
+            a: 6.0,
+        };
+        assert_eq!(format!("{:.4}", base.percent(Threading::Sync)), "15.7756");
+    }
+}

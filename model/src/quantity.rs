@@ -1,0 +1,192 @@
+//! A parameter with how sure it is and where it comes from.
+
+use std::fmt;
+
+use crate::parameters::{BadParameter, Symbol};
+
+/// Where a number comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Provenance {
+    /// Measured here.
+    Measured,
+    /// Given by whoever asks: a file, a flag, a specification sheet.
+    Configured,
+    /// Neither: a default.
+    Assumed,
+}
+
+impl Provenance {
+    /// The word that files and reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Provenance::Measured => "measured",
+            Provenance::Configured => "configured",
+            Provenance::Assumed => "assumed",
+        }
+    }
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a parameter may be instead of the value stated.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Spread {
+    /// Nothing else.
+    Exact,
+    /// A 95 % interval around the stated value, which is its median: half a normal distribution on either side, each
+    /// as wide as its own side, cut off at the parameter's range.
+    Interval {
+        /// 2.5 % lie below.
+        low: f64,
+        /// 2.5 % lie above.
+        high: f64,
+    },
+    /// Anything from `low` to `high` alike: a range in which nothing is preferred.
+    Range {
+        /// The lowest.
+        low: f64,
+        /// The highest.
+        high: f64,
+    },
+    /// These values alike, such as a bootstrap's; in ascending order, see [`Quantity::with_draws`].
+    Draws(Vec<f64>),
+}
+
+/// A parameter's value, how sure it is and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantity {
+    /// The best single value.
+    pub stated: f64,
+    /// What it may be instead.
+    pub spread: Spread,
+    /// Where it comes from.
+    pub provenance: Provenance,
+}
+
+impl Quantity {
+    /// A value taken as exact.
+    pub const fn exact(stated: f64, provenance: Provenance) -> Self {
+        Self { stated, spread: Spread::Exact, provenance }
+    }
+
+    /// A value with its 95 % interval.
+    pub const fn within(low: f64, stated: f64, high: f64, provenance: Provenance) -> Self {
+        Self { stated, spread: Spread::Interval { low, high }, provenance }
+    }
+
+    /// A range in which nothing is preferred; its middle is stated.
+    pub const fn range(low: f64, high: f64, provenance: Provenance) -> Self {
+        let stated = low + (high - low) / 2.0;
+        Self { stated, spread: Spread::Range { low, high }, provenance }
+    }
+
+    /// A distribution by equally likely values; their median is stated. No values at all give one that no check
+    /// lets pass.
+    pub fn with_draws(mut draws: Vec<f64>, provenance: Provenance) -> Self {
+        draws.sort_unstable_by(f64::total_cmp);
+        let stated = draws.get(draws.len() / 2).copied().unwrap_or(f64::NAN);
+        Self { stated, spread: Spread::Draws(draws), provenance }
+    }
+
+    /// Refuses values outside the symbol's range and spreads that do not hold the stated value.
+    pub fn check(&self, symbol: Symbol) -> Result<(), BadParameter> {
+        symbol.check(self.stated)?;
+        match &self.spread {
+            Spread::Exact => Ok(()),
+            Spread::Interval { low, high } | Spread::Range { low, high } => {
+                symbol.check(*low)?;
+                symbol.check(*high)?;
+                let holds = *low <= self.stated && self.stated <= *high && high.is_finite();
+                let text = || format!("{low} to {high} around {}", self.stated);
+                let valid = "a finite interval that holds the stated value";
+                if holds { Ok(()) } else { Err(BadParameter::new(symbol.name(), text(), valid)) }
+            }
+            Spread::Draws(draws) => draws.iter().try_for_each(|value| symbol.check(*value)),
+        }
+    }
+
+    /// The value below which the fraction `u` in (0, 1) of the spread lies, kept within the symbol's range.
+    pub(crate) fn quantile(&self, symbol: Symbol, u: f64) -> f64 {
+        let value = match &self.spread {
+            Spread::Exact => self.stated,
+            Spread::Interval { low, high } => {
+                let side = if u < 0.5 { self.stated - low } else { high - self.stated };
+                self.stated + normal_quantile(u) / normal_quantile(0.975) * side
+            }
+            Spread::Range { low, high } => low + (high - low) * u,
+            Spread::Draws(draws) => {
+                let index = (u * draws.len() as f64) as usize;
+                draws.get(index.min(draws.len().saturating_sub(1))).copied().unwrap_or(self.stated)
+            }
+        };
+        let (lowest, highest) = symbol.range();
+        value.clamp(lowest, highest)
+    }
+}
+
+/// The quantile of the standard normal distribution by bisection of its distribution function: as exact as that (1e-7),
+/// and fast enough for some thousand draws.
+fn normal_quantile(u: f64) -> f64 {
+    let (mut low, mut high) = (-9.0, 9.0);
+    for _ in 0..40 {
+        let middle = 0.5 * (low + high);
+        if normal_share_below(middle) < u { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}
+
+/// Abramowitz and Stegun 26.2.17: error below 7.5e-8.
+fn normal_share_below(z: f64) -> f64 {
+    const TERMS: [f64; 5] = [0.319381530, -0.356563782, 1.781477937, -1.821255978, 1.330274429];
+    let t = 1.0 / (1.0 + 0.2316419 * z.abs());
+    let sum = TERMS.iter().rev().fold(0.0, |sum, term| (sum + term) * t);
+    let above = sum * (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if z > 0.0 { 1.0 - above } else { above }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_quantiles_match_the_tables() {
+        for (u, z) in [(0.5, 0.0), (0.975, 1.959964), (0.025, -1.959964), (0.001, -3.090232)] {
+            assert!((normal_quantile(u) - z).abs() < 1e-4, "{u}: {}", normal_quantile(u));
+        }
+    }
+
+    #[test]
+    fn an_interval_has_its_quantiles_on_either_side() {
+        let quantity = Quantity::within(80.0, 100.0, 200.0, Provenance::Measured);
+        let at = |u| quantity.quantile(Symbol::L, u).round();
+        assert_eq!([0.025, 0.5, 0.975].map(at), [80.0, 100.0, 200.0]);
+        let near_one = Quantity::within(0.8, 0.95, 1.0, Provenance::Measured);
+        assert_eq!(near_one.quantile(Symbol::Alpha, 0.999), 1.0);
+    }
+
+    #[test]
+    fn draws_and_ranges_have_their_quantiles() {
+        let draws = Quantity::with_draws(vec![3.0, 1.0, 2.0, 4.0], Provenance::Measured);
+        assert_eq!(
+            [0.1, 0.3, 0.6, 0.9].map(|u| draws.quantile(Symbol::Q, u)),
+            [1.0, 2.0, 3.0, 4.0]
+        );
+        let range = Quantity::range(10.0, 20.0, Provenance::Assumed);
+        assert_eq!((range.stated, range.quantile(Symbol::Q, 0.25)), (15.0, 12.5));
+    }
+
+    #[test]
+    fn a_spread_must_be_valid_and_hold_its_value() {
+        let check = |quantity: Quantity| quantity.check(Symbol::Alpha).expect_err("refused");
+        let above = check(Quantity::within(0.1, 0.2, 1.2, Provenance::Configured));
+        assert_eq!(above.to_string(), "alpha is 1.2; it must be a number from 0 to 1");
+        let outside = check(Quantity::within(0.3, 0.2, 0.4, Provenance::Configured));
+        assert!(outside.to_string().starts_with("alpha is 0.3 to 0.4 around 0.2; "), "{outside}");
+        check(Quantity::with_draws(Vec::new(), Provenance::Measured));
+        check(Quantity::with_draws(vec![0.1, f64::NAN], Provenance::Measured));
+    }
+}

@@ -1,0 +1,98 @@
+//! Queueing between host and accelerator: a mean, or a distribution over offloads, Σ Q_i in place of n Q
+//! (seed section 3, after (1)).
+
+use crate::parameters::{BadParameter, Symbol};
+use crate::quantity::{Provenance, Quantity, Spread};
+
+const DRAWS_MAX: usize = 1 << 20;
+
+/// How long offloads queue (cycles).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Queueing {
+    /// Q, the mean.
+    Mean(f64),
+    /// Cycles that single offloads queued, in ascending order; see [`Queueing::of_offloads`].
+    Offloads(Vec<f64>),
+}
+
+impl Queueing {
+    /// A distribution from what single offloads queued (cycles).
+    pub fn of_offloads(mut cycles: Vec<f64>) -> Result<Self, BadParameter> {
+        if cycles.is_empty() || cycles.len() > DRAWS_MAX {
+            let valid = "1 to 1048576 offloads' cycles";
+            return Err(BadParameter::new(
+                "Q",
+                format!("{} offloads' cycles", cycles.len()),
+                valid,
+            ));
+        }
+        cycles.iter().try_for_each(|value| Symbol::Q.check(*value))?;
+        cycles.sort_unstable_by(f64::total_cmp);
+        Ok(Self::Offloads(cycles))
+    }
+
+    /// Σ Q_i over `n` offloads (cycles). Where the distribution is of more or fewer offloads, in proportion.
+    pub fn total(&self, n: f64) -> f64 {
+        n * self.mean()
+    }
+
+    /// Q, the mean (cycles).
+    pub fn mean(&self) -> f64 {
+        match self {
+            Queueing::Mean(cycles) => *cycles,
+            Queueing::Offloads(cycles) => cycles.iter().sum::<f64>() / cycles.len() as f64,
+        }
+    }
+
+    /// The fraction of offloads that queue for less than `limit` cycles.
+    pub fn share_below(&self, limit: f64) -> f64 {
+        match self {
+            Queueing::Mean(cycles) => f64::from(u8::from(*cycles < limit)),
+            Queueing::Offloads(cycles) => {
+                cycles.partition_point(|value| *value < limit) as f64 / cycles.len() as f64
+            }
+        }
+    }
+
+    /// Q as a parameter: the mean, with its standard error where it is a distribution's.
+    pub fn quantity(&self, provenance: Provenance) -> Quantity {
+        let stated = self.mean();
+        let spread = match self {
+            Queueing::Mean(_) => Spread::Exact,
+            Queueing::Offloads(cycles) => {
+                let count = cycles.len() as f64;
+                let squares: f64 = cycles.iter().map(|value| (value - stated).powi(2)).sum();
+                let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+                let reach = 1.96 * error;
+                Spread::Interval { low: (stated - reach).max(0.0), high: stated + reach }
+            }
+        };
+        Quantity { stated, spread, provenance }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_sums_and_splits() {
+        let queueing = Queueing::of_offloads(vec![400.0, 0.0, 0.0, 0.0]).expect("valid");
+        assert_eq!(queueing.mean(), 100.0);
+        assert_eq!(queueing.total(8.0), 800.0);
+        assert_eq!(queueing.share_below(1.0), 0.75);
+        assert_eq!(queueing.share_below(400.0), 0.75);
+        assert_eq!(Queueing::Mean(100.0).share_below(100.0), 0.0);
+        let quantity = queueing.quantity(Provenance::Measured);
+        assert_eq!(quantity.stated, 100.0);
+        // Standard deviation 200, standard error 100: the interval is cut off at no cycles.
+        assert_eq!(quantity.spread, Spread::Interval { low: 0.0, high: 296.0 });
+    }
+
+    #[test]
+    fn bad_distributions_are_refused() {
+        assert!(Queueing::of_offloads(Vec::new()).is_err());
+        let error = Queueing::of_offloads(vec![1.0, f64::NAN]).expect_err("not a number");
+        assert_eq!(error.to_string(), "Q is NaN; it must be a number of at least 0 (cycles)");
+    }
+}

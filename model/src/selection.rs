@@ -1,0 +1,115 @@
+//! Which offloads pay, and so n and α: the seed offloads only granularities that improve speedup (section 4), and in
+//! its section 5 lets α shrink with n, which it does not say.
+
+use crate::break_even::{BreakEven, Kernel, Objective, break_even, check_beta};
+use crate::design::Design;
+use crate::parameters::{BadParameter, Parameters, Symbol};
+use crate::sizes::SizeHistogram;
+
+/// How α shrinks when only some calls are offloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// With the work, g^β, of those calls: large calls take more of C.
+    #[default]
+    ByWork,
+    /// With the number of calls, α n / n_all: what the seed's section 5 computes.
+    ByCalls,
+}
+
+/// The offloads that pay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Selection {
+    /// The kernel's cost, as used.
+    pub kernel: Kernel,
+    /// From which size on.
+    pub break_even: BreakEven,
+    /// The parameters with n and α of only those offloads.
+    pub parameters: Parameters,
+    /// n over all calls.
+    pub calls_share: f64,
+    /// Their share of the kernel's cycles, whatever `Counted` says.
+    pub work_share: f64,
+}
+
+/// Selects the sizes that pay. In `parameters`, n and α are those of all calls; C_b is α C / (n mean g^β) unless
+/// `cycles_per_byte` states it.
+pub fn select(
+    parameters: &Parameters,
+    design: &Design,
+    objective: Objective,
+    sizes: &SizeHistogram,
+    (beta, counted): (f64, Counted),
+    cycles_per_byte: Option<f64>,
+) -> Result<Selection, BadParameter> {
+    check_beta(beta)?;
+    let all = parameters.values();
+    let derived = || all.alpha * all.c / (all.n * sizes.mean_work(beta));
+    let cycles_per_byte = cycles_per_byte.unwrap_or_else(derived);
+    // α or n of 0 leave nothing to offload, and no C_b.
+    let nothing = all.alpha == 0.0 || all.n == 0.0;
+    let usable = if nothing { Symbol::Cb.range().0 } else { cycles_per_byte };
+    let kernel = Kernel::new(usable, beta)?;
+    let from =
+        if nothing { BreakEven::Never } else { break_even(parameters, design, objective, &kernel) };
+    // Sizes are whole bytes: from the smallest one that pays, as the seed counts.
+    let smallest = from.smallest_bytes().map_or(f64::INFINITY, |bytes| bytes as f64);
+    let calls_share = sizes.share_at_least(smallest);
+    let work_share = sizes.work_share_at_least(smallest, beta);
+    let kept = match counted {
+        Counted::ByWork => work_share,
+        Counted::ByCalls => calls_share,
+    };
+    let parameters = parameters.with_selected(all.n * calls_share, all.alpha * kept);
+    Ok(Selection { kernel, break_even: from, parameters, calls_share, work_share })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::{Strategy, Threading};
+    use crate::parameters::Values;
+
+    fn parameters(l: f64) -> Parameters {
+        let (c, alpha, n) = (1e6, 0.22, 40.0);
+        Parameters::new(Values { c, alpha, n, o0: 0.0, q: 0.0, l, o1: 0.0, a: 10.0 })
+            .expect("valid")
+    }
+
+    fn selected(l: f64, counted: Counted) -> Selection {
+        // 20 calls of 100 B and 20 of 1000 B: 220,000 cycles over 22,000 B, 10 cycles a byte.
+        let sizes = SizeHistogram::of_sizes([(100, 1.0), (1_000, 1.0)]).expect("valid");
+        let design = Design::new(Threading::Async, Strategy::OffChip);
+        let objective = Objective::Speedup;
+        select(&parameters(l), &design, objective, &sizes, (1.0, counted), None).expect("selects")
+    }
+
+    #[test]
+    fn alpha_shrinks_by_work_or_by_calls() {
+        let by_work = selected(2_000.0, Counted::ByWork);
+        assert!((by_work.kernel.cycles_per_byte() - 10.0).abs() < 1e-9);
+        assert_eq!(by_work.parameters.values().n, 20.0);
+        assert!((by_work.parameters.values().alpha - 0.2).abs() < 1e-12);
+        let by_calls = selected(2_000.0, Counted::ByCalls);
+        assert!((by_calls.parameters.values().alpha - 0.11).abs() < 1e-12);
+        assert_eq!(by_calls.work_share, by_work.work_share);
+    }
+
+    #[test]
+    fn cheap_offloads_take_all_and_dear_ones_none() {
+        let all = selected(0.0, Counted::ByWork);
+        assert_eq!((all.calls_share, all.parameters), (1.0, parameters(0.0)));
+        let none = selected(1e5, Counted::ByWork);
+        assert_eq!((none.parameters.values().n, none.parameters.values().alpha), (0.0, 0.0));
+    }
+
+    #[test]
+    fn no_kernel_leaves_nothing_to_select() {
+        let sizes = SizeHistogram::of_sizes([(100, 1.0)]).expect("valid");
+        let values = Values { alpha: 0.0, ..*parameters(1.0).values() };
+        let parameters = Parameters::new(values).expect("valid");
+        let design = Design::new(Threading::Sync, Strategy::OffChip);
+        let rule = (1.0, Counted::ByWork);
+        let none = select(&parameters, &design, Objective::Speedup, &sizes, rule, None);
+        assert_eq!(none.expect("selects").parameters.values().n, 0.0);
+    }
+}

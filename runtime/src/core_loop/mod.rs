@@ -1,0 +1,288 @@
+//! Our own executor, one instance per thread: tasks are futures that stay on it, devices are polled while jobs are
+//! inside and not more often than asked, and a loop with nothing to do sleeps until another thread or a device wakes
+//! it. It knows nothing of sockets or timers: those loops are tokio's, see [`crate::tokio_adapter`].
+//!
+//! A pass polls some ready tasks, takes what other threads woke, and turns the runtime when that is due. How many
+//! tasks a pass polls follows from how long they take, so that the clock is looked at about twice per poll interval.
+
+mod cores;
+mod join;
+mod tasks;
+mod wake;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use device::Job;
+use policy::{Policy, Reason};
+use units::Nanos;
+
+use crate::config::{RuntimeConfig, StartError};
+use crate::core::{Outstanding, Runtime};
+use crate::metrics::Metrics;
+use crate::run::Run;
+pub use cores::{Cores, CoresConfig, CoresFull, Spawner};
+pub use join::Join;
+use tasks::Tasks;
+use wake::{Home, Running, SIGNAL, Signal};
+
+/// What a loop is made of.
+pub struct CoreConfig {
+    /// The runtime under it.
+    pub runtime: RuntimeConfig,
+    /// A device that must be polled is polled again only after this while tasks are ready; with none ready it is
+    /// polled without pause. Too short: time goes into polls that find nothing. Too long: finished jobs wait.
+    pub poll_interval: Nanos,
+    /// Completions that one turn takes from each device at most. Too small: polls per job. Too large: ready tasks
+    /// wait for a burst of completions.
+    pub dequeue_batch: NonZeroUsize,
+}
+
+impl CoreConfig {
+    /// With the interval and the batch that measured well on the devices known so far.
+    pub fn new(runtime: RuntimeConfig) -> Self {
+        Self { runtime, poll_interval: POLL_INTERVAL, dequeue_batch: DEQUEUE_BATCH }
+    }
+}
+
+/// A loop of the thread that made it. Dropping it drops its tasks.
+pub struct CoreLoop {
+    core: Core,
+}
+
+impl CoreLoop {
+    /// A loop of the calling thread, with one queue into each device.
+    ///
+    /// # Errors
+    /// As [`Runtime::new`].
+    pub fn new(config: CoreConfig) -> Result<Self, StartError> {
+        let home = Home::here();
+        let signal = Waker::from(Arc::new(Signal(Arc::clone(&home))));
+        let mut runtime = Runtime::new(config.runtime, &signal)?;
+        runtime.set_time_resolution(TIME_RESOLUTION);
+        runtime.set_dequeue_batch(config.dequeue_batch);
+        let inner = Inner {
+            runtime: Rc::new(RefCell::new(runtime)),
+            tasks: RefCell::new(Tasks::new(&home)),
+            home,
+            ready: Cell::default(),
+            poll_interval: config.poll_interval,
+            next_poll: Cell::new(Nanos(0)),
+            looked: Cell::new(Nanos(0)),
+            burst: Cell::new(1),
+        };
+        Ok(Self { core: Core(Rc::new(inner)) })
+    }
+
+    /// What its tasks use.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Runs until the future ends.
+    ///
+    /// # Panics
+    /// From within a loop's task.
+    pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        let mut main = self.core.spawn(future);
+        let mut result = None;
+        self.core.0.run(&mut Until(|| {
+            result = main.take();
+            result.is_some()
+        }));
+        result.expect("it ran until there was one")
+    }
+
+    /// Runs until every task has ended.
+    ///
+    /// # Panics
+    /// From within a loop's task.
+    pub fn run(&self) {
+        let inner = &self.core.0;
+        inner.run(&mut Until(|| inner.tasks.borrow().count() == 0));
+    }
+}
+
+impl Drop for CoreLoop {
+    fn drop(&mut self) {
+        let given_up = self.core.0.tasks.borrow_mut().give_up();
+        drop(given_up);
+    }
+}
+
+/// A loop as its tasks see it.
+#[derive(Clone)]
+pub struct Core(Rc<Inner>);
+
+impl Core {
+    /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
+    pub fn run(&self, job: Box<Job>) -> Run {
+        let ticket = self.0.runtime.borrow_mut().submit(job);
+        Run::new(&self.0.runtime, ticket)
+    }
+
+    /// As [`Core::run`], in software whatever the policy: for a job whose device gave a wrong result.
+    pub fn run_in_software(&self, job: Box<Job>) -> Run {
+        let mut runtime = self.0.runtime.borrow_mut();
+        let ticket = runtime.submit_to_software(job, Reason::DeviceFault);
+        Run::new(&self.0.runtime, ticket)
+    }
+
+    /// Adds a task to this loop. It runs to its end whether or not anyone waits for it.
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Join<T> {
+        let (join, work) = Join::of(future);
+        let flag = self.0.tasks.borrow_mut().add(Box::pin(work));
+        Waker::from(flag).wake();
+        join
+    }
+
+    /// Follows another policy from the next job on.
+    pub fn set_policy(&self, policy: Arc<dyn Policy>) {
+        self.0.runtime.borrow_mut().set_policy(policy);
+    }
+
+    /// The runtime's counters.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.0.runtime.borrow().metrics()
+    }
+}
+
+struct Inner {
+    runtime: Rc<RefCell<Runtime>>,
+    tasks: RefCell<Tasks>,
+    home: Arc<Home>,
+    /// Ready tasks between two runs.
+    ready: Cell<VecDeque<u32>>,
+    poll_interval: Nanos,
+    next_poll: Cell<Nanos>,
+    looked: Cell<Nanos>,
+    /// Tasks that a pass polls.
+    burst: Cell<u32>,
+}
+
+/// Where a loop's work comes from beside its own tasks, and how long it runs.
+trait Source {
+    /// Whether the run is over; asked once a pass.
+    fn is_over(&mut self) -> bool;
+
+    /// Called when no task is ready: whether it began one.
+    fn begin(&mut self) -> bool {
+        false
+    }
+
+    /// The loop sleeps next, unless there is something to begin after all.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// The loop slept, or did not after all.
+    fn slept(&mut self) {}
+}
+
+/// Nothing beside its own tasks.
+struct Until<F>(F);
+
+impl<F: FnMut() -> bool> Source for Until<F> {
+    fn is_over(&mut self) -> bool {
+        (self.0)()
+    }
+}
+
+impl Inner {
+    fn run(&self, source: &mut impl Source) {
+        let running = Running::start(&self.home, &self.ready);
+        while !source.is_over() {
+            self.poll_tasks(&running);
+            let signalled = self.take_woken();
+            let outstanding = self.turn(running.none_ready(), signalled);
+            if running.none_ready() && !source.begin() && outstanding.polled.is_none() {
+                self.sleep(&outstanding, source);
+            }
+        }
+    }
+
+    fn poll_tasks(&self, running: &Running<'_>) {
+        for _ in 0..self.burst.get() {
+            let Some(index) = running.next_ready() else { return };
+            // The task may spawn or end others: nothing is borrowed while it runs.
+            let active = self.tasks.borrow_mut().take(index);
+            let Some(mut active) = active else { continue };
+            let ended = active.poll();
+            self.tasks.borrow_mut().put_back(index, active, ended);
+        }
+    }
+
+    /// Makes ready what other threads woke; whether a device signalled.
+    fn take_woken(&self) -> bool {
+        let mut signalled = false;
+        while let Some(index) = self.home.next_woken() {
+            match index {
+                SIGNAL => signalled = true,
+                _ => self.tasks.borrow().make_ready(index),
+            }
+        }
+        signalled
+    }
+
+    /// Turns the runtime, if that is due.
+    fn turn(&self, none_ready: bool, signalled: bool) -> Outstanding {
+        let mut runtime = self.runtime.borrow_mut();
+        let outstanding = runtime.outstanding();
+        if outstanding.jobs == 0 {
+            return outstanding;
+        }
+        let now = runtime.look();
+        self.adapt_burst(now);
+        // With none ready a device that signals is asked anyway: a pass without a ready task follows a wake or a
+        // sleep that was long enough.
+        if !none_ready && !signalled && now < self.next_poll.get() {
+            return outstanding;
+        }
+        let interval = match outstanding.polled {
+            Some(_) => self.poll_interval,
+            None => outstanding.turn_within,
+        };
+        self.next_poll.set(Nanos(now.0.saturating_add(interval.0)));
+        runtime.turn_at(now)
+    }
+
+    /// More tasks in the next pass while the clock is looked at more than twice per interval, fewer when less often.
+    fn adapt_burst(&self, now: Nanos) {
+        let elapsed = now.since(self.looked.replace(now));
+        let burst = self.burst.get();
+        let soon = elapsed.0 < self.poll_interval.0 / 2;
+        self.burst.set(if soon { (2 * burst).min(BURST_MAX) } else { (burst / 2).max(1) });
+    }
+
+    /// What wakes the loop came in order: it is in a queue before the thread is unparked, so that either the queue
+    /// was seen full or the sleep ends at once.
+    fn sleep(&self, outstanding: &Outstanding, source: &mut impl Source) {
+        if source.may_sleep() {
+            if outstanding.jobs > 0 {
+                // A signal may be lost with its device: a turn now and then finds what is overdue.
+                thread::park_timeout(Duration::from(outstanding.turn_within));
+            } else {
+                thread::park();
+            }
+        }
+        source.slept();
+    }
+}
+
+/// A reasonable middle-ground between latency and throughput; also what completions are timed by.
+const POLL_INTERVAL: Nanos = Nanos::micros(1);
+
+const DEQUEUE_BATCH: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// A look at the clock serves what happens within this.
+const TIME_RESOLUTION: Nanos = Nanos::micros(1);
+
+/// Other threads' wakes and the devices are never further away than this many polls of tasks.
+const BURST_MAX: u32 = 64;

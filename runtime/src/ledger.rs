@@ -1,0 +1,79 @@
+//! Where the books on all jobs of a runtime are kept. A place is used again for the next job, with all the memory that
+//! it has; its generation tells the jobs apart. No decisions.
+
+use std::task::Waker;
+
+use crate::entry::{Entry, State, Ticket};
+
+/// The entries of one runtime's jobs.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    entries: Vec<Entry>,
+    /// The last freed is the first used: it is in the cache, and its waker is likely the next owner's.
+    free: Vec<u32>,
+}
+
+impl Ledger {
+    /// A place for a new job.
+    pub(crate) fn open(&mut self) -> (Ticket, &mut Entry) {
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[key as usize];
+        entry.state = State::Waiting;
+        (Ticket { key, generation: entry.generation }, entry)
+    }
+
+    /// The entry, unless its job is gone.
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry> {
+        let entry = self.entries.get(ticket.index())?;
+        (entry.generation == ticket.generation).then_some(entry)
+    }
+
+    /// As `get`, to change it.
+    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(ticket.index())?;
+        (entry.generation == ticket.generation).then_some(entry)
+    }
+
+    /// Ends the job's books and gives what its entry held last.
+    pub(crate) fn close(&mut self, ticket: Ticket) -> State {
+        let entry = &mut self.entries[ticket.index()];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.is_awaited = false;
+        entry.again = None;
+        self.free.push(ticket.key);
+        std::mem::replace(&mut entry.state, State::Free)
+    }
+
+    /// The tickets of the jobs that pass the test.
+    pub(crate) fn find(&self, test: impl Fn(&Entry) -> bool) -> Vec<Ticket> {
+        let entries = self.entries.iter().enumerate();
+        let found = entries.filter(|(_, entry)| test(entry));
+        found
+            .map(|(key, entry)| Ticket { key: key as u32, generation: entry.generation })
+            .collect()
+    }
+}
+
+impl Entry {
+    /// Remembers whom to wake. Wakers stay with the place after their job: the next job there is often the same
+    /// owner's, and a waker that is already there costs no clone.
+    pub(crate) fn await_with(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(own) => own.clone_from(waker),
+            None => self.waker = Some(waker.clone()),
+        }
+        self.is_awaited = true;
+    }
+
+    /// Wakes the owner, if it waits.
+    pub(crate) fn wake(&mut self) {
+        if std::mem::take(&mut self.is_awaited)
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A submitted job as a future, for every executor whose tasks stay on the runtime's thread.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::core::Runtime;
+use crate::entry::{Finished, Ticket};
+
+/// A submitted job. Dropping it detaches the job.
+pub struct Run {
+    core: Rc<RefCell<Runtime>>,
+    ticket: Option<Ticket>,
+}
+
+impl Run {
+    pub(crate) fn new(core: &Rc<RefCell<Runtime>>, ticket: Ticket) -> Self {
+        Self { core: Rc::clone(core), ticket: Some(ticket) }
+    }
+}
+
+impl Future for Run {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
+        let ticket = self.ticket.expect("a finished job is polled no more");
+        let claimed = self.core.borrow_mut().claim(ticket, context);
+        if claimed.is_ready() {
+            self.ticket = None;
+        }
+        claimed
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.core.borrow_mut().detach(ticket);
+        }
+    }
+}
