@@ -40,6 +40,10 @@ struct Queue {
     inside: Vec<(f64, usize)>,
     unseen: BinaryHeap<Reverse<(u64, usize)>>,
     pending: Vec<Observation>,
+    /// Smallest and largest size (bytes), even over the logarithm.
+    sizes: (f64, f64),
+    /// A job arrives only when fewer than this are inside.
+    depth_max: usize,
 }
 
 impl Queue {
@@ -51,12 +55,14 @@ impl Queue {
             inside: Vec::new(),
             unseen: BinaryHeap::new(),
             pending: Vec::new(),
+            sizes: (64.0, 65_536.0),
+            depth_max: usize::MAX,
         }
     }
 
-    /// 64 B to 64 KiB, even over the logarithm.
     fn bytes(&mut self) -> usize {
-        (64.0 * 2f64.powf(10.0 * self.prng.unit())) as usize
+        let (low, high) = self.sizes;
+        (low * (high / low).powf(self.prng.unit())) as usize
     }
 
     /// One job arrives after `gap_ns` on average; what was completed before is handed to `fit` first, then `before`
@@ -69,12 +75,16 @@ impl Queue {
         mut before: impl FnMut(&CostFit, usize, usize, usize, Option<f64>),
     ) {
         self.now_ns += -gap_ns * (1.0 - self.prng.unit()).ln();
+        if self.inside.len() >= self.depth_max {
+            let done = self.inside.iter().map(|job| job.0);
+            self.now_ns = self.now_ns.max(done.fold(f64::INFINITY, f64::min));
+        }
         while let Some(Reverse((at, index))) = self.unseen.peek().copied() {
             if at as f64 > self.now_ns {
                 break;
             }
             self.unseen.pop();
-            if fit.due() {
+            if fit.due(Nanos(at)) {
                 fit.observe(&self.pending[index]);
             }
         }
@@ -137,7 +147,7 @@ fn it_converges_from_cold_within_some_hundred_jobs() {
             let (mut fit, mut queue) = (cold(), Queue::new(lanes as u64));
             queue.jobs(400, &device, gap_ns(&device, load), &mut fit);
             let error = idle_error(&fit, &device);
-            println!("{lanes} lanes, load {load}: {error} {} {}", fit.curve().lanes, fit.curve().spread);
+            assert!(error < 0.2, "{lanes} lanes, load {load}: {error} {:?}", fit.curve());
         }
     }
 }
@@ -157,10 +167,39 @@ fn it_follows_a_tenfold_change_within_seconds() {
     }
 }
 
-/// Estimates against what jobs then took, by depth: mean against mean.
-fn errors_by_depth(device: &Device, load: f64, seed: u64) -> Vec<(usize, f64)> {
-    let (mut fit, mut queue) = (cold(), Queue::new(seed));
-    let gap_ns = gap_ns(device, load);
+/// Always full, so that no job shows the service alone: the estimate at that depth has to follow all the same.
+#[test]
+fn it_follows_a_tenfold_change_of_a_saturated_device() {
+    for (times, lanes) in [(10.0, 1), (10.0, 4), (0.1, 4)] {
+        // A slow one, so that seconds are some hundred thousand jobs at most.
+        let device = Device { lanes, ..DEVICE }.slower(100.0);
+        let (mut fit, mut queue) = (cold(), Queue { depth_max: 32, ..Queue::new(2) });
+        let gap_ns = 1.0;
+        queue.jobs(5_000, &device, gap_ns, &mut fit);
+        let changed = device.slower(times);
+        let until = queue.now_ns + 2e9;
+        while queue.now_ns < until {
+            queue.job(&changed, gap_ns, &mut fit, |_, _, _, _, _| ());
+        }
+        let (mut estimated, mut taken) = (0.0, 0.0);
+        for _ in 0..2_000 {
+            queue.job(&changed, gap_ns, &mut fit, |fit, bytes, depth, backlog, took| {
+                estimated += took.map_or(0.0, |_| fit.curve().estimate(bytes, depth, backlog));
+                taken += took.unwrap_or(0.0);
+            });
+        }
+        let error = estimated / taken - 1.0;
+        assert!(error.abs() < 0.15, "{lanes} lanes, {times} times: {error} {:?}", fit.curve());
+    }
+}
+
+/// Estimates against what jobs then took, mean against mean, of the depths that at least 200 jobs met: the largest
+/// error of any depth, and the mean error of a job.
+fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
+    let (mut fit, mut queue) = (cold(), Queue { sizes, ..Queue::new(5) });
+    let mean_bytes = (sizes.1 - sizes.0) / (sizes.1 / sizes.0).ln().max(1e-9);
+    let mean_bytes = mean_bytes.max(sizes.0) as usize;
+    let gap_ns = device.service_ns(mean_bytes) / device.lanes as f64 / load;
     queue.jobs(3_000, device, gap_ns, &mut fit);
     let mut depths = vec![(0u32, 0.0, 0.0); 400];
     for _ in 0..20_000 {
@@ -172,20 +211,28 @@ fn errors_by_depth(device: &Device, load: f64, seed: u64) -> Vec<(usize, f64)> {
             }
         });
     }
-    let seen = depths.into_iter().enumerate().filter(|(_, slot)| slot.0 >= 200);
-    seen.map(|(depth, (_, estimated, took))| (depth, estimated / took - 1.0)).collect()
+    let seen: Vec<_> = depths.into_iter().filter(|slot| slot.0 >= 200).collect();
+    assert!(seen.len() >= 2, "there was a queue");
+    let off = |slot: &(u32, f64, f64)| (slot.1 / slot.2 - 1.0).abs();
+    let jobs: u32 = seen.iter().map(|slot| slot.0).sum();
+    let mean = seen.iter().map(|slot| f64::from(slot.0) * off(slot)).sum::<f64>() / f64::from(jobs);
+    (seen.iter().map(off).fold(0.0, f64::max), mean)
 }
+
+/// Sizes, and bounds on the largest error of a depth and on the mean error. What is running already is longer than
+/// the mean of what is inside, which an estimate from jobs and bytes cannot know: so mixed sizes err more.
+const MIXES: [((f64, f64), f64, f64); 2] =
+    [((4_096.0, 4_096.0), 0.20, 0.07), ((64.0, 65_536.0), 0.30, 0.08)];
 
 #[test]
 fn estimates_hold_with_queueing() {
-    for lanes in [1, 3, 5, 8, 20] {
-        for load in [0.5, 0.9] {
-            let device = Device { lanes, ..DEVICE };
-            let errors = errors_by_depth(&device, load, 5);
-            assert!(errors.len() >= 2, "{lanes} lanes, load {load}");
-            for (depth, error) in errors {
-                let text = format!("{lanes} lanes, load {load}, depth {depth}: off by {error}");
-                if error.abs() > 0.1 { println!("{text}"); }
+    for (sizes, worst_max, mean_max) in MIXES {
+        for lanes in [1, 3, 5, 8, 20] {
+            for load in [0.5, 0.9] {
+                let (worst, mean) = errors(&Device { lanes, ..DEVICE }, load, sizes);
+                let text = format!("{sizes:?}, {lanes} lanes, load {load}: {worst:.3} {mean:.3}");
+                println!("{text}");
+                assert!(worst < worst_max && mean < mean_max, "{text}");
             }
         }
     }
@@ -266,10 +313,12 @@ fn break_even_between_two_fits_is_the_devices() {
 #[test]
 fn a_known_device_is_sampled() {
     let (mut fit, mut queue) = (cold(), Queue::new(3));
-    assert!((0..20).all(|_| fit.due()), "a cold one observes everything");
+    assert!((0..20).all(|_| fit.due(Nanos(0))), "a cold one observes everything");
     queue.jobs(3_000, &DEVICE, gap_ns(&DEVICE, 0.3), &mut fit);
-    let due = (0..800).filter(|_| fit.due()).count();
-    assert_eq!(due, 100);
+    let now = Nanos(queue.now_ns as u64);
+    assert_eq!((0..1_600).filter(|_| fit.due(now)).count(), 100);
+    let late = Nanos(now.0 + 2_000_000);
+    assert!(fit.due(late), "the first after a pause");
 }
 
 #[test]
@@ -278,7 +327,7 @@ fn memory_is_constant() {
         size_of::<T>()
     }
     // `Copy` owns nothing on the heap.
-    assert!(copies::<CostFit>() <= 2_048, "{}", copies::<CostFit>());
+    assert!(copies::<CostFit>() <= 2_560, "{}", copies::<CostFit>());
     assert!(copies::<CostCurve>() <= 256);
 }
 
@@ -290,13 +339,14 @@ fn what_it_costs() {
     let jobs: Vec<(usize, usize)> =
         (0..4_096).map(|_| (64 + prng.below(1 << 16) as usize, prng.below(32) as usize)).collect();
     let rounds = 500;
+    // The quickest round: what others do to the machine only adds.
     let time = |what: &str, each: &mut dyn FnMut(usize, &(usize, usize))| {
-        let start = std::time::Instant::now();
-        for round in 0..rounds {
+        let round_ns = |round: usize| {
+            let start = std::time::Instant::now();
             jobs.iter().enumerate().for_each(|(index, job)| each(round * jobs.len() + index, job));
-        }
-        let each_ns = start.elapsed().as_nanos() as f64 / (rounds * jobs.len()) as f64;
-        println!("{what}: {each_ns:.1} ns");
+            start.elapsed().as_nanos() as f64 / jobs.len() as f64
+        };
+        println!("{what}: {:.1} ns", (0..rounds).map(round_ns).fold(f64::INFINITY, f64::min));
     };
     time("observe", &mut |step, (bytes, depth)| {
         let latency = Nanos((2_000.0 + 0.5 * *bytes as f64) as u64 * (1 + *depth as u64 / 4));
@@ -305,7 +355,7 @@ fn what_it_costs() {
         fit.observe(&Observation { at, bytes, latency, depth_jobs, backlog_bytes, host });
     });
     let mut due = 0;
-    time("due", &mut |_, _| due += u64::from(fit.due()));
+    time("due", &mut |_, _| due += u64::from(fit.due(Nanos(0))));
     let mut sum = 0.0;
     let curve = *fit.curve();
     time("estimate", &mut |_, (bytes, depth)| {

@@ -146,7 +146,8 @@ proptest! {
             Quantity::within(low, value, high, Provenance::Assumed)
         };
         let exact = |value: f64| Quantity::exact(value, Provenance::Assumed);
-        let quantities = stated.map(|value| if value < 10.0 { exact(value) } else { quantity(value) });
+        let either = |value: f64| if value < 10.0 { exact(value) } else { quantity(value) };
+        let quantities = stated.map(either);
         let Ok(case) = Case::new(quantities, design) else { return Ok(()) };
         let Ok(answer) = case.project(1) else { return Ok(()) };
         let speedup = answer.speedup;
@@ -172,7 +173,8 @@ proptest! {
         let curve = fit.curve();
         let sizes: Vec<usize> = (0..25).map(|power| (1 << power) + power).collect();
         for pair in sizes.windows(2) {
-            let (small, large) = (curve.estimate(pair[0], 3, 9_000), curve.estimate(pair[1], 3, 9_000));
+            let at = |bytes| curve.estimate(bytes, 3, 9_000);
+            let (small, large) = (at(pair[0]), at(pair[1]));
             prop_assert!(small.is_finite() && small > 0.0 && small <= large, "{curve:?}");
             prop_assert!(curve.host.at(pair[0]) <= curve.host.at(pair[1]));
         }

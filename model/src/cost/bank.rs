@@ -16,6 +16,26 @@ const TAKE_OVER: f64 = 0.85;
 /// New observations weigh ever more instead of old ones ever less; above this all are scaled back.
 const GAIN_MAX: f64 = 1e60;
 
+/// Jobs served at once and the line of a service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) lanes: f64,
+    pub(super) fixed_ns: f64,
+    pub(super) ns_per_byte: f64,
+}
+
+impl Answer {
+    /// The time (ns) to be waited behind `depth` jobs of `mean_bytes`.
+    pub(super) fn wait_ns(&self, depth: f64, mean_bytes: f64) -> f64 {
+        turns(depth, self.lanes) * self.service_ns(mean_bytes)
+    }
+
+    /// The line at `bytes` (ns).
+    pub(super) fn service_ns(&self, bytes: f64) -> f64 {
+        self.fixed_ns + self.ns_per_byte * bytes
+    }
+}
+
 /// The lines of `K` hypotheses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bank<const K: usize> {
@@ -29,6 +49,7 @@ pub(super) struct Bank<const K: usize> {
     shape_fixed: [f64; K],
     shape_slope: [f64; K],
     scale_ns: [f64; K],
+    per_scale: [f64; K],
     sum_11: [f64; K],
     sum_12: [f64; K],
     sum_22: [f64; K],
@@ -38,6 +59,7 @@ pub(super) struct Bank<const K: usize> {
     weight: f64,
     gain: f64,
     best: usize,
+    answer: Answer,
 }
 
 impl<const K: usize> Bank<K> {
@@ -57,6 +79,7 @@ impl<const K: usize> Bank<K> {
             shape_fixed: [0.0; K],
             shape_slope: [0.0; K],
             scale_ns: [0.0; K],
+            per_scale: [0.0; K],
             sum_11: [0.0; K],
             sum_12: [0.0; K],
             sum_22: [0.0; K],
@@ -66,25 +89,15 @@ impl<const K: usize> Bank<K> {
             weight: 0.0,
             gain: 1.0,
             best: nearest,
+            answer: Answer { lanes, fixed_ns, ns_per_byte },
         };
         (0..K).for_each(|index| bank.reshape(index));
         bank
     }
 
-    /// Jobs served at once, by the hypothesis that answers.
-    pub(super) fn lanes(&self) -> f64 {
-        self.lanes[self.best]
-    }
-
-    /// The line (ns, ns per byte) of the hypothesis that answers.
-    pub(super) fn line(&self) -> (f64, f64) {
-        (self.fixed_ns[self.best], self.ns_per_byte[self.best])
-    }
-
-    /// The time (ns) to be waited behind `depth` jobs of `mean_bytes`.
-    pub(super) fn wait_ns(&self, depth: f64, mean_bytes: f64) -> f64 {
-        let (fixed_ns, ns_per_byte) = self.line();
-        turns(depth, self.lanes()) * (fixed_ns + ns_per_byte * mean_bytes)
+    /// What answers: jobs served at once, and the line (ns, ns per byte).
+    pub(super) fn answer(&self) -> Answer {
+        self.answer
     }
 
     /// Lets everything so far weigh `growth` times less than what comes.
@@ -113,14 +126,16 @@ impl<const K: usize> Bank<K> {
         let gain = self.gain;
         self.weight += gain;
         let mut residuals = [0.0; K];
-        for index in 0..K {
+        for (index, kept) in residuals.iter_mut().enumerate() {
             let waited = (depth - self.offset[index]).max(0.0) * self.rate[index];
             let x1 = 1.0 + waited;
             let x2 = bytes + waited * mean_bytes;
             let scale_ns = self.scale_ns[index];
             let predicted = self.shape_fixed[index] * x1 + self.shape_slope[index] * x2;
-            let (a1, a2) = (x1 / predicted, x2 / predicted);
-            let residual = (y_ns / (predicted * scale_ns) - 1.0).clamp(-cut, cut);
+            let inverse = 1.0 / predicted;
+            let (a1, a2) = (x1 * inverse, x2 * inverse);
+            // Not `clamp`, which looks at its bounds anew for every element.
+            let residual = (y_ns * inverse * self.per_scale[index] - 1.0).max(-cut).min(cut);
             let target = scale_ns * (1.0 + residual);
             let (g1, g2) = (gain * a1, gain * a2);
             self.sum_11[index] += g1 * a1;
@@ -129,7 +144,7 @@ impl<const K: usize> Bank<K> {
             self.sum_1y[index] += g1 * target;
             self.sum_2y[index] += g2 * target;
             self.loss[index] += gain * residual * residual;
-            residuals[index] = residual;
+            *kept = residual;
         }
         residuals[self.best]
     }
@@ -147,6 +162,27 @@ impl<const K: usize> Bank<K> {
         if self.loss[best] < TAKE_OVER * self.loss[self.best] {
             self.best = best;
         }
+        self.answer = self.between();
+    }
+
+    /// Between the best hypothesis and its better neighbour, where a parabola through the errors has its lowest point:
+    /// lanes are not only powers of two.
+    fn between(&self) -> Answer {
+        let (best, loss) = (self.best, &self.loss);
+        let of = |index: usize| (self.lanes[index], self.fixed_ns[index], self.ns_per_byte[index]);
+        let (mut lanes, mut fixed_ns, mut ns_per_byte) = of(best);
+        if best > 0 && best + 1 < K {
+            let (below, here, above) = (loss[best - 1], loss[best], loss[best + 1]);
+            let bend = below - 2.0 * here + above;
+            let at = if bend > 0.0 { (below - above) / (2.0 * bend) } else { 0.0 };
+            let at = at.clamp(-0.5, 0.5);
+            let other = of(if at < 0.0 { best - 1 } else { best + 1 });
+            let share = at.abs();
+            lanes *= (other.0 / lanes).powf(share);
+            fixed_ns += (other.1 - fixed_ns) * share;
+            ns_per_byte += (other.2 - ns_per_byte) * share;
+        }
+        Answer { lanes, fixed_ns, ns_per_byte }
     }
 
     /// First the scale that fits the line's present shape, then the shape, held to the present one at the anchors:
@@ -190,6 +226,7 @@ impl<const K: usize> Bank<K> {
     fn reshape(&mut self, index: usize) {
         let scale_ns = self.fixed_ns[index] + self.ns_per_byte[index] * REFERENCE_BYTES;
         self.scale_ns[index] = scale_ns;
+        self.per_scale[index] = 1.0 / scale_ns;
         self.shape_fixed[index] = self.fixed_ns[index] / scale_ns;
         self.shape_slope[index] = self.ns_per_byte[index] / scale_ns;
     }

@@ -3,6 +3,7 @@
 use crate::break_even::BreakEven;
 use crate::parameters::BadParameter;
 
+/// Bounds of size classes.
 pub(super) const KNOTS: usize = 9;
 /// Where size classes meet (bytes); the last class goes on beyond its end.
 pub(super) const KNOT_BYTES: [f64; KNOTS] =
@@ -10,9 +11,8 @@ pub(super) const KNOT_BYTES: [f64; KNOTS] =
 
 /// The class of a size, and how far along the class it is: 0 at its start, 1 at its end, more beyond the last.
 pub(super) fn place(bytes: usize) -> (usize, f64) {
-    // Bounds are powers of four from 256 on.
-    let log = (bytes | 1).ilog2() as usize;
-    let class = (log.max(6) / 2 - 3).min(KNOTS - 2);
+    // Bounds are powers of four from 256 on: class 0 ends at 2^8, class 1 at 2^10.
+    let class = ((bytes | 64).ilog2() as usize / 2 - 3).min(KNOTS - 2);
     let (low, high) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
     (class, (bytes as f64 - low) / (high - low))
 }
@@ -46,6 +46,20 @@ impl SizeCurve {
             }
         }
         Ok(Self::of_knots(KNOT_BYTES.map(|bytes| fixed_ns + ns_per_byte * bytes)))
+    }
+
+    /// Through these times (ns) at the bounds of the size classes, such as another process sent; what falls is lifted.
+    pub fn through(knots_ns: [f64; KNOTS]) -> Result<Self, BadParameter> {
+        let valid = "a number of at least 0 and at most 1e22";
+        match knots_ns.iter().find(|value| !(0.0..=1e22).contains(*value)) {
+            Some(value) => Err(BadParameter::new("knots_ns", value, valid)),
+            None => Ok(Self::of_knots(knots_ns)),
+        }
+    }
+
+    /// The times (ns) at the bounds of the size classes.
+    pub const fn knots_ns(&self) -> [f64; KNOTS] {
+        self.knots_ns
     }
 
     /// Through these times at the class bounds; what falls is lifted.
@@ -125,18 +139,29 @@ impl CostCurve {
     /// A curve to start from, such as a device profile's: service and host as (ns, ns per byte), and the jobs served
     /// at once.
     pub fn prior(service: (f64, f64), host: (f64, f64), lanes: f64) -> Result<Self, BadParameter> {
+        let curves = (SizeCurve::line(service.0, service.1)?, SizeCurve::line(host.0, host.1)?);
+        Self::of(curves, lanes, service)
+    }
+
+    /// A curve from its parts, such as another process sent: service and host, the jobs served at once, and the line
+    /// (ns, ns per byte) of the jobs ahead.
+    pub fn of(
+        (service, host): (SizeCurve, SizeCurve),
+        lanes: f64,
+        ahead: (f64, f64),
+    ) -> Result<Self, BadParameter> {
         if !(1.0..=1e6).contains(&lanes) {
             return Err(BadParameter::new("lanes", lanes, "a number from 1 to 1000000"));
         }
-        Ok(Self {
-            service: SizeCurve::line(service.0, service.1)?,
-            host: SizeCurve::line(host.0, host.1)?,
-            lanes,
-            ahead_fixed_ns: service.0,
-            ahead_ns_per_byte: service.1,
-            spread: 1.0,
-            observations: 0,
-        })
+        SizeCurve::line(ahead.0, ahead.1)?;
+        let (ahead_fixed_ns, ahead_ns_per_byte) = ahead;
+        let (spread, observations) = (1.0, 0);
+        Ok(Self { service, host, lanes, ahead_fixed_ns, ahead_ns_per_byte, spread, observations })
+    }
+
+    /// The line (ns, ns per byte) that the jobs ahead are taken to follow.
+    pub const fn ahead(&self) -> (f64, f64) {
+        (self.ahead_fixed_ns, self.ahead_ns_per_byte)
     }
 
     /// Expected time from submission to completion (ns) of a job of `bytes` that finds `depth_jobs` jobs of
@@ -155,7 +180,7 @@ impl CostCurve {
         turns * (self.ahead_fixed_ns + self.ahead_ns_per_byte * mean_bytes)
     }
 
-    /// The share of `seconds` of device time that a load takes: jobs and bytes per second over what all lanes drain.
+    /// The share of the device's time that a load takes: jobs and bytes per second over what all lanes drain.
     pub fn occupancy(&self, jobs_per_s: f64, bytes_per_s: f64) -> f64 {
         let work_ns = jobs_per_s * self.ahead_fixed_ns + bytes_per_s * self.ahead_ns_per_byte;
         work_ns * 1e-9 / self.lanes
@@ -222,5 +247,15 @@ mod tests {
         assert_eq!(wide.wait_ns(4, 4_000), 2_000.0 / 5.0);
         assert!((wide.occupancy(1e6, 1e9) - 0.5).abs() < 1e-12);
         assert!(CostCurve::prior((1.0, 1.0), (1.0, 1.0), 0.0).is_err());
+    }
+
+    #[test]
+    fn a_curve_survives_being_taken_apart() {
+        let curve = CostCurve::prior((1_000.0, 1.0), (50.0, 0.5), 4.0).expect("valid");
+        let sent = [curve.service, curve.host].map(|part| part.knots_ns());
+        let [service, host] = sent.map(|knots| SizeCurve::through(knots).expect("valid"));
+        assert_eq!(CostCurve::of((service, host), curve.lanes, curve.ahead()), Ok(curve));
+        assert!(SizeCurve::through([f64::NAN; KNOTS]).is_err());
+        assert!(CostCurve::of((service, host), 4.0, (-1.0, 0.0)).is_err());
     }
 }

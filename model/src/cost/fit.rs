@@ -7,7 +7,7 @@ use super::bank::Bank;
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
 /// What a device may serve at once.
-const LANES: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0];
+const LANES: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
 /// An observation of this age weighs 1/e of a new one.
 const MEMORY_NS: f64 = 300e6;
 /// However rare jobs are, an observation weighs at least 7/8 of the next.
@@ -16,7 +16,7 @@ const GROWTH_MAX: f64 = 8.0 / 7.0;
 const COLD: u64 = 1_024;
 /// Lines are brought up to date with every observation at first, then after so many or so long.
 const SOLVE_ALWAYS: u64 = 64;
-const SOLVE_EVERY: u32 = 16;
+const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
 /// A residual counts up to this many mean residuals, and always up to `CUT_MIN` of the prediction.
 const CUT_RESIDUALS: f64 = 3.0;
@@ -27,8 +27,10 @@ const CORRECT_FROM: u64 = 32;
 const CORRECT_SPREAD_MAX: f64 = 0.5;
 const CORRECTION_GAIN_MIN: f64 = 1.0 / 32.0;
 const CORRECTION_MAX: f64 = 8.0;
-/// One job in so many is observed once the curve is known.
-const SAMPLE_EVERY: u32 = 8;
+/// Once the curve is known, one job in so many is observed, and one after so long without any: the first bounds the
+/// cost where jobs are many, the second the delay where they are few.
+const SAMPLE_EVERY: u32 = 16;
+const SAMPLE_AFTER: Nanos = Nanos::millis(1);
 
 /// One job that a device did, and what it met when it was submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,16 +77,16 @@ impl CostFit {
         }
     }
 
-    /// What is known now; at most 16 observations or 10 ms behind.
+    /// What is known now; at most 32 observations, or what comes within 10 ms, behind.
     pub fn curve(&self) -> &CostCurve {
         &self.curve
     }
 
-    /// Whether the next job is worth observing: every one while little is known or the device changes, then one in 8.
-    /// Call it once a job.
-    pub fn due(&mut self) -> bool {
+    /// Whether the job that completes at `now` is worth observing: every one while little is known or the device
+    /// changes, then one in 16, or the first after a millisecond without. Call it once a job.
+    pub fn due(&mut self, now: Nanos) -> bool {
         let known = self.curve.observations >= COLD && self.latency.spread() < CORRECT_SPREAD_MAX;
-        if self.until_due == 0 || !known {
+        if self.until_due == 0 || !known || now.since(self.last) >= SAMPLE_AFTER {
             self.until_due = SAMPLE_EVERY - 1;
             return true;
         }
@@ -116,13 +118,13 @@ impl CostFit {
     fn publish(&mut self) {
         self.latency.bank.solve();
         self.host.bank.solve();
-        let (ahead_fixed_ns, ahead_ns_per_byte) = self.latency.bank.line();
+        let answer = self.latency.bank.answer();
         self.curve = CostCurve {
             service: self.latency.by_size(),
             host: self.host.by_size(),
-            lanes: self.latency.bank.lanes(),
-            ahead_fixed_ns,
-            ahead_ns_per_byte,
+            lanes: answer.lanes,
+            ahead_fixed_ns: answer.fixed_ns,
+            ahead_ns_per_byte: answer.ns_per_byte,
             spread: self.latency.spread(),
             observations: self.curve.observations,
         };
@@ -183,7 +185,7 @@ impl<const K: usize> Fit<K> {
         self.residuals = self.residuals / growth + residual.abs();
         self.weight = self.weight / growth + 1.0;
         if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX {
-            self.correct(y_ns, self.bank.wait_ns(depth, mean_bytes), bytes, cut);
+            self.correct(y_ns, self.bank.answer().wait_ns(depth, mean_bytes), bytes, cut);
         }
     }
 
@@ -207,8 +209,7 @@ impl<const K: usize> Fit<K> {
     }
 
     fn knot_ns(&self, knot: usize) -> f64 {
-        let (fixed_ns, ns_per_byte) = self.bank.line();
-        (fixed_ns + ns_per_byte * KNOT_BYTES[knot]) * self.correction[knot]
+        self.bank.answer().service_ns(KNOT_BYTES[knot]) * self.correction[knot]
     }
 
     fn by_size(&self) -> SizeCurve {
