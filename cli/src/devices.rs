@@ -1,6 +1,12 @@
 //! The devices of this build: those that a configuration names, for a server. Which job goes where is policy's.
 
+mod accelerators;
+mod configuration;
+mod layout;
 mod list;
+mod opened;
+mod routes;
+mod sample;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,7 +20,11 @@ use drivers::{Remote, RemoteOptions};
 use server::config::{Config, RuntimeSection};
 use workload::{DeviceProfile, Variant};
 
+pub(crate) use configuration::Configuration;
+pub(crate) use layout::{WIDTH, wrapped};
 pub(crate) use list::Devices;
+pub(crate) use opened::{Opened, Refused};
+pub(crate) use sample::sample;
 
 /// Every device that a server with this configuration has: software, compression services, QPL's paths, virtual
 /// accelerators, the worker threads.

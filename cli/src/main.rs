@@ -4,6 +4,7 @@
 
 mod demo;
 mod devices;
+mod doctor;
 mod experiment;
 mod health;
 mod load;
@@ -14,6 +15,7 @@ mod process;
 mod report;
 mod reproduce;
 mod serve;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -41,10 +43,14 @@ enum Command {
     Demo(demo::Demo),
     /// Run the research documents' experiments here and set the published numbers beside ours.
     Reproduce(reproduce::Reproduce),
-    /// List what can compress and decompress here.
+    /// List what can do the work here, and which job would go where.
     Devices(devices::Devices),
+    /// Find what keeps devices from working here, and how to mend it.
+    Doctor(doctor::Doctor),
     /// Ask a process over gRPC whether it serves.
     Health(health::Health),
+    /// Check, format, explain, encode and draw traces: programs of ops.
+    Trace(trace::TraceCommand),
 }
 
 /// Read by the memcached module before clap sees them; here for `rebate help`.
@@ -70,7 +76,9 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Health(health) => health.run(),
+        Command::Trace(trace) => trace.run(),
     }
 }
 
@@ -92,6 +100,8 @@ const EXAMPLES: &str = "Examples:
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
   rebate reproduce cache --out results --quick
   rebate devices
+  rebate doctor
   rebate health 127.0.0.1:50051
+  rebate trace explain --trace T1
 
 `rebate COMMAND --help` has the flags and more examples of each.";

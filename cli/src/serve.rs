@@ -35,7 +35,8 @@ pub(crate) struct Serve {
     /// Let devices that only emulate an accelerator serve.
     #[arg(long)]
     allow_virtual: bool,
-    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload or async-offload.
+    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload, async-offload,
+    /// latency-critical, batch, least-latency or least-host-cycles.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// A Unix socket for memcached clients; TCP is then off unless --listen is given too.

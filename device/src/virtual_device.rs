@@ -3,13 +3,20 @@
 //! core what the profile says; what the emulation costs beyond that is counted, and so is every
 //! completion that it made late. It proves nothing about hardware and says so in its name.
 //!
+//! A profile of software on a stated core is emulated too: such a job is done on the calling core
+//! when its submission returns, and all of its time was spent there.
+//!
 //! - A result is made once, by the calling core, and remembered in a table of bounded size; what
 //!   was compressed is remembered as the result of its decompression too. A result that has to be
 //!   made during a measurement is counted as `computed`, and as `late` if it was not ready in time.
-//! - It refuses what the hardware would refuse: any codec but deflate, streams that may reach
-//!   further back than the window, inputs and outputs above the largest transfer, jobs above the
-//!   entries of its work queues. A stream that reaches further than its dialect promises is not
-//!   found out: the software codec reads it.
+//! - The kernels beside the codec are made each time, and count as `computed`: to know an input again
+//!   by its hash takes a core about as long, and a ciphertext depends on key and nonce too.
+//! - Submissions of one queue with no poll between them go out together, at the price that the
+//!   profile has for that, if it has one.
+//! - It refuses what the hardware would refuse: any op that the profile has no time for, any codec
+//!   but deflate, streams that may reach further back than the window, inputs and outputs above the
+//!   largest transfer, jobs above the entries of its work queues. A stream that reaches further than
+//!   its dialect promises is not found out: the software codec reads it.
 //! - Levels are a software codec's: the hardware has one, and always writes within its window.
 //! - A completion is late when the emulation's own work made it later than the device's own spread
 //!   (`late_after_ns`). One that is later because the system ran something else on the core is
@@ -24,6 +31,7 @@ mod timeline;
 mod work_clock;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 
 use units::{ByteCount, Clock, SystemClock};
@@ -34,6 +42,7 @@ pub use counters::{LATE_SHARE_MAX, VirtualCounters};
 use crate::codec::{Codec, Dialect, EngineFactory, Level};
 use crate::engines::EngineSet;
 use crate::job::{DeviceError, Task};
+use crate::kernels::Kernel;
 use crate::queue::{Capabilities, Device, Queue, Waiting};
 use counters::Counters;
 use queue::VirtualQueue;
@@ -57,15 +66,18 @@ pub struct VirtualOptions {
     pub clock: Arc<dyn Clock>,
     /// The time that the calling thread has worked.
     pub work_clock: Arc<dyn Clock>,
+    /// Where set, jobs meet the profile's page faults, drawn from this seed; a queue's draws are its own.
+    pub page_faults: Option<u64>,
 }
 
 impl Default for VirtualOptions {
-    /// A table of 256 MiB and the machine's clocks.
+    /// A table of 256 MiB, the machine's clocks and no page faults.
     fn default() -> Self {
         Self {
             table_bytes_max: ByteCount::mib(256),
             clock: Arc::new(SystemClock::new()),
             work_clock: Arc::new(ThreadTime),
+            page_faults: None,
         }
     }
 }
@@ -75,8 +87,8 @@ impl Virtual {
     /// results.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`] when no engine writes deflate within the profile's window, or
-    /// none reads deflate, or the profile asks for page faults, which are not emulated.
+    /// [`DeviceError::Misconfigured`] when the profile compresses and no engine writes deflate within its window, or it
+    /// decompresses and none reads deflate, or page faults are asked for and it has none.
     pub fn new(
         profile: &DeviceProfile,
         factories: &[EngineFactory],
@@ -84,16 +96,18 @@ impl Virtual {
     ) -> Result<Self, DeviceError> {
         let name = format!("virtual-{}", profile.name);
         let capabilities = capabilities(profile);
-        check(profile, factories, &capabilities)
+        check(profile, factories, &options, &capabilities)
             .map_err(|problem| DeviceError::Misconfigured(format!("{name}: {problem}")))?;
         let shared = Shared {
             profile: profile.clone(),
             capabilities,
             clock: options.clock,
             work_clock: options.work_clock,
-            timeline: Timeline::new(profile),
+            timeline: profile.accelerator.as_ref().map(Timeline::new),
             table: Table::new(options.table_bytes_max),
             counters: Counters::default(),
+            page_faults: options.page_faults,
+            queues: AtomicU64::new(0),
         };
         Ok(Self { name, factories: factories.to_vec(), shared: Arc::new(shared) })
     }
@@ -134,13 +148,17 @@ struct Shared {
     capabilities: Capabilities,
     clock: Arc<dyn Clock>,
     work_clock: Arc<dyn Clock>,
-    timeline: Timeline,
+    /// None for software on a core.
+    timeline: Option<Timeline>,
     table: Table,
     counters: Counters,
+    page_faults: Option<u64>,
+    /// Queues opened up to now.
+    queues: AtomicU64,
 }
 
 impl Shared {
-    /// The one dialect that the device writes and reads.
+    /// The one dialect that all streams of the device are in.
     fn dialect(&self) -> Dialect {
         dialect(&self.profile)
     }
@@ -151,41 +169,72 @@ impl Shared {
 }
 
 fn dialect(profile: &DeviceProfile) -> Dialect {
-    let window = u8::try_from(profile.window_log2.value).ok();
+    let window = profile.window_log2.as_ref().and_then(|own| u8::try_from(own.value).ok());
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
+/// What a device of that window takes: a window as wide as the codec's own is also none.
+fn dialects(profile: &DeviceProfile) -> Vec<Dialect> {
+    let own = dialect(profile);
+    let plain = Dialect::of(Codec::Deflate);
+    let widest = own.window_log2 == Some(DEFLATE_WINDOW_LOG2);
+    [plain].into_iter().filter(|_| widest).chain([own]).collect()
+}
+
 fn capabilities(profile: &DeviceProfile) -> Capabilities {
+    let some = |has: bool| if has { dialects(profile) } else { Vec::new() };
+    let kernels = [
+        (Kernel::AesGcm, &profile.encrypt),
+        (Kernel::Crc32c, &profile.crc32c),
+        (Kernel::Crc64, &profile.crc64),
+        (Kernel::Copy, &profile.copy),
+    ];
+    let (queue_depth, waiting) = match &profile.accelerator {
+        None => (CORE_QUEUE_DEPTH, Waiting::Inline),
+        Some(own) => {
+            let waiting = Waiting::Polled { expected: profile.expected_poll() };
+            (own.entries_total.value as usize, waiting)
+        }
+    };
     Capabilities {
-        writes: vec![dialect(profile)],
-        reads: vec![dialect(profile)],
-        kernels: Vec::new(),
+        writes: some(profile.compress.is_some()),
+        reads: some(profile.decompress.is_some()),
+        kernels: kernels.into_iter().filter_map(|(own, op)| op.as_ref().map(|_| own)).collect(),
         work_bytes_max: ByteCount(profile.transfer_bytes_max.value),
-        queue_depth: profile.entries_total.value as usize,
-        waiting: Waiting::Polled { expected: profile.expected_poll() },
+        queue_depth,
+        waiting,
     }
 }
 
 fn check(
     profile: &DeviceProfile,
     factories: &[EngineFactory],
+    options: &VirtualOptions,
     own: &Capabilities,
 ) -> Result<(), String> {
     let dialect = dialect(profile);
     let bytes = own.work_bytes_max.as_usize();
     let software = EngineSet::open(factories).capabilities(1, Waiting::Inline);
-    if !software.accepts(&Task::Compress { dialect, level: Level::Default }, bytes) {
-        let window = profile.window_log2.value;
+    let compress = Task::Compress { dialect, level: Level::Default };
+    if !own.writes.is_empty() && !software.accepts(&compress, bytes) {
+        let window = dialect.window_log2.unwrap_or(DEFLATE_WINDOW_LOG2);
         return Err(format!("no engine of this build writes deflate within 2^{window} bytes"));
     }
-    if !software.accepts(&Task::Decompress { dialect, original_bytes: bytes }, bytes) {
+    let decompress = Task::Decompress { dialect, original_bytes: bytes };
+    if !own.reads.is_empty() && !software.accepts(&decompress, bytes) {
         return Err("no engine of this build reads deflate".to_owned());
     }
-    if profile.fault_tail.applied {
-        return Err("fault_tail.applied is true; page faults are not emulated".to_owned());
+    if options.page_faults.is_some() && profile.fault_tail.is_none() {
+        return Err("page faults are asked for and the profile has no fault_tail".to_owned());
     }
     Ok(())
 }
+
+/// No deflate stream reaches further back.
+const DEFLATE_WINDOW_LOG2: u8 = 15;
+
+/// Jobs of a core are done as they come; this only bounds what an owner who does not poll can pile up.
+const CORE_QUEUE_DEPTH: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,23 @@
 //! No clock, lock, queue, I/O or hidden randomness: everything a decision may depend on is an argument, so the
 //! runtime, the simulator and a unit test get the same answer.
 
+mod arms;
+pub mod batch;
 pub mod bounded_offload;
 pub mod form;
+pub mod latency_critical;
+pub mod least_host_cycles;
+pub mod least_latency;
 pub mod placement;
 pub mod software;
 pub mod threshold;
 
+pub use batch::Batch;
 pub use bounded_offload::BoundedOffload;
 pub use form::{Form, FormPolicy, RawReason};
+pub use latency_critical::LatencyCritical;
+pub use least_host_cycles::LeastHostCycles;
+pub use least_latency::LeastLatency;
 pub use placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 pub use software::AlwaysSoftware;
 pub use threshold::{AsyncOffload, BoundedInline, SyncOffload};

@@ -41,12 +41,15 @@ pub struct Snapshot<'a> {
     pub devices: &'a [DeviceState],
     /// How many others wait for the calling core: what it is kept from, they wait for.
     pub waiting: usize,
+    /// The time between one job placed here and the next, smoothed over about a hundred, where the runtime knows: how
+    /// many will come while the calling core is kept.
+    pub gap: Option<Nanos>,
 }
 
 impl<'a> Snapshot<'a> {
     /// Of devices whose core nobody waits for.
     pub const fn of(devices: &'a [DeviceState]) -> Self {
-        Self { devices, waiting: 0 }
+        Self { devices, waiting: 0, gap: None }
     }
 
     /// The first device beside software that takes the job and has room.
@@ -168,11 +171,13 @@ pub enum Reason {
     Configured,
     /// The arm not preferred, tried on purpose.
     Probe,
+    /// The device would have missed the job's deadline.
+    Deadline,
 }
 
 impl Reason {
     /// Every reason, in the order of its index.
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 12] = [
         Reason::Policy,
         Reason::OnlyDevice,
         Reason::Small,
@@ -184,6 +189,7 @@ impl Reason {
         Reason::Timeout,
         Reason::Configured,
         Reason::Probe,
+        Reason::Deadline,
     ];
 
     /// The word that metrics use.
@@ -200,6 +206,7 @@ impl Reason {
             Reason::Timeout => "timeout",
             Reason::Configured => "configured",
             Reason::Probe => "probe",
+            Reason::Deadline => "deadline",
         }
     }
 }

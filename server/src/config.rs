@@ -157,6 +157,8 @@ pub struct RuntimeSection {
     pub policy: PolicyName,
     /// Smaller values are not offloaded to accelerators and compression services. (restart)
     pub offload_bytes_min: ByteCount,
+    /// Where `least-host-cycles` expects jobs to take longer (us), it sends them elsewhere. (restart)
+    pub latency_max_us: u64,
     /// Whether software may stand in for a device that compresses: `prefer`, `require` (never) or `forbid` (only
     /// software). (restart)
     pub fallback_compress: FallbackName,
@@ -183,6 +185,7 @@ impl Default for RuntimeSection {
             allow_virtual: false,
             policy: PolicyName::Auto,
             offload_bytes_min: ByteCount::kib(1),
+            latency_max_us: 1_000,
             fallback_compress: FallbackName::Prefer,
             fallback_decompress: FallbackName::Prefer,
             inline_bytes_max: ByteCount::kib(256),
@@ -280,6 +283,10 @@ pub enum PolicyName {
     BoundedOffload,
     SyncOffload,
     AsyncOffload,
+    LatencyCritical,
+    Batch,
+    LeastLatency,
+    LeastHostCycles,
 }
 
 /// A policy that a scheduler may send, or none.
@@ -293,6 +300,10 @@ pub enum PolicyWord {
     BoundedOffload,
     SyncOffload,
     AsyncOffload,
+    LatencyCritical,
+    Batch,
+    LeastLatency,
+    LeastHostCycles,
 }
 
 /// Whether software may stand in for a device.

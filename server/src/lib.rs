@@ -18,7 +18,7 @@ mod context;
 pub mod counters;
 mod grpc;
 mod out;
-mod rules;
+pub mod rules;
 mod running;
 mod scheduler;
 mod session;

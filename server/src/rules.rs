@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use device::{Codec, Level};
 use policy::{
-    AlwaysSoftware, AsyncOffload, BoundedInline, BoundedOffload, FormPolicy, Policy, SyncOffload,
+    AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, FormPolicy,
+    LatencyCritical, LeastHostCycles, LeastLatency, Policy, SyncOffload,
 };
 use runtime::Fallback;
+use units::Nanos;
 
 use crate::config::{
     CodecName, CompressConfig, CompressMode, FallbackName, Foreign, LevelName, PolicyName,
@@ -17,8 +19,13 @@ use crate::upstream::Timing;
 use crate::values::Rules;
 
 pub(crate) fn rules(compress: &CompressConfig) -> Rules {
+    Rules { form: form(compress), foreign: compress.foreign }
+}
+
+/// In which form values are stored under this configuration.
+pub fn form(compress: &CompressConfig) -> FormPolicy {
     let iaa = compress.readable_by.contains(&ReaderName::Iaa);
-    let form = FormPolicy {
+    FormPolicy {
         compress: compress.mode == CompressMode::On,
         codec: match compress.codec {
             CodecName::Auto => None,
@@ -35,8 +42,7 @@ pub(crate) fn rules(compress: &CompressConfig) -> Rules {
         saving_min: compress.saving_min,
         wrap_all: compress.foreign == Foreign::Forbid,
         window_log2: iaa.then_some(IAA_WINDOW_LOG2),
-    };
-    Rules { form, foreign: compress.foreign }
+    }
 }
 
 pub(crate) fn fallback(name: FallbackName) -> Fallback {
@@ -48,7 +54,7 @@ pub(crate) fn fallback(name: FallbackName) -> Fallback {
 }
 
 /// The policy of this configuration, `accelerators` being the devices behind software that are worth a trip.
-pub(crate) fn policy(
+pub fn policy(
     name: PolicyName,
     runtime: &RuntimeSection,
     devices: usize,
@@ -70,6 +76,15 @@ pub(crate) fn policy(
         }
         PolicyName::SyncOffload => Arc::new(SyncOffload { work_bytes_min: offload_bytes_min }),
         PolicyName::AsyncOffload => Arc::new(AsyncOffload { work_bytes_min: offload_bytes_min }),
+        PolicyName::LatencyCritical => {
+            Arc::new(LatencyCritical { software_bytes_max: offload_bytes_min.saturating_sub(1) })
+        }
+        PolicyName::Batch => Arc::new(Batch),
+        PolicyName::LeastLatency => Arc::new(LeastLatency { inline_bytes_max }),
+        PolicyName::LeastHostCycles => {
+            let latency_max = Nanos::micros(runtime.latency_max_us);
+            Arc::new(LeastHostCycles { latency_max, inline_bytes_max })
+        }
     }
 }
 

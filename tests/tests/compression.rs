@@ -289,7 +289,7 @@ fn the_service_describes_itself_and_echoes() {
 #[test]
 fn a_device_that_there_is_not_is_bad_usage() {
     for (device, said) in
-        [("qat", "there are worker, virtual-iaa"), ("virtual-iaa", "--allow-virtual")]
+        [("qat", "there are worker, qpl-hardware"), ("virtual-iaa", "--allow-virtual")]
     {
         let ended = Command::new(rebate_binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--device", device])

@@ -7,11 +7,12 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Room and floor. The ground is -1; the end-to-end room drives a binary and may use anything.
-const FLOORS: [(&str, i32); 14] = [
+const FLOORS: [(&str, i32); 15] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
     ("store", 0),
+    ("trace", 0),
     ("workload", 0),
     ("device", 1),
     ("model", 1),

@@ -22,8 +22,9 @@ pub use keys::Keys;
 pub use popularity::Popularity;
 pub use preset::{Preset, PresetError, Sourced};
 pub use profile::{
-    BatchPoint, CompressProfile, DeviceProfile, FaultBucket, FaultTail, Figure, Huffman, Kind,
-    LatencyPoint, OpProfile, ProfileError, Variant,
+    Accelerator, Attachment, BatchPoint, CompressProfile, DeviceProfile, FaultBucket, FaultTail,
+    Figure, Huffman, Kind, LatencyPoint, OpProfile, ProfileError, RatioPoint, SubmitBatchPoint,
+    Variant,
 };
 pub use sizes::{BadSizes, SizeDist, SizePart, Sizes, Weighting};
 pub use values::{Mismatch, Values};

@@ -1,6 +1,6 @@
-//! Device profiles: the published timing and limits of accelerators as data files, each number with
-//! its source, its range and what we had to assume. Those of `specs/devices/` are compiled in; any
-//! other is read from a file. It times and emulates nothing.
+//! Device profiles: the timing and limits of accelerators, and of software on a stated core, as data
+//! files, each number with its source, its range and what we had to assume. Those of `specs/devices/`
+//! are compiled in; any other is read from a file. It times and emulates nothing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,10 +11,14 @@ use units::Nanos;
 
 mod check;
 mod curve;
+mod fault;
+mod submission;
 
-pub use curve::{BatchPoint, LatencyPoint, OpProfile};
+pub use curve::{BatchPoint, LatencyPoint, OpProfile, RatioPoint};
+pub use fault::{FaultBucket, FaultTail};
+pub use submission::{Accelerator, Attachment, SubmitBatchPoint};
 
-/// An accelerator as published.
+/// An accelerator, or software on a stated core. It does the ops that it has a curve for, and no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
@@ -22,31 +26,33 @@ pub struct DeviceProfile {
     pub name: String,
     /// What it is, in one sentence.
     pub about: String,
-    /// Jobs that run at the same time.
-    pub engines: Figure<u64>,
-    /// Queues that the engines take jobs from.
-    pub work_queues: Figure<u64>,
-    /// Jobs that all queues hold together; above it a submission is refused.
-    pub entries_total: Figure<u64>,
-    /// The history that the device writes and reads with.
-    pub window_log2: Figure<u64>,
+    /// How jobs reach it and how many it holds. Software on a core has none of this: a job runs where it is asked for.
+    pub accelerator: Option<Accelerator>,
+    /// The history that it writes and reads with; every profile that compresses or decompresses has one.
+    pub window_log2: Option<Figure<u64>>,
     /// The largest input and the largest output of a job (bytes).
     pub transfer_bytes_max: Figure<u64>,
-    /// What a submission costs the core that makes it.
-    pub submit_ns: Figure<u64>,
-    /// When the first poll of a typical job pays.
-    pub expected_poll_ns: Figure<u64>,
     /// A completion that comes this much after it is due is late: the device's own 99th percentile
     /// over its median.
     pub late_after_ns: Figure<u64>,
-    /// Which of the two compress curves holds.
-    pub huffman: Figure<Huffman>,
+    /// Which of the compress curves holds.
+    pub huffman: Option<Figure<Huffman>>,
     /// Compression by kind of Huffman code.
-    pub compress: CompressProfile,
+    pub compress: Option<CompressProfile>,
     /// Decompression.
-    pub decompress: OpProfile,
-    /// Page faults that the device has to wait for.
-    pub fault_tail: FaultTail,
+    pub decompress: Option<OpProfile>,
+    /// Encryption by AES-256-GCM; never without decryption.
+    pub encrypt: Option<OpProfile>,
+    /// Decryption of it.
+    pub decrypt: Option<OpProfile>,
+    /// The checksum CRC-32C.
+    pub crc32c: Option<OpProfile>,
+    /// The checksum CRC-64/XZ.
+    pub crc64: Option<OpProfile>,
+    /// Copy.
+    pub copy: Option<OpProfile>,
+    /// Page faults that the device has to wait for; buffers touched beforehand have none.
+    pub fault_tail: Option<FaultTail>,
 }
 
 /// A number with its standing: who says so, how sure it is, and how far off it may be.
@@ -59,7 +65,7 @@ pub struct Figure<T> {
     pub kind: Kind,
     /// The document and the address in it, or "none" where nothing is published.
     pub source: String,
-    /// The lowest and the highest that it may be; an assumed number always has both.
+    /// The lowest and the highest that it may be; an assumed or calibrated number always has both.
     pub range: Option<[T; 2]>,
     /// How it was derived or assumed.
     pub assumption: Option<String>,
@@ -73,6 +79,8 @@ pub enum Kind {
     Published,
     /// Arithmetic on what the source states.
     Derived,
+    /// Fitted to published results, which the assumption names: agreeing with those proves nothing.
+    Calibrated,
     /// Nothing published says it.
     Assumed,
 }
@@ -92,35 +100,9 @@ pub enum Huffman {
 #[serde(deny_unknown_fields)]
 pub struct CompressProfile {
     /// With the fixed code.
-    pub fixed: OpProfile,
+    pub fixed: Option<OpProfile>,
     /// With a code made for the input.
-    pub dynamic: OpProfile,
-}
-
-/// Page faults that the device has to wait for; buffers touched beforehand have none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FaultTail {
-    /// Whether jobs suffer them.
-    pub applied: bool,
-    /// Faults of a run by how long each took.
-    pub faults: Vec<FaultBucket>,
-    /// The mean (us).
-    pub mean_us: Figure<u64>,
-    /// The longest (us).
-    pub max_us: Figure<u64>,
-}
-
-/// Faults that took from one to another time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FaultBucket {
-    /// At least (us).
-    pub from_us: u64,
-    /// Less than (us).
-    pub to_us: u64,
-    /// How many.
-    pub count: Figure<u64>,
+    pub dynamic: Option<OpProfile>,
 }
 
 /// Which end of the ranges a profile's costs take.
@@ -219,35 +201,60 @@ impl DeviceProfile {
             Variant::High => "-high",
         };
         self.name.push_str(suffix);
-        let ops = [&mut self.compress.fixed, &mut self.compress.dynamic, &mut self.decompress];
-        let of_ops = ops.into_iter().flat_map(OpProfile::figures_mut);
-        for figure in of_ops.chain([&mut self.submit_ns, &mut self.expected_poll_ns]) {
+        for figure in self.costs_mut() {
             figure.take_end(variant);
         }
         self
     }
 
-    /// Compression with the Huffman code that the profile chose.
-    pub fn compress(&self) -> &OpProfile {
-        match self.huffman.value {
-            Huffman::Fixed => &self.compress.fixed,
-            Huffman::Dynamic => &self.compress.dynamic,
+    /// Compression with the Huffman code that the profile chose, if it compresses.
+    pub fn compress(&self) -> Option<&OpProfile> {
+        let compress = self.compress.as_ref()?;
+        match self.huffman.as_ref()?.value {
+            Huffman::Fixed => compress.fixed.as_ref(),
+            Huffman::Dynamic => compress.dynamic.as_ref(),
         }
     }
 
-    /// What a submission costs the calling core.
-    pub fn submit(&self) -> Nanos {
-        Nanos(self.submit_ns.value)
+    /// Whether it is software on a core: nothing to submit to, and the calling core's time is spent.
+    pub fn is_core(&self) -> bool {
+        self.accelerator.is_none()
+    }
+
+    /// What a lone submission of so many bytes costs the calling core.
+    pub fn submit(&self, bytes: u64) -> Nanos {
+        self.submit_nth(bytes, 1)
+    }
+
+    /// What the `nth` of several submissions that go out together costs the calling core; from 1 on.
+    pub fn submit_nth(&self, bytes: u64, nth: u64) -> Nanos {
+        self.accelerator.as_ref().map_or(Nanos(0), |own| own.submit(bytes, nth))
     }
 
     /// When the first poll of a typical job pays.
     pub fn expected_poll(&self) -> Nanos {
-        Nanos(self.expected_poll_ns.value)
+        let expected_ns = self.accelerator.as_ref().map(|own| own.expected_poll_ns.value);
+        Nanos(expected_ns.unwrap_or(0))
     }
 
     /// How much after its due time a completion is late.
     pub fn late_after(&self) -> Nanos {
         Nanos(self.late_after_ns.value)
+    }
+
+    fn costs_mut(&mut self) -> Vec<&mut Figure<u64>> {
+        let compress = self.compress.as_mut();
+        let codes = compress.into_iter().flat_map(|own| [&mut own.fixed, &mut own.dynamic]);
+        let others = [
+            &mut self.decompress,
+            &mut self.encrypt,
+            &mut self.decrypt,
+            &mut self.crc32c,
+            &mut self.crc64,
+            &mut self.copy,
+        ];
+        let of_ops = codes.chain(others).flatten().flat_map(OpProfile::figures_mut);
+        of_ops.chain(self.accelerator.iter_mut().flat_map(Accelerator::figures_mut)).collect()
     }
 }
 
@@ -264,7 +271,21 @@ impl Figure<u64> {
 /// A profile is a few pages of text; a larger file is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-const COMPILED_IN: &[(&str, &str)] = &[("iaa", include_str!("../../specs/devices/iaa.toml"))];
+macro_rules! compiled_in {
+    ($($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../specs/devices/", $name, ".toml")))),+]
+    };
+}
+
+const COMPILED_IN: &[(&str, &str)] = compiled_in!(
+    "iaa",
+    "qat-4xxx",
+    "qat-8970",
+    "bluefield2",
+    "bluefield2-arm",
+    "dsa",
+    "epyc7542-isal",
+);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! `rebate devices`: what can compress and decompress here, and in a compression service that is asked.
+//! `rebate devices`: what can do tax work here, in use or not, and which job would go where; or the devices of a
+//! compression service that is asked.
 
 use std::process::ExitCode;
 
@@ -6,20 +7,27 @@ use api::v1::DescribeResponse;
 use clap::Args;
 use device::{Codec, Device, Dialect, Software, Virtual, VirtualOptions, Waiting};
 use drivers::Remote;
+use drivers::host::{IdxdKind, Machine};
 use serde::Serialize;
 use server::config::Config;
 use units::ByteCount;
 use workload::DeviceProfile;
 
-use super::{ENGINES, open, remote_options};
+use super::accelerators::{Accelerator, accelerators};
+use super::layout::{Column, WIDTH, table, wrapped};
+use super::opened::Opened;
+use super::routes::{OPS, Routes, routes};
+use super::{Configuration, ENGINES, remote_options};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 /// The flags of `rebate devices`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Devices {
+    #[command(flatten)]
+    configuration: Configuration,
     /// Ask the compression service at this address instead, HOST:PORT or the path of a Unix socket.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["config", "device", "policy", "set"])]
     compression: Option<String>,
     /// For programs.
     #[arg(long)]
@@ -35,15 +43,28 @@ struct Row {
     about: Option<String>,
     writes: Vec<String>,
     reads: Vec<String>,
+    kernels: Vec<String>,
     work_bytes_max: u64,
     queue_depth: u64,
     waiting: String,
+    /// Where it is; empty for anywhere.
+    numa_nodes: Vec<u16>,
 }
 
 /// Everything that `rebate devices` says.
 #[derive(Debug, Default, Serialize)]
 struct Report {
+    /// Those of the configuration, software first.
     devices: Vec<Row>,
+    /// Those of the configuration that cannot be opened.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<RefusedRow>,
+    /// Accelerators of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accelerators: Option<Vec<Accelerator>>,
+    /// Where jobs would go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<Routes>,
     /// Emulated accelerators, which serve with `--allow-virtual` only.
     #[serde(skip_serializing_if = "Vec::is_empty", rename = "virtual")]
     virtuals: Vec<Row>,
@@ -55,16 +76,22 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
+struct RefusedRow {
+    name: String,
+    why: String,
+}
+
+#[derive(Debug, Serialize)]
 struct EngineRow {
     name: &'static str,
     codec: &'static str,
 }
 
 impl Devices {
-    /// Prints the devices of a server with the default configuration, or those of a service.
+    /// Prints the devices of a configuration and of this machine, or those of a service.
     pub(crate) fn run(self) -> ExitCode {
         let report = match &self.compression {
-            None => own().map_err(|problem| (EXIT_FAILED, problem)),
+            None => self.own(),
             Some(address) => ask(address),
         };
         let report = match report {
@@ -77,22 +104,48 @@ impl Devices {
         if self.json {
             say(&serde_json::to_string_pretty(&report).unwrap_or_default());
         } else {
-            say(&table(&report));
+            say(&text(&report));
         }
         ExitCode::SUCCESS
     }
+
+    /// The error has the exit code.
+    fn own(&self) -> Result<Report, (u8, String)> {
+        let config = self.configuration.load().map_err(|problem| (EXIT_USAGE, problem))?;
+        let machine = self.configuration.machine();
+        let failed = |problem| (EXIT_FAILED, problem);
+        let Opened { devices, refused } = Opened::of(&config).map_err(failed)?;
+        let software = Software::new(ENGINES);
+        let engine =
+            |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
+        let routes = routes(&config, &devices).map_err(failed)?;
+        let row = |device: &dyn Device| Row { numa_nodes: nodes(device, &machine), ..row(device) };
+        let refused = refused.into_iter().map(|own| RefusedRow { name: own.name, why: own.why });
+        Ok(Report {
+            devices: devices.all.iter().map(|device| row(device.as_ref())).collect(),
+            refused: refused.collect(),
+            accelerators: Some(accelerators(&machine)),
+            routes: Some(routes),
+            virtuals: DeviceProfile::names()
+                .map(virtual_row)
+                .collect::<Result<_, _>>()
+                .map_err(failed)?,
+            engines: software.engines().iter().map(engine).collect(),
+            work_bytes_max: None,
+        })
+    }
 }
 
-fn own() -> Result<Report, String> {
-    let devices = open(&Config::default())?;
-    let software = Software::new(ENGINES);
-    let engine = |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
-    Ok(Report {
-        devices: devices.all.iter().map(|device| row(device.as_ref())).collect(),
-        virtuals: DeviceProfile::names().map(virtual_row).collect::<Result<_, _>>()?,
-        engines: software.engines().iter().map(engine).collect(),
-        work_bytes_max: None,
-    })
+/// Where a device that has a place is: QPL's that use hardware are where the usable IAAs are.
+fn nodes(device: &dyn Device, machine: &Machine) -> Vec<u16> {
+    if !["qpl-hardware", "qpl-auto"].contains(&device.name()) {
+        return Vec::new();
+    }
+    let usable = machine.idxd_of(IdxdKind::Iaa).filter(|own| own.usable().next().is_some());
+    let mut nodes: Vec<u16> = usable.filter_map(|own| own.numa_node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
 }
 
 fn virtual_row(name: &str) -> Result<Row, String> {
@@ -123,9 +176,12 @@ fn service(described: DescribeResponse) -> Report {
         about: None,
         writes: device.writes,
         reads: device.reads,
+        // The API has compression only.
+        kernels: Vec::new(),
         work_bytes_max: device.work_bytes_max,
         queue_depth: device.queue_depth,
         waiting: device.waiting,
+        numa_nodes: Vec::new(),
     };
     Report {
         devices: described.devices.into_iter().map(row).collect(),
@@ -147,9 +203,11 @@ fn row(device: &dyn Device) -> Row {
         about: None,
         writes: names(&can.writes),
         reads: names(&can.reads),
+        kernels: can.kernels.iter().map(|kernel| kernel.name().to_owned()).collect(),
         work_bytes_max: can.work_bytes_max.0,
         queue_depth: can.queue_depth as u64,
         waiting: waiting.to_owned(),
+        numa_nodes: Vec::new(),
     }
 }
 
@@ -163,15 +221,31 @@ fn dialect(dialect: &Dialect) -> String {
     }
 }
 
-fn table(report: &Report) -> String {
-    let mut lines: Vec<String> = report.devices.iter().flat_map(described).collect();
-    if !report.virtuals.is_empty() {
-        lines.push("emulated, with --allow-virtual only".to_owned());
-        lines.extend(report.virtuals.iter().flat_map(described));
+fn text(report: &Report) -> String {
+    let mut lines = device_table(&report.devices);
+    for refused in &report.refused {
+        let why = format!("{} cannot be used: {}", refused.name, refused.why);
+        lines.extend(wrapped(&why, WIDTH));
     }
     if !report.engines.is_empty() {
-        lines.push("engines, most preferred writer first".to_owned());
-        lines.extend(report.engines.iter().map(|row| format!("  {:<10} {}", row.name, row.codec)));
+        let engines = report.engines.iter().map(|own| format!("{} by {}", own.codec, own.name));
+        let engines: Vec<_> = engines.collect();
+        let engines = format!("software's engines, first choice first: {}", engines.join(", "));
+        lines.extend(wrapped(&engines, WIDTH));
+    }
+    if let Some(found) = &report.accelerators {
+        lines.extend([String::new(), "accelerators of this machine".to_owned()]);
+        lines.extend(accelerator_lines(found));
+    }
+    if let Some(routes) = &report.routes {
+        let title = format!("where jobs go when nothing is under way: policy {}", routes.policy);
+        lines.extend([String::new(), title]);
+        lines.extend(route_table(routes));
+        lines.extend(routes.hints.iter().flat_map(|hint| wrapped(hint, WIDTH)));
+    }
+    if !report.virtuals.is_empty() {
+        lines.extend([String::new(), "emulated, with --allow-virtual only".to_owned()]);
+        lines.extend(device_table(&report.virtuals));
     }
     if let Some(bytes) = report.work_bytes_max {
         lines.push(format!("the service takes up to {} uncompressed", ByteCount(bytes)));
@@ -179,20 +253,135 @@ fn table(report: &Report) -> String {
     lines.join("\n")
 }
 
-fn described(row: &Row) -> Vec<String> {
-    let largest = ByteCount(row.work_bytes_max);
-    let mut lines = vec![row.name.clone()];
-    lines.extend(row.about.iter().map(|about| format!("  is       {about}")));
-    lines.extend([
-        format!("  writes   {}", row.writes.join(", ")),
-        format!("  reads    {}", row.reads.join(", ")),
-        format!("  largest  {largest} uncompressed"),
-        format!("  waiting  {}, {} jobs a queue", row.waiting, row.queue_depth),
-    ]);
-    lines
+fn device_table(rows: &[Row]) -> Vec<String> {
+    let columns: [Column; 7] = [
+        ("device", 24),
+        ("codecs", 18),
+        ("kernels", 15),
+        ("largest", 7),
+        ("a queue", 7),
+        ("completions", 11),
+        ("NUMA", 5),
+    ];
+    let numa = |nodes: &[u16]| match nodes {
+        [] => "any".to_owned(),
+        nodes => nodes.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
+    };
+    let cells = |row: &Row| {
+        vec![
+            row.name.clone(),
+            codecs(row),
+            some(&row.kernels.join(" ")),
+            ByteCount(row.work_bytes_max).to_string(),
+            row.queue_depth.to_string(),
+            row.waiting.clone(),
+            numa(&row.numa_nodes),
+        ]
+    };
+    table(&columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Each codec once: with the window it is bound to, or without one where it has the codec's own.
+fn codecs(row: &Row) -> String {
+    let once = |dialects: &[String]| {
+        let own = dialects.iter().filter(|own| {
+            let codec = own.split('/').next().unwrap_or(own);
+            *own == codec || !dialects.iter().any(|other| other == codec)
+        });
+        own.cloned().collect::<Vec<_>>().join(" ")
+    };
+    let (writes, reads) = (once(&row.writes), once(&row.reads));
+    match () {
+        () if writes == reads => some(&writes),
+        () => format!("writes {}, reads {}", some(&writes), some(&reads)),
+    }
+}
+
+fn some(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+fn accelerator_lines(found: &[Accelerator]) -> Vec<String> {
+    if found.is_empty() {
+        let none = "none: no Intel IAA, DSA or QAT and no NVIDIA BlueField on the PCI bus or under \
+                    /sys/bus/dsa. Software does everything; rebate demo shows what a virtual IAA \
+                    would change";
+        return wrapped(none, WIDTH);
+    }
+    let columns: [Column; 6] = [
+        ("name", 14),
+        ("is", 25),
+        ("state", 16),
+        ("NUMA", 4),
+        ("used as", 18),
+        ("kept from it by", 18),
+    ];
+    let numa = |node: Option<u16>| node.map_or("any".to_owned(), |node| node.to_string());
+    let mut rows = Vec::new();
+    for own in found {
+        rows.push(vec![
+            own.name.clone(),
+            own.product.clone(),
+            own.state.clone(),
+            numa(own.numa_node),
+            own.used_as.clone(),
+            own.obstacle.clone().unwrap_or_default(),
+        ]);
+        rows.extend(own.work_queues.iter().map(|queue| {
+            vec![
+                format!("  {}", queue.name),
+                format!("{} {}", queue.mode, queue.owner),
+                queue.state.clone(),
+                String::new(),
+                queue.limits(),
+                queue.obstacles.join(", "),
+            ]
+        }));
+    }
+    table(&columns, &rows)
+}
+
+/// Ops that go the same way share their lines.
+fn route_table(routes: &Routes) -> Vec<String> {
+    let mut ops: Vec<(Vec<&str>, Vec<[String; 4]>)> = Vec::new();
+    for route in &routes.routes {
+        let reason = format!("{}: {}", route.reason, route.why);
+        let line = [route.sizes(), route.device.clone(), route.placement.to_owned(), reason];
+        match ops.last_mut().filter(|(names, _)| names.contains(&route.op)) {
+            Some((_, lines)) => lines.push(line),
+            None => ops.push((vec![route.op], vec![line])),
+        }
+    }
+    let mut shared: Vec<(Vec<&str>, Vec<[String; 4]>)> = Vec::new();
+    for (names, lines) in ops {
+        match shared.iter_mut().find(|(_, own)| *own == lines) {
+            Some((own, _)) => own.extend(names),
+            None => shared.push((names, lines)),
+        }
+    }
+    let columns: [Column; 5] =
+        [("op", 18), ("sizes", 16), ("device", 24), ("placement", 9), ("reason", 24)];
+    let mut rows = Vec::new();
+    for (names, lines) in shared {
+        for (index, line) in lines.into_iter().enumerate() {
+            let names = match () {
+                () if index > 0 => String::new(),
+                () if names.len() == OPS.len() => "every op".to_owned(),
+                () => names.join(", "),
+            };
+            rows.push([vec![names], line.to_vec()].concat());
+        }
+    }
+    table(&columns, &rows)
 }
 
 const EXAMPLES: &str = "Examples:
   rebate devices
+  rebate devices --config rebate.toml
+  rebate devices --device qpl-auto --policy bounded-offload
+  rebate devices --device virtual-iaa --allow-virtual --set compress.readable_by=iaa
   rebate devices --json
-  rebate devices --compression 10.0.0.7:9200";
+  rebate devices --compression 10.0.0.7:9200
+
+`deflate/4KiB` is deflate within a window of 4 KiB. What keeps a device from being used, and how to mend it, says
+`rebate doctor`.";

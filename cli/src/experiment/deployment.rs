@@ -1,11 +1,11 @@
 //! One configuration as running processes: memcached, the store service, the compression service, the frontend.
 
 use load::Address;
-use units::ByteCount;
+use units::{ByteCount, Op};
 
 use super::configuration::{Configuration, Door, Software, VIRTUAL};
 use super::machine::Machine;
-use super::process::{Process, metrics, start_memcached};
+use super::process::{Process, Spent, metrics, start_memcached};
 
 /// What holds the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +112,23 @@ impl Deployment {
         self.compression.as_ref()
     }
 
-    /// CPU time of each process so far (s), by name.
-    pub(crate) fn cpu_s(&self) -> Vec<(String, f64)> {
-        self.processes.iter().map(|own| (own.name().to_owned(), own.cpu_s())).collect()
+    /// What each process has had of the cores so far, by name.
+    pub(crate) fn spent(&self) -> Vec<(String, Spent)> {
+        self.processes.iter().map(|own| (own.name().to_owned(), own.spent())).collect()
+    }
+
+    /// The frontend's jobs of an op so far, and how long they took together from submission to completion (s).
+    ///
+    /// # Errors
+    /// That the page could not be read.
+    pub(crate) fn frontend_jobs(&self, op: Op) -> Result<(f64, f64), String> {
+        let label = format!("op=\"{}\"", op.name());
+        let sum = |name: &str| -> Result<f64, String> {
+            let found = metrics(&self.frontend_admin, name)?;
+            let own = found.iter().filter(|(labels, _)| labels.contains(&label));
+            Ok(own.map(|(_, value)| value).sum())
+        };
+        Ok((sum("rebate_jobs_total")?, sum("rebate_job_seconds_total")?))
     }
 
     /// Jobs that ran, or were tried, anywhere but where this configuration has them run.

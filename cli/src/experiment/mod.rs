@@ -14,5 +14,5 @@ pub(crate) use configuration::{Configuration, Door, Software, VIRTUAL};
 pub(crate) use deployment::{Backing, Deployment, PROCESSES};
 pub(crate) use machine::Machine;
 pub(crate) use process::{Process, memcached_is_here, start_memcached};
-pub(crate) use sample::{Load, Sample};
+pub(crate) use sample::{Load, Sample, Usage};
 pub(crate) use stages::{Probe, Stage};

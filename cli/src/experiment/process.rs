@@ -88,6 +88,23 @@ impl Process {
         Err(format!("{} did not serve within {seconds} s, or ended before", self.name))
     }
 
+    /// What all its threads have had of the cores so far, and how long they waited for one.
+    pub(crate) fn spent(&self) -> Spent {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let mut spent = Spent::default();
+        for thread in threads.into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let mut fields = text.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
+            spent.cpu_s += fields.next().unwrap_or(0) as f64 / 1e9;
+            spent.waited_s += fields.next().unwrap_or(0) as f64 / 1e9;
+        }
+        if spent.cpu_s == 0.0 {
+            // A kernel without scheduler statistics counts ticks.
+            spent.cpu_s = self.cpu_s();
+        }
+        spent
+    }
+
     /// CPU time of all its threads so far (s).
     pub(crate) fn cpu_s(&self) -> f64 {
         let path = format!("/proc/{}/stat", self.child.id());
@@ -102,6 +119,15 @@ impl Process {
         let per_s = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
         ticks as f64 / per_s as f64
     }
+}
+
+/// Time of a process's threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// On a core (s).
+    pub(crate) cpu_s: f64,
+    /// Ready to run while the cores ran something else (s).
+    pub(crate) waited_s: f64,
 }
 
 impl Drop for Process {

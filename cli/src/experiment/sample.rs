@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use device::virtual_device::LATE_SHARE_MAX;
 use load::{LoadReport, LoadSpec, Pace, Phase, Progress};
-use units::{ByteCount, Nanos};
+use units::{ByteCount, Nanos, Op};
 use workload::{ArrivalKind, SizeDist};
 
 use super::deployment::Deployment;
+use super::process::Spent;
 
 /// What is asked of a configuration at one point.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Sample {
     pub(crate) report: LoadReport,
     /// By process.
     pub(crate) usage: BTreeMap<String, Usage>,
+    /// The mean time of a job under this load, from submission to completion, as the frontend has it (us); by op.
+    pub(crate) job_us: BTreeMap<&'static str, f64>,
     /// Why the numbers do not hold, if they do not.
     pub(crate) invalid: Option<String>,
 }
@@ -40,6 +43,8 @@ pub(crate) struct Sample {
 pub(crate) struct Usage {
     /// CPU time per request (us).
     pub(crate) core_us: f64,
+    /// Time per request ready to run and without a core (us).
+    pub(crate) waited_us: f64,
     /// CPU time over the time measured: 1 is a whole core.
     pub(crate) share: f64,
 }
@@ -111,13 +116,23 @@ impl Sample {
         let wall_s = after.at.duration_since(before.at).as_secs_f64().max(1e-9);
         let achieved_per_s = report.get.achieved_per_s + report.set.achieved_per_s;
         let requests = (achieved_per_s * wall_s).max(1.0);
-        let usage = before.cpu_s.iter().zip(&after.cpu_s).map(|((name, before), (_, after))| {
-            let cpu_s = after - before;
-            (name.clone(), Usage { core_us: cpu_s * 1e6 / requests, share: cpu_s / wall_s })
+        let usage = before.spent.iter().zip(&after.spent).map(|((name, before), (_, after))| {
+            let cpu_s = after.cpu_s - before.cpu_s;
+            let waited_s = after.waited_s - before.waited_s;
+            let usage = Usage {
+                core_us: cpu_s * 1e6 / requests,
+                waited_us: waited_s * 1e6 / requests,
+                share: cpu_s / wall_s,
+            };
+            (name.clone(), usage)
         });
         let usage = usage.collect();
+        let job_us = before.frontend_jobs.iter().zip(&after.frontend_jobs).map(
+            |((op, before), (_, after))| (*op, (after.1 - before.1) * 1e6 / (after.0 - before.0)),
+        );
+        let job_us = job_us.collect();
         let invalid = invalid(&report, before, after);
-        Self { report, usage, invalid }
+        Self { report, usage, job_us, invalid }
     }
 
     /// Requests answered over requests offered.
@@ -160,7 +175,9 @@ fn invalid(report: &LoadReport, before: &Mark, after: &Mark) -> Option<String> {
 /// The counters of a deployment at one moment.
 struct Mark {
     at: Instant,
-    cpu_s: Vec<(String, f64)>,
+    spent: Vec<(String, Spent)>,
+    /// By op: how many, and their time (s).
+    frontend_jobs: Vec<(&'static str, (f64, f64))>,
     jobs: f64,
     virtual_jobs: f64,
     late: f64,
@@ -171,7 +188,12 @@ impl Mark {
     fn of(deployment: &Deployment) -> Result<Self, String> {
         let (virtual_jobs, late) = deployment.late()?;
         let (jobs, strays) = (deployment.jobs()?, deployment.strays()?);
-        Ok(Self { at: Instant::now(), cpu_s: deployment.cpu_s(), jobs, virtual_jobs, late, strays })
+        let mut frontend_jobs = Vec::new();
+        for op in [Op::Compress, Op::Decompress] {
+            frontend_jobs.push((op.name(), deployment.frontend_jobs(op)?));
+        }
+        let (at, spent) = (Instant::now(), deployment.spent());
+        Ok(Self { at, spent, frontend_jobs, jobs, virtual_jobs, late, strays })
     }
 }
 

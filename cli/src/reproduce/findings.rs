@@ -8,7 +8,7 @@ use units::{ByteCount, Op};
 
 use super::plan::Plan;
 use super::rows::{Rows, Spread};
-use crate::experiment::{Configuration, Door, Sample, Software, Stage};
+use crate::experiment::{Configuration, Door, Sample, Stage, Usage};
 
 /// Everything that was measured, run by run.
 pub(super) struct Findings {
@@ -106,13 +106,13 @@ impl Findings {
     }
 
     /// The samples of a point, run by run; those that do not hold as none.
-    fn samples(&self, point: &Point) -> Vec<Option<&Sample>> {
+    pub(super) fn samples(&self, point: &Point) -> Vec<Option<&Sample>> {
         let samples = self.points.get(point).map(Vec::as_slice).unwrap_or_default();
         samples.iter().map(|own| Some(own).filter(|own| own.invalid.is_none())).collect()
     }
 
     /// Why runs of a point do not hold.
-    fn invalid(&self, point: &Point) -> Option<String> {
+    pub(super) fn invalid(&self, point: &Point) -> Option<String> {
         let samples = self.points.get(point)?;
         let reasons: Vec<&str> = samples.iter().filter_map(|own| own.invalid.as_deref()).collect();
         let first = reasons.first()?;
@@ -150,6 +150,7 @@ impl Findings {
                         self.write_latency(rows, own, size, gets, op, quantile);
                     }
                     self.write_explained(rows, own, size, gets, op);
+                    self.write_in_place(rows, own, size, gets, op);
                 }
                 self.write_utilisation(rows, own, size, gets);
             }
@@ -195,97 +196,29 @@ impl Findings {
         rows.add(format!("ratio.{at}"), what, "ratio", ratios, own.devices(), reason);
     }
 
-    /// The sum of the stages over the difference to the monolith in software.
-    fn write_explained(
-        &self,
-        rows: &mut Rows,
-        own: Configuration,
-        size: ByteCount,
-        gets: u32,
-        op: Op,
-    ) {
-        let Some(found) = self.explained(own, size, gets, op) else { return };
-        let at = format!("{}.p50.{}.{}", own.id(), id(size), mix(gets, op));
-        let what = format!(
-            "{}: stages measured alone over the measured difference of medians, {size}, \
-             {gets} % gets, {}s",
-            own.name(),
-            verb(op)
-        );
-        let differences: Vec<f64> = found.iter().map(|own| own.difference_us).collect();
-        let sums: Vec<f64> = found.iter().map(|own| own.stages_us).collect();
-        let rest: Vec<f64> =
-            sums.iter().zip(&differences).map(|(sum, whole)| whole - sum).collect();
-        let base = Point::at_size(own.base(), size, gets);
-        let reason = self.invalid(&Point::at_size(own, size, gets)).or_else(|| self.invalid(&base));
-        let whole = Spread::of(differences.clone());
-        // Of medians: with a difference near zero the ratio of a single run means nothing.
-        let ratio =
-            whole.zip(Spread::of(sums.clone())).map(|(whole, sum)| sum.median / whole.median);
-        let near_zero = whole.is_some_and(|whole| whole.low < 0.0 && whole.high > 0.0);
-        let near_zero = near_zero.then(|| "the runs differ in the difference's sign".to_owned());
-        let remark = reason.clone().or(near_zero);
-        rows.add(format!("explained.{at}"), what, "ratio", ratio, own.devices(), remark);
-        let parts = [
-            ("difference", "difference of medians to the monolith in software", differences),
-            ("stages", "the stages' sum that is to explain it", sums),
-            ("unexplained", "what is left of the difference", rest),
-        ];
-        for (name, what, values) in parts {
-            let what = format!("{}: {what}", own.name());
-            let (id, reason) = (format!("{name}.{at}"), reason.clone());
-            rows.add(id, what, "us", values, own.devices(), reason);
-        }
-    }
-
-    /// Per run; none for the base itself and for another software codec.
-    pub(super) fn explained(
-        &self,
-        own: Configuration,
-        size: ByteCount,
-        gets: u32,
-        op: Op,
-    ) -> Option<Vec<Explained>> {
-        if own == own.base() || own.software == Software::Best {
-            return None;
-        }
-        let p50 = |configuration| {
-            self.latency_us(&Point::at_size(configuration, size, gets), op, Quantile::P50)
-        };
-        let stages = self.stages.get(&(size, op.name()))?;
-        let runs = p50(own).into_iter().zip(p50(own.base())).zip(stages);
-        Some(
-            runs.map(|((ours, base), stages)| {
-                let hop_us = if own.microservice { stages.hop.p50_us } else { 0.0 };
-                let (software_us, device_us) = if own.accelerated {
-                    (stages.software.p50_us, stages.device.p50_us)
-                } else {
-                    (0.0, 0.0)
-                };
-                Explained {
-                    difference_us: ours - base,
-                    stages_us: hop_us + device_us - software_us,
-                }
-            })
-            .collect(),
-        )
-    }
-
     /// How busy the busiest process is: what latency beyond it is made of.
     fn write_utilisation(&self, rows: &mut Rows, own: Configuration, size: ByteCount, gets: u32) {
         let point = Point::at_size(own, size, gets);
         let Some(samples) = self.points.get(&point) else { return };
-        let mut by_process: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        let mut by_process: BTreeMap<&str, Vec<Usage>> = BTreeMap::new();
         for sample in samples {
             for (process, usage) in &sample.usage {
-                by_process.entry(process).or_default().push(usage.share);
+                by_process.entry(process).or_default().push(*usage);
             }
         }
-        for (process, shares) in by_process {
+        for (process, usages) in by_process {
             let at = format!("{}.{process}.{}.get{gets}", own.id(), id(size));
-            let what = format!("{}: share of a core that the {process} takes, {size}", own.name());
             let reason = self.invalid(&point);
-            rows.add(format!("utilisation.{at}"), what, "cores", shares, own.devices(), reason);
+            let what = format!("{}: share of a core that the {process} takes, {size}", own.name());
+            let shares = usages.iter().map(|own| own.share);
+            let (share, wait) = (format!("utilisation.{at}"), format!("core_wait.{at}"));
+            rows.add(share, what, "cores", shares, own.devices(), reason.clone());
+            let what = format!(
+                "{}: time per request that the {process} waits for a core, {size}",
+                own.name()
+            );
+            let waits = usages.iter().map(|own| own.waited_us);
+            rows.add(wait, what, "us", waits, own.devices(), reason);
         }
         let achieved = samples.iter().map(Sample::achieved);
         let at = format!("{}.{}.get{gets}", own.id(), id(size));
@@ -423,13 +356,6 @@ impl Findings {
     }
 }
 
-/// One run's difference and what is to explain it (us).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Explained {
-    pub(super) difference_us: f64,
-    pub(super) stages_us: f64,
-}
-
 /// The frontend's CPU per request less than in software (us).
 fn freed(own: &Sample, base: &Sample) -> f64 {
     let core_us = |sample: &Sample| sample.usage.get("frontend").map_or(f64::NAN, |u| u.core_us);
@@ -448,13 +374,13 @@ pub(super) const fn verb(op: Op) -> &'static str {
 }
 
 /// A mix in row ids: gets unless there are none, sets of a mix by name.
-fn mix(gets: u32, op: Op) -> String {
+pub(super) fn mix(gets: u32, op: Op) -> String {
     let sets = op == Op::Compress && gets > 0;
     if sets { format!("get{gets}.set") } else { format!("get{gets}") }
 }
 
 /// A size in row ids.
-fn id(size: ByteCount) -> String {
+pub(super) fn id(size: ByteCount) -> String {
     size.to_string().replace(' ', "")
 }
 

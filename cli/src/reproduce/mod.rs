@@ -2,6 +2,7 @@
 //! as rows for programs and a page for people. Every number is measured in the run that reports it.
 
 mod cache;
+mod explained;
 mod figures;
 mod findings;
 mod plan;

@@ -27,6 +27,8 @@ pub struct VirtualCounters {
     pub host_excess_ns: u64,
     /// Jobs refused because the device was full.
     pub refused_full: u64,
+    /// Jobs that waited for a page, where page faults were asked for.
+    pub faulted: u64,
 }
 
 impl VirtualCounters {
@@ -41,11 +43,12 @@ impl VirtualCounters {
             host_ns: self.host_ns - earlier.host_ns,
             host_excess_ns: self.host_excess_ns - earlier.host_excess_ns,
             refused_full: self.refused_full - earlier.refused_full,
+            faulted: self.faulted - earlier.faulted,
         }
     }
 
     /// Each with its name.
-    pub fn named(self) -> [(&'static str, u64); 8] {
+    pub fn named(self) -> [(&'static str, u64); 9] {
         [
             ("jobs", self.jobs),
             ("remembered", self.remembered),
@@ -55,6 +58,7 @@ impl VirtualCounters {
             ("host_ns", self.host_ns),
             ("host_excess_ns", self.host_excess_ns),
             ("refused_full", self.refused_full),
+            ("faulted", self.faulted),
         ]
     }
 
@@ -90,6 +94,7 @@ pub(super) struct Counters {
     host_ns: AtomicU64,
     host_excess_ns: AtomicU64,
     refused_full: AtomicU64,
+    faulted: AtomicU64,
 }
 
 impl Counters {
@@ -116,6 +121,10 @@ impl Counters {
         self.refused_full.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn faulted(&self) {
+        self.faulted.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn snapshot(&self) -> VirtualCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         VirtualCounters {
@@ -127,6 +136,7 @@ impl Counters {
             host_ns: read(&self.host_ns),
             host_excess_ns: read(&self.host_excess_ns),
             refused_full: read(&self.refused_full),
+            faulted: read(&self.faulted),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Timing, limits, memory and honesty of the virtual device, on clocks of the tests' own.
 
+mod profiles;
 mod stored;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use units::{ManualClock, Nanos};
-use workload::{Figure, Variant};
+use workload::{OpProfile, Variant};
 
 use super::*;
 use crate::buffer::{Input, Pool};
@@ -31,13 +32,26 @@ fn iaa() -> DeviceProfile {
 /// A profile whose submissions cost nothing and whose engines alone limit it, so that a clock which
 /// stands still will do.
 fn unpaced() -> DeviceProfile {
-    let mut profile = iaa();
-    profile.submit_ns.value = 0;
-    let set = |figure: &mut Figure<u64>| figure.value = 0;
-    for op in [&mut profile.compress.dynamic, &mut profile.decompress] {
-        op.batch.iter_mut().for_each(|point| set(&mut point.ns_per_page));
+    let mut profile = free_to_submit(iaa());
+    let compress = profile.compress.as_mut().and_then(|own| own.dynamic.as_mut());
+    for op in compress.into_iter().chain(&mut profile.decompress) {
+        op.batch.iter_mut().for_each(|point| point.ns_per_page.value = 0);
     }
     profile
+}
+
+fn free_to_submit(mut profile: DeviceProfile) -> DeviceProfile {
+    let accelerator = profile.accelerator.as_mut().expect("not a core");
+    accelerator.submit.iter_mut().for_each(|point| point.ns.value = 0);
+    profile
+}
+
+fn compression(profile: &DeviceProfile) -> &OpProfile {
+    profile.compress().expect("it compresses")
+}
+
+fn decompression(profile: &DeviceProfile) -> &OpProfile {
+    profile.decompress.as_ref().expect("it decompresses")
 }
 
 fn make(profile: &DeviceProfile, clock: impl Clock + 'static) -> Virtual {
@@ -81,12 +95,11 @@ fn result(completion: Completion) -> Bytes {
 #[test]
 fn a_lone_job_comes_back_when_the_profile_says() {
     for variant in [Variant::Low, Variant::Stated, Variant::High] {
-        let mut profile = unpaced().variant(variant);
-        profile.submit_ns.value = 0;
+        let profile = free_to_submit(unpaced().variant(variant));
         let clock = ManualClock::default();
         let mut queue = open(&make(&profile, clock.clone()));
         for bytes in [64, 1_000, 4_096, 65_536] {
-            let latency = profile.compress().latency(bytes as u64);
+            let latency = compression(&profile).latency(bytes as u64);
             queue.try_submit(compress(bytes, 1)).expect("room");
             clock.advance(latency - Nanos(1));
             assert_eq!((drain(&mut *queue).len(), queue.pending()), (0, 1), "{bytes} early");
@@ -95,7 +108,7 @@ fn a_lone_job_comes_back_when_the_profile_says() {
             assert_eq!((completion.service, queue.pending()), (latency, 0));
             let stream = result(completion);
 
-            let latency = profile.decompress.latency(bytes as u64);
+            let latency = decompression(&profile).latency(bytes as u64);
             queue.try_submit(decompress(stream, bytes)).expect("room");
             clock.advance(latency - Nanos(1));
             assert_eq!(drain(&mut *queue).len(), 0, "{bytes} early");
@@ -113,7 +126,7 @@ fn a_ninth_job_waits_for_one_of_eight_engines() {
     for seed in 0..9 {
         queue.try_submit(compress(4_096, seed)).expect("room");
     }
-    let latency = profile.compress().latency(4_096);
+    let latency = compression(&profile).latency(4_096);
     clock.advance(latency);
     let done = drain(&mut *queue);
     assert_eq!((done.len(), queue.pending()), (8, 1));
@@ -126,15 +139,14 @@ fn a_ninth_job_waits_for_one_of_eight_engines() {
 
 #[test]
 fn jobs_follow_each_other_at_the_pace_of_the_published_batches() {
-    let mut profile = iaa();
-    profile.submit_ns.value = 0;
+    let profile = free_to_submit(iaa());
     let clock = ManualClock::default();
     let mut queue = open(&make(&profile, clock.clone()));
     for seed in 0..4 {
         queue.try_submit(compress(4_096, seed)).expect("room");
     }
-    let latency = profile.compress().latency(4_096);
-    let interval = profile.compress().interval(4_096);
+    let latency = compression(&profile).latency(4_096);
+    let interval = compression(&profile).interval(4_096);
     assert_eq!(interval, Nanos(1_753));
     clock.advance(latency);
     assert_eq!(drain(&mut *queue).len(), 1);
@@ -162,7 +174,7 @@ fn entries_are_shared_by_all_queues_and_a_full_device_refuses() {
     }
     let counters = device.counters();
     assert_eq!((counters.jobs, counters.refused_full), (128, 2));
-    clock.advance(profile.compress().latency(1_000));
+    clock.advance(compression(&profile).latency(1_000));
     second.try_submit(compress(1_000, 1)).expect("eight are done and hold no entry");
     drop(first);
     clock.advance(Nanos::secs(1));
@@ -189,7 +201,7 @@ fn a_submission_takes_its_time_on_the_calling_core() {
         let before = clock.now();
         queue.try_submit(compress(4_096, seed)).expect("room");
         let spent = clock.now() - before;
-        let submit = profile.submit();
+        let submit = profile.submit(4_096);
         assert!((submit..submit + Nanos(5)).contains(&spent), "{spent:?}");
     }
     let counters = device.counters();
@@ -319,7 +331,9 @@ fn the_table_keeps_within_its_bytes() {
     let clock = ManualClock::default();
     let table_bytes_max = ByteCount::mib(1);
     let own: Arc<dyn Clock> = Arc::new(clock.clone());
-    let options = VirtualOptions { table_bytes_max, work_clock: Arc::clone(&own), clock: own };
+    let work_clock = Arc::clone(&own);
+    let options =
+        VirtualOptions { table_bytes_max, work_clock, clock: own, ..VirtualOptions::default() };
     let device = Virtual::new(&unpaced(), &ENGINES, options).expect("a writer and a reader");
     let mut queue = open(&device);
     for seed in 0..200 {
@@ -373,7 +387,11 @@ fn a_device_that_could_not_do_its_work_is_not_built() {
         other => panic!("{other:?}"),
     };
     assert!(problem(&iaa(), &BUILT_IN).contains("virtual-iaa: no engine of this build writes"));
-    let mut faults = iaa();
-    faults.fault_tail.applied = true;
-    assert!(problem(&faults, &ENGINES).contains("fault_tail.applied"));
+    let mut faultless = iaa();
+    faultless.fault_tail = None;
+    let options = VirtualOptions { page_faults: Some(1), ..VirtualOptions::default() };
+    match Virtual::new(&faultless, &ENGINES, options).err() {
+        Some(DeviceError::Misconfigured(problem)) => assert!(problem.contains("no fault_tail")),
+        other => panic!("{other:?}"),
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use parking_lot::Mutex;
 use units::Nanos;
-use workload::DeviceProfile;
+use workload::Accelerator;
 
 /// The device's occupation. The lock is held for a few additions and one heap operation.
 pub(super) struct Timeline {
@@ -21,6 +21,8 @@ struct State {
     next_start: Nanos,
     /// When the jobs inside are done; each holds an entry until then.
     inside: BinaryHeap<Reverse<Nanos>>,
+    /// Entries of jobs whose time is not yet known.
+    reserved: usize,
 }
 
 /// What one job takes.
@@ -33,32 +35,40 @@ pub(super) struct Cost {
 }
 
 impl Timeline {
-    pub(super) fn new(profile: &DeviceProfile) -> Self {
+    pub(super) fn new(profile: &Accelerator) -> Self {
         let entries_total = profile.entries_total.value as usize;
         let state = State {
             engines: vec![Nanos(0); profile.engines.value as usize],
             next_start: Nanos(0),
             inside: BinaryHeap::with_capacity(entries_total),
+            reserved: 0,
         };
         Self { entries_total, state: Mutex::new(state) }
     }
 
-    /// When a job that arrives at `arrival` is done, or none if every entry is taken.
-    pub(super) fn admit(&self, arrival: Nanos, cost: Cost) -> Option<Nanos> {
+    /// Takes an entry for a job that arrives at `arrival`; whether there was one. [`Timeline::admit`] follows, once it
+    /// is known what the job takes.
+    pub(super) fn reserve(&self, arrival: Nanos) -> bool {
         let mut state = self.state.lock();
-        let state = &mut *state;
         while state.inside.peek().is_some_and(|Reverse(due)| *due <= arrival) {
             state.inside.pop();
         }
-        if state.inside.len() >= self.entries_total {
-            return None;
-        }
-        let engine = state.engines.iter_mut().min()?;
+        let free = state.inside.len() + state.reserved < self.entries_total;
+        state.reserved += usize::from(free);
+        free
+    }
+
+    /// When the job that reserved an entry for `arrival` is done.
+    pub(super) fn admit(&self, arrival: Nanos, cost: Cost) -> Nanos {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.reserved -= 1;
+        let engine = state.engines.iter_mut().min().expect("a profile has an engine or more");
         let start = arrival.max(*engine).max(state.next_start);
         let due = start + cost.engine;
         *engine = due;
         state.next_start = start + cost.interval;
         state.inside.push(Reverse(due));
-        Some(due)
+        due
     }
 }

@@ -98,6 +98,7 @@ pub const KEYS: &[Key] = &[
     restart("runtime.allow_virtual", Kind::Switch),
     restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)),
     restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    restart("runtime.latency_max_us", Kind::Count(1, LATENCY_US_MAX)),
     restart("runtime.fallback_compress", Kind::Choice(FALLBACKS)),
     restart("runtime.fallback_decompress", Kind::Choice(FALLBACKS)),
     restart("runtime.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
@@ -120,14 +121,23 @@ const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler"]
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
-const POLICIES_AUTO: [&str; 6] = policies("auto");
+const POLICIES_AUTO: [&str; 10] = policies("auto");
 
-const POLICIES_OWN: [&str; 6] = policies("own");
+const POLICIES_OWN: [&str; 10] = policies("own");
 
-const fn policies(first: &'static str) -> [&'static str; 6] {
-    let [a, b, c, d, e] =
-        ["always-software", "bounded-inline", "bounded-offload", "sync-offload", "async-offload"];
-    [first, a, b, c, d, e]
+const fn policies(first: &'static str) -> [&'static str; 10] {
+    [
+        first,
+        "always-software",
+        "bounded-inline",
+        "bounded-offload",
+        "sync-offload",
+        "async-offload",
+        "latency-critical",
+        "batch",
+        "least-latency",
+        "least-host-cycles",
+    ]
 }
 
 const fn hot(name: &'static str, kind: Kind) -> Key {
@@ -298,6 +308,8 @@ const BACKLOG_MAX: i64 = i32::MAX as i64;
 const JOBS_MAX: i64 = 1_000_000;
 /// A day: a longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
+/// A minute: longer than any job may take, and so no bound.
+const LATENCY_US_MAX: i64 = 60_000_000;
 /// A name is shown in every metric.
 const NAME_BYTES_MAX: usize = 128;
 /// A day at the steps of reports is what a process may keep in memory.

@@ -51,12 +51,16 @@ pub(super) fn followed(
 }
 
 /// Every policy that can be sent, with its name on the wire.
-const POLICIES: [(PolicyWord, PolicyName, &str); 5] = [
+const POLICIES: [(PolicyWord, PolicyName, &str); 9] = [
     (PolicyWord::AlwaysSoftware, PolicyName::AlwaysSoftware, "always-software"),
     (PolicyWord::BoundedInline, PolicyName::BoundedInline, "bounded-inline"),
     (PolicyWord::BoundedOffload, PolicyName::BoundedOffload, "bounded-offload"),
     (PolicyWord::SyncOffload, PolicyName::SyncOffload, "sync-offload"),
     (PolicyWord::AsyncOffload, PolicyName::AsyncOffload, "async-offload"),
+    (PolicyWord::LatencyCritical, PolicyName::LatencyCritical, "latency-critical"),
+    (PolicyWord::Batch, PolicyName::Batch, "batch"),
+    (PolicyWord::LeastLatency, PolicyName::LeastLatency, "least-latency"),
+    (PolicyWord::LeastHostCycles, PolicyName::LeastHostCycles, "least-host-cycles"),
 ];
 
 /// Of what a stranger sent, so much is shown.

@@ -1,74 +1,192 @@
 //! Whether a profile can be used: each number in its range and with its standing, curves that rise.
 //! A problem names the key, the value and what is valid.
 
-use super::{DeviceProfile, Figure, Kind, OpProfile, Variant};
+use super::{
+    Accelerator, DeviceProfile, FaultTail, Figure, Kind, LatencyPoint, OpProfile, Variant,
+};
 
 pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
     let p = profile;
-    number("engines", &p.engines, 1, 1_024)?;
-    number("work_queues", &p.work_queues, 1, 1_024)?;
-    number("entries_total", &p.entries_total, 1, 65_536)?;
-    number("window_log2", &p.window_log2, 9, 15)?;
     number("transfer_bytes_max", &p.transfer_bytes_max, 4_096, 1 << 30)?;
-    number("submit_ns", &p.submit_ns, 0, 1_000_000)?;
-    number("expected_poll_ns", &p.expected_poll_ns, 0, SECOND_NS)?;
     number("late_after_ns", &p.late_after_ns, 0, SECOND_NS)?;
-    standing("huffman", &p.huffman)?;
-    for (key, op) in ops(p) {
-        points(key, op)?;
+    if let Some(own) = &p.accelerator {
+        accelerator(own)?;
+    }
+    codec(p)?;
+    let all = ops(p);
+    if all.is_empty() {
+        return Err("it has no op; at least one of compress, decompress, encrypt and decrypt, \
+                    crc32c, crc64, copy"
+            .to_owned());
+    }
+    if p.encrypt.is_some() != p.decrypt.is_some() {
+        return Err("encrypt, decrypt: one is missing; both or neither".to_owned());
+    }
+    for (key, op) in all {
+        points(key, op, p.is_core())?;
     }
     for variant in [Variant::Low, Variant::Stated, Variant::High] {
-        for (key, op) in ops(&p.clone().variant(variant)) {
-            rising(key, op, variant)?;
+        let own = p.clone().variant(variant);
+        for (key, op) in ops(&own) {
+            rising(&format!("{key}.latency"), &op.latency, variant)?;
+            holds_its_submission(key, op, &own, variant)?;
+        }
+        if let Some(own) = &own.accelerator {
+            rising("accelerator.submit", &own.submit, variant)?;
+            whole_batches_cost_more(own, variant)?;
         }
     }
-    for bucket in &p.fault_tail.faults {
-        number("fault_tail.faults.count", &bucket.count, 0, u64::MAX)?;
-        if bucket.from_us >= bucket.to_us {
-            let (from, to) = (bucket.from_us, bucket.to_us);
-            return Err(format!("fault_tail.faults: to_us is {to}; above from_us, {from}"));
-        }
-    }
-    number("fault_tail.mean_us", &p.fault_tail.mean_us, 0, SECOND_NS / 1_000)?;
-    number("fault_tail.max_us", &p.fault_tail.max_us, 0, SECOND_NS / 1_000)
+    p.fault_tail.as_ref().map_or(Ok(()), fault_tail)
 }
 
-fn ops(p: &DeviceProfile) -> [(&'static str, &OpProfile); 3] {
-    [
-        ("compress.fixed", &p.compress.fixed),
-        ("compress.dynamic", &p.compress.dynamic),
-        ("decompress", &p.decompress),
-    ]
-}
-
-fn points(key: &str, op: &OpProfile) -> Result<(), String> {
-    for point in &op.latency {
-        number(&format!("{key}.latency at {} bytes", point.bytes), &point.ns, 1, SECOND_NS)?;
+fn accelerator(own: &Accelerator) -> Result<(), String> {
+    standing("accelerator.attachment", &own.attachment)?;
+    number("accelerator.engines", &own.engines, 1, 1_024)?;
+    if let Some(queues) = &own.work_queues {
+        number("accelerator.work_queues", queues, 1, 1_024)?;
     }
-    for point in &op.batch {
-        let key = format!("{key}.batch at {} pages", point.pages_in_flight);
-        number(&key, &point.ns_per_page, 0, SECOND_NS)?;
+    number("accelerator.entries_total", &own.entries_total, 1, 65_536)?;
+    number("accelerator.expected_poll_ns", &own.expected_poll_ns, 0, SECOND_NS)?;
+    for point in &own.submit {
+        let key = format!("accelerator.submit at {} bytes", point.bytes);
+        number(&key, &point.ns, 0, 1_000_000)?;
     }
-    let sizes: Vec<_> = op.latency.iter().map(|point| point.bytes).collect();
-    if sizes.len() < 2 || !sizes.is_sorted_by(|a, b| a < b) || sizes.last() > Some(&(1 << 30)) {
-        return Err(format!(
-            "{key}.latency: bytes are {sizes:?}; at least two that rise, up to {}",
-            1 << 30
-        ));
+    sizes("accelerator.submit", &own.submit, 1)?;
+    let jobs: Vec<_> = own.submit_batch.iter().map(|point| point.jobs).collect();
+    if !jobs.is_sorted_by(|a, b| a < b) || jobs.first().is_some_and(|first| *first != 1) {
+        return Err(format!("accelerator.submit_batch: jobs are {jobs:?}; from 1 on, rising"));
     }
-    let counts: Vec<_> = op.batch.iter().map(|point| point.pages_in_flight).collect();
-    if counts.is_empty() || !counts.is_sorted_by(|a, b| a < b) {
-        return Err(format!("{key}.batch: pages_in_flight are {counts:?}; at least one, rising"));
+    for point in &own.submit_batch {
+        let key = format!("accelerator.submit_batch at {} jobs", point.jobs);
+        number(&key, &point.ns_per_job, 1, 1_000_000)?;
     }
     Ok(())
 }
 
-fn rising(key: &str, op: &OpProfile, variant: Variant) -> Result<(), String> {
-    let costs: Vec<_> = op.latency.iter().map(|point| point.ns.value).collect();
+/// A published latency begins before the submission.
+fn holds_its_submission(
+    key: &str,
+    op: &OpProfile,
+    own: &DeviceProfile,
+    variant: Variant,
+) -> Result<(), String> {
+    let below = op.latency.iter().find(|point| own.submit(point.bytes).0 > point.ns.value);
+    below.map_or(Ok(()), |point| {
+        let (submit, bytes, ns) = (own.submit(point.bytes).0, point.bytes, point.ns.value);
+        Err(format!(
+            "{key}.latency at {bytes} bytes ({variant:?}): ns is {ns}; at least the submission in \
+             it, {submit}"
+        ))
+    })
+}
+
+fn whole_batches_cost_more(own: &Accelerator, variant: Variant) -> Result<(), String> {
+    let total = own.submit_batch.iter().map(|point| point.jobs * point.ns_per_job.value);
+    let totals: Vec<_> = total.collect();
+    if totals.is_sorted() {
+        return Ok(());
+    }
+    Err(format!(
+        "accelerator.submit_batch: jobs x ns_per_job ({variant:?}) are {totals:?}; more jobs cost \
+         no less together"
+    ))
+}
+
+/// A profile with a codec says its window, and one that compresses its code.
+fn codec(p: &DeviceProfile) -> Result<(), String> {
+    if let Some(window) = &p.window_log2 {
+        number("window_log2", window, 9, 15)?;
+    }
+    if let Some(huffman) = &p.huffman {
+        standing("huffman", huffman)?;
+    }
+    let has_codec = p.compress.is_some() || p.decompress.is_some();
+    if has_codec && p.window_log2.is_none() {
+        return Err("window_log2 is missing; 9 to 15 where it compresses or decompresses".into());
+    }
+    if p.compress.is_some() && p.compress().is_none() {
+        return Err("huffman: the compress table that it names is missing, or it itself".into());
+    }
+    Ok(())
+}
+
+fn fault_tail(tail: &FaultTail) -> Result<(), String> {
+    number("fault_tail.jobs_per_million", &tail.jobs_per_million, 0, 1_000_000)?;
+    for bucket in &tail.faults {
+        number("fault_tail.faults.count", &bucket.count, 0, u64::from(u32::MAX))?;
+        let (from, to) = (bucket.from_us, bucket.to_us);
+        if from >= to || to > SECOND_NS / 1_000 {
+            return Err(format!("fault_tail.faults: to_us is {to}; above {from}, up to 1000000"));
+        }
+    }
+    for (key, figure) in [("mean_us", &tail.mean_us), ("max_us", &tail.max_us)] {
+        if let Some(figure) = figure {
+            number(&format!("fault_tail.{key}"), figure, 0, SECOND_NS / 1_000)?;
+        }
+    }
+    Ok(())
+}
+
+fn ops(p: &DeviceProfile) -> Vec<(&'static str, &OpProfile)> {
+    let fixed = p.compress.as_ref().and_then(|own| own.fixed.as_ref());
+    let dynamic = p.compress.as_ref().and_then(|own| own.dynamic.as_ref());
+    let all = [
+        ("compress.fixed", fixed),
+        ("compress.dynamic", dynamic),
+        ("decompress", p.decompress.as_ref()),
+        ("encrypt", p.encrypt.as_ref()),
+        ("decrypt", p.decrypt.as_ref()),
+        ("crc32c", p.crc32c.as_ref()),
+        ("crc64", p.crc64.as_ref()),
+        ("copy", p.copy.as_ref()),
+    ];
+    all.into_iter().filter_map(|(key, op)| Some((key, op?))).collect()
+}
+
+fn points(key: &str, op: &OpProfile, is_core: bool) -> Result<(), String> {
+    for point in &op.latency {
+        number(&format!("{key}.latency at {} bytes", point.bytes), &point.ns, 1, SECOND_NS)?;
+    }
+    sizes(&format!("{key}.latency"), &op.latency, 2)?;
+    for point in &op.batch {
+        let key = format!("{key}.batch at {} pages", point.pages_in_flight);
+        number(&key, &point.ns_per_page, 0, SECOND_NS)?;
+    }
+    let counts: Vec<_> = op.batch.iter().map(|point| point.pages_in_flight).collect();
+    if is_core && !counts.is_empty() {
+        return Err(format!("{key}.batch: a core does one job after another; no points"));
+    }
+    if !is_core && (counts.is_empty() || !counts.is_sorted_by(|a, b| a < b)) {
+        return Err(format!("{key}.batch: pages_in_flight are {counts:?}; at least one, rising"));
+    }
+    for point in &op.ratio {
+        let key = format!("{key}.ratio at {} percent", point.output_percent);
+        number(&key, &point.time_percent, 1, 10_000)?;
+    }
+    let shares: Vec<_> = op.ratio.iter().map(|point| point.output_percent).collect();
+    if shares.len() == 1 || !shares.is_sorted_by(|a, b| a < b) || shares.last() > Some(&200) {
+        return Err(format!(
+            "{key}.ratio: output_percent are {shares:?}; none, or at least two that rise, up to 200"
+        ));
+    }
+    Ok(())
+}
+
+fn sizes(key: &str, points: &[LatencyPoint], least: usize) -> Result<(), String> {
+    let sizes: Vec<_> = points.iter().map(|point| point.bytes).collect();
+    let rise = sizes.is_sorted_by(|a, b| a < b);
+    if sizes.len() >= least && rise && sizes.last() <= Some(&(1 << 30)) {
+        return Ok(());
+    }
+    Err(format!("{key}: bytes are {sizes:?}; at least {least}, rising, up to {}", 1 << 30))
+}
+
+fn rising(key: &str, points: &[LatencyPoint], variant: Variant) -> Result<(), String> {
+    let costs: Vec<_> = points.iter().map(|point| point.ns.value).collect();
     if costs.is_sorted() {
         return Ok(());
     }
-    Err(format!("{key}.latency: ns ({variant:?}) are {costs:?}; a larger job takes no less"))
+    Err(format!("{key}: ns ({variant:?}) are {costs:?}; a larger job takes no less"))
 }
 
 fn number(key: &str, figure: &Figure<u64>, lowest: u64, highest: u64) -> Result<(), String> {
@@ -84,9 +202,9 @@ fn number(key: &str, figure: &Figure<u64>, lowest: u64, highest: u64) -> Result<
                  within {lowest} to {highest}"
             ))
         }
-        None if figure.kind == Kind::Assumed => {
-            Err(format!("{key}: range is missing; an assumed number says how far off it may be"))
-        }
+        None if matches!(figure.kind, Kind::Assumed | Kind::Calibrated) => Err(format!(
+            "{key}: range is missing; an assumed or calibrated number says how far off it may be"
+        )),
         _ => Ok(()),
     }
 }

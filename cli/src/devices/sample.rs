@@ -1,0 +1,17 @@
+//! A value as a cache holds them, for asking policies and trying devices: made-up HTML, always the same.
+
+use workload::{PayloadClass, SizeDist, Sizes, Values, Weighting};
+
+/// HTML of so many bytes.
+///
+/// # Errors
+/// The generator refuses the size.
+pub(crate) fn sample(bytes: usize) -> Result<Vec<u8>, String> {
+    let sizes = SizeDist::Fixed { bytes: bytes as u64 };
+    let sizes = Sizes::new(&sizes, Weighting::Calls).map_err(|error| error.to_string())?;
+    let mut value = Vec::new();
+    Values::synthetic(PayloadClass::Html, sizes, bytes, SEED).append_to(0, 0, &mut value);
+    Ok(value)
+}
+
+const SEED: u64 = 1;

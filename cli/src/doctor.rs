@@ -1,0 +1,176 @@
+//! `rebate doctor`: what keeps the devices of a configuration, and the accelerators of this machine, from working, and
+//! who mends it with which command. It changes nothing; the only jobs that it runs are a few of its own.
+
+mod accelerators;
+mod dpdk;
+mod finding;
+mod machine;
+mod round_trip;
+mod work_queue;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use drivers::host::{IdxdKind, Machine};
+use drivers::qpl::{LIBRARY_VARIABLE, Path, Qpl, QplOptions};
+use serde::Serialize;
+use server::config::Config;
+
+use crate::devices::{Configuration, Opened, Refused, WIDTH, wrapped};
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use finding::{Finding, Mend, Severity};
+use round_trip::RoundTrip;
+
+/// The flags of `rebate doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    configuration: Configuration,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that `rebate doctor` says.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Whether the devices of the configuration work.
+    ok: bool,
+    /// The devices of the configuration.
+    configured: Vec<String>,
+    machine: Vec<Finding>,
+    devices: Vec<Finding>,
+    round_trips: Vec<RoundTrip>,
+}
+
+/// What of the machine the configuration cannot do without: what is wrong there is a problem, elsewhere a note.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// An IAA.
+    iaa: bool,
+    /// Hardware behind DPDK.
+    dpdk: bool,
+}
+
+impl Doctor {
+    /// Prints the findings; exit code 0 if nothing is a problem for the devices of the configuration.
+    pub(crate) fn run(self) -> ExitCode {
+        let config = match self.configuration.load() {
+            Ok(config) => config,
+            Err(problem) => return failed(EXIT_USAGE, &problem),
+        };
+        let report = match examine(&config, &self.configuration.machine()) {
+            Ok(report) => report,
+            Err(problem) => return failed(EXIT_FAILED, &problem),
+        };
+        if self.json {
+            say(&serde_json::to_string_pretty(&report).unwrap_or_default());
+        } else {
+            say(&text(&report));
+        }
+        if report.ok { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+    }
+}
+
+fn failed(code: u8, problem: &str) -> ExitCode {
+    eprintln!("rebate: {problem}");
+    ExitCode::from(code)
+}
+
+fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
+    let wanted = Wanted::by(config);
+    let mut findings = machine::findings(machine);
+    findings.extend(accelerators::findings(machine, wanted));
+    findings.extend(dpdk::findings(machine, wanted));
+    let Opened { devices, refused } = Opened::of(config)?;
+    let configured: Vec<_> = devices.all.iter().map(|device| device.name().to_owned()).collect();
+    let mut of_devices: Vec<Finding> = refused.iter().map(cannot_serve).collect();
+    let mut round_trips = Vec::new();
+    for device in &devices.all {
+        let (finding, trip) = round_trip::finding(device.as_ref(), Severity::Problem);
+        of_devices.push(finding);
+        round_trips.extend(trip);
+    }
+    let tried = |name: &str| {
+        configured.iter().any(|own| own == name) || refused.iter().any(|own| own.name == name)
+    };
+    for (finding, trip) in unasked(machine, tried) {
+        of_devices.push(finding);
+        round_trips.extend(trip);
+    }
+    let ok = findings.iter().chain(&of_devices).all(|own| own.severity != Severity::Problem);
+    let refused = refused.into_iter().map(|own| own.name);
+    let configured = configured.into_iter().chain(refused).collect();
+    Ok(Report { ok, configured, machine: findings, devices: of_devices, round_trips })
+}
+
+impl Wanted {
+    fn by(config: &Config) -> Self {
+        let names = &config.runtime.devices;
+        let hardware = Path::Hardware.device();
+        // Hardware behind DPDK goes by its PCI address.
+        let address = |name: &str| name.strip_prefix("dpdk-").is_some_and(|own| own.contains(':'));
+        Self {
+            iaa: names.iter().any(|name| name == hardware),
+            dpdk: names.iter().any(|name| address(name)),
+        }
+    }
+}
+
+fn cannot_serve(refused: &Refused) -> Finding {
+    let what = format!("cannot be used: {}", refused.why);
+    let name = refused.name.clone();
+    Finding::new(Severity::Problem, &name, what).mend(Mend::text(
+        "Whoever configures the server",
+        format!("mends that, or takes {name} out of runtime.devices or runtime.compression"),
+    ))
+}
+
+/// QPL's devices where someone went to the trouble of naming its library, or where there is an IAA for it.
+fn unasked(machine: &Machine, tried: impl Fn(&str) -> bool) -> Vec<(Finding, Option<RoundTrip>)> {
+    let has_iaa = machine.idxd_of(IdxdKind::Iaa).any(|device| device.usable().next().is_some());
+    let named = std::env::var_os(LIBRARY_VARIABLE).is_some_and(|value| !value.is_empty());
+    let mut found = Vec::new();
+    for path in [Path::Software, Path::Hardware] {
+        let sensible = if path == Path::Hardware { has_iaa } else { has_iaa || named };
+        if tried(path.device()) || !sensible {
+            continue;
+        }
+        found.push(match Qpl::open(path, &QplOptions::default()) {
+            Ok(device) => round_trip::finding(&device, Severity::Note),
+            Err(error) => {
+                let what = format!("not in this configuration, and would not open: {error}");
+                (Finding::new(Severity::Note, path.device(), what), None)
+            }
+        });
+    }
+    found
+}
+
+fn text(report: &Report) -> String {
+    let mut lines = vec!["this machine".to_owned()];
+    lines.extend(report.machine.iter().flat_map(Finding::lines));
+    lines.push("one round trip on each device, times of first jobs".to_owned());
+    lines.extend(report.devices.iter().flat_map(Finding::lines));
+    let count = |severity| {
+        let all = report.machine.iter().chain(&report.devices);
+        all.filter(|own| own.severity == severity).count()
+    };
+    let names = report.configured.join(", ");
+    let verdict = match count(Severity::Problem) {
+        0 => format!("nothing is wrong for the devices of this configuration: {names}"),
+        1 => format!("1 problem for the devices of this configuration: {names}"),
+        many => format!("{many} problems for the devices of this configuration: {names}"),
+    };
+    lines.extend(wrapped(&verdict, WIDTH));
+    lines.join("\n")
+}
+
+const EXAMPLES: &str = "Examples:
+  rebate doctor
+  rebate doctor --device qpl-hardware
+  rebate doctor --config rebate.toml --json
+
+A finding is ok, a note, or a problem: something without which a device of the configuration does not work.
+Exit codes: 0 no problem, 1 problems, 2 bad usage or configuration.";

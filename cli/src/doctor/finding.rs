@@ -1,0 +1,108 @@
+//! One thing found, how bad it is, who mends it and how. Rendering only; what is found is decided elsewhere.
+
+use serde::Serialize;
+
+use crate::devices::{WIDTH, wrapped};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; no device of the configuration fails for it.
+    Note,
+    /// A device of the configuration does not work.
+    Problem,
+}
+
+impl Severity {
+    /// What is wrong with something that is or is not needed.
+    pub(super) const fn of(needed: bool) -> Self {
+        if needed { Severity::Problem } else { Severity::Note }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Problem => "problem",
+        }
+    }
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    /// What it is about: a device, or a part of the machine.
+    pub(super) about: String,
+    pub(super) what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mend: Option<Mend>,
+}
+
+/// How it is mended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Mend {
+    /// Who can.
+    pub(super) who: String,
+    /// What they do.
+    pub(super) how: String,
+    /// The commands, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) commands: Vec<String>,
+}
+
+impl Finding {
+    pub(super) fn new(severity: Severity, about: &str, what: String) -> Self {
+        Self { severity, about: about.to_owned(), what, mend: None }
+    }
+
+    pub(super) fn mend(self, mend: Mend) -> Self {
+        Self { mend: Some(mend), ..self }
+    }
+
+    /// For people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let about = wrapped(&self.about, ABOUT);
+        let mut what = wrapped(&self.what, WIDTH - INDENTATION);
+        let (who, commands) = match &self.mend {
+            Some(mend) => (format!("{} {}", mend.who, mend.how), &mend.commands[..]),
+            None => (String::new(), &[][..]),
+        };
+        if !who.is_empty() {
+            let end = if commands.is_empty() { "." } else { ":" };
+            what.extend(wrapped(&format!("{who}{end}"), WIDTH - INDENTATION));
+        }
+        let commands = commands.iter().flat_map(|command| command.lines());
+        what.extend(commands.map(|line| format!("    {line}")));
+        let height = what.len().max(about.len());
+        let line = |index: usize| {
+            let severity = if index == 0 { self.severity.word() } else { "" };
+            let about = about.get(index).map_or("", String::as_str);
+            let what = what.get(index).map_or("", String::as_str);
+            format!("  {severity:<7}  {about:<ABOUT$}  {what}").trim_end().to_owned()
+        };
+        (0..height).map(line).collect()
+    }
+}
+
+impl Mend {
+    /// Without a command.
+    pub(super) fn text(who: &str, how: String) -> Self {
+        Self { who: who.to_owned(), how, commands: Vec::new() }
+    }
+
+    /// What takes an administrator of the machine.
+    pub(super) fn root(how: &str, commands: Vec<String>) -> Self {
+        Self { who: ADMINISTRATOR.to_owned(), how: how.to_owned(), commands }
+    }
+}
+
+/// Who has the machine in hand.
+pub(super) const ADMINISTRATOR: &str = "The machine's administrator";
+
+/// The column of what it is about.
+const ABOUT: usize = 14;
+const INDENTATION: usize = 2 + 7 + 2 + ABOUT + 2;

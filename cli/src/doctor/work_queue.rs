@@ -1,0 +1,181 @@
+//! The work queues of one IAA: which can be used, what keeps the nearest one from it, and the commands that mend it
+//! (accel-config, which sets a queue up anew: a queue that is disabled forgets its settings).
+
+use drivers::host::{IdxdDevice, Machine, Node, Obstacle, WorkQueue};
+use units::ByteCount;
+
+use super::finding::{Finding, Mend, Severity};
+
+/// `needed`: without this device the configuration does not work; `wanted`: the configuration uses an IAA.
+pub(super) fn findings(
+    machine: &Machine,
+    device: &IdxdDevice,
+    needed: bool,
+    wanted: bool,
+) -> Vec<Finding> {
+    let usable: Vec<&WorkQueue> = device.usable().collect();
+    if usable.is_empty() {
+        return vec![unusable(machine, device, Severity::of(needed))];
+    }
+    let names: Vec<_> = usable.iter().map(|queue| queue.name.as_str()).collect();
+    let node = device.numa_node.map_or(String::new(), |node| format!(", NUMA node {node}"));
+    let what = format!(
+        "{} of {} work queues can be used: {}{node}",
+        usable.len(),
+        device.queues.len(),
+        names.join(", ")
+    );
+    let mut found = vec![Finding::new(Severity::Ok, &device.name, what)];
+    found.extend(usable.into_iter().filter_map(|queue| weak(device, queue, wanted)));
+    found
+}
+
+/// A queue that can be used and will fail some jobs.
+fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: bool) -> Option<Finding> {
+    let small = queue.transfer_bytes_max.filter(|bytes| *bytes < TRANSFER_BYTES);
+    let (severity, what) = match small {
+        Some(bytes) => (
+            Severity::of(wanted),
+            format!(
+                "max_transfer_size is {}; the driver sends jobs of up to {}, and one that is \
+                 refused for its size takes the device out of use",
+                ByteCount(bytes),
+                ByteCount(TRANSFER_BYTES)
+            ),
+        ),
+        None if !queue.block_on_fault => (
+            Severity::Note,
+            "block_on_fault is 0: a job that meets a page that is not there fails and is redone \
+             in software"
+                .to_owned(),
+        ),
+        None => return None,
+    };
+    let mend = Mend::root("sets it up anew, which fails the jobs in it", anew(device, queue));
+    Some(Finding::new(severity, &queue.name, what).mend(mend))
+}
+
+fn unusable(machine: &Machine, device: &IdxdDevice, severity: Severity) -> Finding {
+    let nearest = device.queues.iter().min_by_key(|queue| {
+        let unconfigured = queue.obstacles.contains(&Obstacle::Unconfigured);
+        (unconfigured, queue.obstacles.len())
+    });
+    let Some(queue) = nearest else {
+        let what = "the kernel shows no work queue".to_owned();
+        let commands = vec![format!("sudo accel-config list --idle | grep -A3 {}", device.name)];
+        let mend = Mend::root("looks whether the device is healthy", commands);
+        return Finding::new(severity, &device.name, what).mend(mend);
+    };
+    let about = format!("{}/{}", device.name, queue.name);
+    // Access to memory comes first and has a finding of its own.
+    let own = queue.obstacles.iter().find(|own| **own != Obstacle::NoSharedMemory);
+    let Some(obstacle) = own.copied() else {
+        let what = "set up, but of no use without SVM; see IOMMU".to_owned();
+        return Finding::new(severity, &about, what);
+    };
+    Finding::new(severity, &about, what(queue, obstacle, machine))
+        .mend(mend(machine, device, queue, obstacle))
+}
+
+fn what(queue: &WorkQueue, obstacle: Obstacle, machine: &Machine) -> String {
+    match obstacle {
+        Obstacle::NoSharedMemory => "no SVM".to_owned(),
+        Obstacle::Unconfigured => "no work queue of the device is set up".to_owned(),
+        Obstacle::NotForUsers if machine.iaa_crypto_loaded => {
+            "the kernel's iaa_crypto has taken it for itself".to_owned()
+        }
+        Obstacle::NotForUsers => format!("of type {}, and processes need type user", queue.owner),
+        Obstacle::Dedicated => "dedicated to one process; QPL takes shared queues only".to_owned(),
+        Obstacle::Disabled => "set up, but not enabled".to_owned(),
+        Obstacle::NoNode => "enabled, but its file under /dev/iax is missing".to_owned(),
+        Obstacle::NoAccess => match queue.node {
+            Node::Present { uid, gid, mode, .. } => format!(
+                "this process (user {}) may not read and write its file: user {uid}, group {gid}, \
+                 mode {mode:04o}",
+                machine.process.uid
+            ),
+            Node::Absent => "this process may not use its file".to_owned(),
+        },
+    }
+}
+
+fn mend(machine: &Machine, device: &IdxdDevice, queue: &WorkQueue, obstacle: Obstacle) -> Mend {
+    let path = queue.node_path(device);
+    match obstacle {
+        Obstacle::Disabled => Mend::root("enables it", enable(device, queue)),
+        Obstacle::NotForUsers if machine.iaa_crypto_loaded => {
+            let unload = "sudo modprobe --remove iaa_crypto".to_owned();
+            let commands = [unload].into_iter().chain(anew(device, queue)).collect();
+            Mend::root("takes it back and sets it up for processes", commands)
+        }
+        Obstacle::NoNode => {
+            let how = "lets it in where this is a container; otherwise udev makes it";
+            Mend::root(how, vec![format!("docker run --device {path} ...")])
+        }
+        Obstacle::NoAccess => {
+            let group = machine.process.gids.first().copied().unwrap_or(0);
+            let commands =
+                vec![format!("sudo chgrp {group} {path}"), format!("sudo chmod 660 {path}")];
+            let how = "gives it to the server's group, until the next boot (a udev rule keeps it)";
+            Mend::root(how, commands)
+        }
+        Obstacle::Unconfigured => {
+            let mut how = "sets one up".to_owned();
+            if device.queues.iter().any(|other| other.state == ENABLED) {
+                how.push_str(", for which all queues of the device stop");
+            }
+            Mend::root(&how, from_nothing(device, queue))
+        }
+        Obstacle::NoSharedMemory | Obstacle::NotForUsers | Obstacle::Dedicated => {
+            Mend::root("sets it up as a shared queue for processes", anew(device, queue))
+        }
+    }
+}
+
+fn enable(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
+    let name = &device.name;
+    let first =
+        (device.state != ENABLED).then(|| format!("sudo accel-config enable-device {name}"));
+    let then = format!("sudo accel-config enable-wq {name}/{}", queue.name);
+    first.into_iter().chain([then]).collect()
+}
+
+/// A queue that has entries, with our settings.
+fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
+    let name = format!("{}/{}", device.name, queue.name);
+    let disable = format!("sudo accel-config disable-wq {name}");
+    let disable = (queue.state == ENABLED).then_some(disable);
+    let settings = settings(&name, "", queue.entries);
+    disable.into_iter().chain([settings]).chain(enable(device, queue)).collect()
+}
+
+/// A device of which nothing is set up: entries and engines can be given while it is disabled only.
+fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
+    let name = &device.name;
+    let entries = device.entries.unwrap_or(128);
+    let disable = format!("sudo accel-config disable-device {name}");
+    let mut commands: Vec<_> = (device.state == ENABLED).then_some(disable).into_iter().collect();
+    let engine =
+        |engine: &String| format!("sudo accel-config config-engine {name}/{engine} --group-id=0");
+    commands.extend(device.engines.iter().map(engine));
+    let size = format!(" --wq-size={entries}");
+    commands.push(settings(&format!("{name}/{}", queue.name), &size, entries));
+    commands.push(format!("sudo accel-config enable-device {name}"));
+    commands.push(format!("sudo accel-config enable-wq {name}/{}", queue.name));
+    commands
+}
+
+fn settings(name: &str, size: &str, entries: u64) -> String {
+    // One entry stays for privileged submitters, as accel-config's manual asks.
+    let threshold = entries.saturating_sub(1).max(1);
+    format!(
+        "sudo accel-config config-wq {name} --group-id=0{size} --mode=shared \\\n  \
+         --type=user --driver-name=user --name=rebate --priority=10 --threshold={threshold} \\\n  \
+         --block-on-fault=1 --max-transfer-size={TRANSFER_BYTES}"
+    )
+}
+
+/// What the driver sends at most (`QplOptions::transfer_bytes_max`), and Linux's default (bytes).
+const TRANSFER_BYTES: u64 = 2 << 20;
+
+const ENABLED: &str = "enabled";

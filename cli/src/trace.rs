@@ -1,0 +1,336 @@
+//! `rebate trace`: reads trace files and says what is wrong with them, what they do and what they come to in bytes. It
+//! runs none of them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use trace::limits::TEXT_BYTES_MAX;
+use trace::{ACCELFLOW, Catalog, Head, TextError, Trace};
+
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+/// The commands of `rebate trace`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TraceCommand {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Find what is wrong, with line and column, or count what is there.
+    Check {
+        #[command(flatten)]
+        texts: Texts,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put files into the canonical layout, comments kept; - reads stdin and writes stdout.
+    Fmt {
+        /// The files.
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        /// Change nothing; name the files that would change, and exit with 1 if there are any.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Say step by step what traces do.
+    Explain {
+        #[command(flatten)]
+        texts: Texts,
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Print the bytes of traces, as docs/format.md has them.
+    Encode {
+        #[command(flatten)]
+        texts: Texts,
+        #[command(flatten)]
+        chosen: Chosen,
+        /// Whose the trace is.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        tenant: u16,
+        /// The position mark: the step to run next.
+        #[arg(long, value_name = "STEP", default_value_t = 0)]
+        mark: u8,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Draw traces as SVG, or as a graph for Graphviz.
+    Draw {
+        #[command(flatten)]
+        texts: Texts,
+        #[command(flatten)]
+        chosen: Chosen,
+        /// DOT instead of SVG.
+        #[arg(long)]
+        dot: bool,
+        /// Write there instead of to stdout.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Texts {
+    /// Files that make one catalog together; without any, the traces and services of AccelFlow.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Chosen {
+    /// Only this trace; may be given again.
+    #[arg(long, value_name = "NAME")]
+    trace: Vec<String>,
+}
+
+/// Exit code and what goes to stderr.
+type Failed = (u8, String);
+
+impl TraceCommand {
+    /// Exit codes: 0 done, 1 the work failed or files would change, 2 bad usage, or faults in the traces.
+    pub(crate) fn run(self) -> ExitCode {
+        let done = match self.verb {
+            Verb::Check { texts, json } => check(&texts, json),
+            Verb::Fmt { files, check } => fmt(&files, check),
+            Verb::Explain { texts, chosen } => {
+                texts.catalog().and_then(|catalog| explain(&catalog, &chosen))
+            }
+            Verb::Encode { texts, chosen, tenant, mark, json } => {
+                let head = Head { tenant, mark };
+                texts.catalog().and_then(|catalog| encode(&catalog, &chosen, head, json))
+            }
+            Verb::Draw { texts, chosen, dot, out } => {
+                texts.catalog().and_then(|catalog| draw(&catalog, &chosen, dot, out.as_deref()))
+            }
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err((code, problem)) => {
+                eprint!("{problem}");
+                code.into()
+            }
+        }
+    }
+}
+
+impl Texts {
+    fn read(&self) -> Result<Result<Catalog, Vec<TextError>>, Failed> {
+        if self.files.is_empty() {
+            return Ok(trace::read(&ACCELFLOW));
+        }
+        let texts = self.files.iter().map(|file| text(file)).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        let pairs: Vec<(&str, &str)> =
+            names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
+        Ok(trace::read(&pairs))
+    }
+
+    fn catalog(&self) -> Result<Catalog, Failed> {
+        self.read()?.map_err(|errors| faults(&errors))
+    }
+}
+
+impl Chosen {
+    fn of<'a>(&self, catalog: &'a Catalog) -> Result<Vec<&'a Trace>, Failed> {
+        if self.trace.is_empty() {
+            return Ok(catalog.traces().iter().collect());
+        }
+        let find = |name: &String| {
+            catalog.trace(name).ok_or_else(|| {
+                let names: Vec<&str> =
+                    catalog.traces().iter().map(|trace| trace.name.as_str()).collect();
+                usage(&format!("no trace is called {name}; there are {}", names.join(", ")))
+            })
+        };
+        self.trace.iter().map(find).collect()
+    }
+}
+
+fn check(texts: &Texts, json: bool) -> Result<(), Failed> {
+    let read = texts.read()?;
+    if json {
+        say(&match &read {
+            Ok(catalog) => summary(catalog).to_string(),
+            Err(errors) => {
+                json!({ "errors": errors.iter().map(place).collect::<Vec<_>>() }).to_string()
+            }
+        });
+        return read.map(drop).map_err(|_| (EXIT_USAGE, String::new()));
+    }
+    let catalog = read.map_err(|errors| faults(&errors))?;
+    let counts = [
+        (catalog.fields().len(), "fields"),
+        (catalog.traces().len(), "traces"),
+        (catalog.services().len(), "services"),
+    ];
+    let counts = counts.map(|(count, what)| format!("{count} {what}"));
+    say(&format!("no faults: {}", counts.join(", ")));
+    for service in catalog.services() {
+        say(&format!("  {}: {} invocations", service.name, catalog.invocations(service)));
+    }
+    Ok(())
+}
+
+fn summary(catalog: &Catalog) -> Value {
+    let bytes = |trace: &Trace| catalog.encode(&trace.name, Head::default()).map_or(0, |b| b.len());
+    let trace = |trace: &Trace| json!({ "name": trace.name, "invocations": trace.invocations(), "bytes": bytes(trace) });
+    let services = catalog.services().iter().map(
+        |service| json!({ "name": service.name, "invocations": catalog.invocations(service) }),
+    );
+    json!({
+        "errors": [],
+        "traces": catalog.traces().iter().map(trace).collect::<Vec<_>>(),
+        "services": services.collect::<Vec<_>>(),
+    })
+}
+
+fn place(error: &TextError) -> Value {
+    json!({
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+        "message": error.message,
+    })
+}
+
+fn fmt(files: &[PathBuf], check: bool) -> Result<(), Failed> {
+    let mut problems = String::new();
+    let mut code = 0;
+    for file in files {
+        let text = text(file)?;
+        match trace::format(&file.display().to_string(), &text) {
+            Err(error) => {
+                problems += &format!("{error}\n");
+                code = EXIT_USAGE;
+            }
+            Ok(formatted) if check => {
+                if formatted != text {
+                    say(&file.display().to_string());
+                    code = code.max(EXIT_FAILED);
+                }
+            }
+            Ok(formatted) if is_stdin(file) => print(&formatted),
+            Ok(formatted) if formatted != text => {
+                let written = std::fs::write(file, formatted);
+                written.map_err(|error| failed(&format!("{}: {error}", file.display())))?;
+            }
+            Ok(_) => {}
+        }
+    }
+    if code == 0 { Ok(()) } else { Err((code, problems)) }
+}
+
+fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), Failed> {
+    let texts: Vec<String> =
+        chosen.of(catalog)?.into_iter().map(|trace| trace::explain(catalog, trace)).collect();
+    print(&texts.join("\n"));
+    Ok(())
+}
+
+fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<(), Failed> {
+    let mut rows = Vec::new();
+    for trace in chosen.of(catalog)? {
+        let bytes = catalog.encode(&trace.name, head).map_err(|error| usage(&error.to_string()))?;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        rows.push(
+            json!({ "name": trace.name, "address": catalog.address(&trace.name), "hex": hex }),
+        );
+        if !json {
+            let address = catalog.address(&trace.name).unwrap_or_default();
+            say(&format!("{} at address {address}: {} bytes", trace.name, bytes.len()));
+            print(&trace::dump(&bytes));
+        }
+    }
+    if json {
+        say(&Value::from(rows).to_string());
+    }
+    Ok(())
+}
+
+fn draw(catalog: &Catalog, chosen: &Chosen, dot: bool, out: Option<&Path>) -> Result<(), Failed> {
+    let traces = chosen.of(catalog)?;
+    let picture = if dot { trace::draw::dot(&traces) } else { trace::draw::svg(&traces) };
+    match out {
+        None => print(&picture),
+        Some(out) => {
+            let written = std::fs::write(out, picture);
+            written.map_err(|error| failed(&format!("{}: {error}", out.display())))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The text of a file, not longer than can be read.
+fn text(file: &Path) -> Result<String, Failed> {
+    let wrong = |error: std::io::Error| usage(&format!("{}: {error}", file.display()));
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that whoever parses it sees that it is too long.
+    let limit = TEXT_BYTES_MAX as u64 + 1;
+    if is_stdin(file) {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(wrong)?;
+    } else {
+        File::open(file).map_err(wrong)?.take(limit).read_to_end(&mut bytes).map_err(wrong)?;
+    }
+    if bytes.len() > TEXT_BYTES_MAX {
+        return Err(usage(&format!("{}: longer than {TEXT_BYTES_MAX} bytes", file.display())));
+    }
+    let not_text = |_| usage(&format!("{}: not UTF-8", file.display()));
+    String::from_utf8(bytes).map_err(not_text)
+}
+
+fn faults(errors: &[TextError]) -> Failed {
+    (EXIT_USAGE, errors.iter().map(|error| format!("{error}\n")).collect())
+}
+
+fn usage(problem: &str) -> Failed {
+    (EXIT_USAGE, format!("rebate trace: {problem}\n"))
+}
+
+fn failed(problem: &str) -> Failed {
+    (EXIT_FAILED, format!("rebate trace: {problem}\n"))
+}
+
+/// Whoever closed the other end has seen enough.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+const EXAMPLES: &str = "A trace, as a file says it:
+  field compressed flag
+
+  trace receive takes encrypted(message(protobuf)) {
+      tcp
+      decrypt
+      rpc
+      deserialize
+      if compressed {
+          trans json -> string
+          decompress
+      }
+      load-balance
+      notify
+  }
+
+Examples:
+  rebate trace check my.trace
+  rebate trace fmt --check specs/traces/*.trace
+  rebate trace explain --trace T6
+  rebate trace encode my.trace --trace receive --tenant 7
+  rebate trace draw --trace T1 --out t1.svg
+  rebate trace draw --dot | dot -Tpng -o all.png
+
+Exit codes: 0 done, 1 the work failed or a file is not in the canonical layout, 2 bad usage or faults in the traces.";

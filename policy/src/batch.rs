@@ -1,0 +1,40 @@
+//! The published policy for batch applications: every job on a device, the calling thread doing other work, because
+//! submitting takes less of the core than the smallest job. It sees no load and no class.
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+
+/// Offload every job to the first open device, the calling thread doing other work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch;
+
+impl Policy for Batch {
+    fn name(&self) -> &'static str {
+        "batch"
+    }
+
+    fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        match snapshot.first_open() {
+            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Policy },
+            None => Choice::software(snapshot.reason_for_software()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::tests::{device, job, software};
+    use crate::placement::DeviceState;
+
+    #[test]
+    fn the_smallest_job_goes_to_the_device_unless_it_is_full() {
+        let place = |depth| {
+            let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
+            let job = JobFacts { work_bytes: 0, ..job() };
+            Batch.place(&job, &Snapshot::of(&devices), 0)
+        };
+        let there = Choice { device: 1, placement: Placement::Async, reason: Reason::Policy };
+        assert_eq!(place(7), there);
+        assert_eq!(place(8), Choice::software(Reason::QueueFull));
+    }
+}

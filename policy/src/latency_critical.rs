@@ -1,0 +1,54 @@
+//! The published policy for latency-critical applications: small jobs in software, large ones on a device with the
+//! calling thread waiting. It sees no load and no class.
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+
+/// Software up to a size, the first open device above it, the calling thread waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct LatencyCritical {
+    /// The largest job for software: where the device's latency meets that of software.
+    pub software_bytes_max: usize,
+}
+
+impl Default for LatencyCritical {
+    /// As published, for BlueField-2 beside ISA-L.
+    fn default() -> Self {
+        Self { software_bytes_max: 256 }
+    }
+}
+
+impl Policy for LatencyCritical {
+    fn name(&self) -> &'static str {
+        "latency-critical"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        if job.work_bytes <= self.software_bytes_max {
+            return Choice::software(Reason::Small);
+        }
+        match snapshot.first_open() {
+            Some(device) => Choice { device, placement: Placement::Sync, reason: Reason::Policy },
+            None => Choice::software(snapshot.reason_for_software()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::tests::{device, job, software};
+    use crate::placement::DeviceState;
+
+    #[test]
+    fn small_jobs_stay_large_ones_are_waited_for_and_a_full_device_is_said() {
+        let place = |work_bytes, depth| {
+            let devices = [software(1), DeviceState { depth, ..device(1, 1) }];
+            let job = JobFacts { work_bytes, ..job() };
+            LatencyCritical::default().place(&job, &Snapshot::of(&devices), 0)
+        };
+        let there = Choice { device: 1, placement: Placement::Sync, reason: Reason::Policy };
+        assert_eq!(place(256, 0), Choice::software(Reason::Small));
+        assert_eq!(place(257, 0), there);
+        assert_eq!(place(257, 8), Choice::software(Reason::QueueFull));
+    }
+}

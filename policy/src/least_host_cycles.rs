@@ -1,0 +1,59 @@
+//! Every job where it takes the least of the calling core, within a stated latency.
+
+use units::Nanos;
+
+use crate::arms::{self, Arm, Objective};
+use crate::placement::{Choice, JobFacts, Policy, Snapshot};
+
+/// The place that holds the calling core for the least time, of those that are quick enough.
+#[derive(Clone, Copy, Debug)]
+pub struct LeastHostCycles {
+    /// A place expected to take longer, its queue included, is taken only when all do; then the quickest is.
+    pub latency_max: Nanos,
+    /// The largest job that may hold the calling core where a device is open.
+    pub inline_bytes_max: usize,
+}
+
+impl Policy for LeastHostCycles {
+    fn name(&self) -> &'static str {
+        "least-host-cycles"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
+        let objective = Objective {
+            inline_bytes_max: self.inline_bytes_max,
+            latency_max: Some(self.latency_max),
+            cost: |arm: &Arm| {
+                let factor = if arm.is_late(job) { LATE_FACTOR } else { 1 };
+                arm.core_ns.saturating_mul(factor)
+            },
+        };
+        arms::choose(job, snapshot, draw, &objective)
+    }
+}
+
+/// A deadline is kept whatever that takes of the core; where every place misses it, it says nothing.
+const LATE_FACTOR: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::tests::{NO_PROBE, device, job, software};
+    use crate::placement::Placement;
+
+    #[test]
+    fn the_core_is_spared_as_far_as_bound_and_deadline_let_it() {
+        let policy = LeastHostCycles { latency_max: Nanos::micros(100), inline_bytes_max: 1_000 };
+        let place = |estimated_us: u64, time_left: Option<u64>| {
+            let devices = [software(6_000), device(estimated_us * 1_000, 1_000)];
+            let job = JobFacts { time_left: time_left.map(Nanos::micros), ..job() };
+            let choice = policy.place(&job, &Snapshot::of(&devices), NO_PROBE);
+            (choice.device, choice.placement)
+        };
+        let (here, there) = ((0, Placement::Software), (1, Placement::Async));
+        assert_eq!((place(100, None), place(101, None)), (there, here));
+        assert_eq!((place(50, Some(50)), place(50, Some(49))), (there, here));
+        assert_eq!(place(50, Some(5)), there, "missed anyhow");
+        assert_eq!(place(200, Some(5)), here, "above the bound the quickest");
+    }
+}

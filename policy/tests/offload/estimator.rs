@@ -1,0 +1,125 @@
+//! Estimates as a runtime makes them: moving averages per size class of what completed, and per device a slope for the
+//! queue. They lag, and they know nothing of engines, content or slowdowns.
+
+use policy::Placement;
+use units::Nanos;
+
+/// The weight of the newest completion, and of one that is the first in a while: what was learnt long ago says little,
+/// and the probes of a place that is not chosen are rare.
+const NEW: f64 = 1.0 / 8.0;
+const FIRST_IN_A_WHILE: f64 = 1.0 / 2.0;
+
+/// A while, in arrivals of all sizes.
+const WHILE: u64 = 1_000;
+
+/// A class is known after so many completions: one alone says too little, and what looks bad is rarely seen again.
+const KNOWN_AFTER: u32 = 4;
+
+const CLASSES: usize = 24;
+
+#[derive(Clone)]
+struct Device {
+    /// With an empty queue, by size class.
+    alone_ns: [Option<f64>; CLASSES],
+    host_ns: [Option<f64>; CLASSES],
+    /// Completions seen, by size class.
+    seen: [u32; CLASSES],
+    /// When a class was last learnt of, in arrivals.
+    learnt: [u64; CLASSES],
+    /// What each job inside adds.
+    per_job_ns: f64,
+}
+
+pub(crate) struct Estimator {
+    devices: Vec<Device>,
+    last: [Option<(usize, Placement)>; CLASSES],
+    arrivals: u64,
+    arrived_ns: f64,
+    gap_ns: f64,
+}
+
+impl Estimator {
+    pub(crate) fn new(devices: usize) -> Self {
+        let unknown = Device {
+            alone_ns: [None; CLASSES],
+            host_ns: [None; CLASSES],
+            seen: [0; CLASSES],
+            learnt: [0; CLASSES],
+            per_job_ns: 0.0,
+        };
+        Self {
+            devices: vec![unknown; devices],
+            last: [None; CLASSES],
+            arrivals: 0,
+            arrived_ns: 0.0,
+            gap_ns: 1e6,
+        }
+    }
+
+    /// A job was not done so long after submission, and done that long after, so many being inside when it was
+    /// submitted. Only what lies outside of that is an error: a core that polls late must not blame the device. The
+    /// error goes to the slope in the measure of the queue's part in it, the rest to the base.
+    pub(crate) fn learn(&mut self, device: usize, bytes: usize, took_ns: (f64, f64), depth: usize) {
+        let device = &mut self.devices[device];
+        let age = self.arrivals - device.learnt[class(bytes)];
+        device.learnt[class(bytes)] = self.arrivals;
+        let seen = &mut device.seen[class(bytes)];
+        *seen += 1;
+        let new = if age > WHILE { FIRST_IN_A_WHILE } else { NEW }.max(1.0 / f64::from(*seen));
+        let depth = depth as f64;
+        let queued = device.per_job_ns * depth;
+        let alone = device.alone_ns[class(bytes)].get_or_insert((took_ns.1 - queued).max(0.0));
+        let estimated = *alone + queued;
+        let error = estimated.clamp(took_ns.0, took_ns.1) - estimated;
+        let part = depth / (depth + DEPTH_OF_EQUAL_PARTS);
+        *alone = (*alone + new * (1.0 - part) * error).max(0.0);
+        if depth > 0.0 {
+            device.per_job_ns = (device.per_job_ns + NEW * part * error / depth).max(0.0);
+        }
+    }
+
+    /// A job came.
+    pub(crate) fn arrived(&mut self, at_ns: f64) {
+        self.gap_ns += (at_ns - self.arrived_ns - self.gap_ns) / 64.0;
+        self.arrived_ns = at_ns;
+        self.arrivals += 1;
+    }
+
+    pub(crate) fn gap(&self) -> Option<Nanos> {
+        Some(Nanos(self.gap_ns as u64))
+    }
+
+    pub(crate) fn learn_host(&mut self, device: usize, bytes: usize, took_ns: f64) {
+        let host = self.devices[device].host_ns[class(bytes)].get_or_insert(took_ns);
+        *host += NEW * (took_ns - *host);
+    }
+
+    /// Time to completion and host time.
+    pub(crate) fn of(
+        &self,
+        device: usize,
+        bytes: usize,
+        depth: usize,
+    ) -> (Option<Nanos>, Option<Nanos>) {
+        let of = &self.devices[device];
+        let ns = |ns: f64| Nanos(ns as u64);
+        let alone = of.alone_ns[class(bytes)].filter(|_| of.seen[class(bytes)] >= KNOWN_AFTER);
+        let estimated = alone.map(|alone| ns(alone + of.per_job_ns * depth as f64));
+        (estimated, of.host_ns[class(bytes)].map(ns))
+    }
+
+    pub(crate) fn remember(&mut self, bytes: usize, place: (usize, Placement)) {
+        self.last[class(bytes)] = Some(place);
+    }
+
+    pub(crate) fn last(&self, bytes: usize) -> Option<(usize, Placement)> {
+        self.last[class(bytes)]
+    }
+}
+
+/// With so many inside, base and slope share an error equally.
+const DEPTH_OF_EQUAL_PARTS: f64 = 2.0;
+
+fn class(bytes: usize) -> usize {
+    bytes.checked_ilog2().unwrap_or(0) as usize
+}
