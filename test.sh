@@ -10,7 +10,7 @@ step() { printf '\n== %s\n' "$1"; }
 step "format"
 cargo fmt --all --check
 step "lints"
-cargo clippy --workspace --all-targets --quiet -- -D warnings
+cargo clippy --workspace --all-targets --features cli/dpdk --quiet -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 # Built as the tests are, so that what both need is compiled once: no number of this run is recorded.
@@ -19,6 +19,9 @@ cargo build --workspace
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
 cargo test --workspace
+# Of the whole workspace, so that nothing but the driver is built again.
+step "DPDK's software devices"
+REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk
 step "benchmarks, smallest form"
 for bench in bench/*.py; do
   case "$(basename "$bench")" in _*|harness.py) continue ;; esac

@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod configuration;
+mod dpdk;
 mod layout;
 mod list;
 mod opened;
@@ -26,8 +27,8 @@ pub(crate) use list::Devices;
 pub(crate) use opened::{Opened, Refused};
 pub(crate) use sample::sample;
 
-/// Every device that a server with this configuration has: software, compression services, QPL's paths, virtual
-/// accelerators, the worker threads.
+/// Every device that a server with this configuration has: software, compression services, QPL's paths, DPDK's devices,
+/// virtual accelerators, the worker threads.
 ///
 /// # Errors
 /// The device that cannot be opened, and why.
@@ -42,6 +43,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     for path in &names.qpl {
         all.push(Arc::new(Qpl::open(*path, &QplOptions::default()).map_err(failed)?));
     }
+    all.extend(dpdk::open(&names.dpdk)?);
     for profile in &names.profiles {
         let options = VirtualOptions::default();
         all.push(Arc::new(Virtual::new(profile, ENGINES, options).map_err(failed)?));
@@ -58,6 +60,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     qpl: Vec<qpl::Path>,
+    dpdk: Vec<String>,
     profiles: Vec<DeviceProfile>,
     worker: bool,
 }
@@ -83,6 +86,11 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
         }
         if let Some(path) = qpl::Path::ALL.into_iter().find(|path| path.device() == name) {
             named.qpl.push(path);
+            continue;
+        }
+        if let Some(own) = dpdk::known(name) {
+            dpdk::check(name)?;
+            named.dpdk.push(own.to_owned());
             continue;
         }
         let known = name.strip_prefix(VIRTUAL_PREFIX).ok_or_else(|| unknown(name))?;
@@ -115,8 +123,9 @@ fn unknown(name: &str) -> String {
     let virtuals = virtuals.join(", ");
     let qpl = qpl::Path::ALL.map(qpl::Path::device).join(", ");
     format!(
-        "runtime.devices: no device is called {name:?}; there are worker, {qpl}, {virtuals} (each \
-         virtual one also with -low or -high), and virtual-FILE.toml for a profile of your own"
+        "runtime.devices: no device is called {name:?}; there are worker, {qpl}, dpdk-NAME, \
+         {virtuals} (each virtual one also with -low or -high), and virtual-FILE.toml for a \
+         profile of your own"
     )
 }
 

@@ -181,8 +181,10 @@ fn check(texts: &Texts, json: bool) -> Result<(), Failed> {
 }
 
 fn summary(catalog: &Catalog) -> Value {
-    let bytes = |trace: &Trace| catalog.encode(&trace.name, Head::default()).map_or(0, |b| b.len());
-    let trace = |trace: &Trace| json!({ "name": trace.name, "invocations": trace.invocations(), "bytes": bytes(trace) });
+    let trace = |trace: &Trace| {
+        let bytes = catalog.encode(&trace.name, Head::default()).map_or(0, |bytes| bytes.len());
+        json!({ "name": trace.name, "invocations": trace.invocations(), "bytes": bytes })
+    };
     let services = catalog.services().iter().map(
         |service| json!({ "name": service.name, "invocations": catalog.invocations(service) }),
     );
@@ -206,7 +208,14 @@ fn fmt(files: &[PathBuf], check: bool) -> Result<(), Failed> {
     let mut problems = String::new();
     let mut code = 0;
     for file in files {
-        let text = text(file)?;
+        let text = match text(file) {
+            Ok(text) => text,
+            Err((worse, problem)) => {
+                problems += &problem;
+                code = code.max(worse);
+                continue;
+            }
+        };
         match trace::format(&file.display().to_string(), &text) {
             Err(error) => {
                 problems += &format!("{error}\n");

@@ -2,9 +2,14 @@
 //! file, and each unsafe block names the fact it rests on. No policy and no retries: a driver says
 //! what went wrong and who must act.
 
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+pub mod host;
 pub mod isal;
 pub mod qpl;
 pub mod remote;
 
+#[cfg(feature = "dpdk")]
+pub use dpdk::{Dpdk, DpdkOptions};
 pub use qpl::{Qpl, QplOptions};
 pub use remote::{Remote, RemoteOptions};

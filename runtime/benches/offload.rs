@@ -1,75 +1,270 @@
-//! baseline
+//! Host time of one async offload on a device without latency: submit, poll, wake, switch. On our core loop, in tokio
+//! and on the bare core, with one job outstanding and with 32; what a turn costs that finds nothing; and allocations
+//! per job once all is warm. Time is the thread's processor time, the median of the runs; nothing a device does is in
+//! it. `--json` prints the rows as JSON, `--quick` runs each case shortly.
 #![allow(missing_docs, unreachable_pub)]
+
 mod common;
-use common::*;
-use device::{Pool, Software};
-use policy::AsyncOffload;
-use runtime::{Fallback, Runtime, RuntimeConfig, TokioRuntime};
+
+use std::hint::black_box;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use units::{ByteCount, Nanos, SystemClock};
 
-fn config() -> RuntimeConfig {
-    RuntimeConfig {
-        devices: vec![Arc::new(Software::default()), ZeroLatency::new()],
-        policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
-        compress: Fallback::Prefer,
-        decompress: Fallback::Prefer,
-        job_timeout: Nanos::secs(1),
-        reprobe_after: Nanos::secs(1),
-        clock: Arc::new(SystemClock::new()),
-        seed: 1,
-    }
-}
+use common::*;
+use device::{Device, Job, Pool};
+use runtime::core_loop::yield_now;
+use runtime::{CoreConfig, CoreLoop, Runtime, TokioRuntime};
+use units::{ByteCount, Clock, SystemClock};
 
-fn core(outstanding: usize, jobs: usize) -> f64 {
-    let mut core = Runtime::new(config(), Waker::noop()).unwrap();
-    let pool = Pool::heap(ByteCount::mib(4));
-    let mut tickets: Vec<_> = (0..outstanding).map(|_| core.submit(job(&pool))).collect();
-    let mut context = Context::from_waker(Waker::noop());
-    let start = thread_time();
-    let mut done = 0;
-    while done < jobs {
-        core.turn();
-        for ticket in &mut tickets {
-            let Poll::Ready(finished) = core.claim(*ticket, &mut context) else { panic!() };
-            *ticket = core.submit(finished.job);
-            done += 1;
+fn main() {
+    let options = Options::of_arguments();
+    let jobs = if options.quick { 1 << 15 } else { 1 << 20 };
+    let mut rows = Rows::default();
+    for outstanding in [1, 32] {
+        let bar = |ns: f64| (outstanding == 32).then_some(Bar::AtMost(ns));
+        for (what, run, bar_ns) in [
+            ("core_loop", on_core_loop as fn(usize, usize) -> Measured, bar(40.0)),
+            ("tokio", in_tokio, bar(100.0)),
+            ("bare_core", on_bare_core, None),
+        ] {
+            let id = |part: &str| format!("{part}.{what}.{outstanding}_outstanding");
+            if !options.wants(&id("offload")) {
+                continue;
+            }
+            let measured: Vec<_> = options.runs().map(|_| run(outstanding, jobs)).collect();
+            rows.add(&id("offload"), "ns", bar_ns, measured.iter().map(|own| own.ns_per_job));
+            let allocations = measured.iter().map(|own| own.allocations as f64);
+            rows.add(&id("allocations"), "in all jobs", Some(Bar::AtMost(0.0)), allocations);
         }
     }
-    (thread_time() - start).as_nanos() as f64 / done as f64
+    for (id, stage) in STAGES {
+        if options.wants(id) {
+            rows.add(id, "ns", None, options.runs().map(|_| stage(jobs)));
+        }
+    }
+    if options.wants("empty_turn") {
+        rows.add("empty_turn", "ns", None, options.runs().map(|_| empty_turn(jobs)));
+    }
+    rows.print(&options);
 }
 
-fn tokio_run(outstanding: usize, jobs: usize) -> f64 {
-    let executor = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build_local(Default::default())
-        .unwrap();
-    executor.block_on(async {
-        let runtime = TokioRuntime::start(config()).unwrap();
-        let pool = Pool::heap(ByteCount::mib(4));
-        let start = thread_time();
-        let tasks: Vec<_> = (0..outstanding)
-            .map(|_| {
-                let runtime = runtime.clone();
-                let mut job = job(&pool);
-                tokio::task::spawn_local(async move {
-                    for _ in 0..jobs / outstanding {
+struct Measured {
+    ns_per_job: f64,
+    allocations: u64,
+}
+
+/// Runs the loop's tasks: each submits its job again as soon as it is back.
+fn on_core_loop(outstanding: usize, jobs: usize) -> Measured {
+    let core_loop = CoreLoop::new(CoreConfig::new(config())).expect("the devices open");
+    let core = core_loop.core().clone();
+    let all: Rc<Vec<_>> = Rc::new(own_jobs(outstanding));
+    let round = |each: usize| {
+        for own in all.iter() {
+            let (core, own) = (core.clone(), Rc::clone(own));
+            core_loop.core().spawn(async move {
+                let mut job = own.take().expect("each job has one task");
+                for _ in 0..each {
+                    job = core.run(job).await.job;
+                }
+                own.set(Some(job));
+            });
+        }
+        Measured::of(each * outstanding, || core_loop.run())
+    };
+    round(1_000);
+    round(jobs / outstanding)
+}
+
+fn in_tokio(outstanding: usize, jobs: usize) -> Measured {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
+    let all: Rc<Vec<_>> = Rc::new(own_jobs(outstanding));
+    let runtime = executor.block_on(async { TokioRuntime::start(config()) });
+    let runtime = runtime.expect("the devices open");
+    let round = |each: usize| {
+        let tasks: Vec<_> = all
+            .iter()
+            .map(|own| {
+                let (runtime, own) = (runtime.clone(), Rc::clone(own));
+                executor.spawn_local(async move {
+                    let mut job = own.take().expect("each job has one task");
+                    for _ in 0..each {
                         job = runtime.run(job).await.job;
                     }
+                    own.set(Some(job));
                 })
             })
             .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        (thread_time() - start).as_nanos() as f64 / jobs as f64
-    })
+        let all_end = async {
+            for task in tasks {
+                task.await.expect("no task panics");
+            }
+        };
+        Measured::of(each * outstanding, || executor.block_on(all_end))
+    };
+    round(1_000);
+    round(jobs / outstanding)
 }
 
-fn main() {
-    for n in [1, 32] {
-        println!("core {n}: {:?}", median((0..7).map(|_| core(n, 1 << 20)).collect()));
-        println!("tokio {n}: {:?}", median((0..7).map(|_| tokio_run(n, 1 << 18)).collect()));
+/// Without any executor: what the core itself costs.
+fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
+    let mut core = Runtime::new(config(), Waker::noop()).expect("the devices open");
+    core.set_time_resolution(units::Nanos::micros(1));
+    let pool = Pool::heap(ByteCount::mib(4));
+    let mut tickets: Vec<_> = (0..outstanding).map(|_| core.submit(job(&pool))).collect();
+    let mut round = |jobs: usize| {
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..jobs / outstanding {
+            core.turn();
+            for ticket in &mut tickets {
+                let Poll::Ready(finished) = core.claim(*ticket, &mut context) else {
+                    panic!("a device without latency has every job at the next poll");
+                };
+                *ticket = core.submit(finished.job);
+            }
+        }
+    };
+    round(32_000);
+    Measured::of(jobs, || round(jobs))
+}
+
+/// A turn while a device has a job that it does not give back.
+fn empty_turn(turns: usize) -> f64 {
+    let mut config = config();
+    config.devices[1] = ZeroLatency::never();
+    let mut core = Runtime::new(config, Waker::noop()).expect("the devices open");
+    core.submit(job(&Pool::heap(ByteCount(0))));
+    Measured::of(turns, || {
+        (0..turns).for_each(|_| {
+            core.turn();
+        })
+    })
+    .ns_per_job
+}
+
+impl Measured {
+    fn of(jobs: usize, run: impl FnOnce()) -> Self {
+        let mut ns_per_job = 0.0;
+        let allocations = allocation_counter::measure(|| {
+            let start = thread_time();
+            run();
+            ns_per_job = (thread_time() - start).as_nanos() as f64 / jobs as f64;
+        });
+        Self { ns_per_job, allocations: allocations.count_total }
     }
+}
+
+type Own = Rc<std::cell::Cell<Option<Box<Job>>>>;
+
+fn own_jobs(count: usize) -> Vec<Own> {
+    let pool = Pool::heap(ByteCount::mib(4));
+    (0..count).map(|_| Rc::new(std::cell::Cell::new(Some(job(&pool))))).collect()
+}
+
+/// Nanoseconds of one, measured over so many.
+type Stage = fn(usize) -> f64;
+
+/// What an offload is made of, each measured alone with 32 of a kind.
+const STAGES: [(&str, Stage); 6] = [
+    ("stage.device", device_alone),
+    ("stage.input_kept", input_kept),
+    ("stage.policy", policy_alone),
+    ("stage.eligible", eligible_alone),
+    ("stage.clock", |count| {
+        let clock = SystemClock::new();
+        Measured::of(count, || {
+            (0..count).for_each(|_| {
+                black_box(clock.now());
+            })
+        })
+        .ns_per_job
+    }),
+    ("stage.switch", switch_alone),
+];
+
+/// Submission to the device's queue and its poll, without a runtime.
+fn device_alone(count: usize) -> f64 {
+    let mut queue = ZeroLatency::new().open_queue(Waker::noop().clone()).expect("it opens");
+    let pool = Pool::heap(ByteCount::mib(4));
+    let mut jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
+    let mut done = Vec::with_capacity(32);
+    Measured::of(count, || {
+        for _ in 0..count / 32 {
+            jobs.drain(..).for_each(|job| queue.try_submit(job).expect("there is room"));
+            queue.poll(&mut done);
+            jobs.extend(done.drain(..).map(|completion| completion.job));
+        }
+    })
+    .ns_per_job
+}
+
+/// What a second try would need, kept and let go: a clone of the input and its drop.
+fn input_kept(count: usize) -> f64 {
+    let pool = Pool::heap(ByteCount::mib(4));
+    let jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
+    let mut kept = Vec::with_capacity(32);
+    Measured::of(count, || {
+        for _ in 0..count / 32 {
+            kept.extend(jobs.iter().map(|job| job.input.clone()));
+            black_box(&mut kept).clear();
+        }
+    })
+    .ns_per_job
+}
+
+fn policy_alone(count: usize) -> f64 {
+    let policy = black_box(config().policy);
+    let job = job(&Pool::heap(ByteCount(0)));
+    let open = policy::DeviceState {
+        eligible: true,
+        healthy: true,
+        depth: 0,
+        capacity: 64,
+        estimated: None,
+        host: None,
+    };
+    let states = [open, open];
+    let facts = policy::JobFacts {
+        op: job.task.op(),
+        dialect: job.task.dialect(),
+        work_bytes: job.work_bytes(),
+        class: job.class,
+        tenant: job.tenant,
+        time_left: None,
+        last: None,
+    };
+    let place = || policy.place(black_box(&facts), &policy::Snapshot::of(&states), 1);
+    Measured::of(count, || {
+        (0..count).for_each(|_| {
+            black_box(place());
+        })
+    })
+    .ns_per_job
+}
+
+/// Whether two devices take a job.
+fn eligible_alone(count: usize) -> f64 {
+    let devices = config().devices;
+    let job = job(&Pool::heap(ByteCount(0)));
+    let accepts = || {
+        let accept = |device: &Arc<dyn Device>| {
+            device.capabilities().accepts(&black_box(&job).task, job.work_bytes())
+        };
+        black_box(devices.iter().all(accept));
+    };
+    Measured::of(count, || (0..count).for_each(|_| accepts())).ns_per_job
+}
+
+/// From task to task and back, through the ready queue, without a job.
+fn switch_alone(count: usize) -> f64 {
+    let core_loop = CoreLoop::new(CoreConfig::new(config())).expect("the devices open");
+    for _ in 0..32 {
+        core_loop.core().spawn(async move {
+            for _ in 0..count / 32 {
+                yield_now().await;
+            }
+        });
+    }
+    Measured::of(count, || core_loop.run()).ns_per_job
 }

@@ -9,6 +9,8 @@
 //! A device that is lost or keeps a job too long is retired: it gets no jobs until one, sent as a
 //! probe after a while, comes back.
 
+mod fair;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,16 +20,19 @@ use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot}
 use units::{Nanos, Op, Prng};
 
 use crate::config::{Fallback, RuntimeConfig, StartError};
-use crate::entry::{Again, Entry, Finished, Path, State, Ticket};
+use crate::entry::{Entry, Finished, Path, State, Ticket};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::slot::Slot;
+use crate::slot::{Asked, Slot};
 use crate::time::Time;
+use crate::waiting::Service;
 
 /// One core's runtime.
 pub struct Runtime {
     slots: Vec<Slot>,
-    /// Between two calls stale; kept for its capacity.
+    /// How many of them are retired.
+    retired: usize,
+    /// As the job that was placed last saw them.
     states: Vec<DeviceState>,
     jobs: Ledger,
     policy: Arc<dyn Policy>,
@@ -40,6 +45,8 @@ pub struct Runtime {
     draws: Prng,
     waker: Waker,
     metrics: Arc<Metrics>,
+    /// While there are limits.
+    service: Option<Box<Service>>,
 }
 
 impl Runtime {
@@ -55,10 +62,12 @@ impl Runtime {
             let slot = Slot::open(device, waker.clone());
             slots.push(slot.map_err(|error| StartError::Open(device.name().to_owned(), error))?);
         }
+        let states = slots.iter().map(Slot::state).collect();
         let names = config.devices.iter().map(|device| device.name().to_owned()).collect();
         Ok(Self {
             slots,
-            states: Vec::new(),
+            retired: 0,
+            states,
             jobs: Ledger::default(),
             policy: config.policy,
             fallback: [config.compress, config.decompress],
@@ -70,6 +79,7 @@ impl Runtime {
             draws: Prng::new(config.seed),
             waker: waker.clone(),
             metrics: Arc::new(Metrics::new(names)),
+            service: None,
         })
     }
 
@@ -100,14 +110,20 @@ impl Runtime {
     /// return.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
         let now = self.time.now();
-        let choice = self.choose(&job, now).map(|choice| self.as_waited_for(choice));
-        self.place(job, choice, now)
+        let (mut choice, is_open) = self.choose(&job, now);
+        if choice.placement == Placement::Sync {
+            choice = self.as_waited_for(choice);
+        }
+        if job.deadline.is_some() && is_open {
+            choice = self.in_time(choice, &job, now);
+        }
+        self.place(job, choice, is_open, now)
     }
 
     /// As `submit`, in software for a stated reason instead of the policy's choice.
     pub fn submit_to_software(&mut self, job: Box<Job>, reason: Reason) -> Ticket {
         let now = self.time.now();
-        self.place(job, Ok(Choice::software(reason)), now)
+        self.place(job, Choice::software(reason), true, now)
     }
 
     /// Whether `claim` would hand the job over now.
@@ -122,13 +138,15 @@ impl Runtime {
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
         let entry = self.jobs.get_mut(ticket).filter(|entry| !entry.is_detached());
         let entry = entry.expect("a ticket is claimed or detached once");
-        if !entry.is_finished() {
-            entry.await_with(context.waker());
-            return Poll::Pending;
-        }
-        match self.jobs.close(ticket) {
-            State::Finished(finished) => Poll::Ready(finished),
-            State::Free | State::Waiting | State::Detached => unreachable!("seen above"),
+        match std::mem::replace(&mut entry.state, State::Waiting) {
+            State::Finished(finished) => {
+                self.jobs.close(ticket);
+                Poll::Ready(finished)
+            }
+            _ => {
+                entry.await_with(context.waker());
+                Poll::Pending
+            }
         }
     }
 
@@ -137,11 +155,16 @@ impl Runtime {
     pub fn detach(&mut self, ticket: Ticket) {
         let Some(entry) = self.jobs.get_mut(ticket) else { return };
         match entry.state {
-            State::Finished(_) => drop(self.jobs.close(ticket)),
+            State::Finished(_) => self.jobs.close(ticket),
             State::Waiting => {
                 entry.state = State::Detached;
                 let device = entry.choice.device;
                 self.metrics.count_detached();
+                if let Some(job) = self.stop_waiting(device, ticket) {
+                    drop(job);
+                    self.slots[device].waiting -= 1;
+                    return self.jobs.close(ticket);
+                }
                 self.slots[device].cancel(ticket.mark());
             }
             State::Detached | State::Free => {}
@@ -172,6 +195,9 @@ impl Runtime {
             }
         }
         self.expire(now);
+        if self.service.as_ref().is_some_and(|service| service.waiting() > 0) {
+            self.serve_waiting(now);
+        }
         let outstanding = self.outstanding();
         if outstanding.polled.is_none() {
             self.time.expire();
@@ -187,7 +213,7 @@ impl Runtime {
             outstanding.jobs += slot.inside;
             // For what was given up, a look at every expiry check is enough.
             if slot.waiting > 0
-                && let Waiting::Polled { expected } = slot.learnt
+                && let Waiting::Polled { expected } = slot.capabilities.waiting
             {
                 let sooner = outstanding.polled.map_or(expected, |other| other.min(expected));
                 outstanding.polled = Some(sooner);
@@ -196,47 +222,62 @@ impl Runtime {
         outstanding
     }
 
-    /// The policy's choice within what the configuration allows, or, as an error, the path that
-    /// was required and is not open.
-    fn choose(&mut self, job: &Job, now: Nanos) -> Result<Choice, Choice> {
+    /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
+    /// required and is not.
+    #[inline]
+    fn choose(&mut self, job: &Job, now: Nanos) -> (Choice, bool) {
         let fallback = self.fallback(&job.task);
         if fallback == Fallback::Forbid {
-            return Ok(Choice::software(Reason::Configured));
+            return (Choice::software(Reason::Configured), true);
         }
-        self.states.clear();
-        self.states.extend(self.slots.iter().map(|slot| slot.state(job)));
-        let snapshot = Snapshot::of(&self.states);
+        let asked = Asked::of(job);
+        for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
+            slot.update(state, &asked);
+        }
         let on = |device, reason| Choice { device, placement: Placement::Async, reason };
         if fallback == Fallback::Require {
-            if let Some(device) = snapshot.first_open() {
-                return Ok(on(device, Reason::Configured));
-            }
-            let closed = on(1, snapshot.reason_for_software());
-            return self.probe(job, now).map(|device| on(device, Reason::Probe)).ok_or(closed);
+            return self.choose_required(job, now);
         }
-        if let Some(device) = self.probe(job, now) {
-            return Ok(on(device, Reason::Probe));
+        if self.retired > 0
+            && let Some(device) = self.probe(job, now)
+        {
+            return (on(device, Reason::Probe), true);
         }
         let snapshot = Snapshot::of(&self.states);
         let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
         let choice = self.policy.place(&facts(job, now), &snapshot, draw);
+        if choice.device != 0 || self.states[0].eligible {
+            return (choice, true);
+        }
         match snapshot.first_open() {
-            Some(device) if choice.device == 0 && !self.states[0].eligible => {
-                Ok(on(device, Reason::OnlyDevice))
-            }
-            _ => Ok(choice),
+            Some(device) => (on(device, Reason::OnlyDevice), true),
+            None => (choice, true),
+        }
+    }
+
+    #[cold]
+    fn choose_required(&mut self, job: &Job, now: Nanos) -> (Choice, bool) {
+        let on = |device, reason| Choice { device, placement: Placement::Async, reason };
+        let snapshot = Snapshot::of(&self.states);
+        if let Some(device) = snapshot.first_open() {
+            return (on(device, Reason::Configured), true);
+        }
+        let closed = on(1, snapshot.reason_for_software());
+        match self.probe(job, now) {
+            Some(device) => (on(device, Reason::Probe), true),
+            None => (closed, false),
         }
     }
 
     /// A device that needs the calling thread cannot be waited for by it: that job is async, and says so.
     fn as_waited_for(&self, choice: Choice) -> Choice {
         let alone = self.slots[choice.device].device.completes_alone();
-        let sync = choice.placement == Placement::Sync;
-        if sync && !alone { Choice { placement: Placement::Async, ..choice } } else { choice }
+        if alone { choice } else { Choice { placement: Placement::Async, ..choice } }
     }
 
     /// A retired device that is due for a probe and open again; the job at hand will show whether
     /// it lives.
+    #[cold]
     fn probe(&mut self, job: &Job, now: Nanos) -> Option<usize> {
         let device = self.slots.iter().position(|slot| slot.may_probe(job, now))?;
         self.metrics.count_probe(device);
@@ -245,29 +286,42 @@ impl Runtime {
         Some(device)
     }
 
-    fn place(&mut self, mut job: Box<Job>, to: Result<Choice, Choice>, now: Nanos) -> Ticket {
-        let (Ok(choice) | Err(choice)) = to;
+    #[inline]
+    fn place(&mut self, mut job: Box<Job>, choice: Choice, is_open: bool, now: Nanos) -> Ticket {
         let (ticket, entry) = self.jobs.open();
         entry.tag = job.tag;
         entry.submitted = now;
         entry.choice = choice;
         if choice.device != 0 {
-            entry.again = Some(Again::of(&mut job));
+            entry.again.keep(&mut job);
         }
         self.slots[choice.device].waiting += 1;
         job.tag = ticket.mark();
-        match to {
-            Ok(choice) => self.dispatch(job, choice),
-            Err(_) => self.fail(job, DeviceError::Fault("no device that may run the job is open")),
+        if is_open {
+            self.dispatch(job, choice);
+        } else {
+            self.fail(job, DeviceError::Fault("no device that may run the job is open"));
         }
         ticket
     }
 
     fn dispatch(&mut self, job: Box<Job>, choice: Choice) {
+        if self.is_limited(choice) {
+            return self.admit(job, choice);
+        }
+        self.hand_over(job, choice);
+    }
+
+    fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let ticket = Ticket::from_mark(job.tag);
         let slot = &mut self.slots[choice.device];
-        match slot.submit(job) {
-            Ok(()) if slot.learnt == Waiting::Inline => {
+        let handed = slot.submit(job);
+        if handed.is_ok() {
+            self.enter(ticket);
+        }
+        let slot = &self.slots[choice.device];
+        match handed {
+            Ok(()) if slot.capabilities.waiting == Waiting::Inline => {
                 self.time.look();
                 self.poll_slot(choice.device, usize::MAX);
             }
@@ -324,7 +378,9 @@ impl Runtime {
     /// Runs a job again, in software, with the reason on record.
     fn redo(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
-        let entry = self.jobs.get_mut(Ticket::from_mark(job.tag)).expect(BOOKED);
+        let ticket = Ticket::from_mark(job.tag);
+        self.leave(ticket);
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         let from = std::mem::replace(&mut entry.choice, choice).device;
         self.slots[from].waiting -= 1;
         self.slots[0].waiting += 1;
@@ -334,16 +390,19 @@ impl Runtime {
 
     fn retire(&mut self, device: usize) {
         if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
+            self.retired += 1;
             self.metrics.count_lost(device);
         }
     }
 
     fn restore(&mut self, device: usize) {
         if self.slots[device].retired.take().is_some() {
+            self.retired -= 1;
             self.metrics.count_restored(device);
         }
     }
 
+    #[inline]
     fn poll_slot(&mut self, device: usize, max: usize) {
         self.slots[device].poll();
         for _ in 0..max {
@@ -352,19 +411,35 @@ impl Runtime {
         }
     }
 
+    #[inline]
     fn complete(&mut self, device: usize, completion: Completion) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
+        let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| !entry.is_finished()) else {
             // It timed out here and was redone or failed; the buffers come home now.
             return self.metrics.count_late();
         };
-        let (owned, probe) = (!entry.is_detached(), entry.choice.reason == Reason::Probe);
         let fault = fault(&completion.outcome);
+        if fault.is_some() || entry.choice.reason == Reason::Probe {
+            return self.complete_oddly(device, ticket, completion, fault);
+        }
+        self.finish(completion);
+    }
+
+    /// The end of a probe or of a job that its device did not do.
+    #[cold]
+    fn complete_oddly(
+        &mut self,
+        device: usize,
+        ticket: Ticket,
+        completion: Completion,
+        fault: Option<Reason>,
+    ) {
         match fault {
             Some(Reason::DeviceLost) => self.retire(device),
-            None if probe => self.restore(device),
-            _ => {}
+            None => self.restore(device),
+            Some(_) => {}
         }
+        let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
         match fault {
             Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
                 self.redo(completion.job, reason);
@@ -377,22 +452,29 @@ impl Runtime {
         self.finish(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
     }
 
+    #[inline]
     fn finish(&mut self, completion: Completion) {
         let Completion { mut job, outcome, service } = completion;
         let ticket = Ticket::from_mark(job.tag);
+        self.leave(ticket);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         job.tag = entry.tag;
         let path = Path::from(entry.choice);
         let total = self.time.last().since(entry.submitted);
         self.slots[path.device].waiting -= 1;
         // What was given up is counted as that, and says nothing of the device.
-        if outcome != Outcome::Failed(DeviceError::Cancelled) {
+        if !matches!(outcome, Outcome::Failed(DeviceError::Cancelled)) {
             self.metrics.count(&path, &outcome, &job, service, total.since(service));
+            self.slots[path.device].estimates.learn(job.work_bytes(), total);
+        }
+        if job.deadline.is_some_and(|deadline| self.time.last() > deadline) {
+            self.metrics.count_missed(path.device);
         }
         if entry.is_detached() {
-            drop(self.jobs.close(ticket));
+            self.jobs.close(ticket);
             return;
         }
+        entry.again.clear();
         entry.state = State::Finished(Finished { job, outcome, path, service, total });
         entry.wake();
     }
@@ -405,26 +487,30 @@ impl Runtime {
         }
         self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
         let timeout = self.job_timeout;
-        let overdue =
-            |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
+        let overdue = |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
         for ticket in self.jobs.find(overdue) {
             self.expire_one(ticket);
         }
     }
 
     fn expire_one(&mut self, ticket: Ticket) {
+        let device = self.jobs.get(ticket).expect(BOOKED).choice.device;
+        if let Some(job) = self.stop_waiting(device, ticket) {
+            // No device kept it; it never came in.
+            return self.refused(job, device, RefusedReason::Full);
+        }
+        self.leave(ticket);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         let device = entry.choice.device;
-        let again = entry.again.take().filter(|_| !entry.is_detached());
+        let again = entry.again.take(ticket.mark()).filter(|_| !entry.is_detached());
         self.metrics.count_timeout(device);
         self.slots[device].cancel(ticket.mark());
         self.retire(device);
-        let Some(again) = again else {
+        let Some(job) = again else {
             self.slots[device].waiting -= 1;
-            drop(self.jobs.close(ticket));
+            self.jobs.close(ticket);
             return;
         };
-        let job = again.into_job(ticket.mark());
         if self.may_fall_back(&job.task) {
             self.redo(job, Reason::Timeout);
         } else {

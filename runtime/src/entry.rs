@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) generation: u32,
     /// Whether `waker` is this job's.
     pub(crate) is_awaited: bool,
+    /// Whether it counts among its tenant's jobs inside devices.
+    pub(crate) is_counted: bool,
     /// The submitter's own tag.
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
@@ -74,7 +76,7 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     pub(crate) waker: Option<Waker>,
     /// Kept for jobs that leave the core.
-    pub(crate) again: Option<Again>,
+    pub(crate) again: Again,
 }
 
 impl Default for Entry {
@@ -82,12 +84,13 @@ impl Default for Entry {
         Self {
             generation: 0,
             is_awaited: false,
+            is_counted: false,
             tag: 0,
             submitted: Nanos(0),
             choice: Choice::software(Reason::Policy),
             state: State::Free,
             waker: None,
-            again: None,
+            again: Again::default(),
         }
     }
 }
@@ -114,63 +117,90 @@ pub(crate) enum State {
     Detached,
 }
 
-/// What it takes to do a job again while a device still holds the first try. The second try's output is from the
-/// heap, whatever pool the first one's is from: holding on to the pool would cost every job more than the rare
-/// second try is worth.
+/// What it takes to do a job again while a device still holds the first try. Written in place: a job on the fast
+/// path pays for each byte that is moved. The second try's output is from the heap, whatever pool the first one's is
+/// from: holding on to the pool would cost every job more than the rare second try is worth.
 pub(crate) struct Again {
+    /// None when there is nothing to do again.
+    input: Option<Input>,
     task: Task,
-    input: Input,
     output_bytes: usize,
-    header: Header,
     output_offset: usize,
+    /// What the caller wrote ahead of the result: the output's first bytes.
+    header: [u8; HEADER_BYTES_SHORT],
+    /// The same where it is longer; else empty.
+    header_long: Box<[u8]>,
+    deadline: Option<Nanos>,
     tenant: TenantId,
     class: Class,
-    deadline: Option<Nanos>,
 }
 
-/// What the caller wrote ahead of the result.
-enum Header {
-    /// The output's first bytes, at least as many as the header has.
-    Short([u8; HEADER_BYTES_SHORT]),
-    Long(Box<[u8]>),
+impl Default for Again {
+    fn default() -> Self {
+        Self {
+            input: None,
+            task: Task::Copy,
+            output_bytes: 0,
+            output_offset: 0,
+            header: [0; HEADER_BYTES_SHORT],
+            header_long: Box::default(),
+            deadline: None,
+            tenant: TenantId::default(),
+            class: Class::default(),
+        }
+    }
 }
 
 impl Again {
-    pub(crate) fn of(job: &mut Job) -> Self {
-        let offset = job.output_offset;
-        let output_bytes = job.output.capacity();
-        let header = match job.output.space().first_chunk() {
-            Some(bytes) if offset <= HEADER_BYTES_SHORT => Header::Short(*bytes),
-            _ => Header::Long(job.output.space().get(..offset).unwrap_or_default().into()),
-        };
-        Self {
-            task: job.task.clone(),
-            input: job.input.clone(),
-            output_bytes,
-            header,
-            output_offset: offset,
-            tenant: job.tenant,
-            class: job.class,
-            deadline: job.deadline,
+    #[inline]
+    pub(crate) fn keep(&mut self, job: &mut Job) {
+        self.input = Some(job.input.clone());
+        self.task = job.task.clone();
+        self.output_bytes = job.output.capacity();
+        self.output_offset = job.output_offset;
+        self.deadline = job.deadline;
+        self.tenant = job.tenant;
+        self.class = job.class;
+        if job.output_offset == 0 {
+            return;
+        }
+        match job.output.space().first_chunk() {
+            Some(bytes) if self.output_offset <= HEADER_BYTES_SHORT => self.header = *bytes,
+            _ => {
+                let header = job.output.space().get(..self.output_offset);
+                self.header_long = header.unwrap_or_default().into();
+            }
         }
     }
 
-    pub(crate) fn into_job(self, tag: u64) -> Box<Job> {
-        let mut output = Pool::heap(ByteCount(0)).take(self.output_bytes);
-        match &self.header {
-            Header::Short(bytes) => output.extend(&bytes[..self.output_offset]),
-            Header::Long(bytes) => output.extend(bytes),
+    /// Lets go of what belongs to the job's owner.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.input = None;
+        self.task = Task::Copy;
+        if !self.header_long.is_empty() {
+            self.header_long = Box::default();
         }
-        Box::new(Job {
-            tag,
-            task: self.task,
-            input: self.input,
-            output,
-            output_offset: self.output_offset,
-            tenant: self.tenant,
-            class: self.class,
-            deadline: self.deadline,
-        })
+    }
+
+    pub(crate) fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// The job once more.
+    pub(crate) fn take(&mut self, tag: u64) -> Option<Box<Job>> {
+        let input = self.input.take()?;
+        let mut output = Pool::heap(ByteCount(0)).take(self.output_bytes);
+        let long = &self.header_long;
+        output.extend(if long.is_empty() { &self.header[..self.output_offset] } else { long });
+        let mut job = Job::new(self.task.clone(), input, output);
+        job.tag = tag;
+        job.output_offset = self.output_offset;
+        job.tenant = self.tenant;
+        job.class = self.class;
+        job.deadline = self.deadline;
+        self.clear();
+        Some(Box::new(job))
     }
 }
 

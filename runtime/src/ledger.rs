@@ -15,6 +15,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A place for a new job.
+    #[inline]
     pub(crate) fn open(&mut self) -> (Ticket, &mut Entry) {
         let key = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -26,40 +27,42 @@ impl Ledger {
     }
 
     /// The entry, unless its job is gone.
+    #[inline]
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry> {
         let entry = self.entries.get(ticket.index())?;
         (entry.generation == ticket.generation).then_some(entry)
     }
 
     /// As `get`, to change it.
+    #[inline]
     pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(ticket.index())?;
         (entry.generation == ticket.generation).then_some(entry)
     }
 
-    /// Ends the job's books and gives what its entry held last.
-    pub(crate) fn close(&mut self, ticket: Ticket) -> State {
+    /// Ends the job's books.
+    #[inline]
+    pub(crate) fn close(&mut self, ticket: Ticket) {
         let entry = &mut self.entries[ticket.index()];
         entry.generation = entry.generation.wrapping_add(1);
         entry.is_awaited = false;
-        entry.again = None;
+        entry.again.clear();
+        entry.state = State::Free;
         self.free.push(ticket.key);
-        std::mem::replace(&mut entry.state, State::Free)
     }
 
     /// The tickets of the jobs that pass the test.
     pub(crate) fn find(&self, test: impl Fn(&Entry) -> bool) -> Vec<Ticket> {
         let entries = self.entries.iter().enumerate();
         let found = entries.filter(|(_, entry)| test(entry));
-        found
-            .map(|(key, entry)| Ticket { key: key as u32, generation: entry.generation })
-            .collect()
+        found.map(|(key, entry)| Ticket { key: key as u32, generation: entry.generation }).collect()
     }
 }
 
 impl Entry {
     /// Remembers whom to wake. Wakers stay with the place after their job: the next job there is often the same
     /// owner's, and a waker that is already there costs no clone.
+    #[inline]
     pub(crate) fn await_with(&mut self, waker: &Waker) {
         match &mut self.waker {
             Some(own) => own.clone_from(waker),
@@ -69,6 +72,7 @@ impl Entry {
     }
 
     /// Wakes the owner, if it waits.
+    #[inline]
     pub(crate) fn wake(&mut self) {
         if std::mem::take(&mut self.is_awaited)
             && let Some(waker) = &self.waker

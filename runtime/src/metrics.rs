@@ -21,6 +21,7 @@ pub struct Metrics {
     restored: Vec<AtomicU64>,
     detached: AtomicU64,
     late: AtomicU64,
+    missed: Vec<AtomicU64>,
 }
 
 impl Metrics {
@@ -34,6 +35,7 @@ impl Metrics {
             lost: cells(count),
             timeouts: cells(count),
             probes: cells(count),
+            missed: cells(count),
             restored: cells(count),
             devices,
             detached: AtomicU64::new(0),
@@ -105,6 +107,12 @@ impl Metrics {
         self.late.load(Ordering::Relaxed)
     }
 
+    /// Jobs that were done after their deadline, by device.
+    pub fn missed_deadlines(&self) -> Vec<(String, u64)> {
+        let counted = self.devices.iter().zip(&self.missed);
+        counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
+    }
+
     fn by_device(&self, first: &[AtomicU64], second: &[AtomicU64]) -> Vec<(String, u64, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let names = self.devices.iter().enumerate();
@@ -113,6 +121,7 @@ impl Metrics {
             .collect()
     }
 
+    #[inline]
     pub(crate) fn count(
         &self,
         path: &Path,
@@ -121,7 +130,8 @@ impl Metrics {
         service: Nanos,
         queueing: Nanos,
     ) {
-        let index = (job.task.op().index() * self.devices.len() + path.device) * Placement::ALL.len();
+        let index =
+            (job.task.op().index() * self.devices.len() + path.device) * Placement::ALL.len();
         let index = (index + path.placement as usize) * Reason::ALL.len() + path.reason as usize;
         let cell = &self.paths[index];
         let detail = cell.detail.get_or_init(Box::default);
@@ -159,6 +169,10 @@ impl Metrics {
 
     pub(crate) fn count_detached(&self) {
         add(&self.detached, 1);
+    }
+
+    pub(crate) fn count_missed(&self, device: usize) {
+        add(&self.missed[device], 1);
     }
 
     pub(crate) fn count_late(&self) {

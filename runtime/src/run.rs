@@ -1,4 +1,4 @@
-//! A submitted job as a future, for every executor whose tasks stay on the runtime's thread.
+//! What tasks await: a submitted job, and their next turn. For every executor whose tasks stay on the runtime's thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -39,5 +39,20 @@ impl Drop for Run {
         if let Some(ticket) = self.ticket.take() {
             self.core.borrow_mut().detach(ticket);
         }
+    }
+}
+
+/// Goes behind the tasks that are ready.
+pub struct Behind(pub(crate) bool);
+
+impl Future for Behind {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }

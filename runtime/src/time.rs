@@ -31,6 +31,7 @@ impl Time {
     }
 
     /// Looks at the clock.
+    #[inline]
     pub(crate) fn look(&mut self) -> Nanos {
         let now = self.clock.now();
         let soon = now.since(self.now) < self.resolution;
@@ -42,6 +43,7 @@ impl Time {
     }
 
     /// The time for one use.
+    #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
             return self.look();

@@ -4,11 +4,9 @@
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use device::Job;
@@ -20,7 +18,8 @@ use crate::config::{RuntimeConfig, StartError};
 use crate::core::Runtime;
 use crate::entry::Ticket;
 use crate::metrics::Metrics;
-use crate::run::Run;
+use crate::run::{Behind, Run};
+use crate::waiting::Limits;
 
 /// A core's runtime, shared by the tasks of its thread.
 #[derive(Clone)]
@@ -74,6 +73,11 @@ impl TokioRuntime {
         self.core.borrow_mut().set_policy(policy);
     }
 
+    /// Follows other limits from the next job on; at first there are none.
+    pub fn set_limits(&self, limits: Limits) {
+        self.core.borrow_mut().set_limits(limits);
+    }
+
     /// The core's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.core.borrow().metrics()
@@ -99,6 +103,8 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
     loop {
         turning.set(outstanding.polled.is_some());
         if outstanding.polled.is_some() {
+            // `yield_now` would ask the system for events at each turn, which costs more than a turn; tokio asks every
+            // some tens of tasks anyway.
             Behind(false).await;
         } else if outstanding.jobs > 0 {
             // A signal may be lost with its device: a turn now and then finds what is overdue.
@@ -108,22 +114,6 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
             signal.notified().await;
         }
         outstanding = core.borrow_mut().turn();
-    }
-}
-
-/// Goes behind the tasks that are ready, and no further: `yield_now` would ask the system for events at each turn,
-/// which costs more than a turn; tokio asks every some tens of tasks anyway.
-struct Behind(bool);
-
-impl Future for Behind {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 

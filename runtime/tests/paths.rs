@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::*;
 use device::{Codec, DeviceError, Dialect, FaultPlan, Level, Loss, Outcome, Task};
 use policy::{AlwaysSoftware, AsyncOffload, Choice, Placement, Reason, SyncOffload};
-use runtime::{Fallback, Path, Runtime};
+use runtime::{Fallback, Runtime};
 use units::{Clock, ManualClock, Nanos};
 
 const ON_DEVICE: Choice =
@@ -298,8 +298,4 @@ fn a_job_that_software_cannot_do_goes_where_it_can_be_done() {
     let finished = rig.finished(failed);
     assert!(matches!(finished.outcome, Outcome::Failed(DeviceError::Fault(_))), "nobody else can");
     assert_eq!(finished.path, in_software(Reason::DeviceFault));
-}
-
-fn on_device() -> Path {
-    Path::from(ON_DEVICE)
 }

@@ -4,14 +4,15 @@
 
 mod common;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
 
 use common::*;
-use device::{FaultPlan, Job, Loss, Pool};
+use device::{FaultPlan, Job, Loss, Pool, TenantId};
 use policy::Reason;
 use proptest::prelude::*;
-use runtime::{Runtime, Ticket};
+use runtime::{Limits, Runtime, Ticket};
 use units::{ByteCount, ManualClock, Nanos};
 
 #[derive(Clone, Debug)]
@@ -64,11 +65,13 @@ struct Model {
 }
 
 impl Model {
-    fn new(plans: [FaultPlan; 2]) -> Self {
+    fn new(plans: [FaultPlan; 2], limits: Limits, batch: usize) -> Self {
         let clock = ManualClock::default();
         let [first, second] = plans.map(faulty);
         let config = config(vec![software(), first, second], Arc::new(clock.clone()));
-        let core = Runtime::new(config, Waker::noop()).expect("the devices open");
+        let mut core = Runtime::new(config, Waker::noop()).expect("the devices open");
+        core.set_limits(limits);
+        core.set_dequeue_batch(NonZeroUsize::new(batch).expect("not zero"));
         let pool = Pool::heap(ByteCount(0));
         Self { core, clock, pool, held: Vec::new(), submitted: 0, delivered: 0 }
     }
@@ -95,7 +98,10 @@ impl Model {
 
     fn submit(&mut self, job: fn(&Pool, u64) -> Box<Job>) {
         let tag = self.submitted;
-        let ticket = self.core.submit(job(&self.pool, tag));
+        let mut job = job(&self.pool, tag);
+        job.tenant = TenantId(tag as u16 % 3);
+        job.deadline = tag.is_multiple_of(2).then(|| Nanos(tag % 7 * TIMEOUT.0));
+        let ticket = self.core.submit(job);
         self.held.push((tag, ticket));
         self.submitted += 1;
     }
@@ -126,15 +132,24 @@ impl Model {
     }
 }
 
+fn limits() -> impl Strategy<Value = Limits> {
+    let some = (1..4usize, 0..6usize);
+    let some =
+        some.prop_map(|(tenant_jobs_max, waiting_max)| Limits { tenant_jobs_max, waiting_max });
+    prop_oneof![Just(Limits::NONE), some]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn no_job_is_lost_or_delivered_twice(
         plans in [plan(), plan()],
+        limits in limits(),
+        batch in 1..9usize,
         events in prop::collection::vec(event(), 1..120),
     ) {
-        let mut model = Model::new(plans);
+        let mut model = Model::new(plans, limits, batch);
         events.iter().for_each(|event| model.apply(event));
         model.settle();
         let metrics = model.core.metrics();
@@ -143,8 +158,12 @@ proptest! {
         let by_reason = metrics.fallbacks().into_iter();
         let redone: u64 =
             by_reason.filter(|own| own.1 == Reason::Timeout).map(|(_, _, count)| count).sum();
-        // Only a job that was given up and then kept too long has no path.
-        prop_assert_eq!(counted + timeouts - redone, model.submitted);
+        // A job that was given up and then kept too long has no path, nor has one given up while it waited.
+        let ended = counted + timeouts - redone;
+        if limits == Limits::NONE {
+            prop_assert_eq!(ended, model.submitted);
+        }
+        prop_assert!(ended <= model.submitted && ended + metrics.detached() >= model.submitted);
         prop_assert!(model.delivered + metrics.detached() <= model.submitted);
         if model.core.outstanding().jobs == 0 {
             prop_assert_eq!(model.pool.outstanding().0, 0);

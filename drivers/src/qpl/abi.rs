@@ -71,6 +71,8 @@ pub(super) mod flag {
     pub(in super::super) const LAST: u32 = 0x0002;
     pub(in super::super) const DYNAMIC_HUFFMAN: u32 = 0x2000;
     pub(in super::super) const OMIT_VERIFY: u32 = 0x4000;
+    /// Bytes from their low bit on, as reflected checksums have it; the header calls this big-endian.
+    pub(in super::super) const CRC64_REFLECT: u32 = 0x0001_0000;
     pub(in super::super) const CRC64_INVERT: u32 = 0x0002_0000;
 }
 

@@ -1,6 +1,7 @@
 //! `libqpl.so` at run time: found, opened, its functions taken, its version asked. Nothing of QPL is needed to build
 //! or to start; without the library a device of its name is misconfigured and the error says how to mend it.
 
+use std::error::Error;
 use std::ffi::{CStr, OsString, c_char};
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,9 @@ impl Api {
         // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
         let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| {
-            misconfigured(format!("Intel QPL is not at {}: {error}; {MEND}", file.display()))
+            // The loader's own words are the error's source.
+            let reason = error.source().map_or_else(|| error.to_string(), |own| own.to_string());
+            misconfigured(format!("Intel QPL is not at {}: {reason}; {MEND}", file.display()))
         })?;
         let api = Self::of(&library).map_err(|what| {
             misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
@@ -117,6 +120,7 @@ mod tests {
     fn a_missing_library_says_how_to_get_one() {
         let problem = problem("/nowhere/libqpl.so");
         assert!(problem.contains("/nowhere/libqpl.so") && problem.contains("scripts/qpl.sh"));
+        assert!(problem.contains("No such file"), "{problem}");
         assert!(problem.starts_with("misconfigured: Intel QPL is not at"), "{problem}");
     }
 

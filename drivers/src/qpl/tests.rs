@@ -177,6 +177,23 @@ fn what_the_options_say_reaches_the_library() {
 }
 
 #[test]
+fn only_what_a_device_made_is_verified() {
+    fake::set(Script::default());
+    for (path, bytes, omitted) in [
+        (Path::Hardware, 1 << 20, false),
+        (Path::Auto, 32 << 10, false),
+        (Path::Auto, (32 << 10) + 1, true),
+        (Path::Software, 100, true),
+    ] {
+        let device = opened(path);
+        let mut queue = queue(&device);
+        assert!(queue.try_submit(job(&pool(), compress(), &vec![7; bytes])).is_ok());
+        assert_eq!(fake::submitted().0 & 0x4000 != 0, omitted, "{path:?} {bytes}");
+        wait(queue.as_mut());
+    }
+}
+
+#[test]
 fn what_the_library_would_refuse_is_answered_without_it() {
     let device = opened(Path::Hardware);
     let mut queue = queue(&device);

@@ -1,5 +1,6 @@
 //! What the runtime's benches share: a device without latency, a job for it, and the median of several runs. It
 //! measures nothing itself.
+#![allow(dead_code)]
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,19 +10,31 @@ use device::{
     Capabilities, Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome,
     Pool, Queue, Refused, RefusedReason, Software, Task, Waiting,
 };
-use units::Nanos;
+use policy::AsyncOffload;
+use runtime::{Fallback, RuntimeConfig};
+use units::{Nanos, SystemClock};
 
 /// Accepts every job at once and returns it with the next poll, untouched: all that is left is the host's time.
 pub struct ZeroLatency {
     capabilities: Capabilities,
+    /// Keeps every job instead.
+    keeps: bool,
 }
 
 impl ZeroLatency {
     pub fn new() -> Arc<Self> {
+        Self::build(false)
+    }
+
+    pub fn never() -> Arc<Self> {
+        Self::build(true)
+    }
+
+    fn build(keeps: bool) -> Arc<Self> {
         let mut capabilities = Software::default().capabilities().clone();
         capabilities.waiting = Waiting::Polled { expected: Nanos(0) };
         capabilities.queue_depth = 128;
-        Arc::new(Self { capabilities })
+        Arc::new(Self { capabilities, keeps })
     }
 }
 
@@ -35,14 +48,16 @@ impl Device for ZeroLatency {
     }
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        let depth = self.capabilities.queue_depth;
-        Ok(Box::new(ZeroLatencyQueue { inside: Vec::with_capacity(depth), depth }))
+        let (depth, keeps) = (self.capabilities.queue_depth, self.keeps);
+        Ok(Box::new(ZeroLatencyQueue { inside: Vec::with_capacity(depth), depth, keeps }))
     }
 }
 
 struct ZeroLatencyQueue {
+    #[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
     inside: Vec<Box<Job>>,
     depth: usize,
+    keeps: bool,
 }
 
 impl Queue for ZeroLatencyQueue {
@@ -55,13 +70,12 @@ impl Queue for ZeroLatencyQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        let outcome = Outcome::Done { output_bytes: 0 };
-        let service = Nanos(0);
-        done.extend(self.inside.drain(..).map(|job| Completion {
-            job,
-            outcome: outcome.clone(),
-            service,
-        }));
+        if self.keeps {
+            return 0;
+        }
+        let outcome = || Outcome::Done { output_bytes: 0 };
+        let jobs = self.inside.drain(..);
+        done.extend(jobs.map(|job| Completion { job, outcome: outcome(), service: Nanos(0) }));
         done.len()
     }
 
@@ -88,10 +102,128 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The middle of an odd number of runs, the least and the most.
-pub fn median(mut runs: Vec<f64>) -> (f64, f64, f64) {
-    runs.sort_by(f64::total_cmp);
-    (runs[runs.len() / 2], runs[0], runs[runs.len() - 1])
+/// Processor time of all threads.
+pub fn process_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A runtime over software and the device without latency, every job offloaded.
+pub fn config() -> RuntimeConfig {
+    RuntimeConfig {
+        devices: vec![Arc::new(Software::default()), ZeroLatency::new()],
+        policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
+        compress: Fallback::Prefer,
+        decompress: Fallback::Prefer,
+        job_timeout: Nanos::secs(1),
+        reprobe_after: Nanos::secs(1),
+        clock: Arc::new(SystemClock::new()),
+        seed: 1,
+    }
+}
+
+/// What the command line asks for; cargo's own flags are ignored.
+pub struct Options {
+    pub quick: bool,
+    json: bool,
+    only: Option<String>,
+}
+
+impl Options {
+    pub fn of_arguments() -> Self {
+        let has = |flag: &str| std::env::args().any(|argument| argument == flag);
+        let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+        Self { quick: has("--quick"), json: has("--json"), only }
+    }
+
+    /// Whether a word on the command line leaves this case in.
+    pub fn wants(&self, id: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| id.contains(only))
+    }
+
+    pub fn runs(&self) -> std::ops::Range<usize> {
+        0..if self.quick { 3 } else { 7 }
+    }
+}
+
+/// Results, one a line: the median of the runs with the least and the most, and whether the bar is met.
+#[derive(Default)]
+pub struct Rows(Vec<Row>);
+
+struct Row {
+    id: String,
+    unit: &'static str,
+    value: f64,
+    spread: [f64; 2],
+    bar: Option<Bar>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Bar {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Rows {
+    pub fn add(
+        &mut self,
+        id: &str,
+        unit: &'static str,
+        bar: Option<Bar>,
+        runs: impl Iterator<Item = f64>,
+    ) {
+        let mut runs: Vec<f64> = runs.collect();
+        runs.sort_by(f64::total_cmp);
+        let (value, spread) = (runs[runs.len() / 2], [runs[0], runs[runs.len() - 1]]);
+        self.0.push(Row { id: id.to_owned(), unit, value, spread, bar });
+    }
+
+    pub fn print(&self, options: &Options) {
+        let rows: Vec<String> =
+            self.0.iter().map(|row| if options.json { row.json() } else { row.line() }).collect();
+        match options.json {
+            true => println!("[{}]", rows.join(",\n ")),
+            false => println!("{}", rows.join("\n")),
+        }
+    }
+}
+
+impl Row {
+    fn is_met(&self) -> Option<bool> {
+        self.bar.map(|bar| match bar {
+            Bar::AtMost(most) => self.value <= most,
+            Bar::AtLeast(least) => self.value >= least,
+        })
+    }
+
+    fn bar(&self) -> String {
+        match self.bar {
+            Some(Bar::AtMost(most)) => format!("<= {most}"),
+            Some(Bar::AtLeast(least)) => format!(">= {least}"),
+            None => String::new(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { id, unit, value, spread: [least, most], .. } = self;
+        let verdict = match self.is_met() {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "",
+        };
+        let spread = format!("[{least:.1}, {most:.1}]");
+        format!("{id:<36} {value:>9.1} {unit:<12} {spread:<20} {:<8} {verdict}", self.bar())
+    }
+
+    fn json(&self) -> String {
+        let Self { id, unit, value, spread: [least, most], .. } = self;
+        let ok = self.is_met().map_or("null".to_owned(), |met| met.to_string());
+        let bar = self.bar();
+        format!(
+            "{{\"id\": \"{id}\", \"value\": {value}, \"unit\": \"{unit}\", \"spread\": [{least}, {most}], \
+             \"bar\": \"{bar}\", \"ok\": {ok}}}"
+        )
+    }
 }
 
 const INPUT_BYTES: usize = 4_096;

@@ -70,7 +70,16 @@ impl Cores {
                 Ok(core_loop) => {
                     let _ = report.send(Ok(()));
                     drop(report);
-                    serve(&core_loop, Share { own: share, index, shared, tasks_max, core: core_loop.core().clone() });
+                    serve(
+                        &core_loop,
+                        Share {
+                            own: share,
+                            index,
+                            shared,
+                            tasks_max,
+                            core: core_loop.core().clone(),
+                        },
+                    );
                 }
                 Err(error) => drop(report.send(Err(error))),
             };

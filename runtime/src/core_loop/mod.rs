@@ -3,7 +3,7 @@
 //! it. It knows nothing of sockets or timers: those loops are tokio's, see [`crate::tokio_adapter`].
 //!
 //! A pass polls some ready tasks, takes what other threads woke, and turns the runtime when that is due. How many
-//! tasks a pass polls follows from how long they take, so that the clock is looked at about twice per poll interval.
+//! tasks a pass polls follows from how long they take, so that the clock is looked at about once per poll interval.
 
 mod cores;
 mod join;
@@ -27,7 +27,8 @@ use units::Nanos;
 use crate::config::{RuntimeConfig, StartError};
 use crate::core::{Outstanding, Runtime};
 use crate::metrics::Metrics;
-use crate::run::Run;
+use crate::run::{Behind, Run};
+use crate::waiting::Limits;
 pub use cores::{Cores, CoresConfig, CoresFull, Spawner};
 pub use join::Join;
 use tasks::Tasks;
@@ -66,7 +67,9 @@ impl CoreLoop {
         let home = Home::here();
         let signal = Waker::from(Arc::new(Signal(Arc::clone(&home))));
         let mut runtime = Runtime::new(config.runtime, &signal)?;
-        runtime.set_time_resolution(TIME_RESOLUTION);
+        // The loop looks about once per interval while jobs are inside: that serves all.
+        let resolution = 2 * config.poll_interval.0.max(POLL_INTERVAL.0);
+        runtime.set_time_resolution(Nanos(resolution));
         runtime.set_dequeue_batch(config.dequeue_batch);
         let inner = Inner {
             runtime: Rc::new(RefCell::new(runtime)),
@@ -76,7 +79,7 @@ impl CoreLoop {
             poll_interval: config.poll_interval,
             next_poll: Cell::new(Nanos(0)),
             looked: Cell::new(Nanos(0)),
-            burst: Cell::new(1),
+            burst: Cell::new(BURST_FIRST),
         };
         Ok(Self { core: Core(Rc::new(inner)) })
     }
@@ -148,10 +151,20 @@ impl Core {
         self.0.runtime.borrow_mut().set_policy(policy);
     }
 
+    /// Follows other limits from the next job on; at first there are none.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.runtime.borrow_mut().set_limits(limits);
+    }
+
     /// The runtime's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.0.runtime.borrow().metrics()
     }
+}
+
+/// Lets the other ready tasks go first.
+pub fn yield_now() -> Behind {
+    Behind(false)
 }
 
 struct Inner {
@@ -198,10 +211,14 @@ impl<F: FnMut() -> bool> Source for Until<F> {
 impl Inner {
     fn run(&self, source: &mut impl Source) {
         let running = Running::start(&self.home, &self.ready);
-        while !source.is_over() {
+        loop {
             self.poll_tasks(&running);
             let signalled = self.take_woken();
             let outstanding = self.turn(running.none_ready(), signalled);
+            // After the polls: the task that it waits for may have ended in them, and nobody wakes a loop for that.
+            if source.is_over() {
+                return;
+            }
             if running.none_ready() && !source.begin() && outstanding.polled.is_none() {
                 self.sleep(&outstanding, source);
             }
@@ -253,11 +270,11 @@ impl Inner {
         runtime.turn_at(now)
     }
 
-    /// More tasks in the next pass while the clock is looked at more than twice per interval, fewer when less often.
+    /// More tasks in the next pass while the clock is looked at more than once per interval, fewer when less often.
     fn adapt_burst(&self, now: Nanos) {
         let elapsed = now.since(self.looked.replace(now));
         let burst = self.burst.get();
-        let soon = elapsed.0 < self.poll_interval.0 / 2;
+        let soon = elapsed < self.poll_interval;
         self.burst.set(if soon { (2 * burst).min(BURST_MAX) } else { (burst / 2).max(1) });
     }
 
@@ -276,13 +293,12 @@ impl Inner {
     }
 }
 
-/// A reasonable middle-ground between latency and throughput; also what completions are timed by.
+/// A middle way between latency and time spent on polls.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
 
 const DEQUEUE_BATCH: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// A look at the clock serves what happens within this.
-const TIME_RESOLUTION: Nanos = Nanos::micros(1);
-
 /// Other threads' wakes and the devices are never further away than this many polls of tasks.
 const BURST_MAX: u32 = 64;
+
+const BURST_FIRST: u32 = 16;

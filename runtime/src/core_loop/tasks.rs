@@ -32,6 +32,7 @@ pub(crate) struct Active {
 
 impl Active {
     /// Polls the task once; whether it ended.
+    #[inline]
     pub(crate) fn poll(&mut self) -> bool {
         let Some(work) = &mut self.work else { return false };
         let ended = work.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready();
@@ -64,6 +65,7 @@ impl Tasks {
     }
 
     /// Hands the task out to be polled.
+    #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<Active> {
         let place = &mut self.places[index as usize];
         place.flag.taken();
@@ -71,6 +73,7 @@ impl Tasks {
     }
 
     /// Takes the task back; after its end the place is free.
+    #[inline]
     pub(crate) fn put_back(&mut self, index: u32, active: Active, ended: bool) {
         if ended {
             self.free.push(index);

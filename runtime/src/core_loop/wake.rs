@@ -26,6 +26,7 @@ impl Home {
     }
 
     /// What other threads woke since the last call, one at a time.
+    #[inline]
     pub(crate) fn next_woken(&self) -> Option<u32> {
         if self.woken.is_empty() {
             return None;
@@ -37,11 +38,6 @@ impl Home {
                 Steal::Retry => {}
             }
         }
-    }
-
-    /// Interrupts the loop's sleep, or its next one.
-    pub(crate) fn unpark(&self) {
-        self.thread.unpark();
     }
 
     /// Whoever sleeps after `next_woken` found nothing is sure to be unparked by what comes after.
@@ -66,14 +62,21 @@ impl TaskWaker {
     }
 
     /// Makes the task ready. On the home's own thread, within its run.
+    #[inline]
     pub(crate) fn make_ready(&self) {
+        HERE.with(|here| self.make_ready_at(here));
+    }
+
+    #[inline]
+    fn make_ready_at(&self, here: &Here) {
         if !self.is_ready.load(Ordering::Relaxed) {
             self.is_ready.store(true, Ordering::Relaxed);
-            HERE.with(|here| here.ready.borrow_mut().push_back(self.index));
+            here.ready.borrow_mut().push_back(self.index);
         }
     }
 
     /// From here on the task may be woken again.
+    #[inline]
     pub(crate) fn taken(&self) {
         self.is_ready.store(false, Ordering::Relaxed);
     }
@@ -85,11 +88,13 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if HERE.with(|here| here.id.get()) == self.home.id {
-            self.make_ready();
-        } else {
-            self.home.wake(self.index);
-        }
+        HERE.with(|here| {
+            if here.id.get() == self.home.id {
+                self.make_ready_at(here);
+            } else {
+                self.home.wake(self.index);
+            }
+        });
     }
 }
 
@@ -140,11 +145,13 @@ impl<'a> Running<'a> {
     }
 
     /// The next task that is ready.
+    #[inline]
     pub(crate) fn next_ready(&self) -> Option<u32> {
         HERE.with(|here| here.ready.borrow_mut().pop_front())
     }
 
     /// Whether no task is ready.
+    #[inline]
     pub(crate) fn none_ready(&self) -> bool {
         HERE.with(|here| here.ready.borrow().is_empty())
     }

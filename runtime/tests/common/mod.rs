@@ -115,6 +115,10 @@ pub fn in_software(reason: Reason) -> Path {
     path(SOFTWARE, Placement::Software, reason)
 }
 
+pub fn on_device() -> Path {
+    path(DEVICE, Placement::Async, Reason::Policy)
+}
+
 /// The original of the job with that tag.
 pub fn original(tag: u64) -> Vec<u8> {
     Payload::Text.bytes(1_000 + (tag as usize * 37) % 3_000, tag)
@@ -191,6 +195,8 @@ pub struct ScriptState {
     pub accepted: usize,
     /// Queues opened since the start.
     pub opened: usize,
+    /// Polls since the start.
+    pub polls: usize,
     inside: Vec<(usize, Box<Job>)>,
     ready: Vec<(usize, Completion)>,
 }
@@ -281,6 +287,7 @@ impl Queue for ScriptQueue {
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
         let own = |(queue, _): &mut (usize, Completion)| *queue == self.index;
         let mut state = self.state.lock();
+        state.polls += 1;
         let before = done.len();
         done.extend(state.ready.extract_if(.., own).map(|(_, completion)| completion));
         self.pending -= done.len() - before;

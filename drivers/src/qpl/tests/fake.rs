@@ -98,7 +98,7 @@ unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
     SUBMITTED.set((raw.flags, raw.numa_id));
     assert!(!raw.input.is_null() && !raw.output.is_null());
     assert!(raw.input_bytes > 0 && raw.output_bytes > 0, "QPL takes nothing empty");
-    let by_processor = raw.path == path::AUTO && script.falls_back;
+    let by_processor = raw.path == path::SOFTWARE || (raw.path == path::AUTO && script.falls_back);
     if script.busy_submissions > 0 && !by_processor {
         set(Script { busy_submissions: script.busy_submissions - 1, ..script });
         return status::QUEUES_BUSY;

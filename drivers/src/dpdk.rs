@@ -1,0 +1,153 @@
+//! Compression devices of DPDK (compressdev): BlueField, QAT, Octeon, and the software drivers over ISA-L and zlib,
+//! which run without hardware, huge pages or rights. Built with the feature `dpdk` only, through a C shim. Raw deflate,
+//! stateless, one operation a job; no other algorithm, no checksums and no batching of ours.
+
+mod arguments;
+mod eal;
+mod memory;
+mod outcome;
+mod port;
+mod queue;
+mod sys;
+mod transforms;
+mod windows;
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use device::{Capabilities, Codec, Device, DeviceError, Dialect, Pool, Queue, Waiting};
+use units::{ByteCount, Nanos};
+
+pub use eal::Eal;
+use port::{Port, QUEUE_DEPTH};
+use queue::DpdkQueue;
+
+/// The environment variable with the operator's arguments for DPDK, separated by spaces.
+pub const ARGUMENTS_VARIABLE: &str = "REBATE_DPDK_ARGS";
+
+/// How a device is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DpdkOptions {
+    /// Queues that can be open at once, bounded by the device; by default one a processor and some. The first to open
+    /// a device in a process decides.
+    pub queue_pairs: Option<NonZeroU16>,
+    /// Hand over DPDK's own memory alone and copy the rest, as hardware needs it, whatever the device.
+    pub registered_only: bool,
+}
+
+/// A compressdev.
+#[derive(Debug)]
+pub struct Dpdk {
+    port: Arc<Port>,
+    name: String,
+    capabilities: Capabilities,
+    limits: Limits,
+}
+
+/// What the device's mbufs allow.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    chains: bool,
+    registered_only: bool,
+    /// Mbufs of one queue.
+    segments: u32,
+}
+
+impl Dpdk {
+    /// The device that DPDK calls `name` (`compress_isal`, `0000:03:00.0`); ours is `dpdk-` and that.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misconfigured`]: there is none, or it does not start.
+    pub fn open(eal: Eal, name: &str, options: DpdkOptions) -> Result<Self, DeviceError> {
+        let port = Port::open(eal, name, options.queue_pairs.map(NonZeroU16::get))?;
+        let work_bytes_max = if port.chains { CHAIN_BYTES_MAX } else { SEGMENT_BYTES_MAX };
+        let mut limits = Limits {
+            chains: port.chains,
+            registered_only: options.registered_only || port.hardware,
+            segments: 0,
+        };
+        // Every slot with one segment each way and what may follow, and beside them one job of the largest size.
+        let largest = 2 * (stream_bytes_max(work_bytes_max.as_usize(), limits) / SEGMENT_BYTES + 1);
+        limits.segments = (QUEUE_DEPTH * SEGMENTS_OF_A_JOB + largest) as u32;
+        let capabilities = Capabilities {
+            writes: if port.compresses { writes(&port) } else { Vec::new() },
+            reads: if port.decompresses { vec![reads(&port)] } else { Vec::new() },
+            kernels: Vec::new(),
+            work_bytes_max,
+            queue_depth: QUEUE_DEPTH,
+            waiting: Waiting::Polled { expected: if port.hardware { EXPECTED } else { Nanos(0) } },
+        };
+        Ok(Self { name: format!("dpdk-{}", port.name), port, capabilities, limits })
+    }
+
+    /// Buffers that the device reaches without a copy, of DPDK's own memory.
+    pub fn pool(&self) -> &Pool {
+        &self.port.pool
+    }
+}
+
+impl Device for Dpdk {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        let port = Arc::clone(&self.port);
+        Ok(Box::new(DpdkQueue::open(port, self.capabilities.clone(), self.limits)?))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.port.counters;
+        vec![
+            ("copies", counters.copies.load(Ordering::Relaxed)),
+            ("copied_bytes", counters.copied_bytes.load(Ordering::Relaxed)),
+            ("abandoned_jobs", counters.abandoned_jobs.load(Ordering::Relaxed)),
+        ]
+    }
+}
+
+/// Plain deflate, and the narrow windows that the device keeps to.
+fn writes(port: &Port) -> Vec<Dialect> {
+    let deflate = |window| Dialect { codec: Codec::Deflate, window_log2: Some(window) };
+    let mut all = vec![Dialect::of(Codec::Deflate)];
+    if port.windows.min < port.windows.max {
+        let iaa = Dialect::IAA.window_log2.filter(|iaa| port.windows.within(*iaa) <= *iaa);
+        all.extend(iaa.map(deflate));
+        all.push(deflate(port.windows.min));
+        all.dedup();
+    }
+    all
+}
+
+fn reads(port: &Port) -> Dialect {
+    let window = Some(port.windows.max).filter(|window| *window < DEFLATE_WINDOW);
+    Dialect { codec: Codec::Deflate, window_log2: window }
+}
+
+/// The longest stream for so much work: deflate's worst case, or one segment.
+fn stream_bytes_max(work_bytes: usize, limits: Limits) -> usize {
+    let longest = work_bytes + work_bytes / 8 + 1_024;
+    if limits.chains { longest } else { longest.min(SEGMENT_BYTES_MAX.as_usize()) }
+}
+
+/// The largest job of a device with chained mbufs: bounds a queue's mbufs to some hundreds.
+const CHAIN_BYTES_MAX: ByteCount = ByteCount::mib(16);
+
+/// What one mbuf holds, and what each of several does in the shim.
+const SEGMENT_BYTES_MAX: ByteCount = ByteCount(65_535);
+const SEGMENT_BYTES: usize = 60_000;
+
+/// Input, output, and the three that may follow them.
+const SEGMENTS_OF_A_JOB: usize = 5;
+
+/// A small job's time on hardware: of the published ones QAT's are 5 to 27 µs.
+const EXPECTED: Nanos = Nanos(5_000);
+
+/// Deflate's own.
+const DEFLATE_WINDOW: u8 = 15;

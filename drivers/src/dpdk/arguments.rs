@@ -1,0 +1,115 @@
+//! The arguments that DPDK's environment abstraction layer (EAL) starts with: the operator's, and before them those
+//! without which it would act beyond what was asked of it. A pure function.
+
+/// All arguments, the program's name first: what the operator gave (`given`) comes last and wins.
+///
+/// `cpus` is the kernel's list of those that this process may use.
+pub(super) fn complete(devices: &[String], given: &[String], cpus: &str) -> Vec<String> {
+    let mut all: Vec<String> = [
+        "rebate",
+        "--no-telemetry",
+        // The software drivers report every stream that does not fit as an error.
+        "--log-level=*:warning",
+        "--log-level=pmd.compress.*:critical",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    if !has(given, &["-l", "-c", "--lcores", "-s", "-S"]) {
+        // One lcore on all of our processors: EAL starts no worker threads and pins nothing.
+        all.push(format!("--lcores=0@({cpus})"));
+    }
+    if !has(given, &["--iova-mode"]) {
+        // Devices see our own addresses, so that any memory of EAL's can be handed to them in one piece.
+        all.push("--iova-mode=va".to_owned());
+    }
+    let software = given.is_empty() && devices.iter().all(|device| is_virtual(device));
+    if software {
+        all.extend(["--no-huge", "--no-pci", "-m", MEGABYTES].map(str::to_owned));
+    }
+    // No files under /var/run and no second process: two of us on a machine do not meet. What keeps its memory off the
+    // file system too does not go with memory of the old kind, which does without huge pages.
+    let old_memory = software || has(given, &["--no-huge", "--legacy-mem"]);
+    all.push(if old_memory { "--no-shconf" } else { "--in-memory" }.to_owned());
+    let unnamed: Vec<_> = devices.iter().filter(|device| !mentions(given, device)).collect();
+    all.extend(unnamed.into_iter().map(|device| match is_virtual(device) {
+        true => format!("--vdev={device}"),
+        false => format!("--allow={}", address(device)),
+    }));
+    all.extend(given.iter().cloned());
+    all
+}
+
+/// What adds a device to a running EAL.
+pub(super) fn probed(device: &str) -> String {
+    if is_virtual(device) { format!("vdev:{device}") } else { address(device).to_owned() }
+}
+
+/// A device on a bus is called by its address, and perhaps by what it does.
+fn address(device: &str) -> &str {
+    device.split('_').next().unwrap_or(device)
+}
+
+/// Whether a device is one that EAL makes, by the names of DPDK's software compression drivers.
+fn is_virtual(device: &str) -> bool {
+    ["compress_isal", "compress_zlib"].iter().any(|driver| device.starts_with(driver))
+}
+
+fn has(given: &[String], options: &[&str]) -> bool {
+    given.iter().any(|argument| {
+        let name = argument.split('=').next().unwrap_or(argument);
+        // A short option's value may follow without a space.
+        let short = |option: &&&str| option.len() == 2 && argument.starts_with(**option);
+        options.contains(&name) || options.iter().any(|option| short(&option))
+    })
+}
+
+fn mentions(given: &[String], device: &str) -> bool {
+    let address = Some(address(device)).filter(|address| address.contains(':'));
+    given
+        .iter()
+        .flat_map(|argument| argument.split(['=', ',']))
+        .any(|part| part == device || address == Some(part))
+}
+
+/// Without huge pages EAL's memory has a fixed size; what is not used of it takes none of the machine's.
+const MEGABYTES: &str = "256";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn of(devices: &str, given: &str) -> String {
+        complete(&words(devices), &words(given), "0-3,7")[1..].join(" ")
+    }
+
+    const ALWAYS: &str = "--no-telemetry --log-level=*:warning --log-level=pmd.compress.*:critical";
+
+    #[test]
+    fn software_devices_need_no_arguments_no_huge_pages_and_no_bus() {
+        let own = "--lcores=0@(0-3,7) --iova-mode=va --no-huge --no-pci -m 256 --no-shconf";
+        let devices = "--vdev=compress_isal --vdev=compress_zlib1";
+        assert_eq!(of("compress_isal compress_zlib1", ""), format!("{ALWAYS} {own} {devices}"));
+    }
+
+    #[test]
+    fn hardware_is_allowed_by_its_address_and_gets_huge_pages() {
+        let own = "--lcores=0@(0-3,7) --iova-mode=va --in-memory";
+        let said = of("0000:03:00.0 0000:3d:01.0_qat_comp", "");
+        assert_eq!(said, format!("{ALWAYS} {own} --allow=0000:03:00.0 --allow=0000:3d:01.0"));
+    }
+
+    #[test]
+    fn what_the_operator_says_is_not_said_again() {
+        let given =
+            "-l2 --iova-mode=pa --vdev compress_isal,socket_id=0 -a 0000:03:00.0,class=compress";
+        let said = of("compress_isal 0000:03:00.0", given);
+        assert_eq!(said, format!("{ALWAYS} --in-memory {given}"));
+        let given = "--lcores=1 --iova-mode=va --no-huge";
+        let said = of("compress_isal", given);
+        assert_eq!(said, format!("{ALWAYS} --no-shconf --vdev=compress_isal {given}"));
+    }
+}

@@ -1,0 +1,257 @@
+//! What a device says of a finished operation, made into an outcome: a pure function of numbers that may be anything.
+//! A size is believed only where the buffer has room for it. Nothing is read or retried here.
+
+use device::{DeviceError, Outcome};
+
+/// What an operation asked for: all that is needed to judge the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) direction: Direction,
+    /// Bytes of the input, all of which must be consumed.
+    pub(super) input_bytes: usize,
+    /// An error of the device is the stream's fault: it is a program on this core, with no faults of its own to report.
+    pub(super) blames_the_stream: bool,
+    /// What the stream was followed by, if it was.
+    pub(super) followed_by: Follow,
+}
+
+/// What the device may read behind a stream, to show whether it misses the stream's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follow {
+    Nothing,
+    Zeros,
+    /// The same once more. What comes out of a whole stream is the same as with zeros; a code or a stored block that
+    /// the zeros complete becomes another one.
+    Ones,
+}
+
+/// Which way, and into what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Compression into `room_bytes`.
+    Compress { room_bytes: usize },
+    /// Decompression to exactly `original_bytes`.
+    Decompress { original_bytes: usize },
+}
+
+/// What became of it, by `status` (`enum rte_comp_op_status`) and the bytes that it says to have consumed and produced.
+/// None: the device consumed some of the zeros that followed, because it reads ahead or because the stream has no end;
+/// doing it once more with ones tells which.
+pub(super) fn outcome(asked: Asked, status: u32, consumed: u32, produced: u32) -> Option<Outcome> {
+    let (consumed, produced) = (consumed as usize, produced as usize);
+    Some(match asked.direction {
+        Direction::Compress { room_bytes } => match status {
+            SUCCESS if consumed != asked.input_bytes => fault("the device read another length"),
+            SUCCESS if produced == 0 || produced > room_bytes => {
+                fault("the device states an impossible size of its result")
+            }
+            SUCCESS => Outcome::Done { output_bytes: produced },
+            OUT_OF_SPACE_TERMINATED | OUT_OF_SPACE_RECOVERABLE => Outcome::DoesNotFit,
+            _ => other(status),
+        },
+        Direction::Decompress { original_bytes } => match status {
+            SUCCESS => return decompressed(asked, original_bytes, consumed, produced),
+            OUT_OF_SPACE_TERMINATED | OUT_OF_SPACE_RECOVERABLE => invalid(LONGER),
+            ERROR if asked.blames_the_stream => invalid("not a deflate stream"),
+            _ => other(status),
+        },
+    })
+}
+
+fn decompressed(
+    asked: Asked,
+    original_bytes: usize,
+    consumed: usize,
+    produced: usize,
+) -> Option<Outcome> {
+    let beyond = consumed > asked.input_bytes;
+    Some(match asked.followed_by {
+        Follow::Nothing if beyond => fault("the device read more than it was given"),
+        _ if produced > original_bytes => invalid(LONGER),
+        _ if produced < original_bytes => invalid("deflate stream is shorter than stated"),
+        Follow::Zeros if beyond => return None,
+        _ if consumed < asked.input_bytes => invalid("bytes follow the deflate stream"),
+        Follow::Nothing | Follow::Zeros | Follow::Ones => Outcome::Done { output_bytes: produced },
+    })
+}
+
+fn other(status: u32) -> Outcome {
+    fault(match status {
+        NOT_PROCESSED => "the device did not process the operation",
+        INVALID_ARGS => "the device refused the operation's arguments",
+        ERROR => "the device reports an error",
+        INVALID_STATE => "the device refused the operation in its state",
+        OUT_OF_SPACE_TERMINATED | OUT_OF_SPACE_RECOVERABLE => "the device ran out of space",
+        _ => "the device reports a status that is not DPDK's",
+    })
+}
+
+fn fault(what: &'static str) -> Outcome {
+    Outcome::Failed(DeviceError::Fault(what))
+}
+
+fn invalid(what: &'static str) -> Outcome {
+    Outcome::Failed(DeviceError::InvalidInput(what))
+}
+
+/// The same stream became something else with other bytes behind it.
+pub(super) fn ends_early() -> Outcome {
+    invalid("deflate stream ends early")
+}
+
+const LONGER: &str = "deflate stream is longer than stated";
+
+const SUCCESS: u32 = 0;
+const NOT_PROCESSED: u32 = 1;
+const INVALID_ARGS: u32 = 2;
+const ERROR: u32 = 3;
+const INVALID_STATE: u32 = 4;
+const OUT_OF_SPACE_TERMINATED: u32 = 5;
+const OUT_OF_SPACE_RECOVERABLE: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DIRECTIONS: [Direction; 3] = [
+        Direction::Compress { room_bytes: 1_000 },
+        Direction::Decompress { original_bytes: 1_000 },
+        Direction::Decompress { original_bytes: 0 },
+    ];
+    const FOLLOWS: [Follow; 3] = [Follow::Nothing, Follow::Zeros, Follow::Ones];
+
+    fn every(direction: Direction, input_bytes: usize) -> impl Iterator<Item = Asked> {
+        FOLLOWS.into_iter().flat_map(move |followed_by| {
+            [false, true].map(|blames_the_stream| Asked {
+                direction,
+                input_bytes,
+                blames_the_stream,
+                followed_by,
+            })
+        })
+    }
+
+    /// Only a success is a result, a result fits its room and has the stated size, what one direction can end with
+    /// ends no other, and only a whole result that read zeros is asked for again.
+    fn check(asked: Asked, status: u32, consumed: u32, produced: u32) {
+        let (read_bytes, written_bytes) = (consumed as usize, produced as usize);
+        let judged = outcome(asked, status, consumed, produced);
+        let allowed = match (asked.direction, judged) {
+            (Direction::Decompress { original_bytes }, None) => {
+                asked.followed_by == Follow::Zeros
+                    && written_bytes == original_bytes
+                    && read_bytes > asked.input_bytes
+            }
+            (Direction::Compress { .. }, None) => false,
+            (_, Some(Outcome::Done { .. })) if status != SUCCESS => false,
+            (Direction::Compress { room_bytes }, Some(Outcome::Done { output_bytes })) => {
+                output_bytes == written_bytes
+                    && (1..=room_bytes).contains(&output_bytes)
+                    && read_bytes == asked.input_bytes
+            }
+            (Direction::Decompress { original_bytes }, Some(Outcome::Done { output_bytes })) => {
+                output_bytes == original_bytes
+                    && written_bytes == original_bytes
+                    && (read_bytes == asked.input_bytes
+                        || asked.followed_by == Follow::Ones && read_bytes > asked.input_bytes)
+            }
+            (Direction::Compress { .. }, Some(Outcome::DoesNotFit)) => status != SUCCESS,
+            (Direction::Decompress { .. }, Some(Outcome::DoesNotFit)) => false,
+            (direction, Some(Outcome::Failed(DeviceError::InvalidInput(_)))) => {
+                matches!(direction, Direction::Decompress { .. })
+            }
+            (_, Some(Outcome::Failed(error))) => matches!(error, DeviceError::Fault(_)),
+        };
+        assert!(allowed, "{asked:?} {status} {consumed} {produced}");
+    }
+
+    #[test]
+    fn every_status_with_every_hostile_size_is_judged() {
+        let sizes = [0, 1, 299, 300, 301, 999, 1_000, 1_001, 1 << 31, u32::MAX];
+        for asked in DIRECTIONS.into_iter().flat_map(|direction| every(direction, 300)) {
+            for status in (0..=16).chain([1 << 31, u32::MAX]) {
+                for (consumed, produced) in
+                    sizes.iter().flat_map(|one| sizes.iter().map(move |two| (*one, *two)))
+                {
+                    check(asked, status, consumed, produced);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_are_judged(
+            status in 0u32..8, consumed: u32, produced: u32, room_bytes: usize,
+        ) {
+            let both = [
+                Direction::Compress { room_bytes },
+                Direction::Decompress { original_bytes: room_bytes },
+                Direction::Decompress { original_bytes: produced as usize },
+            ];
+            for direction in both {
+                for input_bytes in [consumed as usize, room_bytes] {
+                    for asked in every(direction, input_bytes) {
+                        check(asked, status, consumed, produced);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_status_names_who_must_act() {
+        let [compress, decompress, _] = DIRECTIONS;
+        let of = |direction, status, blames_the_stream| {
+            let followed_by = Follow::Nothing;
+            let asked = Asked { direction, input_bytes: 300, blames_the_stream, followed_by };
+            outcome(asked, status, 300, 1_000).expect("nothing followed")
+        };
+        let is_fault = |outcome| matches!(outcome, Outcome::Failed(DeviceError::Fault(_)));
+        let is_invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
+        for blames in [false, true] {
+            let done = Outcome::Done { output_bytes: 1_000 };
+            assert_eq!(of(compress, SUCCESS, blames), done);
+            assert_eq!(of(decompress, SUCCESS, blames), done);
+            for status in [OUT_OF_SPACE_TERMINATED, OUT_OF_SPACE_RECOVERABLE] {
+                assert_eq!(of(compress, status, blames), Outcome::DoesNotFit);
+                assert!(is_invalid(of(decompress, status, blames)));
+            }
+            for status in [NOT_PROCESSED, INVALID_ARGS, INVALID_STATE, 7] {
+                assert!(is_fault(of(compress, status, blames)), "{status}");
+                assert!(is_fault(of(decompress, status, blames)), "{status}");
+            }
+            assert!(is_fault(of(compress, ERROR, blames)));
+        }
+        assert!(is_invalid(of(decompress, ERROR, true)));
+        assert!(is_fault(of(decompress, ERROR, false)), "software can tell whose fault it is");
+    }
+
+    #[test]
+    fn what_a_stream_lacks_or_has_too_much_is_told_apart() {
+        let direction = Direction::Decompress { original_bytes: 1_000 };
+        let of = |followed_by, consumed, produced| {
+            let asked = Asked { direction, input_bytes: 300, blames_the_stream: true, followed_by };
+            outcome(asked, SUCCESS, consumed, produced)
+        };
+        for (consumed, produced, said) in [
+            (300, 1_001, "longer than stated"),
+            (301, 1_001, "longer than stated"),
+            (300, 999, "shorter than stated"),
+            (299, 1_000, "bytes follow"),
+        ] {
+            for followed_by in [Follow::Zeros, Follow::Ones] {
+                let Some(Outcome::Failed(error)) = of(followed_by, consumed, produced) else {
+                    panic!("{consumed} {produced} is no result");
+                };
+                assert!(error.to_string().contains(said), "{error}");
+            }
+        }
+        let done = Some(Outcome::Done { output_bytes: 1_000 });
+        assert_eq!(of(Follow::Zeros, 300, 1_000), done);
+        assert_eq!(of(Follow::Zeros, 308, 1_000), None);
+        assert_eq!(of(Follow::Ones, 308, 1_000), done);
+    }
+}

@@ -1,0 +1,229 @@
+//! A compressdev that runs: configured and started once per process, shared by everyone who opens it. Its queue pairs
+//! are all set up at the start, since DPDK adds none to a running device; here they are lent and returned.
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
+
+use device::{DeviceError, Pool};
+use units::ByteCount;
+
+use super::memory::EalMemory;
+use super::sys::{self, Description};
+use super::windows::Windows;
+use super::{Eal, eal};
+
+/// A started device.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) id: u32,
+    pub(super) name: String,
+    pub(super) hardware: bool,
+    pub(super) chains: bool,
+    pub(super) shareable: bool,
+    pub(super) windows: Windows,
+    pub(super) compresses: bool,
+    pub(super) decompresses: bool,
+    /// Over memory that the device reaches; for copies of what is elsewhere.
+    pub(super) pool: Pool,
+    pub(super) counters: Counters,
+    dynamic: bool,
+    queue_pairs: u16,
+    free_pairs: Mutex<Vec<u16>>,
+    shared: Mutex<Vec<(Kind, Transform)>>,
+}
+
+/// What only this kind of device counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) copies: AtomicU64,
+    pub(super) copied_bytes: AtomicU64,
+    pub(super) abandoned_jobs: AtomicU64,
+}
+
+/// What a transform of the device does: decompression at level 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) level: i32,
+    pub(super) window_log2: u8,
+}
+
+/// A transform of this device (DPDK's private xform).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transform(pub(super) NonNull<c_void>);
+
+// SAFETY: a handle that only the device looks into; which threads may use it at once, `Transforms` sees to.
+unsafe impl Send for Transform {}
+
+impl Port {
+    /// The running device of that name, started now if it was not.
+    pub(super) fn open(
+        eal: Eal,
+        wanted: &str,
+        queue_pairs: Option<u16>,
+    ) -> Result<Arc<Self>, DeviceError> {
+        static RUNNING: Mutex<Vec<Arc<Port>>> = Mutex::new(Vec::new());
+        let mut running = lock(&RUNNING);
+        if let Some(port) = running.iter().find(|port| port.name == wanted) {
+            return Ok(Arc::clone(port));
+        }
+        let found = eal.descriptions().position(|found| eal::name(&found.name) == wanted);
+        let id = found.ok_or_else(|| unknown(eal, wanted))?;
+        let description = eal.descriptions().nth(id).expect("it was there a line above");
+        let port = Arc::new(Self::start(eal, id as u32, &description, queue_pairs)?);
+        running.push(Arc::clone(&port));
+        Ok(port)
+    }
+
+    fn start(
+        eal: Eal,
+        id: u32,
+        description: &Description,
+        asked_pairs: Option<u16>,
+    ) -> Result<Self, DeviceError> {
+        let name = eal::name(&description.name);
+        let hardware = !SOFTWARE.contains(&&*eal::name(&description.driver));
+        let refuse = |why: String| Err(DeviceError::Misconfigured(format!("dpdk-{name}: {why}")));
+        if description.deflate == 0 {
+            return refuse("the device has no deflate, and we use nothing else of it".to_owned());
+        }
+        if hardware && !eal.has_own_addresses() {
+            return refuse(
+                "devices must see our own addresses: --iova-mode=va, and an IOMMU".to_owned(),
+            );
+        }
+        let pairs =
+            match (asked_pairs.unwrap_or_else(default_pairs).max(1), description.queue_pairs_max) {
+                (wanted, 0) => wanted,
+                (wanted, max) => wanted.min(max),
+            };
+        let transforms = u32::from(pairs) * QUEUE_DEPTH as u32;
+        let transforms = u16::try_from(transforms).unwrap_or(u16::MAX);
+        // SAFETY: EAL runs and the device is not started: `RUNNING` is locked and does not have it.
+        let status = unsafe { sys::rebate_dpdk_start(id, pairs, RING_SIZE, transforms) };
+        if status != 0 {
+            let error = io::Error::from_raw_os_error(-status);
+            return refuse(format!(
+                "DPDK did not start it with {pairs} queue pairs ({error}); without huge pages \
+                 its memory is what -m says"
+            ));
+        }
+        let mut port = Self {
+            id,
+            name,
+            hardware,
+            // compress_zlib chains, and does not state it.
+            chains: description.chains != 0 || !hardware,
+            shareable: description.shareable != 0,
+            windows: Windows::new(
+                description.window_log2_min,
+                description.window_log2_max,
+                description.window_log2_step,
+            ),
+            compresses: true,
+            decompresses: true,
+            pool: Pool::registered(Arc::new(EalMemory::new(eal)), ByteCount::mib(4)),
+            counters: Counters::default(),
+            dynamic: description.dynamic != 0,
+            queue_pairs: pairs,
+            free_pairs: Mutex::new((0..pairs).rev().collect()),
+            shared: Mutex::new(Vec::new()),
+        };
+        port.compresses = port.can(Kind { level: 1, window_log2: port.windows.max });
+        port.decompresses = port.can(Kind { level: 0, window_log2: port.windows.max });
+        Ok(port)
+    }
+
+    /// Whether the device makes such a transform: capabilities do not tell the directions apart.
+    fn can(&self, kind: Kind) -> bool {
+        let made = self.make(kind);
+        if let Some(transform) = made {
+            self.free(transform);
+        }
+        made.is_some()
+    }
+
+    /// A queue pair for one thread.
+    pub(super) fn take_pair(&self) -> Result<u16, DeviceError> {
+        lock(&self.free_pairs).pop().ok_or_else(|| {
+            DeviceError::Misconfigured(format!(
+                "dpdk-{}: all of its {} queue pairs are open, one for each thread that uses it",
+                self.name, self.queue_pairs
+            ))
+        })
+    }
+
+    pub(super) fn return_pair(&self, pair: u16) {
+        lock(&self.free_pairs).push(pair);
+    }
+
+    /// A transform that any operations may use at once; of a device that allows it.
+    pub(super) fn shared(&self, kind: Kind) -> Option<Transform> {
+        let mut shared = lock(&self.shared);
+        if let Some((_, transform)) = shared.iter().find(|(own, _)| *own == kind) {
+            return Some(*transform);
+        }
+        let transform = self.create(kind)?;
+        shared.push((kind, transform));
+        Some(transform)
+    }
+
+    /// A new transform, the caller's to free.
+    pub(super) fn make(&self, kind: Kind) -> Option<Transform> {
+        let _one_at_a_time = lock(&self.shared);
+        self.create(kind)
+    }
+
+    fn create(&self, kind: Kind) -> Option<Transform> {
+        let mut transform = ptr::null_mut();
+        let dynamic = self.dynamic.into();
+        let (level, window_log2) = (kind.level, kind.window_log2);
+        // SAFETY: the device runs and `shared` is locked; `transform` has room for one pointer. The kind is one that
+        // the device stated: compress_isal 22.11 damages its own pool when it refuses one.
+        let status = unsafe {
+            sys::rebate_dpdk_transform_new(self.id, level, dynamic, window_log2, &raw mut transform)
+        };
+        NonNull::new(transform).filter(|_| status == 0).map(Transform)
+    }
+
+    pub(super) fn free(&self, transform: Transform) {
+        let _one_at_a_time = lock(&self.shared);
+        // SAFETY: the transform is this device's, and no operation has it: the caller's promise.
+        unsafe { sys::rebate_dpdk_transform_free(self.id, transform.0.as_ptr()) };
+    }
+
+    pub(super) fn count_copy(&self, bytes: usize) {
+        self.counters.copies.fetch_add(1, Ordering::Relaxed);
+        self.counters.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+fn unknown(eal: Eal, wanted: &str) -> DeviceError {
+    let found = eal.devices();
+    let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
+    DeviceError::Misconfigured(format!(
+        "DPDK has no compression device called {wanted:?}; it found: {found}"
+    ))
+}
+
+/// One for each thread of a server that uses all processors, and some for who looks in.
+fn default_pairs() -> u16 {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from(threads + 4).unwrap_or(u16::MAX)
+}
+
+/// No panic leaves these lists half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// DPDK's drivers that work on the calling core, inside of a submission.
+const SOFTWARE: [&str; 2] = ["compress_isal", "compress_zlib"];
+
+/// Jobs that one queue holds at most: hides the way to a device, and bounds what an owner who does not poll piles up.
+pub(super) const QUEUE_DEPTH: usize = 64;
+
+/// A ring of DPDK holds one less than its size, which must be a power of two.
+const RING_SIZE: u32 = 2 * QUEUE_DEPTH as u32;

@@ -1,0 +1,409 @@
+//! One thread's way into a compressdev: a queue pair, as many operations as it holds at most, and the jobs that these
+//! carry. The bytes of a job stay where they are until its operation is back; nothing here waits, but a drop, and that
+//! for a bounded time.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device::{
+    Buffer, Capabilities, Completion, DeviceError, Job, Level, Outcome, Queue, Refused,
+    RefusedReason, Task,
+};
+use units::Nanos;
+
+use super::outcome::{Asked, Direction, Follow, ends_early, outcome};
+use super::port::{Kind, Port, QUEUE_DEPTH, Transform};
+use super::sys::{self, RawQueue, Report, Request};
+use super::transforms::Transforms;
+use super::{Limits, stream_bytes_max};
+
+/// A queue pair and what is inside.
+pub(super) struct DpdkQueue {
+    port: Arc<Port>,
+    capabilities: Capabilities,
+    limits: Limits,
+    pair: u16,
+    raw: NonNull<RawQueue>,
+    transforms: Transforms,
+    /// By slot: the job that the slot's operation carries.
+    slots: Vec<Option<Inside>>,
+    free_slots: Vec<u32>,
+    /// Answered without the device.
+    answered: Vec<Completion>,
+}
+
+/// A job and its operation's belongings.
+struct Inside {
+    job: Box<Job>,
+    asked: Asked,
+    kind: Kind,
+    room_bytes: usize,
+    transform: Transform,
+    /// Copies, where the device does not reach the job's own bytes.
+    input: Option<Buffer>,
+    output: Option<Buffer>,
+    submitted: Instant,
+    /// Known of a device that works inside of the submission.
+    service: Option<Nanos>,
+    /// What came out with zeros behind the stream, where it is done once more with ones.
+    first_result: Option<u64>,
+}
+
+impl Inside {
+    /// All that the device may have written.
+    fn written(&mut self) -> &mut [u8] {
+        let start = self.job.output_offset;
+        match self.output.as_mut() {
+            Some(copy) => &mut copy.space()[..self.room_bytes.max(1)],
+            None => &mut self.job.output.space()[start..start + self.room_bytes],
+        }
+    }
+
+    fn fingerprint(&mut self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.written());
+        hasher.finish()
+    }
+}
+
+/// What to do about a job.
+enum Plan {
+    /// Known without the device.
+    Answer(Outcome),
+    Run(Steps),
+}
+
+struct Steps {
+    asked: Asked,
+    kind: Kind,
+    room_bytes: usize,
+}
+
+impl DpdkQueue {
+    /// # Errors
+    /// [`DeviceError::Misconfigured`]: no queue pair or no memory left.
+    pub(super) fn open(
+        port: Arc<Port>,
+        capabilities: Capabilities,
+        limits: Limits,
+    ) -> Result<Self, DeviceError> {
+        let pair = port.take_pair()?;
+        let (depth, segments) = (QUEUE_DEPTH as u32, limits.segments);
+        // SAFETY: the device runs, and the pair is ours until it is returned.
+        let raw = unsafe { sys::rebate_dpdk_queue_new(port.id, pair, depth, segments) };
+        let Some(raw) = NonNull::new(raw) else {
+            port.return_pair(pair);
+            return Err(DeviceError::Misconfigured(format!(
+                "dpdk-{}: no memory for a queue; without huge pages it is what -m says",
+                port.name
+            )));
+        };
+        Ok(Self {
+            transforms: Transforms::new(Arc::clone(&port), QUEUE_DEPTH),
+            port,
+            capabilities,
+            limits,
+            pair,
+            raw,
+            slots: (0..depth).map(|_| None).collect(),
+            free_slots: (0..depth).rev().collect(),
+            answered: Vec::new(),
+        })
+    }
+
+    fn inside(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    fn plan(&self, job: &Job) -> Plan {
+        let invalid = |what| Plan::Answer(Outcome::Failed(DeviceError::InvalidInput(what)));
+        let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
+        let stream_max = stream_bytes_max(self.capabilities.work_bytes_max.as_usize(), self.limits);
+        let windows = self.port.windows;
+        let (kind, direction, room_bytes) = match job.task {
+            Task::Compress { .. } if room_bytes == 0 => return Plan::Answer(Outcome::DoesNotFit),
+            Task::Compress { dialect, level } => {
+                let window_log2 = windows.within(dialect.window_log2.unwrap_or(windows.max));
+                let kind = Kind { level: level_of(level), window_log2 };
+                let room_bytes = room_bytes.min(stream_max);
+                (kind, Direction::Compress { room_bytes }, room_bytes)
+            }
+            Task::Decompress { original_bytes, .. } => {
+                if original_bytes > room_bytes {
+                    return invalid("the output has no room for the original");
+                }
+                let kind = Kind { level: 0, window_log2: windows.max };
+                (kind, Direction::Decompress { original_bytes }, original_bytes)
+            }
+            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+                return Plan::Answer(Outcome::Failed(DeviceError::Fault("not this device's")));
+            }
+        };
+        if matches!(direction, Direction::Decompress { .. }) {
+            match job.input.len() {
+                0 => return invalid("an empty input is no deflate stream"),
+                bytes if bytes > stream_max => {
+                    let what = "the stream is longer than the device takes";
+                    return Plan::Answer(Outcome::Failed(DeviceError::Fault(what)));
+                }
+                _ => {}
+            }
+        }
+        let blames_the_stream = !self.port.hardware;
+        let followed_by = match direction {
+            Direction::Decompress { .. } if blames_the_stream => Follow::Zeros,
+            Direction::Decompress { .. } | Direction::Compress { .. } => Follow::Nothing,
+        };
+        let input_bytes = job.input.len();
+        let asked = Asked { direction, input_bytes, blames_the_stream, followed_by };
+        Plan::Run(Steps { asked, kind, room_bytes })
+    }
+
+    /// The job's operation, handed over; or the job back, with what is in the way.
+    fn run(&mut self, job: Box<Job>, steps: Steps) -> Result<(), (Box<Job>, Obstacle)> {
+        let Some(slot) = self.free_slots.last().copied() else {
+            return Err((job, Obstacle::Full));
+        };
+        let Ok((input, output)) = self.copies(&job, steps.room_bytes) else {
+            return Err((job, Obstacle::NoMemory));
+        };
+        let Some(transform) = self.transforms.take(steps.kind) else {
+            return Err((job, Obstacle::NoMemory));
+        };
+        let Steps { asked, kind, room_bytes } = steps;
+        let inside = Inside {
+            job,
+            asked,
+            kind,
+            room_bytes,
+            transform,
+            input,
+            output,
+            submitted: Instant::now(),
+            service: None,
+            first_result: None,
+        };
+        self.slots[slot as usize] = Some(inside);
+        if self.hand_over(slot) {
+            self.free_slots.pop();
+            return Ok(());
+        }
+        self.transforms.give_back(kind, transform);
+        let back = self.slots[slot as usize].take().expect("it was put there");
+        Err((back.job, Obstacle::Full))
+    }
+
+    /// The operation of a slot, to the device, which may take none now.
+    fn hand_over(&mut self, slot: u32) -> bool {
+        let Some(inside) = self.slots[slot as usize].as_mut() else { return false };
+        let from = inside.input.as_deref().unwrap_or(&inside.job.input[..]).as_ptr();
+        let into = inside.written().as_mut_ptr();
+        let request = Request {
+            transform: inside.transform.0.as_ptr(),
+            input: from.cast(),
+            output: into.cast(),
+            input_bytes: inside.asked.input_bytes as u32,
+            output_bytes: inside.room_bytes.max(1) as u32,
+            slot,
+            spill_bytes: spill_bytes(inside),
+            spill_ones: (inside.asked.followed_by == Follow::Ones).into(),
+        };
+        let start = Instant::now();
+        // SAFETY: the queue is this thread's; the slot's operation is not with the device; the transform is the
+        // device's and no other operation's unless it may be shared. `input` has `input_bytes` readable and `output`
+        // `output_bytes` writable bytes (a copy of nothing has one), the device reaches both, and `slots` keeps
+        // them, untouched, until the operation is back or for ever.
+        let taken = unsafe { sys::rebate_dpdk_enqueue(self.raw.as_ptr(), &raw const request) };
+        if taken == 1 && !self.port.hardware {
+            let before = inside.service.map_or(0, |service| service.0);
+            inside.service = Some(Nanos(before + Nanos::from(start.elapsed()).0));
+        }
+        taken == 1
+    }
+
+    /// Copies of what the device does not reach, and an output for a result of nothing, which still needs a place.
+    fn copies(&self, job: &Job, room_bytes: usize) -> Result<(Option<Buffer>, Option<Buffer>), ()> {
+        let own = self.port.pool.memory();
+        let take = |bytes: usize| {
+            let buffer = self.port.pool.take(bytes);
+            if buffer.memory() == own { Ok(buffer) } else { Err(()) }
+        };
+        let reaches = |memory| !self.limits.registered_only || memory == own;
+        let input = match reaches(job.input.memory()) {
+            true => None,
+            false => {
+                let mut copy = take(job.input.len())?;
+                copy.extend(&job.input);
+                self.port.count_copy(job.input.len());
+                Some(copy)
+            }
+        };
+        let output = match reaches(job.output.memory()) && room_bytes > 0 {
+            true => None,
+            false => Some(take(room_bytes.max(1))?),
+        };
+        Ok((input, output))
+    }
+
+    fn finish(&mut self, report: Report) -> Option<Completion> {
+        let inside = self.slots.get_mut(report.slot as usize)?.as_mut()?;
+        let judged = match outcome(inside.asked, report.status, report.consumed, report.produced) {
+            Some(Outcome::Done { .. })
+                if inside.first_result.is_some_and(|first| first != inside.fingerprint()) =>
+            {
+                ends_early()
+            }
+            Some(judged) => judged,
+            None => {
+                inside.first_result = Some(inside.fingerprint());
+                inside.asked.followed_by = Follow::Ones;
+                if self.hand_over(report.slot) {
+                    return None;
+                }
+                Outcome::Failed(DeviceError::Fault("the device took an operation only once"))
+            }
+        };
+        let mut inside = self.slots[report.slot as usize].take()?;
+        self.free_slots.push(report.slot);
+        self.transforms.give_back(inside.kind, inside.transform);
+        if let Outcome::Done { output_bytes } = judged {
+            let (start, end) = (inside.job.output_offset, inside.job.output_offset + output_bytes);
+            if let Some(copy) = inside.output.as_mut().filter(|_| output_bytes > 0) {
+                let into = &mut inside.job.output.space()[start..end];
+                into.copy_from_slice(&copy.space()[..output_bytes]);
+                self.port.count_copy(output_bytes);
+            }
+            inside.job.output.set_len(end);
+        }
+        let service = inside.service.unwrap_or_else(|| Nanos::from(inside.submitted.elapsed()));
+        Some(Completion { job: inside.job, outcome: judged, service })
+    }
+
+    /// What the device has finished, up to one burst.
+    fn dequeue(&mut self, done: &mut Vec<Completion>) {
+        let mut reports = [Report::default(); BURST];
+        // SAFETY: the queue is this thread's, and there is room for `BURST` reports.
+        let count = unsafe {
+            sys::rebate_dpdk_dequeue(self.raw.as_ptr(), reports.as_mut_ptr(), BURST as u32)
+        };
+        for report in &reports[..(count as usize).min(BURST)] {
+            done.extend(self.finish(*report));
+        }
+    }
+}
+
+impl Queue for DpdkQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        if !self.capabilities.accepts(&job.task, job.work_bytes()) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
+        if self.pending() >= self.capabilities.queue_depth {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        }
+        let (job, outcome) = match self.plan(&job) {
+            Plan::Answer(outcome) => (job, outcome),
+            Plan::Run(_) if job.input.is_empty() => nothing(job),
+            Plan::Run(steps) => match self.run(job, steps) {
+                Ok(()) => return Ok(()),
+                Err((job, Obstacle::Full)) => {
+                    return Err(Refused { job, reason: RefusedReason::Full });
+                }
+                Err((job, Obstacle::NoMemory)) => (job, Outcome::Failed(DeviceError::Busy)),
+            },
+        };
+        self.answered.push(Completion { job, outcome, service: Nanos(0) });
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let before = done.len();
+        done.append(&mut self.answered);
+        if self.inside() > 0 {
+            self.dequeue(done);
+        }
+        done.len() - before
+    }
+
+    fn pending(&self) -> usize {
+        self.inside() + self.answered.len()
+    }
+}
+
+impl Drop for DpdkQueue {
+    /// Waits for a while for what is inside. What does not come back then is the device's for good: its buffers, the
+    /// operations and the queue pair are not used again.
+    fn drop(&mut self) {
+        let give_up = Instant::now() + DRAIN;
+        let mut done = Vec::new();
+        while self.inside() > 0 && Instant::now() < give_up {
+            self.dequeue(&mut done);
+            done.clear();
+            thread::yield_now();
+        }
+        let left = self.inside();
+        if left == 0 {
+            // SAFETY: no operation is inside, and nobody uses the queue after its drop.
+            unsafe { sys::rebate_dpdk_queue_free(self.raw.as_ptr()) };
+            self.port.return_pair(self.pair);
+            return;
+        }
+        self.port.counters.abandoned_jobs.fetch_add(left as u64, Ordering::Relaxed);
+        tracing::error!(
+            device = self.port.name,
+            jobs = left,
+            "queue pair {} did not let go of its jobs within {DRAIN:?}: their memory is left to it",
+            self.pair
+        );
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}
+
+/// How much a reader may see behind the stream. DPDK's software drivers take a stream whose end is missing for a whole
+/// one, and compress_isal looks for more input for ever if it has several segments. So something follows it, enough to
+/// fill any output: a symbol of at most 48 bits gives three bytes, one of 15 bits one.
+fn spill_bytes(inside: &Inside) -> u32 {
+    match inside.asked.followed_by {
+        Follow::Nothing => 0,
+        Follow::Zeros | Follow::Ones => 2 * inside.room_bytes as u32 + SPILL_BYTES,
+    }
+}
+
+/// Why an operation was not handed over.
+enum Obstacle {
+    Full,
+    /// Of the kind that devices reach, or for a transform.
+    NoMemory,
+}
+
+/// Nothing, compressed: a last block of the fixed code with its end alone. Devices refuse an empty input.
+fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
+    const EMPTY: [u8; 2] = [0x03, 0x00];
+    let (start, end) = (job.output_offset, job.output_offset + EMPTY.len());
+    if end > job.output.capacity() {
+        return (job, Outcome::DoesNotFit);
+    }
+    job.output.space()[start..end].copy_from_slice(&EMPTY);
+    job.output.set_len(end);
+    (job, Outcome::Done { output_bytes: EMPTY.len() })
+}
+
+/// On the scale of DPDK's, 1 to 9, which drivers map to what they have.
+const fn level_of(level: Level) -> i32 {
+    match level {
+        Level::Fast | Level::Default => 1,
+        Level::High => 6,
+    }
+}
+
+/// Completions that one poll takes from the device at most.
+const BURST: usize = 32;
+
+/// A dynamic block's header at its longest and some more.
+const SPILL_BYTES: u32 = 4_096;
+
+/// How long a drop waits for operations: far above any device's time for a full queue.
+const DRAIN: Duration = Duration::from_secs(2);

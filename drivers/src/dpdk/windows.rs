@@ -1,0 +1,51 @@
+//! The windows that a device compresses within, and which of them keeps a promise. A pure function.
+
+/// The windows that a device compresses within, as powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    pub(super) min: u8,
+    pub(super) max: u8,
+    step: u8,
+}
+
+impl Windows {
+    /// What a device states, within what deflate has.
+    pub(super) fn new(min: u8, max: u8, step: u8) -> Self {
+        let max = max.min(DEFLATE_MAX);
+        Self { min: min.clamp(WINDOW_MIN, max.max(WINDOW_MIN)), max, step }
+    }
+
+    /// The widest that keeps what a window of `asked` promises; the narrowest, where none does because the input is
+    /// smaller than any.
+    pub(super) fn within(self, asked: u8) -> u8 {
+        let mut steps = (self.min..=self.max).step_by(self.step.max(1).into());
+        let widest = steps.rfind(|window| *window <= asked);
+        // A device with one window may state no step, or a step that its widest is not on.
+        if asked >= self.max { self.max } else { widest.unwrap_or(self.min) }
+    }
+}
+
+/// Deflate's own widest window; and below the narrowest here zlib makes no raw streams.
+const DEFLATE_MAX: u8 = 15;
+const WINDOW_MIN: u8 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_the_widest_that_keeps_the_promise() {
+        let all = Windows::new(8, 15, 1);
+        for (asked, window) in [(15, 15), (12, 12), (9, 9), (8, 9), (0, 9), (255, 15)] {
+            assert_eq!(all.within(asked), window);
+        }
+        let one = Windows::new(15, 15, 0);
+        for (asked, window) in [(15, 15), (12, 15), (255, 15)] {
+            assert_eq!(one.within(asked), window);
+        }
+        let odd = Windows::new(9, 14, 2);
+        for (asked, window) in [(15, 14), (14, 14), (13, 13), (12, 11), (10, 9)] {
+            assert_eq!(odd.within(asked), window);
+        }
+    }
+}

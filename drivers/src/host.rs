@@ -1,0 +1,135 @@
+//! What the machine offers to drivers: kernel, processor, IOMMU, accelerators and their work queues, who may use them.
+//! Read from the files of /sys, /proc, /dev and the library folders under a root, so that a made-up tree tests it. It
+//! opens no device, changes nothing, and judges no more than whether a work queue can be used.
+
+mod files;
+mod idxd;
+mod pci;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use idxd::{IdxdDevice, IdxdKind, Node, Obstacle, WorkQueue};
+pub use pci::{PciAccelerator, PciKind};
+pub use process::{Capability, MemoryLock, Process};
+
+use files::Files;
+
+/// The machine as its files describe it. What a file does not say is absent, never guessed.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The kernel's release, as `6.8.0-41-generic`.
+    pub kernel: Option<String>,
+    /// Whether the processor is one of x86-64: only its flags have names that are known here.
+    pub x86: bool,
+    /// What the first processor can do, by the kernel's words.
+    pub cpu_flags: Vec<String>,
+    /// NUMA nodes that are online.
+    pub numa_nodes: Vec<u16>,
+    /// IOMMUs that the kernel has switched on.
+    pub iommus: Vec<String>,
+    /// What the kernel was started with.
+    pub command_line: String,
+    /// Whether the driver of IAA and DSA is loaded.
+    pub idxd_loaded: bool,
+    /// Whether the kernel's own user of IAA is loaded, which takes every work queue that it finds.
+    pub iaa_crypto_loaded: bool,
+    /// Intel IAA and DSA devices that their driver knows.
+    pub idxd: Vec<IdxdDevice>,
+    /// Accelerators on the PCI bus, those of `idxd` included.
+    pub pci: Vec<PciAccelerator>,
+    /// Whether the library that QPL finds devices through is installed.
+    pub accel_config: bool,
+    /// Huge pages that are free, over all sizes (bytes).
+    pub huge_free_bytes: u64,
+    /// The process that reads.
+    pub process: Process,
+}
+
+impl Machine {
+    /// Reads what is under `root`, which is `/` but in tests.
+    pub fn read(root: &Path) -> Self {
+        let files = Files::under(root);
+        let cpu = files.text("proc/cpuinfo").unwrap_or_default();
+        let process = Process::read(&files);
+        Self {
+            kernel: files.text("proc/sys/kernel/osrelease"),
+            x86: field(&cpu, "flags").is_some(),
+            cpu_flags: words(field(&cpu, "flags").unwrap_or_default()),
+            numa_nodes: numbered(&files, "sys/devices/system/node", "node"),
+            iommus: files.names("sys/class/iommu"),
+            command_line: files.text("proc/cmdline").unwrap_or_default(),
+            idxd_loaded: files.exists("sys/module/idxd")
+                || files.exists("sys/bus/dsa/drivers/idxd"),
+            iaa_crypto_loaded: files.exists("sys/module/iaa_crypto"),
+            idxd: idxd::read(&files, &process),
+            pci: pci::read(&files),
+            accel_config: LIBRARY_FOLDERS
+                .iter()
+                .any(|folder| files.exists(&format!("{folder}/libaccel-config.so.1"))),
+            huge_free_bytes: huge_free_bytes(&files),
+            process,
+        }
+    }
+
+    /// Major and minor number of the kernel.
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
+        let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
+        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+    }
+
+    /// Whether the processor has this flag.
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.cpu_flags.iter().any(|own| own == flag)
+    }
+
+    /// Devices of a kind that their driver knows.
+    pub fn idxd_of(&self, kind: IdxdKind) -> impl Iterator<Item = &IdxdDevice> {
+        self.idxd.iter().filter(move |device| device.kind == kind)
+    }
+
+    /// Accelerators of a kind on the PCI bus.
+    pub fn pci_of(&self, kind: PciKind) -> impl Iterator<Item = &PciAccelerator> {
+        self.pci.iter().filter(move |device| device.kind == kind)
+    }
+}
+
+/// The value of the first line `name : value`.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| {
+        let (own, value) = line.split_once(':')?;
+        (own.trim() == name).then(|| value.trim())
+    })
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The numbers of the entries `prefixN` of a folder, in order.
+fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
+    let names = files.names(folder);
+    let numbers = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok());
+    let mut numbers: Vec<_> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn huge_free_bytes(files: &Files) -> u64 {
+    let sizes = files.names("sys/kernel/mm/hugepages");
+    let free = sizes.iter().filter_map(|size| {
+        let kib: u64 = size.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let free = files.number(&format!("sys/kernel/mm/hugepages/{size}/free_hugepages"))?;
+        free.checked_mul(kib)?.checked_mul(1_024)
+    });
+    free.fold(0, u64::saturating_add)
+}
+
+/// Whether this build drives devices through DPDK.
+pub const DPDK: bool = cfg!(feature = "dpdk");
+
+/// Where loaders look on the distributions that package libaccel-config.
+const LIBRARY_FOLDERS: [&str; 5] =
+    ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib", "usr/local/lib64"];

@@ -1,0 +1,246 @@
+//! Intel IAA and DSA as their driver idxd shows them under /sys/bus/dsa, and what keeps a process from a work queue
+//! (Linux, Documentation/ABI/stable/sysfs-driver-dma-idxd). The kernel calls an IAA `iax`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::files::Files;
+use super::process::Process;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdxdKind {
+    /// Compression, checksums, filters.
+    Iaa,
+    /// Copies and checksums.
+    Dsa,
+}
+
+impl IdxdKind {
+    /// The field's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            IdxdKind::Iaa => "Intel IAA",
+            IdxdKind::Dsa => "Intel DSA",
+        }
+    }
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            IdxdKind::Iaa => "iax",
+            IdxdKind::Dsa => "dsa",
+        }
+    }
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdxdDevice {
+    /// The kernel's name, as `iax1`.
+    pub name: String,
+    /// What it is.
+    pub kind: IdxdKind,
+    /// Its generation, from 1.
+    pub generation: Option<u64>,
+    /// `enabled` or `disabled`.
+    pub state: String,
+    /// Where it is; none where the kernel does not know, which counts as anywhere.
+    pub numa_node: Option<u16>,
+    /// Whether processes may hand it their own addresses (SVM).
+    pub shared_memory: bool,
+    /// The entries that all its queues share.
+    pub entries: Option<u64>,
+    /// Its engines.
+    pub engines: Vec<String>,
+    /// Its work queues, used or not.
+    pub queues: Vec<WorkQueue>,
+}
+
+/// One work queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkQueue {
+    /// The kernel's name, as `wq1.0`.
+    pub name: String,
+    /// `enabled` or `disabled`.
+    pub state: String,
+    /// `shared` or `dedicated`.
+    pub mode: String,
+    /// `user`, `kernel` or `none`.
+    pub owner: String,
+    /// The driver that it is bound to or meant for.
+    pub driver: String,
+    /// Entries.
+    pub entries: u64,
+    /// From so many used entries on a shared queue refuses.
+    pub threshold: u64,
+    /// Whether the device waits for pages that are not there.
+    pub block_on_fault: bool,
+    /// The largest input and output of a job, where the kernel says (bytes).
+    pub transfer_bytes_max: Option<u64>,
+    /// The file that a process opens.
+    pub node: Node,
+    /// What keeps this process from it; empty if nothing does.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// The file through which a process reaches a work queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// There is none.
+    Absent,
+    /// There is one.
+    Present {
+        /// Whether this process may read and write it.
+        usable: bool,
+        /// Who owns it.
+        uid: u32,
+        /// Whose group it is.
+        gid: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+/// What keeps a process from a work queue through QPL, which takes shared ones only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Without shared virtual memory no process can use any queue of the device.
+    NoSharedMemory,
+    /// Nobody has set it up.
+    Unconfigured,
+    /// It belongs to the kernel.
+    NotForUsers,
+    /// It is for one process alone.
+    Dedicated,
+    /// It, or its device, is not enabled.
+    Disabled,
+    /// Its file is missing.
+    NoNode,
+    /// Its file is not for this process.
+    NoAccess,
+}
+
+impl IdxdDevice {
+    /// The work queues that nothing keeps this process from.
+    pub fn usable(&self) -> impl Iterator<Item = &WorkQueue> {
+        self.queues.iter().filter(|queue| queue.obstacles.is_empty())
+    }
+}
+
+impl WorkQueue {
+    /// Where its file is.
+    pub fn node_path(&self, device: &IdxdDevice) -> String {
+        node_path(device.kind, &self.name)
+    }
+}
+
+pub(super) fn read(files: &Files, process: &Process) -> Vec<IdxdDevice> {
+    let names = files.names(DEVICES);
+    let mut devices: Vec<_> =
+        names.iter().filter_map(|name| device(files, process, name)).collect();
+    devices.sort_by_key(|device| ordinal(&device.name));
+    devices
+}
+
+fn device(files: &Files, process: &Process, name: &str) -> Option<IdxdDevice> {
+    let kind = [IdxdKind::Iaa, IdxdKind::Dsa].into_iter().find(|kind| {
+        let number = name.strip_prefix(kind.prefix());
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    })?;
+    let folder = format!("{DEVICES}/{name}");
+    let inside = files.names(&folder);
+    let text = |file: &str| files.text(&format!("{folder}/{file}"));
+    let number = |file: &str| files.number(&format!("{folder}/{file}"));
+    let of = |prefix: &'static str| inside.iter().filter(move |name| is_child(name, prefix));
+    let mut device = IdxdDevice {
+        name: name.to_owned(),
+        kind,
+        generation: number("version").map(|version| version >> 8),
+        state: text("state").unwrap_or_default(),
+        // Unknown is -1.
+        numa_node: text("numa_node").and_then(|node| node.parse().ok()),
+        shared_memory: number("pasid_enabled").unwrap_or(0) == 1,
+        entries: number("max_work_queues_size"),
+        engines: of("engine").cloned().collect(),
+        queues: of("wq").map(|queue| work_queue(files, process, kind, &folder, queue)).collect(),
+    };
+    let (enabled, shared_memory) = (device.state == ENABLED, device.shared_memory);
+    for queue in &mut device.queues {
+        queue.obstacles = obstacles(queue, enabled, shared_memory);
+    }
+    device.queues.sort_by_key(|queue| ordinal(&queue.name));
+    Some(device)
+}
+
+fn work_queue(
+    files: &Files,
+    process: &Process,
+    kind: IdxdKind,
+    folder: &str,
+    name: &str,
+) -> WorkQueue {
+    let text = |file: &str| files.text(&format!("{folder}/{name}/{file}")).unwrap_or_default();
+    let number = |file: &str| files.number(&format!("{folder}/{name}/{file}"));
+    WorkQueue {
+        name: name.to_owned(),
+        state: text("state"),
+        mode: text("mode"),
+        owner: text("type"),
+        driver: text("driver_name"),
+        entries: number("size").unwrap_or(0),
+        threshold: number("threshold").unwrap_or(0),
+        block_on_fault: number("block_on_fault") == Some(1),
+        transfer_bytes_max: number("max_transfer_size"),
+        node: node(files, process, &node_path(kind, name)),
+        obstacles: Vec::new(),
+    }
+}
+
+fn node(files: &Files, process: &Process, path: &str) -> Node {
+    let Ok(found) = fs::metadata(files.path(path.trim_start_matches('/'))) else {
+        return Node::Absent;
+    };
+    let (uid, gid, mode) = (found.uid(), found.gid(), found.mode() & 0o777);
+    Node::Present { usable: process.may_use(uid, gid, mode), uid, gid, mode }
+}
+
+/// In the order in which they have to be mended.
+fn obstacles(queue: &WorkQueue, device_enabled: bool, shared_memory: bool) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let mut test = |holds: bool, obstacle| found.extend(holds.then_some(obstacle));
+    test(!shared_memory, Obstacle::NoSharedMemory);
+    let enabled = device_enabled && queue.state == ENABLED;
+    let unconfigured = queue.entries == 0 || queue.owner == "none" || queue.owner.is_empty();
+    if unconfigured {
+        test(true, Obstacle::Unconfigured);
+        return found;
+    }
+    test(queue.owner != "user", Obstacle::NotForUsers);
+    test(queue.mode != "shared", Obstacle::Dedicated);
+    test(!enabled, Obstacle::Disabled);
+    if enabled && queue.owner == "user" {
+        test(queue.node == Node::Absent, Obstacle::NoNode);
+        let denied = matches!(queue.node, Node::Present { usable: false, .. });
+        test(denied, Obstacle::NoAccess);
+    }
+    found
+}
+
+fn node_path(kind: IdxdKind, queue: &str) -> String {
+    format!("/dev/{}/{queue}", kind.prefix())
+}
+
+/// Whether a name is `prefixN.M`.
+fn is_child(name: &str, prefix: &str) -> bool {
+    let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('.'));
+    numbers.is_some_and(|(device, own)| [device, own].iter().all(|n| n.parse::<u32>().is_ok()))
+}
+
+/// The numbers of a name, so that `wq1.10` comes after `wq1.9`.
+fn ordinal(name: &str) -> Vec<u32> {
+    let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+const DEVICES: &str = "sys/bus/dsa/devices";
+const ENABLED: &str = "enabled";

@@ -1,0 +1,79 @@
+//! Accelerators by their numbers on the PCI bus: what is there even where no driver is loaded. Numbers from Linux
+//! (drivers/dma/idxd, drivers/crypto/intel/qat: adf_accel_devices.h) and from DPDK (drivers/common/mlx5).
+
+use super::files::Files;
+
+/// What it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PciKind {
+    /// Intel IAA, driven by idxd.
+    Iaa,
+    /// Intel DSA, driven by idxd.
+    Dsa,
+    /// Intel QAT.
+    Qat,
+    /// An NVIDIA BlueField with a compression engine.
+    BlueField,
+}
+
+/// One function of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PciAccelerator {
+    /// Its address, as `0000:6b:00.0`.
+    pub address: String,
+    /// What it is.
+    pub kind: PciKind,
+    /// What its vendor calls it.
+    pub product: &'static str,
+    /// The kernel's driver that has it.
+    pub driver: Option<String>,
+    /// Where it is, where the kernel knows.
+    pub numa_node: Option<u16>,
+}
+
+pub(super) fn read(files: &Files) -> Vec<PciAccelerator> {
+    let addresses = files.names(DEVICES).into_iter();
+    let found = addresses.filter_map(|address| {
+        let of = |file: &str| format!("{DEVICES}/{address}/{file}");
+        let (vendor, device) = (files.number(&of("vendor"))?, files.number(&of("device"))?);
+        let known = KNOWN.iter().find(|known| known.0 == vendor && known.1 == device)?;
+        Some(PciAccelerator {
+            kind: known.2,
+            product: known.3,
+            driver: files.link(&of("driver")),
+            numa_node: files.text(&of("numa_node")).and_then(|node| node.parse().ok()),
+            address,
+        })
+    });
+    found.collect()
+}
+
+const DEVICES: &str = "sys/bus/pci/devices";
+
+const INTEL: u64 = 0x8086;
+const MELLANOX: u64 = 0x15B3;
+
+/// Vendor, device, kind, name.
+const KNOWN: [(u64, u64, PciKind, &str); 21] = [
+    (INTEL, 0x0CFE, PciKind::Iaa, "Intel IAA"),
+    (INTEL, 0x1216, PciKind::Iaa, "Intel IAA"),
+    (INTEL, 0xB02D, PciKind::Iaa, "Intel IAA"),
+    (INTEL, 0x0B25, PciKind::Dsa, "Intel DSA"),
+    (INTEL, 0x11FB, PciKind::Dsa, "Intel DSA"),
+    (INTEL, 0x4940, PciKind::Qat, "Intel QAT 4xxx"),
+    (INTEL, 0x4941, PciKind::Qat, "Intel QAT 4xxx, virtual function"),
+    (INTEL, 0x4942, PciKind::Qat, "Intel QAT 401xx"),
+    (INTEL, 0x4943, PciKind::Qat, "Intel QAT 401xx, virtual function"),
+    (INTEL, 0x4944, PciKind::Qat, "Intel QAT 402xx"),
+    (INTEL, 0x4945, PciKind::Qat, "Intel QAT 402xx, virtual function"),
+    (INTEL, 0x4946, PciKind::Qat, "Intel QAT 420xx"),
+    (INTEL, 0x4947, PciKind::Qat, "Intel QAT 420xx, virtual function"),
+    (INTEL, 0x37C8, PciKind::Qat, "Intel QAT C62x"),
+    (INTEL, 0x37C9, PciKind::Qat, "Intel QAT C62x, virtual function"),
+    (INTEL, 0x19E2, PciKind::Qat, "Intel QAT C3xxx"),
+    (INTEL, 0x19E3, PciKind::Qat, "Intel QAT C3xxx, virtual function"),
+    (INTEL, 0x0435, PciKind::Qat, "Intel QAT DH895xCC"),
+    (INTEL, 0x0443, PciKind::Qat, "Intel QAT DH895xCC, virtual function"),
+    (MELLANOX, 0xA2D6, PciKind::BlueField, "NVIDIA BlueField-2"),
+    (MELLANOX, 0xA2DC, PciKind::BlueField, "NVIDIA BlueField-3"),
+];

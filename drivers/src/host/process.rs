@@ -1,0 +1,89 @@
+//! The reading process as far as devices ask: who it is, what it may, how much memory it may lock.
+
+use super::field;
+use super::files::Files;
+
+/// The process that reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its effective user.
+    pub uid: u32,
+    /// Its groups, the effective one first.
+    pub gids: Vec<u32>,
+    /// Its effective capabilities, as the kernel's bits.
+    pub capabilities: u64,
+    /// How much memory it may lock, where the kernel says.
+    pub memory_lock: Option<MemoryLock>,
+}
+
+/// A capability that devices ask for (linux/capability.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Reads and writes any file.
+    DacOverride = 1,
+    /// Locks any amount of memory.
+    IpcLock = 14,
+    /// Maps a work queue's portal, since CVE-2024-21823.
+    SysRawio = 17,
+}
+
+/// How much memory a process may lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLock {
+    /// As much as it likes.
+    Unlimited,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Process {
+    pub(super) fn read(files: &Files) -> Self {
+        let status = files.text("proc/self/status").unwrap_or_default();
+        let limits = files.text("proc/self/limits").unwrap_or_default();
+        // Real, effective, saved, of the file system.
+        let effective = |name| {
+            let ids = field(&status, name)?;
+            ids.split_whitespace().nth(1)?.parse::<u32>().ok()
+        };
+        let more = field(&status, "Groups").unwrap_or_default().split_whitespace();
+        let gids = effective("Gid").into_iter().chain(more.filter_map(|gid| gid.parse().ok()));
+        let capabilities = field(&status, "CapEff");
+        let capabilities = capabilities.and_then(|bits| u64::from_str_radix(bits, 16).ok());
+        Self {
+            uid: effective("Uid").unwrap_or(UID_NOBODY),
+            gids: gids.collect(),
+            capabilities: capabilities.unwrap_or_default(),
+            memory_lock: memory_lock(&limits),
+        }
+    }
+
+    /// Whether it has the capability.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.capabilities & (1 << capability as u32) != 0
+    }
+
+    /// Whether it may read and write a file of this owner and mode.
+    pub(super) fn may_use(&self, uid: u32, gid: u32, mode: u32) -> bool {
+        let shift = match () {
+            () if self.has(Capability::DacOverride) => return true,
+            () if self.uid == uid => 6,
+            () if self.gids.contains(&gid) => 3,
+            () => 0,
+        };
+        (mode >> shift) & READ_WRITE == READ_WRITE
+    }
+}
+
+/// The soft limit of the table's line `Max locked memory`.
+fn memory_lock(limits: &str) -> Option<MemoryLock> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(MemoryLock::Unlimited),
+        bytes => bytes.parse().ok().map(MemoryLock::Bytes),
+    }
+}
+
+const READ_WRITE: u32 = 0o6;
+
+/// Whoever cannot be told is nobody: it may use what all may use.
+const UID_NOBODY: u32 = 65_534;

@@ -1,0 +1,123 @@
+//! Tenants and deadlines in the core: who is held back, who waits for a full device, and what goes to software because
+//! a device would be too late for it. Without limits and deadlines none of it is on a job's way.
+
+use device::{DeviceError, Job, RefusedReason};
+use policy::{Choice, Placement, Reason};
+use units::Nanos;
+
+use super::{BOOKED, Runtime};
+use crate::entry::Ticket;
+use crate::slot::Asked;
+use crate::waiting::{Limits, Service};
+
+impl Runtime {
+    /// Follows other limits from the next job on; at first there are none.
+    pub fn set_limits(&mut self, limits: Limits) {
+        match &mut self.service {
+            Some(service) => service.set_limits(limits),
+            None if limits == Limits::NONE => {}
+            None => self.service = Some(Box::new(Service::new(limits, self.slots.len()))),
+        }
+    }
+
+    /// Hands the job over or lets it wait: for room in the device, for its tenant's other jobs, and for its turn.
+    pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
+        // With nothing inside no turn would come that serves what waits.
+        let turns = self.slots.iter().any(|slot| slot.inside > 0);
+        let is_full = self.slots[choice.device].is_full();
+        let Some(service) = self.service.as_mut().filter(|_| turns) else {
+            return self.hand_over(job, choice);
+        };
+        if !is_full && !service.is_at_cap(job.tenant) && !service.has_waiting(choice.device) {
+            return self.hand_over(job, choice);
+        }
+        if let Err(job) = service.push(choice.device, job) {
+            self.refused(job, choice.device, RefusedReason::Full);
+        }
+    }
+
+    /// Hands over what waits and has room now.
+    pub(super) fn serve_waiting(&mut self, now: Nanos) {
+        for device in 1..self.slots.len() {
+            loop {
+                let is_lost = self.slots[device].retired.is_some();
+                if !is_lost && self.slots[device].is_full() {
+                    break;
+                }
+                let next = self.service.as_mut().and_then(|service| service.pop(device));
+                let Some(job) = next else { break };
+                self.serve(job, is_lost, now);
+            }
+        }
+    }
+
+    fn serve(&mut self, job: Box<Job>, is_lost: bool, now: Nanos) {
+        let entry = self.jobs.get(Ticket::from_mark(job.tag)).expect(BOOKED);
+        let choice = entry.choice;
+        let falls_back = self.may_fall_back(&job.task);
+        if is_lost && falls_back {
+            self.redo(job, Reason::DeviceLost);
+        } else if is_lost {
+            self.fail(job, DeviceError::Lost);
+        } else if falls_back && self.is_too_late_there(&job, choice.device, now) {
+            self.redo(job, Reason::Deadline);
+        } else {
+            self.hand_over(job, choice);
+        }
+    }
+
+    /// The choice, or software where that meets a deadline that the chosen device would miss.
+    #[cold]
+    pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
+        let free = choice.device != 0 && choice.reason != Reason::Probe;
+        if free && self.may_fall_back(&job.task) && self.is_too_late_there(job, choice.device, now)
+        {
+            return Choice::software(Reason::Deadline);
+        }
+        choice
+    }
+
+    /// Whether the device would miss the job's deadline and software would not, as far as is known.
+    fn is_too_late_there(&mut self, job: &Job, device: usize, now: Nanos) -> bool {
+        let Some(deadline) = job.deadline else { return false };
+        let left = deadline.since(now);
+        let asked = Asked::of(job);
+        let mut meets = |device: usize| {
+            let state = &mut self.states[device];
+            self.slots[device].update(state, &asked);
+            (state.eligible, state.estimated.map(|estimated| estimated <= left))
+        };
+        meets(device).1 == Some(false) && meets(0) == (true, Some(true))
+    }
+
+    /// Takes the job out of those that wait, if it does.
+    pub(super) fn stop_waiting(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
+        let service = self.service.as_mut().filter(|service| service.waiting() > 0)?;
+        service.remove(device, ticket)
+    }
+
+    /// A job went into the device.
+    pub(super) fn enter(&mut self, ticket: Ticket) {
+        let Some(service) = &mut self.service else { return };
+        if let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| entry.choice.device != 0) {
+            entry.is_counted = true;
+            service.enter(entry.again.tenant());
+        }
+    }
+
+    /// A job is no longer waited for where it was.
+    pub(super) fn leave(&mut self, ticket: Ticket) {
+        let Some(service) = &mut self.service else { return };
+        if let Some(entry) = self.jobs.get_mut(ticket)
+            && std::mem::take(&mut entry.is_counted)
+        {
+            service.leave(entry.again.tenant());
+        }
+    }
+
+    /// Whether the choice may have to wait.
+    #[inline]
+    pub(super) fn is_limited(&self, choice: Choice) -> bool {
+        self.service.is_some() && choice.placement == Placement::Async && choice.device != 0
+    }
+}

@@ -1,0 +1,59 @@
+//! What a device takes for a job of a size, from submission to completion, as its last jobs took: a moving average per
+//! size class. It lags behind the load and knows nothing of content.
+
+use units::Nanos;
+
+/// One device's times by size.
+pub(crate) struct Estimates {
+    /// Zero where no job of the class was seen.
+    total_ns: [u64; CLASSES],
+}
+
+impl Estimates {
+    pub(crate) fn new() -> Self {
+        Self { total_ns: [0; CLASSES] }
+    }
+
+    #[inline]
+    pub(crate) fn learn(&mut self, work_bytes: usize, total: Nanos) {
+        let average_ns = &mut self.total_ns[class(work_bytes)];
+        let total_ns = total.0.max(1);
+        *average_ns = match *average_ns {
+            0 => total_ns,
+            average_ns => (average_ns - average_ns / WEIGHT + total_ns / WEIGHT).max(1),
+        };
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, work_bytes: usize) -> Option<Nanos> {
+        Some(Nanos(self.total_ns[class(work_bytes)])).filter(|estimate| estimate.0 > 0)
+    }
+}
+
+/// By powers of two, up to 1 GiB and beyond.
+fn class(work_bytes: usize) -> usize {
+    (work_bytes.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+const CLASSES: usize = 31;
+
+/// The newest job counts an eighth: a device that became slower is known after about ten jobs.
+const WEIGHT: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_follows_what_jobs_of_its_size_take() {
+        let mut estimates = Estimates::new();
+        assert_eq!(estimates.of(4_096), None);
+        estimates.learn(4_096, Nanos(1_000));
+        assert_eq!((estimates.of(5_000), estimates.of(2_000)), (Some(Nanos(1_000)), None));
+        for _ in 0..30 {
+            estimates.learn(4_096, Nanos(9_000));
+        }
+        let now = estimates.of(4_096).expect("seen");
+        assert!((8_500..=9_000).contains(&now.0), "{now:?}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Jobs that wait in the runtime for a device: fair between tenants by the bytes that were served, earliest deadline
+//! first within a tenant, and how many jobs each tenant has inside devices. It places nothing and knows no time.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use device::{Job, TenantId};
+
+use crate::entry::Ticket;
+
+/// Bounds between tenants and on what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs of one tenant inside devices at most. Too few: a tenant alone cannot fill a device. Too many: one tenant
+    /// can.
+    pub tenant_jobs_max: usize,
+    /// Jobs that wait for a device at most, all tenants together; with zero a job that a device has no room for is
+    /// done in software at once. A policy lets a job wait by choosing a device that is full.
+    pub waiting_max: usize,
+}
+
+impl Limits {
+    /// Nothing waits and no tenant is held back.
+    pub const NONE: Limits = Limits { tenant_jobs_max: usize::MAX, waiting_max: 0 };
+}
+
+/// What is kept of tenants and waiting jobs while limits are set.
+pub(crate) struct Service {
+    limits: Limits,
+    /// Jobs inside devices, by tenant.
+    inside: Vec<u32>,
+    /// By device.
+    queues: Vec<Queue>,
+    waiting: usize,
+    submitted: u64,
+}
+
+impl Service {
+    pub(crate) fn new(limits: Limits, devices: usize) -> Self {
+        let queues = (0..devices).map(|_| Queue::default()).collect();
+        Self { limits, inside: Vec::new(), queues, waiting: 0, submitted: 0 }
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// A job of the tenant went into a device.
+    pub(crate) fn enter(&mut self, tenant: TenantId) {
+        let index = usize::from(tenant.0);
+        if self.inside.len() <= index {
+            self.inside.resize(index + 1, 0);
+        }
+        self.inside[index] += 1;
+    }
+
+    /// A job of the tenant is no longer waited for there.
+    pub(crate) fn leave(&mut self, tenant: TenantId) {
+        // Jobs that were inside before the first limits were set are not counted.
+        if let Some(inside) = self.inside.get_mut(usize::from(tenant.0)) {
+            *inside = inside.saturating_sub(1);
+        }
+    }
+
+    /// Whether the tenant has as many jobs inside as it may.
+    pub(crate) fn is_at_cap(&self, tenant: TenantId) -> bool {
+        let inside = self.inside.get(usize::from(tenant.0)).copied().unwrap_or(0);
+        inside as usize >= self.limits.tenant_jobs_max
+    }
+
+    /// Whether a job for the device would overtake others.
+    pub(crate) fn has_waiting(&self, device: usize) -> bool {
+        !self.queues[device].tenants.is_empty()
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Lets the job wait for the device, or hands it back: as many wait as may.
+    pub(crate) fn push(&mut self, device: usize, job: Box<Job>) -> Result<(), Box<Job>> {
+        if self.waiting >= self.limits.waiting_max {
+            return Err(job);
+        }
+        self.waiting += 1;
+        self.submitted += 1;
+        self.queues[device].push(Waiter { order: self.submitted, job });
+        Ok(())
+    }
+
+    /// The next job for the device, of the tenants that may have one more inside.
+    pub(crate) fn pop(&mut self, device: usize) -> Option<Box<Job>> {
+        let mut queue = std::mem::take(&mut self.queues[device]);
+        let job = queue.pop(|tenant| !self.is_at_cap(tenant));
+        self.queues[device] = queue;
+        self.waiting -= usize::from(job.is_some());
+        job
+    }
+
+    /// Takes one job out, whoever's turn it is.
+    pub(crate) fn remove(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
+        let job = self.queues[device].remove(ticket.mark());
+        self.waiting -= usize::from(job.is_some());
+        job
+    }
+}
+
+/// The jobs that wait for one device.
+#[derive(Default)]
+struct Queue {
+    /// Only tenants with a waiting job, so that there are never more than waiting jobs.
+    tenants: Vec<Tenant>,
+    /// The service that whoever was served last had had before: where a tenant that comes back starts.
+    served_bytes: u64,
+}
+
+struct Tenant {
+    id: TenantId,
+    /// What it was served, in bytes of work, from a start that is common to all.
+    served_bytes: u64,
+    jobs: BinaryHeap<Waiter>,
+}
+
+impl Queue {
+    fn push(&mut self, waiter: Waiter) {
+        let id = waiter.job.tenant;
+        if let Some(tenant) = self.tenants.iter_mut().find(|tenant| tenant.id == id) {
+            return tenant.jobs.push(waiter);
+        }
+        let served_bytes = self.served_bytes;
+        self.tenants.push(Tenant { id, served_bytes, jobs: BinaryHeap::from([waiter]) });
+    }
+
+    fn pop(&mut self, may: impl Fn(TenantId) -> bool) -> Option<Box<Job>> {
+        let tenants = self.tenants.iter().enumerate().filter(|(_, tenant)| may(tenant.id));
+        let (index, _) = tenants.min_by_key(|(_, tenant)| tenant.served_bytes)?;
+        let tenant = &mut self.tenants[index];
+        let job = tenant.jobs.pop()?.job;
+        self.served_bytes = tenant.served_bytes;
+        tenant.served_bytes += job.work_bytes().max(1) as u64;
+        if tenant.jobs.is_empty() {
+            self.tenants.remove(index);
+        }
+        Some(job)
+    }
+
+    fn remove(&mut self, mark: u64) -> Option<Box<Job>> {
+        for index in 0..self.tenants.len() {
+            let jobs = &mut self.tenants[index].jobs;
+            if !jobs.iter().any(|waiter| waiter.job.tag == mark) {
+                continue;
+            }
+            let (mut found, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(jobs).into_iter().partition(|waiter| waiter.job.tag == mark);
+            *jobs = rest.into();
+            if jobs.is_empty() {
+                self.tenants.remove(index);
+            }
+            return found.pop().map(|waiter| waiter.job);
+        }
+        None
+    }
+}
+
+/// The greatest is next: the earliest deadline, then the longest wait.
+struct Waiter {
+    order: u64,
+    job: Box<Job>,
+}
+
+impl Waiter {
+    fn key(&self) -> (u64, u64) {
+        (self.job.deadline.map_or(u64::MAX, |deadline| deadline.0), self.order)
+    }
+}
+
+impl Ord for Waiter {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl PartialOrd for Waiter {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Waiter {}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use device::{Input, Pool, Task};
+    use units::{ByteCount, Nanos};
+
+    use super::*;
+
+    fn job(tag: u64, tenant: u16, bytes: usize, deadline: Option<u64>) -> Box<Job> {
+        let output = Pool::heap(ByteCount(0)).take(bytes);
+        let mut job = Job::new(Task::Copy, Input::heap(Bytes::from(vec![0; bytes])), output);
+        (job.tag, job.tenant, job.deadline) = (tag, TenantId(tenant), deadline.map(Nanos));
+        Box::new(job)
+    }
+
+    fn service(tenant_jobs_max: usize, waiting_max: usize) -> Service {
+        Service::new(Limits { tenant_jobs_max, waiting_max }, 2)
+    }
+
+    fn tags(service: &mut Service) -> Vec<u64> {
+        std::iter::from_fn(|| service.pop(1)).map(|job| job.tag).collect()
+    }
+
+    #[test]
+    fn within_a_tenant_the_earliest_deadline_is_first_and_none_is_last() {
+        let mut service = service(9, 9);
+        for (tag, deadline) in [(1, None), (2, Some(50)), (3, Some(20)), (4, None), (5, Some(50))] {
+            assert!(service.push(1, job(tag, 0, 1, deadline)).is_ok());
+        }
+        assert_eq!(tags(&mut service), [3, 2, 5, 1, 4]);
+        assert_eq!(service.waiting(), 0);
+    }
+
+    #[test]
+    fn tenants_are_served_the_same_bytes_however_much_they_ask_for() {
+        let mut service = service(99, 99);
+        for tag in 0..20 {
+            assert!(service.push(1, job(tag, 1, 400, None)).is_ok());
+        }
+        for tag in 100..140 {
+            assert!(service.push(1, job(tag, 2, 100, None)).is_ok());
+        }
+        let first: Vec<u64> = (0..25).filter_map(|_| service.pop(1)).map(|job| job.tag).collect();
+        assert_eq!(first.iter().filter(|tag| **tag < 100).count(), 5, "{first:?}");
+    }
+
+    #[test]
+    fn a_tenant_that_comes_back_has_no_credit_from_its_absence() {
+        let mut service = service(99, 99);
+        for tag in 0..10 {
+            assert!(service.push(1, job(tag, 1, 100, None)).is_ok());
+        }
+        for _ in 0..6 {
+            service.pop(1);
+        }
+        for tag in 100..110 {
+            assert!(service.push(1, job(tag, 2, 100, None)).is_ok());
+        }
+        let first: Vec<u64> = (0..6).filter_map(|_| service.pop(1)).map(|job| job.tag).collect();
+        assert!(first.iter().filter(|tag| **tag >= 100).count() <= 4, "{first:?}");
+    }
+
+    #[test]
+    fn a_tenant_at_its_cap_is_passed_by() {
+        let mut service = service(1, 9);
+        for (tag, tenant) in [(1, 1), (2, 1), (3, 2)] {
+            assert!(service.push(1, job(tag, tenant, 1, None)).is_ok());
+        }
+        service.enter(TenantId(1));
+        assert_eq!(tags(&mut service), [3]);
+        service.leave(TenantId(1));
+        assert_eq!(tags(&mut service), [1, 2]);
+    }
+
+    #[test]
+    fn no_more_wait_than_may_and_one_that_is_removed_makes_room() {
+        let mut service = service(9, 2);
+        let marks = [Ticket { key: 1, generation: 7 }, Ticket { key: 2, generation: 7 }];
+        for mark in marks {
+            assert!(service.push(1, job(mark.mark(), 0, 1, None)).is_ok());
+        }
+        assert_eq!(service.push(1, job(3, 0, 1, None)).map_err(|job| job.tag), Err(3));
+        assert_eq!(service.remove(1, marks[0]).map(|job| job.tag), Some(marks[0].mark()));
+        assert!(service.remove(1, marks[0]).is_none());
+        assert!(service.push(1, job(3, 0, 1, None)).is_ok());
+        assert!(!service.has_waiting(0));
+        assert!(service.has_waiting(1));
+    }
+}

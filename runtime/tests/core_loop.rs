@@ -1,0 +1,312 @@
+//! Our own loop: jobs end, tasks go on meanwhile, devices are polled no more than asked, sleep costs nothing, and many
+//! cores share what nobody has begun.
+
+mod common;
+
+use std::future::poll_fn;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use device::engines::BUILT_IN;
+use device::{Device, FaultPlan, Job, Pool, Worker};
+use policy::{Placement, Reason};
+use runtime::core_loop::{CoresFull, yield_now};
+use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop, Cores, CoresConfig};
+use units::{ByteCount, ManualClock, Nanos, SystemClock};
+
+fn core_config(other: Arc<dyn Device>) -> CoreConfig {
+    let mut config = config(vec![software(), other], Arc::new(SystemClock::new()));
+    config.job_timeout = Nanos::secs(60);
+    CoreConfig::new(config)
+}
+
+fn core_loop(other: Arc<dyn Device>) -> CoreLoop {
+    CoreLoop::new(core_config(other)).expect("the devices open")
+}
+
+fn worker() -> Arc<dyn Device> {
+    let count = |count| NonZeroUsize::new(count).expect("not zero");
+    Arc::new(Worker::start(count(2), count(8), &BUILT_IN).expect("threads start"))
+}
+
+async fn jobs(core: Core, pool: Pool, tags: std::ops::Range<u64>) {
+    for tag in tags {
+        check(&core.run(compress(&pool, tag)).await, tag);
+        check(&core.run(decompress(&pool, tag)).await, tag);
+    }
+}
+
+#[test]
+fn jobs_of_many_tasks_end_on_polled_and_on_signalled_devices() {
+    let plan = FaultPlan { delay_polls: 3, fail_every: 7, refuse_every: 5, ..FaultPlan::default() };
+    for device in [worker(), faulty(plan)] {
+        let core_loop = core_loop(device);
+        let pool = Pool::heap(ByteCount(0));
+        for task in 0..20 {
+            core_loop.core().spawn(jobs(core_loop.core().clone(), pool.clone(), task..task + 5));
+        }
+        core_loop.run();
+        assert_eq!(pool.outstanding().0, 0);
+        let paths = core_loop.core().metrics().paths();
+        assert_eq!(paths.iter().map(|path| path.jobs).sum::<u64>(), 200);
+    }
+}
+
+#[test]
+fn tasks_go_on_while_jobs_are_inside() {
+    let device = Script::polled();
+    let core_loop = core_loop(Arc::clone(&device) as _);
+    let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
+    let path = core_loop.block_on(async move {
+        let job = core.run(compress(&pool, 1));
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        device.do_one();
+        job.await.path
+    });
+    assert_eq!(path, on(Placement::Async, Reason::Policy));
+}
+
+fn on(placement: Placement, reason: Reason) -> runtime::Path {
+    path(DEVICE, placement, reason)
+}
+
+#[test]
+fn while_tasks_are_ready_a_device_is_polled_once_per_interval() {
+    let device = Script::polled();
+    let clock = ManualClock::default();
+    let mut config = core_config(Arc::clone(&device) as _);
+    config.runtime.clock = Arc::new(clock.clone());
+    config.poll_interval = Nanos(1_000);
+    let core_loop = CoreLoop::new(config).expect("the devices open");
+    let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
+    core_loop.block_on(async move {
+        let job = core.spawn({
+            let core = core.clone();
+            async move { core.run(compress(&pool, 1)).await }
+        });
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        let first = device.state().polls;
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        assert_eq!(device.state().polls, first, "time stands still");
+        clock.advance(Nanos(1_000));
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        assert_eq!(device.state().polls, first + 1);
+        device.do_one();
+        check(&job.await, 1);
+    });
+}
+
+#[test]
+fn a_turn_takes_no_more_completions_than_the_batch() {
+    let device = Script::polled();
+    let mut rig = Rig::new(Arc::clone(&device) as _);
+    rig.core.set_dequeue_batch(NonZeroUsize::new(2).expect("not zero"));
+    let tickets: Vec<_> = (0..5).map(|tag| rig.submit(tag)).collect();
+    (0..5).for_each(|_| device.do_one());
+    for expected in [2, 4, 5] {
+        rig.core.turn();
+        let finished = tickets.iter().filter(|ticket| rig.core.is_finished(**ticket)).count();
+        assert_eq!(finished, expected);
+        assert_eq!(rig.core.outstanding().jobs, 5 - expected);
+    }
+    for (tag, ticket) in tickets.into_iter().enumerate() {
+        check(&rig.finished(ticket), tag as u64);
+    }
+}
+
+#[test]
+fn a_loop_without_work_sleeps_until_another_thread_wakes_it() {
+    let core_loop = core_loop(worker());
+    let (send, receive) = std::sync::mpsc::channel();
+    let waker_thread = thread::spawn(move || {
+        let waker: std::task::Waker = receive.recv().expect("the task sends its waker");
+        thread::sleep(Duration::from_millis(100));
+        waker.wake();
+    });
+    let mut asked = 0;
+    let before = processor_time();
+    core_loop.block_on(poll_fn(move |context| {
+        asked += 1;
+        if asked == 1 {
+            send.send(context.waker().clone()).expect("the thread listens");
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }));
+    let spent = processor_time() - before;
+    assert!(spent < Duration::from_millis(20), "{spent:?} in a sleep of 100 ms");
+    waker_thread.join().expect("it ends");
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn dropped_futures_and_a_dropped_loop_leave_nothing_behind() {
+    let plan = FaultPlan { delay_polls: 3, ..FaultPlan::default() };
+    let pool = Pool::heap(ByteCount(0));
+    let outer = core_loop(faulty(plan.clone()));
+    let (core, own) = (outer.core().clone(), pool.clone());
+    outer.block_on(async move { drop(core.run(compress(&own, 1))) });
+    for tag in 0..4 {
+        let (core, own) = (outer.core().clone(), pool.clone());
+        outer.core().spawn(async move { check(&core.run(compress(&own, tag)).await, tag) });
+    }
+    let core = outer.core().clone();
+    outer.block_on(async move {
+        yield_now().await;
+        drop(core);
+    });
+    drop(outer);
+    assert_eq!(pool.outstanding().0, 0);
+}
+
+#[test]
+fn wakes_between_runs_are_not_lost_and_places_are_used_again() {
+    let core_loop = core_loop(worker());
+    let core = core_loop.core();
+    for _ in 0..3 {
+        let ends: Vec<_> = (0..50u64)
+            .map(|index| {
+                core.spawn(async move {
+                    for _ in 0..index {
+                        yield_now().await;
+                    }
+                    index
+                })
+            })
+            .collect();
+        core_loop.block_on(yield_now());
+        let sum = core_loop.block_on(async move {
+            let mut sum = 0;
+            for end in ends {
+                sum += end.await;
+            }
+            sum
+        });
+        assert_eq!(sum, 49 * 50 / 2);
+    }
+}
+
+fn cores(waiting_max: usize) -> Cores {
+    let device = worker();
+    let mut config = CoresConfig::new(NonZeroUsize::new(2).expect("not zero"));
+    config.tasks_per_core_max = NonZeroUsize::new(4).expect("not zero");
+    config.waiting_max = waiting_max;
+    Cores::start(config, move |_| core_config(Arc::clone(&device))).expect("the devices open")
+}
+
+#[test]
+fn every_task_spawned_to_many_cores_ends_once() {
+    let cores = cores(1_000);
+    let pool = Pool::heap(ByteCount(0));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let spawner = cores.spawner();
+    for tag in 0..200 {
+        let (pool, ended, again) = (pool.clone(), Arc::clone(&ended), spawner.clone());
+        let spawned = spawner.spawn(move |core| async move {
+            jobs(core, pool, tag..tag + 2).await;
+            let inner = Arc::clone(&ended);
+            again
+                .spawn(move |_| async move {
+                    inner.fetch_add(1, Ordering::Relaxed);
+                })
+                .expect("there is room");
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+        spawned.expect("there is room");
+    }
+    drop(spawner);
+    cores.finish();
+    assert_eq!((ended.load(Ordering::Relaxed), pool.outstanding().0), (400, 0));
+}
+
+#[test]
+fn a_core_that_is_kept_busy_leaves_its_share_to_others() {
+    let cores = cores(1_000);
+    let spawner = cores.spawner();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let others = Arc::clone(&ended);
+    let busy = move |_: Core| async move {
+        // Holds its core until the other one has done all the rest.
+        while others.load(Ordering::Relaxed) < 100 {
+            thread::yield_now();
+        }
+    };
+    spawner.spawn(busy).expect("there is room");
+    for _ in 0..100 {
+        let ended = Arc::clone(&ended);
+        let count = move |_: Core| async move {
+            ended.fetch_add(1, Ordering::Relaxed);
+        };
+        spawner.spawn(count).expect("there is room");
+    }
+    cores.finish();
+}
+
+#[test]
+fn no_more_tasks_wait_than_may() {
+    let cores = cores(0);
+    let refused = cores.spawner().spawn(|_| async {});
+    assert_eq!(refused, Err(CoresFull { waiting_max: 0 }));
+    cores.finish();
+}
+
+#[test]
+fn dropped_cores_drop_their_tasks() {
+    let pool = Pool::heap(ByteCount(0));
+    let cores = cores(1_000);
+    for tag in 0..50 {
+        let pool = pool.clone();
+        let forever = move |core: Core| async move {
+            let _buffer = pool.take(100);
+            jobs(core, pool.clone(), tag..tag + 2).await;
+            std::future::pending::<()>().await;
+        };
+        cores.spawner().spawn(forever).expect("there is room");
+    }
+    drop(cores);
+    assert_eq!(pool.outstanding().0, 0);
+}
+
+#[test]
+#[should_panic(expected = "a task's own")]
+fn a_panic_of_a_task_reaches_who_waits_for_the_cores() {
+    let cores = cores(10);
+    cores.spawner().spawn(|_| async { panic!("a task's own") }).expect("there is room");
+    cores.finish();
+}
+
+#[test]
+fn a_plain_thread_waits_for_its_job() {
+    let plan = FaultPlan { delay_polls: 3, ..FaultPlan::default() };
+    for device in [worker(), faulty(plan)] {
+        let config = core_config(device).runtime;
+        let mut runtime = BlockingRuntime::open(config).expect("the devices open");
+        let pool = Pool::heap(ByteCount(0));
+        for tag in 0..20 {
+            let both: [Box<Job>; 2] = [compress(&pool, tag), decompress(&pool, tag)];
+            for job in both {
+                let finished = runtime.run_blocking(job);
+                check(&finished, tag);
+                assert_eq!(finished.path, on(Placement::Async, Reason::Policy));
+            }
+        }
+        assert_eq!(pool.outstanding().0, 0);
+    }
+}

@@ -1,0 +1,158 @@
+//! Tenants' caps, jobs that wait for a full device, and deadlines.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use device::{DeviceError, TenantId};
+use policy::{Choice, Placement, Reason};
+use runtime::{Limits, Ticket};
+use units::Nanos;
+
+const ASYNC: Choice =
+    Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+
+/// A device for two jobs that every job goes to.
+fn rig(limits: Limits) -> (Arc<Script>, Rig) {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 2);
+    let mut rig =
+        Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::new(Always(ASYNC)));
+    rig.core.set_limits(limits);
+    (device, rig)
+}
+
+fn submit(rig: &mut Rig, tag: u64, tenant: u16, deadline: Option<Nanos>) -> Ticket {
+    let mut job = compress(&rig.pool, tag);
+    (job.tenant, job.deadline) = (TenantId(tenant), deadline);
+    rig.core.submit(job)
+}
+
+fn wait_for(waiting_max: usize) -> Limits {
+    Limits { waiting_max, ..Limits::NONE }
+}
+
+/// Lets the device do everything, a job at a time, and gives the tags in the order of their ends.
+fn ends(device: &Script, rig: &mut Rig, tickets: &[(u64, Ticket)]) -> Vec<u64> {
+    let mut ends = Vec::new();
+    while ends.len() < tickets.len() {
+        device.do_one();
+        rig.core.turn();
+        for (tag, ticket) in tickets {
+            if !ends.contains(tag) && rig.core.is_finished(*ticket) {
+                ends.push(*tag);
+            }
+        }
+    }
+    for (tag, ticket) in tickets {
+        let finished = rig.finished(*ticket);
+        check(&finished, *tag);
+        assert_eq!(finished.path, on_device());
+    }
+    ends
+}
+
+#[test]
+fn jobs_wait_for_a_full_device_up_to_the_bound_and_the_rest_goes_to_software() {
+    let (device, mut rig) = rig(wait_for(3));
+    let tickets: Vec<_> = (0..5).map(|tag| (tag, submit(&mut rig, tag, 0, None))).collect();
+    assert!(tickets.iter().all(|(_, ticket)| !rig.core.is_finished(*ticket)));
+    assert_eq!(rig.path(5), in_software(Reason::QueueFull));
+    assert_eq!(ends(&device, &mut rig, &tickets), [0, 1, 2, 3, 4]);
+    assert_eq!((rig.core.outstanding().jobs, rig.pool.outstanding().0), (0, 0));
+}
+
+#[test]
+fn what_waits_is_served_by_deadline() {
+    let (device, mut rig) = rig(wait_for(9));
+    let deadlines = [None, None, None, Some(60), Some(40), Some(50)];
+    let tickets: Vec<_> = deadlines
+        .into_iter()
+        .enumerate()
+        .map(|(tag, secs)| (tag as u64, submit(&mut rig, tag as u64, 0, secs.map(Nanos::secs))))
+        .collect();
+    assert_eq!(ends(&device, &mut rig, &tickets), [0, 1, 4, 5, 3, 2]);
+}
+
+#[test]
+fn a_tenant_has_no_more_jobs_inside_than_it_may_and_does_not_hold_up_others() {
+    let limits = Limits { tenant_jobs_max: 1, waiting_max: 9 };
+    let (device, mut rig) = rig(limits);
+    let greedy: Vec<_> = (0..4).map(|tag| (tag, submit(&mut rig, tag, 1, None))).collect();
+    assert_eq!(device.state().accepted, 1);
+    let other = (9, submit(&mut rig, 9, 2, None));
+    rig.core.turn();
+    assert_eq!(device.state().accepted, 2, "the other tenant's job is in");
+    let tickets = [&greedy[..], &[other]].concat();
+    assert_eq!(ends(&device, &mut rig, &tickets)[..2], [0, 9]);
+}
+
+#[test]
+fn a_tenants_timed_out_jobs_do_not_count_against_it() {
+    let limits = Limits { tenant_jobs_max: 1, waiting_max: 0 };
+    let (device, mut rig) = rig(limits);
+    let hung = submit(&mut rig, 1, 1, None);
+    rig.turn_after(TIMEOUT);
+    check(&rig.finished(hung), 1);
+    rig.clock.advance(REPROBE);
+    let probe = submit(&mut rig, 2, 1, None);
+    assert_eq!(device.state().accepted, 2);
+    device.do_one();
+    rig.core.turn();
+    device.do_one();
+    rig.core.turn();
+    check(&rig.finished(probe), 2);
+}
+
+#[test]
+fn jobs_that_wait_for_a_device_that_is_lost_are_done_in_software() {
+    let (device, mut rig) = rig(wait_for(9));
+    let tickets: Vec<_> = (0..4).map(|tag| submit(&mut rig, tag, 0, None)).collect();
+    device.fail_one(DeviceError::Lost);
+    rig.core.turn();
+    let reasons: Vec<_> = [0, 2, 3].map(|tag| rig.finished(tickets[tag]).path.reason).into();
+    assert_eq!(reasons, [Reason::DeviceLost; 3]);
+}
+
+#[test]
+fn a_job_that_waits_too_long_is_done_in_software_and_given_up_it_is_dropped_at_once() {
+    let (device, mut rig) = rig(wait_for(9));
+    let _inside = [submit(&mut rig, 0, 0, None), submit(&mut rig, 1, 0, None)];
+    let given_up = submit(&mut rig, 2, 0, None);
+    let before = rig.pool.outstanding();
+    rig.core.detach(given_up);
+    assert!(rig.pool.outstanding() < before);
+    let waits = submit(&mut rig, 3, 0, None);
+    rig.turn_after(TIMEOUT);
+    let finished = rig.finished(waits);
+    check(&finished, 3);
+    assert_eq!(finished.path.placement, Placement::Software);
+    assert_eq!(device.state().accepted, 2);
+}
+
+#[test]
+fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time() {
+    let (device, mut rig) = rig(Limits::NONE);
+    // The device takes 10 ms and software no time, on this clock.
+    let first = submit(&mut rig, 0, 0, None);
+    device.do_one();
+    rig.turn_after(Nanos::millis(10));
+    rig.finished(first);
+    let job = compress(&rig.pool, 0);
+    let ticket = rig.core.submit_to_software(job, Reason::Configured);
+    rig.finished(ticket);
+    let deadline = |left_ms: u64| Some(Nanos::millis(10 + left_ms));
+    let tight = submit(&mut rig, 0, 0, deadline(5));
+    assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
+    let ample = submit(&mut rig, 0, 0, deadline(20));
+    assert!(!rig.core.is_finished(ample));
+    assert_eq!(missed(&rig), 0);
+    device.do_one();
+    rig.turn_after(Nanos::millis(30));
+    assert_eq!(rig.finished(ample).path, on_device());
+    assert_eq!(missed(&rig), 1);
+}
+
+fn missed(rig: &Rig) -> u64 {
+    rig.core.metrics().missed_deadlines().iter().map(|(_, missed)| missed).sum()
+}

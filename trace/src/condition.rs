@@ -1,0 +1,247 @@
+//! Conditions of branches: logic on flags and comparisons of numbers, no arithmetic, no loops; and whether one can
+//! hold where others are known to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What a branch asks of the payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The flag is set.
+    Flag(String),
+    /// The number compares so with the literal.
+    Number(String, Comparison, u32),
+    /// The other does not hold.
+    Not(Box<Condition>),
+    /// Both hold.
+    And(Box<Condition>, Box<Condition>),
+    /// One holds or both.
+    Or(Box<Condition>, Box<Condition>),
+}
+
+/// How a number is compared with a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Comparison {
+    Equal = 2,
+    NotEqual = 3,
+    Below = 4,
+    AtMost = 5,
+    Above = 6,
+    AtLeast = 7,
+}
+
+impl Comparison {
+    /// Every comparison, in the order of its code.
+    pub const ALL: [Comparison; 6] = [
+        Comparison::Equal,
+        Comparison::NotEqual,
+        Comparison::Below,
+        Comparison::AtMost,
+        Comparison::Above,
+        Comparison::AtLeast,
+    ];
+
+    /// As the text form writes it.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Comparison::Equal => "==",
+            Comparison::NotEqual => "!=",
+            Comparison::Below => "<",
+            Comparison::AtMost => "<=",
+            Comparison::Above => ">",
+            Comparison::AtLeast => ">=",
+        }
+    }
+
+    /// Whether `value` compares so with `literal`.
+    pub const fn holds(self, value: u32, literal: u32) -> bool {
+        match self {
+            Comparison::Equal => value == literal,
+            Comparison::NotEqual => value != literal,
+            Comparison::Below => value < literal,
+            Comparison::AtMost => value <= literal,
+            Comparison::Above => value > literal,
+            Comparison::AtLeast => value >= literal,
+        }
+    }
+}
+
+impl Condition {
+    /// The flag `field` is set.
+    pub fn flag(field: impl Into<String>) -> Condition {
+        Condition::Flag(field.into())
+    }
+
+    /// The number `field` compares so with `literal`.
+    pub fn number(field: impl Into<String>, comparison: Comparison, literal: u32) -> Condition {
+        Condition::Number(field.into(), comparison, literal)
+    }
+
+    /// Both hold.
+    #[must_use]
+    pub fn and(self, other: Condition) -> Condition {
+        Condition::And(Box::new(self), Box::new(other))
+    }
+
+    /// One holds or both.
+    #[must_use]
+    pub fn or(self, other: Condition) -> Condition {
+        Condition::Or(Box::new(self), Box::new(other))
+    }
+
+    /// This does not hold.
+    #[must_use]
+    #[allow(clippy::should_implement_trait)]
+    pub fn not(self) -> Condition {
+        Condition::Not(Box::new(self))
+    }
+
+    /// Whether it holds where a field has the value that `read` gives; a flag is set when that is not zero.
+    pub fn holds(&self, read: &mut dyn FnMut(&str) -> u32) -> bool {
+        match self {
+            Condition::Flag(field) => read(field) != 0,
+            Condition::Number(field, comparison, literal) => {
+                comparison.holds(read(field), *literal)
+            }
+            Condition::Not(inner) => !inner.holds(read),
+            Condition::And(left, right) => left.holds(read) && right.holds(read),
+            Condition::Or(left, right) => left.holds(read) || right.holds(read),
+        }
+    }
+
+    /// Calls `visit` for every test of a field: its name, and the literal if it is compared.
+    pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, Option<u32>)) {
+        match self {
+            Condition::Flag(field) => visit(field, None),
+            Condition::Number(field, _, literal) => visit(field, Some(*literal)),
+            Condition::Not(inner) => inner.visit(visit),
+            Condition::And(left, right) | Condition::Or(left, right) => {
+                left.visit(visit);
+                right.visit(visit);
+            }
+        }
+    }
+
+    /// Levels of logic, a test alone being one.
+    pub fn depth(&self) -> usize {
+        match self {
+            Condition::Flag(_) | Condition::Number(..) => 1,
+            Condition::Not(inner) => 1 + inner.depth(),
+            Condition::And(left, right) | Condition::Or(left, right) => {
+                1 + left.depth().max(right.depth())
+            }
+        }
+    }
+}
+
+/// Binds tighter the higher: `or`, `and`, `not`, a test.
+const fn rank(condition: &Condition) -> u8 {
+    match condition {
+        Condition::Or(..) => 0,
+        Condition::And(..) => 1,
+        Condition::Not(_) => 2,
+        Condition::Flag(_) | Condition::Number(..) => 3,
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let within = |f: &mut fmt::Formatter<'_>, inner: &Condition, lowest: u8| {
+            if rank(inner) < lowest { write!(f, "({inner})") } else { write!(f, "{inner}") }
+        };
+        match self {
+            Condition::Flag(field) => f.write_str(field),
+            Condition::Number(field, comparison, literal) => {
+                write!(f, "{field} {} {literal}", comparison.symbol())
+            }
+            Condition::Not(inner) => {
+                f.write_str("not ")?;
+                within(f, inner, 2)
+            }
+            // A chain leans to the left; the right side keeps its brackets.
+            Condition::And(left, right) => {
+                within(f, left, 1)?;
+                f.write_str(" and ")?;
+                within(f, right, 2)
+            }
+            Condition::Or(left, right) => {
+                within(f, left, 0)?;
+                f.write_str(" or ")?;
+                within(f, right, 1)
+            }
+        }
+    }
+}
+
+/// Whether all of these can hold at once. A comparison changes only at its literal, so trying the values around every
+/// literal decides it; above [`TRIALS_MAX`] combinations the answer is yes, which refuses nothing.
+pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
+    let mut fields: Vec<(&str, BTreeSet<u32>)> = Vec::new();
+    for (condition, _) in conditions {
+        condition.visit(&mut |field, literal| {
+            let values = match fields.iter_mut().find(|(name, _)| *name == field) {
+                Some((_, values)) => values,
+                None => {
+                    fields.push((field, BTreeSet::from([0, 1])));
+                    &mut fields.last_mut().expect("just pushed").1
+                }
+            };
+            let around = literal.map(|at| [at, at.saturating_sub(1), at.saturating_add(1)]);
+            values.extend(around.into_iter().flatten());
+        });
+    }
+    let fields: Vec<(&str, Vec<u32>)> =
+        fields.into_iter().map(|(name, values)| (name, values.into_iter().collect())).collect();
+    let trials = fields.iter().try_fold(1_usize, |product, (_, values)| {
+        product.checked_mul(values.len()).filter(|product| *product <= TRIALS_MAX)
+    });
+    let Some(trials) = trials else { return true };
+    (0..trials).any(|trial| {
+        let mut read = |field: &str| {
+            let mut rest = trial;
+            for (name, values) in &fields {
+                if *name == field {
+                    return values[rest % values.len()];
+                }
+                rest /= values.len();
+            }
+            0
+        };
+        conditions.iter().all(|(condition, truth)| condition.holds(&mut read) == *truth)
+    })
+}
+
+/// Combinations tried at most: a check of a trace of the largest size stays under a second.
+const TRIALS_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradictions_are_found() {
+        let a = Condition::flag("a");
+        let server = Condition::number("status", Comparison::AtLeast, 500);
+        let client = Condition::number("status", Comparison::Below, 400);
+        assert!(satisfiable(&[(&a, true), (&server, true)]));
+        assert!(!satisfiable(&[(&a, true), (&a, false)]));
+        assert!(!satisfiable(&[(&server, true), (&client, true)]));
+        assert!(satisfiable(&[(&server, false), (&client, false)]));
+        assert!(!satisfiable(&[(&a.clone().and(a.clone().not()), true)]));
+        assert!(!satisfiable(&[(&a.clone().or(a.not()), false)]));
+        let never = Condition::number("status", Comparison::Above, u32::MAX);
+        assert!(!satisfiable(&[(&never, true)]));
+    }
+
+    #[test]
+    fn brackets_are_printed_where_they_matter() {
+        let [a, b, c] = ["a", "b", "c"].map(Condition::flag);
+        let text = |condition: Condition| condition.to_string();
+        assert_eq!(text(a.clone().or(b.clone()).and(c.clone())), "(a or b) and c");
+        assert_eq!(text(a.clone().or(b.clone().and(c.clone()))), "a or b and c");
+        assert_eq!(text(a.clone().and(b.clone().and(c.clone()))), "a and (b and c)");
+        assert_eq!(text(a.clone().and(b.clone()).and(c.clone())), "a and b and c");
+        assert_eq!(text(a.and(b).not().not().or(c)), "not not (a and b) or c");
+    }
+}

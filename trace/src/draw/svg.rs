@@ -1,0 +1,230 @@
+//! Traces as railroads in SVG: the path runs from left to right, arms of a branch or fork below each other.
+
+use std::fmt::Write;
+
+use super::escaped;
+use crate::tree::{Node, Trace};
+
+/// The traces below each other.
+pub fn svg(traces: &[&Trace]) -> String {
+    let sizes: Vec<Size> = traces.iter().map(|trace| sequence(&trace.body)).collect();
+    let heads: Vec<i32> = traces.iter().map(|trace| text_width(&trace.takes.to_string())).collect();
+    let width = sizes.iter().zip(&heads).map(|(size, head)| size.width + head).max().unwrap_or(0);
+    let width = width + 2 * MARGIN + GAP;
+    let height: i32 = sizes.iter().map(|size| size.up + size.down + TITLE).sum();
+    let height = height + 2 * MARGIN;
+    let mut picture = Picture::default();
+    let mut top = MARGIN;
+    for ((trace, size), head) in traces.iter().zip(&sizes).zip(heads) {
+        picture.put(&format!(
+            "<text x=\"{MARGIN}\" y=\"{}\" class=\"name\">{}</text>",
+            top + 16,
+            escaped(&trace.name)
+        ));
+        let y = top + TITLE - 8 + size.up;
+        picture.label(MARGIN, y, &trace.takes.to_string(), "start");
+        let x = MARGIN + head;
+        picture.rail(x, y, x + GAP, y);
+        picture.block(&trace.body, x + GAP, y);
+        top += TITLE + size.up + size.down;
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\">\n{STYLE}<rect width=\"{width}\" height=\"{height}\" \
+         fill=\"#fff\"/>\n{}</svg>\n",
+        picture.out
+    )
+}
+
+/// What something takes: its width, and how far it reaches above and below its rail.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    width: i32,
+    up: i32,
+    down: i32,
+    /// Nothing follows it.
+    ends: bool,
+}
+
+fn sequence(nodes: &[Node]) -> Size {
+    let mut all = Size { up: HALF + PAD, down: HALF + PAD, ..Size::default() };
+    for node in nodes {
+        let size = size_of(node);
+        all.width += size.width;
+        all.up = all.up.max(size.up);
+        all.down = all.down.max(size.down);
+        all.ends |= size.ends;
+    }
+    all
+}
+
+fn size_of(node: &Node) -> Size {
+    let plain = |ends| Size {
+        width: text_width(&node.to_string()) + GAP,
+        up: HALF + PAD,
+        down: HALF + PAD,
+        ends,
+    };
+    match node {
+        Node::Run(_) | Node::Trans(..) => plain(false),
+        Node::End(_) => plain(true),
+        Node::Branch(branch) => {
+            let question = text_width(&format!("{}?", branch.condition)) + 2 * POINT;
+            stacked(question, &[&branch.on_true, &branch.on_false], false)
+        }
+        Node::Fork(fork) => {
+            let arms: Vec<&Vec<Node>> = fork.arms.iter().collect();
+            stacked(BAR, &arms, fork.join)
+        }
+    }
+}
+
+/// A head, then arms below each other, then the rails together again.
+fn stacked(head: i32, arms: &[&Vec<Node>], bar: bool) -> Size {
+    let sizes: Vec<Size> = arms.iter().map(|arm| sequence(arm)).collect();
+    let widest = sizes.iter().map(|size| size.width).max().unwrap_or(0);
+    let ends = sizes.iter().all(|size| size.ends);
+    let up = sizes.first().map_or(0, |first| first.up);
+    let total: i32 = sizes.iter().map(|size| size.up + size.down).sum();
+    let behind = if ends { 0 } else { GAP + if bar { BAR } else { 0 } };
+    Size { width: head + TURN + GAP + widest + behind, up, down: total - up, ends }
+}
+
+#[derive(Default)]
+struct Picture {
+    out: String,
+}
+
+impl Picture {
+    fn put(&mut self, text: &str) {
+        writeln!(self.out, "{text}").expect("a string takes any text");
+    }
+
+    fn rail(&mut self, x: i32, y: i32, to_x: i32, to_y: i32) {
+        if (x, y) != (to_x, to_y) {
+            self.put(&format!("<path class=\"rail\" d=\"M{x} {y}L{to_x} {to_y}\"/>"));
+        }
+    }
+
+    fn label(&mut self, x: i32, y: i32, text: &str, anchor: &str) {
+        let (y, text) = (y + 4, escaped(text));
+        self.put(&format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"));
+    }
+
+    /// Draws nodes from `x` on along the rail at `y`; where they stop.
+    fn block(&mut self, nodes: &[Node], mut x: i32, y: i32) -> i32 {
+        for node in nodes {
+            x = self.node(node, x, y);
+        }
+        x
+    }
+
+    fn node(&mut self, node: &Node, x: i32, y: i32) -> i32 {
+        let text = node.to_string();
+        let width = text_width(&text);
+        match node {
+            Node::Run(_) | Node::Trans(..) | Node::End(_) => {
+                let (class, round) = match node {
+                    Node::Run(_) => ("op", 3),
+                    Node::End(_) => ("end", HALF),
+                    _ => ("trans", 0),
+                };
+                let (top, height) = (y - HALF, 2 * HALF);
+                self.put(&format!(
+                    "<rect class=\"{class}\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
+                     height=\"{height}\" rx=\"{round}\"/>"
+                ));
+                self.label(x + width / 2, y, &text, "middle");
+                if !matches!(node, Node::End(_)) {
+                    self.rail(x + width, y, x + width + GAP, y);
+                }
+                x + width + GAP
+            }
+            Node::Branch(branch) => {
+                let text = format!("{}?", branch.condition);
+                let width = text_width(&text) + 2 * POINT;
+                let (right, top, bottom) = (x + width, y - HALF, y + HALF);
+                let (inner, outer) = (x + POINT, right - POINT);
+                self.put(&format!(
+                    "<path class=\"ask\" d=\"M{x} {y}L{inner} {top}L{outer} {top}L{right} {y}\
+                     L{outer} {bottom}L{inner} {bottom}Z\"/>"
+                ));
+                self.label(x + width / 2, y, &text, "middle");
+                self.arms(&[&branch.on_true, &branch.on_false], right, y, &["yes", "no"], false)
+            }
+            Node::Fork(fork) => {
+                let arms: Vec<&Vec<Node>> = fork.arms.iter().collect();
+                self.rail(x, y, x + BAR, y);
+                self.arms(&arms, x + BAR, y, &[], fork.join)
+            }
+        }
+    }
+
+    fn arms(&mut self, arms: &[&Vec<Node>], x: i32, y: i32, names: &[&str], join: bool) -> i32 {
+        let sizes: Vec<Size> = arms.iter().map(|arm| sequence(arm)).collect();
+        let begin = x + TURN + GAP;
+        let end = begin + sizes.iter().map(|size| size.width).max().unwrap_or(0);
+        let (turn, merge) = (x + TURN / 2, end + GAP / 2);
+        let mut at = y;
+        let (mut lowest, mut lowest_open, mut highest_open) = (y, None, None);
+        for (index, (arm, size)) in arms.iter().zip(&sizes).enumerate() {
+            if index > 0 {
+                at += sizes[index - 1].down + size.up;
+            }
+            lowest = at;
+            self.rail(if index == 0 { x } else { turn }, at, begin, at);
+            if let Some(name) = names.get(index) {
+                self.label(turn + 4, at - 10, name, "start");
+            }
+            let stop = self.block(arm, begin, at);
+            if !size.ends {
+                self.rail(stop, at, merge, at);
+                highest_open = highest_open.or(Some(at));
+                lowest_open = Some(at);
+            }
+        }
+        self.bar(turn, y, lowest, names.is_empty());
+        let (Some(top), Some(bottom)) = (highest_open, lowest_open) else { return end };
+        self.bar(merge, y.min(top), bottom, join);
+        let next = end + GAP + if join { BAR } else { 0 };
+        self.rail(merge, y, next, y);
+        next
+    }
+
+    /// What arms leave from or come together in: a line, or a bar where they do so at once.
+    fn bar(&mut self, x: i32, y: i32, to_y: i32, thick: bool) {
+        if thick {
+            let (top, bottom) = (y - HALF, to_y + HALF);
+            self.put(&format!("<path class=\"bar\" d=\"M{x} {top}L{x} {bottom}\"/>"));
+        } else {
+            self.rail(x, y, x, to_y);
+        }
+    }
+}
+
+/// Twelve pixels of a monospaced font, and a margin.
+fn text_width(text: &str) -> i32 {
+    i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 64) * 15 / 2 + 14
+}
+
+const MARGIN: i32 = 16;
+const TITLE: i32 = 40;
+/// Half the height of a box.
+const HALF: i32 = 14;
+const PAD: i32 = 8;
+const GAP: i32 = 18;
+const TURN: i32 = 28;
+const POINT: i32 = 10;
+const BAR: i32 = 8;
+
+const STYLE: &str = "<style>
+text{font:12px monospace;fill:#1b1f24}
+.name{font-weight:bold;font-size:14px}
+.rail{stroke:#57606a;fill:none}
+.bar{stroke:#1b1f24;stroke-width:4}
+.op{fill:#ddf4ff;stroke:#0969da}
+.trans{fill:#fff8c5;stroke:#9a6700}
+.end{fill:#dafbe1;stroke:#1a7f37}
+.ask{fill:#fbefff;stroke:#8250df}
+</style>
+";

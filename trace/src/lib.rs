@@ -1,0 +1,63 @@
+//! The trace language: programs of ops (sequence, branch on a payload field, transform, fork, tail to the next trace),
+//! built in code or read from text, checked, encoded, explained and drawn. It executes nothing, times nothing and opens
+//! no file.
+//!
+//! ```
+//! use trace::{Base, Block, Condition, Draft, Format, Trace, Wrap, seq, trans};
+//! use units::Op;
+//!
+//! // Listing 1 of the seed: a request comes in, and its data may be compressed.
+//! let request = Format::of(Base::Protobuf)
+//!     .within(Wrap::Message)
+//!     .and_then(|message| message.within(Wrap::Encrypted))
+//!     .expect("two wraps fit");
+//! let path = seq([Op::Tcp, Op::Decrypt, Op::Rpc, Op::Deserialize])
+//!     .branch(
+//!         Condition::flag("compressed"),
+//!         trans(Base::Json, Base::String).seq([Op::Decompress]),
+//!         Block::empty(),
+//!     )
+//!     .seq([Op::LoadBalance])
+//!     .notify();
+//! let catalog = Draft::default()
+//!     .flag("compressed")
+//!     .trace(Trace::new("func_req", request, path))
+//!     .check()
+//!     .expect("no faults");
+//! assert_eq!(catalog.encode("func_req", Default::default()).expect("it is there").len(), 32);
+//! ```
+
+mod build;
+mod catalog;
+mod check;
+mod condition;
+mod decode;
+pub mod draw;
+mod encode;
+mod explain;
+mod fault;
+mod library;
+pub mod limits;
+mod payload;
+mod program;
+mod service;
+mod split;
+mod text;
+mod tree;
+mod walk;
+
+pub use build::{Arm, Block, Path, seq, trans};
+pub use catalog::{Catalog, Draft};
+pub use condition::{Comparison, Condition};
+pub use decode::DecodeError;
+pub use encode::{EncodeError, Head, dump};
+pub use explain::explain;
+pub use fault::{Fault, Owner, What};
+pub use library::{ACCELFLOW, accelflow};
+pub use payload::{Base, Format, Wrap};
+pub use program::{Instruction, at_mark, compile};
+pub use service::{Service, Stage};
+pub use split::{SplitError, split};
+pub use text::{TextError, draft, format, print, read};
+pub use tree::{Branch, End, Field, FieldKind, Fork, Node, Run, Trace};
+pub use walk::{Walked, walk};

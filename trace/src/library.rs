@@ -1,0 +1,15 @@
+//! The traces and services of the seed AccelFlow, compiled in from specs/.
+
+use crate::catalog::Catalog;
+use crate::text::read;
+
+/// The texts, each with its name.
+pub const ACCELFLOW: [(&str, &str); 2] = [
+    ("accelflow.trace", include_str!("../../specs/traces/accelflow.trace")),
+    ("social-network.trace", include_str!("../../specs/services/social-network.trace")),
+];
+
+/// The twelve templates of table II and the eight services of table IV.
+pub fn accelflow() -> Catalog {
+    read(&ACCELFLOW).expect("a test reads it")
+}

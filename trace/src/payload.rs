@@ -1,0 +1,242 @@
+//! What a payload's bytes are, and what each op makes of them: enough to find an op behind the wrong one, and no
+//! more. It knows nothing of the data itself: no schema, no length.
+
+use std::fmt;
+
+use units::Op;
+
+/// How data is laid out when nothing is wrapped around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Base {
+    Json = 1,
+    Bson = 2,
+    /// Text, or any bytes that a program takes for one value: listing 1 of the seed hands a compressed field on as one.
+    String = 3,
+    Protobuf = 4,
+    Bytes = 5,
+}
+
+impl Base {
+    /// Every base, in the order of its code.
+    pub const ALL: [Base; 5] = [Base::Json, Base::Bson, Base::String, Base::Protobuf, Base::Bytes];
+
+    /// The word that traces use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Base::Json => "json",
+            Base::Bson => "bson",
+            Base::String => "string",
+            Base::Protobuf => "protobuf",
+            Base::Bytes => "bytes",
+        }
+    }
+
+    /// The base with this code (4 bits of the encoding).
+    pub fn of_code(code: u8) -> Option<Base> {
+        Base::ALL.into_iter().find(|base| *base as u8 == code)
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What an op put around a payload and another takes off again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Wrap {
+    Compressed = 8,
+    Encrypted = 9,
+    /// An RPC message: the function's name and its serialized arguments.
+    Message = 10,
+}
+
+impl Wrap {
+    /// Every wrap, in the order of its code.
+    pub const ALL: [Wrap; 3] = [Wrap::Compressed, Wrap::Encrypted, Wrap::Message];
+
+    /// The word that traces use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wrap::Compressed => "compressed",
+            Wrap::Encrypted => "encrypted",
+            Wrap::Message => "message",
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Wrap> {
+        Wrap::ALL.into_iter().find(|wrap| *wrap as u8 == code)
+    }
+}
+
+impl fmt::Display for Wrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A payload's layout: a base within at most [`Format::WRAPS_MAX`] wraps, such as `encrypted(message(protobuf))`.
+///
+/// Held as it is encoded: 4 bits a layer, the outermost lowest, zeros behind the base.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Format(u16);
+
+impl Format {
+    /// Wraps around a base at most: a layer takes 4 bits of 16.
+    pub const WRAPS_MAX: usize = 3;
+
+    /// `base` with nothing around it.
+    pub const fn of(base: Base) -> Format {
+        Format(base as u16)
+    }
+
+    /// This format within one more wrap; none beyond [`Format::WRAPS_MAX`].
+    #[must_use]
+    pub fn within(self, wrap: Wrap) -> Option<Format> {
+        (self.0 >> 12 == 0).then_some(Format(self.0 << 4 | wrap as u16))
+    }
+
+    /// The outermost wrap.
+    pub fn wrap(self) -> Option<Wrap> {
+        Wrap::of_code((self.0 & 0xF) as u8)
+    }
+
+    /// What is left without the outermost wrap, if that is `wrap`.
+    pub fn without(self, wrap: Wrap) -> Option<Format> {
+        (self.wrap() == Some(wrap)).then_some(Format(self.0 >> 4))
+    }
+
+    /// The base, if nothing is around it.
+    pub fn bare(self) -> Option<Base> {
+        Base::of_code((self.0 & 0xF) as u8)
+    }
+
+    /// The 16 bits of the encoding.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The format that these bits encode.
+    pub fn of_bits(bits: u16) -> Option<Format> {
+        let mut rest = bits;
+        while Wrap::of_code((rest & 0xF) as u8).is_some() {
+            rest >>= 4;
+        }
+        let base = Base::of_code(u8::try_from(rest).ok()?)?;
+        debug_assert_eq!(rest, base as u16);
+        Some(Format(bits))
+    }
+
+    /// Whether a branch may read fields: not through encryption or compression.
+    pub fn is_readable(self) -> bool {
+        !matches!(self.wrap(), Some(Wrap::Encrypted | Wrap::Compressed))
+    }
+
+    /// What `op` makes of a payload of this format.
+    ///
+    /// # Errors
+    /// What the op takes instead, in words.
+    pub fn after(self, op: Op) -> Result<Format, &'static str> {
+        let wrapped = |wrap| self.within(wrap).ok_or("at most three wraps around the data");
+        match op {
+            Op::Tcp | Op::LoadBalance | Op::Notify | Op::Copy | Op::Checksum => Ok(self),
+            Op::Encrypt => wrapped(Wrap::Encrypted),
+            Op::Decrypt => self.without(Wrap::Encrypted).ok_or("encrypted(...)"),
+            Op::Compress => match self.wrap() {
+                None | Some(Wrap::Message) => wrapped(Wrap::Compressed),
+                Some(Wrap::Compressed | Wrap::Encrypted) => {
+                    Err("data that is neither compressed nor encrypted: neither shrinks")
+                }
+            },
+            Op::Decompress => match (self.without(Wrap::Compressed), self.bare()) {
+                (Some(inner), _) => Ok(inner),
+                (None, Some(Base::String | Base::Bytes)) => Ok(self),
+                _ => Err("compressed(...), string or bytes"),
+            },
+            Op::Serialize => match (self.wrap(), self.bare()) {
+                (Some(Wrap::Compressed), _)
+                | (_, Some(Base::Json | Base::Bson | Base::String | Base::Bytes)) => {
+                    Ok(Format::of(Base::Protobuf))
+                }
+                _ => Err("json, bson, string, bytes or compressed(...)"),
+            },
+            Op::Deserialize => match self.bare() {
+                Some(Base::Protobuf) => Ok(Format::of(Base::Json)),
+                _ => Err("protobuf"),
+            },
+            Op::Rpc => match self.wrap() {
+                Some(Wrap::Message) => self.without(Wrap::Message).ok_or("message(...)"),
+                Some(Wrap::Encrypted) => Err("data that is not encrypted"),
+                None | Some(Wrap::Compressed) => wrapped(Wrap::Message),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut rest, mut open) = (*self, 0);
+        while let Some(wrap) = rest.wrap() {
+            write!(f, "{wrap}(")?;
+            rest = Format(rest.0 >> 4);
+            open += 1;
+        }
+        write!(f, "{}{}", rest.bare().map_or("?", Base::name), ")".repeat(open))
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> Format {
+        Format::of(Base::Protobuf).within(Wrap::Message).expect("one wrap")
+    }
+
+    #[test]
+    fn a_request_is_unwrapped_in_the_order_it_was_wrapped() {
+        let sent = [Op::Serialize, Op::Rpc, Op::Encrypt, Op::Tcp];
+        let received = [Op::Tcp, Op::Decrypt, Op::Rpc, Op::Deserialize];
+        let mut format = Format::of(Base::Json);
+        for op in sent {
+            format = format.after(op).expect("fits");
+        }
+        assert_eq!(format.to_string(), "encrypted(message(protobuf))");
+        for op in received {
+            format = format.after(op).expect("fits");
+        }
+        assert_eq!(format, Format::of(Base::Json));
+    }
+
+    #[test]
+    fn ops_refuse_what_they_cannot_read() {
+        let encrypted = message().within(Wrap::Encrypted).expect("two wraps");
+        for op in [Op::Rpc, Op::Deserialize, Op::Decompress, Op::Compress, Op::Serialize] {
+            assert!(encrypted.after(op).is_err(), "{op}");
+        }
+        assert!(message().after(Op::Decrypt).is_err());
+        assert!(encrypted.after(Op::Encrypt).expect("three").after(Op::Encrypt).is_err());
+    }
+
+    #[test]
+    fn bits_are_a_format_or_none() {
+        let valid = (0..=u16::MAX).filter_map(Format::of_bits);
+        let mut count = 0;
+        for format in valid {
+            assert_eq!(Format::of_bits(format.bits()), Some(format));
+            assert!(!format.to_string().contains('?'));
+            count += 1;
+        }
+        // Five bases within 0 to 3 of three wraps.
+        assert_eq!(count, 5 * (1 + 3 + 9 + 27));
+    }
+}

@@ -1,0 +1,124 @@
+//! A trace as a list of instructions with jumps, for who executes or simulates it: no tree to walk, every place a
+//! number. It executes nothing.
+
+use units::{Nanos, Op};
+
+use crate::condition::Condition;
+use crate::payload::Base;
+use crate::tree::{End, Node, Trace, goes_on};
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Instruction {
+    /// Invoke the op; the next instruction follows when it is done.
+    Run {
+        /// Its number among the trace's steps: where the position mark points.
+        step: u8,
+        /// The op.
+        op: Op,
+        /// See [`Run::due`](crate::Run::due).
+        due: Option<Nanos>,
+    },
+    /// Transform the payload.
+    Trans(Base, Base),
+    /// Go on with the next instruction if the condition holds, else at `on_false`.
+    Branch {
+        /// What is asked.
+        condition: Condition,
+        /// Where to go on otherwise.
+        on_false: u16,
+    },
+    /// Go on there.
+    Jump(u16),
+    /// Go on at all of these places at once.
+    Fork {
+        /// Where each arm begins.
+        arms: Vec<u16>,
+        /// Where to go on, with the first arm's payload, once every arm has arrived; none: every arm ends by itself.
+        join: Option<u16>,
+    },
+    /// This arm of the innermost open fork has arrived.
+    Arrive {
+        /// Which arm.
+        arm: u8,
+    },
+    /// The path ends.
+    End(End),
+}
+
+/// The instructions of a checked trace, from the first on.
+pub fn compile(trace: &Trace) -> Vec<Instruction> {
+    let mut compiler = Compiler { out: Vec::new(), steps: 0 };
+    compiler.block(&trace.body);
+    compiler.out
+}
+
+/// Where the step that a position mark names is; mark 0 is the start.
+pub fn at_mark(program: &[Instruction], mark: u8) -> Option<usize> {
+    let is_step = |one: &Instruction| matches!(one, Instruction::Run { step, .. } if *step == mark);
+    if mark == 0 { Some(0) } else { program.iter().position(is_step) }
+}
+
+struct Compiler {
+    out: Vec<Instruction>,
+    steps: u8,
+}
+
+impl Compiler {
+    fn here(&self) -> u16 {
+        u16::try_from(self.out.len()).expect("a checked trace has a few hundred instructions")
+    }
+
+    fn block(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            match node {
+                Node::Run(run) => {
+                    let step = self.steps;
+                    self.steps += 1;
+                    self.out.push(Instruction::Run { step, op: run.op, due: run.due });
+                }
+                Node::Trans(from, to) => self.out.push(Instruction::Trans(*from, *to)),
+                Node::Branch(branch) => {
+                    self.branch(&branch.condition, &branch.on_true, &branch.on_false);
+                }
+                Node::Fork(fork) => self.fork(&fork.arms, fork.join),
+                Node::End(end) => self.out.push(Instruction::End(end.clone())),
+            }
+        }
+    }
+
+    fn branch(&mut self, condition: &Condition, on_true: &[Node], on_false: &[Node]) {
+        let at = self.out.len();
+        self.out.push(Instruction::Branch { condition: condition.clone(), on_false: 0 });
+        self.block(on_true);
+        // Who ends does not jump, and before an empty arm there is nothing to jump over.
+        let skips = !on_false.is_empty() && goes_on(on_true);
+        let jump = self.out.len();
+        if skips {
+            self.out.push(Instruction::Jump(0));
+        }
+        let target = self.here();
+        if let Instruction::Branch { on_false, .. } = &mut self.out[at] {
+            *on_false = target;
+        }
+        self.block(on_false);
+        if skips {
+            self.out[jump] = Instruction::Jump(self.here());
+        }
+    }
+
+    fn fork(&mut self, arms: &[Vec<Node>], join: bool) {
+        let at = self.out.len();
+        self.out.push(Instruction::Fork { arms: Vec::new(), join: None });
+        let mut starts = Vec::with_capacity(arms.len());
+        for (arm, nodes) in (0..).zip(arms) {
+            starts.push(self.here());
+            self.block(nodes);
+            if join {
+                self.out.push(Instruction::Arrive { arm });
+            }
+        }
+        let join = join.then(|| self.here());
+        self.out[at] = Instruction::Fork { arms: starts, join };
+    }
+}
