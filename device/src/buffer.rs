@@ -131,7 +131,8 @@ impl Buffer {
 
     /// Holds `bytes` from now on, without copying them; the memory that it had goes back to its pool
     /// untouched. For results that are there already; a buffer that is written to afterwards gets
-    /// memory of its own and a copy first.
+    /// memory of its own and a copy first. Its capacity is then their length: it is not one to use
+    /// again for a longer result.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
         let had = self.block.replace(Block::Adopted(bytes));

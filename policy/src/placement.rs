@@ -97,7 +97,8 @@ pub struct DeviceState {
     pub depth: usize,
     /// Jobs it holds at most.
     pub capacity: usize,
-    /// Expected time from submission to completion at the current depth, where the runtime has one.
+    /// Expected time from submission to completion, where the caller has one; the better it knows the depth's part, the
+    /// better the choice.
     pub estimated: Option<Nanos>,
     /// What the job would take of the calling core there, waiting for it not counted, where the runtime knows.
     pub host: Option<Nanos>,

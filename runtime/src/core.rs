@@ -174,12 +174,17 @@ impl Runtime {
     /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
     /// time passes.
     pub fn turn(&mut self) -> Outstanding {
-        if self.slots.iter().all(|slot| slot.inside == 0) {
-            self.time.expire();
+        if self.outstanding().jobs == 0 {
+            self.rest();
             return self.outstanding();
         }
         let now = self.time.look();
         self.turn_at(now)
+    }
+
+    /// Nobody turns the runtime until more jobs come: the next of them looks at the clock.
+    pub(crate) fn rest(&mut self) {
+        self.time.expire();
     }
 
     /// A look at the clock, for who decides by it whether to turn.
@@ -208,13 +213,11 @@ impl Runtime {
     /// What is inside devices now, and how to learn of it.
     pub fn outstanding(&self) -> Outstanding {
         let turn_within = self.expiry_check_every();
-        let mut outstanding = Outstanding { jobs: 0, polled: None, turn_within };
+        let waiting = self.service.as_ref().map_or(0, |service| service.waiting());
+        let mut outstanding = Outstanding { jobs: waiting, polled: None, turn_within };
         for slot in &self.slots {
             outstanding.jobs += slot.inside;
-            // For what was given up, a look at every expiry check is enough.
-            if slot.waiting > 0
-                && let Waiting::Polled { expected } = slot.capabilities.waiting
-            {
+            if let Some(expected) = slot.poll_within() {
                 let sooner = outstanding.polled.map_or(expected, |other| other.min(expected));
                 outstanding.polled = Some(sooner);
             }
@@ -322,7 +325,7 @@ impl Runtime {
         let slot = &self.slots[choice.device];
         match handed {
             Ok(()) if slot.capabilities.waiting == Waiting::Inline => {
-                self.time.look();
+                self.time.look_once();
                 self.poll_slot(choice.device, usize::MAX);
             }
             Ok(()) if choice.placement == Placement::Sync => self.wait_here(choice.device, ticket),
@@ -335,7 +338,7 @@ impl Runtime {
     /// do. Nobody has the ticket yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
-            let now = self.time.look();
+            let now = self.time.look_once();
             self.poll_slot(device, self.dequeue_batch);
             let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
                 return;
@@ -465,10 +468,14 @@ impl Runtime {
         // What was given up is counted as that, and says nothing of the device.
         if !matches!(outcome, Outcome::Failed(DeviceError::Cancelled)) {
             self.metrics.count(&path, &outcome, &job, service, total.since(service));
-            self.slots[path.device].estimates.learn(job.work_bytes(), total);
+            if job.deadline.is_some_and(|deadline| self.time.last() > deadline) {
+                self.metrics.count_missed(path.device);
+            }
         }
-        if job.deadline.is_some_and(|deadline| self.time.last() > deadline) {
-            self.metrics.count_missed(path.device);
+        if matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit) {
+            // In software a job waits for nothing but the tries that went before it elsewhere.
+            let own = if path.device == 0 { service } else { total };
+            self.slots[path.device].estimates.learn(job.task.op(), job.work_bytes(), own);
         }
         if entry.is_detached() {
             self.jobs.close(ticket);

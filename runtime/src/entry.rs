@@ -167,6 +167,8 @@ impl Again {
         match job.output.space().first_chunk() {
             Some(bytes) if self.output_offset <= HEADER_BYTES_SHORT => self.header = *bytes,
             _ => {
+                // Without room for its own header the job fails anyway, and must not show another's.
+                self.header = [0; HEADER_BYTES_SHORT];
                 let header = job.output.space().get(..self.output_offset);
                 self.header_long = header.unwrap_or_default().into();
             }
@@ -191,8 +193,8 @@ impl Again {
     pub(crate) fn take(&mut self, tag: u64) -> Option<Box<Job>> {
         let input = self.input.take()?;
         let mut output = Pool::heap(ByteCount(0)).take(self.output_bytes);
-        let long = &self.header_long;
-        output.extend(if long.is_empty() { &self.header[..self.output_offset] } else { long });
+        let short = self.header.get(..self.output_offset).unwrap_or_default();
+        output.extend(if self.header_long.is_empty() { short } else { &self.header_long });
         let mut job = Job::new(self.task.clone(), input, output);
         job.tag = tag;
         job.output_offset = self.output_offset;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use device::{Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Task};
+use device::{Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Task, Waiting};
 use policy::DeviceState;
 use units::Nanos;
 
-use crate::estimates::Estimates;
+use crate::estimates::{Estimates, OPS};
 
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn Device>,
@@ -17,7 +17,7 @@ pub(crate) struct Slot {
     pub(crate) capabilities: Capabilities,
     /// Jobs taken and not yet handed over, those that timed out included.
     pub(crate) inside: usize,
-    /// Jobs inside that are not given up and did not time out.
+    /// Jobs inside that did not time out, those given up included: the device works on them as on any other.
     pub(crate) waiting: usize,
     /// Polled and not yet handed over, the last first: a poll may give more than one turn is to take.
     polled: Vec<Completion>,
@@ -119,6 +119,19 @@ impl Slot {
         Some(completion)
     }
 
+    /// How soon someone must poll, if someone must.
+    #[inline]
+    pub(crate) fn poll_within(&self) -> Option<Nanos> {
+        match self.capabilities.waiting {
+            // For what timed out, a look at every expiry check is enough.
+            _ if self.waiting == 0 => None,
+            // What a signal announced and one turn was too short to hand over is not announced again.
+            _ if !self.polled.is_empty() => Some(Nanos(0)),
+            Waiting::Polled { expected } => Some(expected),
+            Waiting::Inline | Waiting::Signalled => None,
+        }
+    }
+
     /// Tells the device that nobody waits for the job of this tag.
     pub(crate) fn cancel(&mut self, tag: u64) {
         self.queue.cancel(tag);
@@ -148,7 +161,7 @@ impl Slot {
         state.healthy = self.retired.is_none();
         state.eligible = state.healthy && self.accepts(asked);
         state.depth = self.depth();
-        state.estimated = self.estimates.of(asked.work_bytes);
+        state.estimated = self.estimates.of(asked.task.op(), asked.work_bytes);
     }
 
     /// Whether the device has as many jobs as it holds.
@@ -227,6 +240,3 @@ impl Retired {
 
 /// The longest wait between probes, in multiples of the first: six failures in a row.
 const PROBE_WAITS_MAX: u64 = 64;
-
-/// The ops that are jobs are the first six by index; two places more make the index a mask.
-const OPS: usize = 8;

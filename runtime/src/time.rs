@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use units::{Clock, Nanos};
 
-/// The clock, looked at as often as its resolution asks for: the time of a use was right at most about `resolution`
-/// before it.
+/// The clock, looked at as often as its resolution asks for. Only the looks of whoever turns the runtime let a time be
+/// used again, while they follow each other within the resolution: the time of a use was right when the runtime was
+/// last turned, or later.
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,
     /// How old a time may be that is used again; zero looks every time.
     resolution: Nanos,
     now: Nanos,
     /// Uses that one look may serve, as the last looks taught: doubled while they followed each other within the
-    /// resolution, quartered when they did not.
+    /// resolution, none after one that did not.
     served_max: u32,
     served_left: u32,
 }
@@ -30,23 +31,30 @@ impl Time {
         self.resolution = resolution;
     }
 
-    /// Looks at the clock.
+    /// A turn's look at the clock.
     #[inline]
     pub(crate) fn look(&mut self) -> Nanos {
         let now = self.clock.now();
         let soon = now.since(self.now) < self.resolution;
-        let served = self.served_max;
-        self.served_max = if soon { (2 * served + 1).min(SERVED_MAX) } else { served / 4 };
+        self.served_max = if soon { (2 * self.served_max + 1).min(SERVED_MAX) } else { 0 };
         self.served_left = self.served_max;
         self.now = now;
         now
+    }
+
+    /// A look at the clock outside turns: it says nothing of when the next one will be, so the next use looks again.
+    #[inline]
+    pub(crate) fn look_once(&mut self) -> Nanos {
+        self.now = self.clock.now();
+        self.served_left = 0;
+        self.now
     }
 
     /// The time for one use.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
-            return self.look();
+            return self.look_once();
         }
         self.served_left -= 1;
         self.now
@@ -87,18 +95,34 @@ mod tests {
         let clock = ManualClock::default();
         let mut time = Time::exact(Arc::new(clock.clone()));
         time.set_resolution(Nanos(1_000));
-        let uses_until_seen = |time: &mut Time| {
+        for left in [1, 3, 7, 15, 31, 63, 63] {
             clock.advance(Nanos(100));
-            let now = clock.now();
-            (0..).find(|_| time.now() == now).expect("the time is seen some day")
-        };
-        let uses: Vec<i32> = (0..8).map(|_| uses_until_seen(&mut time)).collect();
-        assert_eq!(uses, [0, 1, 3, 7, 15, 31, 63, 63]);
-        for left in [15, 3, 0, 0] {
-            clock.advance(Nanos(2_000));
-            time.look();
+            let looked = time.look();
             assert_eq!(time.served_left, left);
+            clock.advance(Nanos(100));
+            assert_eq!(time.now(), looked, "one of the uses that the look serves");
         }
+        for _ in 1..63 {
+            time.now();
+        }
+        assert_eq!(time.now(), clock.now(), "one use too many");
+        clock.advance(Nanos(2_000));
+        time.look();
+        clock.advance(Nanos(100));
+        assert_eq!(time.now(), clock.now(), "looks were not close");
+    }
+
+    #[test]
+    fn looks_outside_turns_serve_nobody_else() {
+        let clock = ManualClock::default();
+        let mut time = Time::exact(Arc::new(clock.clone()));
+        time.set_resolution(Nanos(1_000));
+        for _ in 0..10 {
+            time.look();
+            time.look_once();
+        }
+        clock.advance(Nanos::secs(1));
+        assert_eq!(time.now(), clock.now());
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Our own loop: jobs end, tasks go on meanwhile, devices are polled no more than asked, sleep costs nothing, and many
-//! cores share what nobody has begun.
+//! Our own loop: jobs end, tasks go on meanwhile, devices are polled no more than asked, and sleep costs nothing. Many
+//! loops at once are in `cores.rs`.
 
 mod common;
 
 use std::future::poll_fn;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -15,8 +14,8 @@ use common::*;
 use device::engines::BUILT_IN;
 use device::{Device, FaultPlan, Job, Pool, Worker};
 use policy::{Placement, Reason};
-use runtime::core_loop::{CoresFull, yield_now};
-use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop, Cores, CoresConfig};
+use runtime::core_loop::yield_now;
+use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop};
 use units::{ByteCount, ManualClock, Nanos, SystemClock};
 
 fn core_config(other: Arc<dyn Device>) -> CoreConfig {
@@ -203,93 +202,27 @@ fn wakes_between_runs_are_not_lost_and_places_are_used_again() {
     }
 }
 
-fn cores(waiting_max: usize) -> Cores {
-    let device = worker();
-    let mut config = CoresConfig::new(NonZeroUsize::new(2).expect("not zero"));
-    config.tasks_per_core_max = NonZeroUsize::new(4).expect("not zero");
-    config.waiting_max = waiting_max;
-    Cores::start(config, move |_| core_config(Arc::clone(&device))).expect("the devices open")
-}
-
 #[test]
-fn every_task_spawned_to_many_cores_ends_once() {
-    let cores = cores(1_000);
-    let pool = Pool::heap(ByteCount(0));
-    let ended = Arc::new(AtomicUsize::new(0));
-    let spawner = cores.spawner();
-    for tag in 0..200 {
-        let (pool, ended, again) = (pool.clone(), Arc::clone(&ended), spawner.clone());
-        let spawned = spawner.spawn(move |core| async move {
-            jobs(core, pool, tag..tag + 2).await;
-            let inner = Arc::clone(&ended);
-            again
-                .spawn(move |_| async move {
-                    inner.fetch_add(1, Ordering::Relaxed);
-                })
-                .expect("there is room");
-            ended.fetch_add(1, Ordering::Relaxed);
-        });
-        spawned.expect("there is room");
-    }
-    drop(spawner);
-    cores.finish();
-    assert_eq!((ended.load(Ordering::Relaxed), pool.outstanding().0), (400, 0));
-}
-
-#[test]
-fn a_core_that_is_kept_busy_leaves_its_share_to_others() {
-    let cores = cores(1_000);
-    let spawner = cores.spawner();
-    let ended = Arc::new(AtomicUsize::new(0));
-    let others = Arc::clone(&ended);
-    let busy = move |_: Core| async move {
-        // Holds its core until the other one has done all the rest.
-        while others.load(Ordering::Relaxed) < 100 {
-            thread::yield_now();
+fn a_job_after_a_pause_is_not_timed_from_before_it() {
+    let clock = ManualClock::default();
+    let mut config = core_config(faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }));
+    config.runtime.clock = Arc::new(clock.clone());
+    let core_loop = CoreLoop::new(config).expect("the devices open");
+    let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
+    let total = core_loop.block_on(async move {
+        // All at one time: a look at the clock may serve many jobs.
+        jobs(core.clone(), pool.clone(), 0..100).await;
+        for tag in 0..100 {
+            check(&core.run_in_software(compress(&pool, tag)).await, tag);
         }
-    };
-    spawner.spawn(busy).expect("there is room");
-    for _ in 0..100 {
-        let ended = Arc::clone(&ended);
-        let count = move |_: Core| async move {
-            ended.fetch_add(1, Ordering::Relaxed);
-        };
-        spawner.spawn(count).expect("there is room");
-    }
-    cores.finish();
-}
-
-#[test]
-fn no_more_tasks_wait_than_may() {
-    let cores = cores(0);
-    let refused = cores.spawner().spawn(|_| async {});
-    assert_eq!(refused, Err(CoresFull { waiting_max: 0 }));
-    cores.finish();
-}
-
-#[test]
-fn dropped_cores_drop_their_tasks() {
-    let pool = Pool::heap(ByteCount(0));
-    let cores = cores(1_000);
-    for tag in 0..50 {
-        let pool = pool.clone();
-        let forever = move |core: Core| async move {
-            let _buffer = pool.take(100);
-            jobs(core, pool.clone(), tag..tag + 2).await;
-            std::future::pending::<()>().await;
-        };
-        cores.spawner().spawn(forever).expect("there is room");
-    }
-    drop(cores);
-    assert_eq!(pool.outstanding().0, 0);
-}
-
-#[test]
-#[should_panic(expected = "a task's own")]
-fn a_panic_of_a_task_reaches_who_waits_for_the_cores() {
-    let cores = cores(10);
-    cores.spawner().spawn(|_| async { panic!("a task's own") }).expect("there is room");
-    cores.finish();
+        // More than a pass polls: the loop sees that no job is inside.
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        clock.advance(Nanos::secs(1));
+        core.run(compress(&pool, 1)).await.total
+    });
+    assert_eq!(total, Nanos(0));
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use device::{DeviceError, TenantId};
-use policy::{Choice, Placement, Reason};
+use device::{DeviceError, FaultPlan, TenantId};
+use policy::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 use runtime::{Limits, Ticket};
 use units::Nanos;
 
@@ -85,6 +85,38 @@ fn a_tenant_has_no_more_jobs_inside_than_it_may_and_does_not_hold_up_others() {
     assert_eq!(device.state().accepted, 2, "the other tenant's job is in");
     let tickets = [&greedy[..], &[other]].concat();
     assert_eq!(ends(&device, &mut rig, &tickets)[..2], [0, 9]);
+}
+
+/// Sync for one tenant, async for all others.
+struct SyncFor(TenantId);
+
+impl Policy for SyncFor {
+    fn name(&self) -> &'static str {
+        "sync-for"
+    }
+
+    fn place(&self, job: &JobFacts, _: &Snapshot<'_>, _: u64) -> Choice {
+        let sync = job.tenant == self.0;
+        Choice { placement: if sync { Placement::Sync } else { Placement::Async }, ..ASYNC }
+    }
+}
+
+#[test]
+fn what_waits_is_served_after_another_tenants_sync_job_emptied_the_device() {
+    let device = faulty(FaultPlan { delay_polls: 2, ..FaultPlan::default() });
+    let mut rig = Rig::with(device, |config| config.policy = Arc::new(SyncFor(TenantId(2))));
+    rig.core.set_limits(Limits { tenant_jobs_max: 1, waiting_max: 9 });
+    let inside = submit(&mut rig, 1, 1, None);
+    let waits = submit(&mut rig, 2, 1, None);
+    let sync = submit(&mut rig, 3, 2, None);
+    check(&rig.finished(sync), 3);
+    check(&rig.finished(inside), 1);
+    assert_eq!(rig.core.outstanding().jobs, 1, "a driver must not rest");
+    for _ in 0..TURNS_MAX {
+        rig.core.turn();
+    }
+    check(&rig.finished(waits), 2);
+    assert_eq!(rig.core.outstanding().jobs, 0);
 }
 
 #[test]

@@ -90,6 +90,36 @@ fn a_sync_job_is_done_when_submit_returns() {
 }
 
 #[test]
+fn an_idle_time_between_two_sync_jobs_is_not_the_devices() {
+    let device = faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
+    let mut rig = Rig::with(device, |config| {
+        config.policy = Arc::new(SyncOffload { work_bytes_min: 0 });
+    });
+    rig.core.set_time_resolution(Nanos::micros(1));
+    for tag in 0..5 {
+        let ticket = rig.submit(tag);
+        let finished = rig.finished(ticket);
+        assert_eq!(finished.path, path(DEVICE, Placement::Sync, Reason::Policy));
+        assert_eq!(finished.total, Nanos(0));
+        rig.clock.advance(TIMEOUT);
+    }
+}
+
+#[test]
+fn an_idle_time_after_a_job_in_software_is_not_the_next_devices() {
+    let mut rig = Rig::new(faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }));
+    rig.core.set_time_resolution(Nanos::micros(1));
+    for tag in 0..5 {
+        let job = compress(&rig.pool, tag);
+        let ticket = rig.core.submit_to_software(job, Reason::DeviceFault);
+        rig.finished(ticket);
+        rig.clock.advance(TIMEOUT);
+        assert_eq!(rig.path(tag), on_device());
+        rig.clock.advance(TIMEOUT);
+    }
+}
+
+#[test]
 fn a_sync_job_does_not_wait_longer_than_the_timeout() {
     let clock = Arc::new(LookingClock::default());
     let looks = Arc::clone(&clock);

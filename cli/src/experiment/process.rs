@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::unistd::{SysconfVar, sysconf};
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use units::ByteCount;
 
 /// A child process.
@@ -88,36 +89,22 @@ impl Process {
         Err(format!("{} did not serve within {seconds} s, or ended before", self.name))
     }
 
-    /// What all its threads have had of the cores so far, and how long they waited for one.
+    /// What all its threads have had of the cores so far, those that have ended included, and how long those that live
+    /// have waited for one.
     pub(crate) fn spent(&self) -> Spent {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let mut spent = Spent::default();
-        for thread in threads.into_iter().flatten().flatten() {
-            let text = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            let mut fields = text.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
-            spent.cpu_s += fields.next().unwrap_or(0) as f64 / 1e9;
-            spent.waited_s += fields.next().unwrap_or(0) as f64 / 1e9;
-        }
-        if spent.cpu_s == 0.0 {
-            // A kernel without scheduler statistics counts ticks.
-            spent.cpu_s = self.cpu_s();
-        }
-        spent
+        let waited_ns = threads.into_iter().flatten().flatten().filter_map(|thread| {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+        Spent { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
-    /// CPU time of all its threads so far (s).
+    /// CPU time of all its threads so far (s); none is left after its end.
     pub(crate) fn cpu_s(&self) -> f64 {
-        let path = format!("/proc/{}/stat", self.child.id());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let fields = text.rsplit(')').next().unwrap_or_default();
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(USER_TIME_FIELD)
-            .take(2)
-            .filter_map(|ticks| ticks.parse::<u64>().ok())
-            .sum();
-        let per_s = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
-        ticks as f64 / per_s as f64
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(self.child.id() as i32));
+        let time = clock.and_then(ClockId::now).map(Duration::from);
+        time.unwrap_or_default().as_secs_f64()
     }
 }
 
@@ -203,9 +190,6 @@ fn get(host_port: &str, path: &str) -> std::io::Result<String> {
     stream.read_to_string(&mut page)?;
     Ok(page)
 }
-
-/// utime in /proc/PID/stat, counted behind the command's name.
-const USER_TIME_FIELD: usize = 11;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);

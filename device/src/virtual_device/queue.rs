@@ -61,6 +61,7 @@ impl VirtualQueue {
             Task::Decompress { original_bytes, .. } => Key::decompress(&job.input, original_bytes),
             Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
                 self.shared.counters.computed();
+                self.work_start.get_or_insert_with(|| self.shared.work_clock.now());
                 return (self.set.run(job), INCOMPRESSIBLE);
             }
         };

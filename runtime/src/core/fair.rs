@@ -13,6 +13,8 @@ use crate::waiting::{Limits, Service};
 impl Runtime {
     /// Follows other limits from the next job on; at first there are none.
     pub fn set_limits(&mut self, limits: Limits) {
+        // With none allowed in, what waits would wait for ever.
+        let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
         match &mut self.service {
             Some(service) => service.set_limits(limits),
             None if limits == Limits::NONE => {}
@@ -115,9 +117,13 @@ impl Runtime {
         }
     }
 
-    /// Whether the choice may have to wait.
+    /// Whether the choice may have to wait. A probe never does: its queue was opened for it.
     #[inline]
     pub(super) fn is_limited(&self, choice: Choice) -> bool {
-        self.service.is_some() && choice.placement == Placement::Async && choice.device != 0
+        let is_probe = choice.reason == Reason::Probe;
+        self.service.is_some()
+            && choice.placement == Placement::Async
+            && choice.device != 0
+            && !is_probe
     }
 }

@@ -1,10 +1,15 @@
 //! Several loops, each on a thread of its own with its own queues into the devices. A task is spawned to all of them
 //! and stays where it began: until then any core may take it (steal it from another's share), from then on it owns
-//! what belongs to that core. No locks on the way of a job; a mutex where cores go to sleep.
+//! what belongs to that core. No locks on the way of a job; a mutex where tasks begin and cores go to sleep.
+//!
+//! No task waits while a core that could begin it sleeps. Who makes a task visible (by its spawn, or by taking others
+//! and leaving some) then wakes one sleeper, under the lock of their list. A sleeper that is woken looks for a task
+//! before all else, and wakes the next one if it leaves any. A core that enters the list looks again after that. A
+//! core with as many tasks as it may have is not woken for more: it looks when one of its own has ended.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
@@ -16,6 +21,10 @@ use super::{Core, CoreConfig, CoreLoop, Source};
 use crate::config::StartError;
 
 /// What several loops are made of.
+///
+/// A task that awaits another one, sent through the [`Spawner`], keeps its place on its core meanwhile. If every core
+/// has begun as many as it may and all of those wait for tasks that have not begun, none of them ever ends. Such tasks
+/// spawn what they await to their own core, with [`Core::spawn`], which has no bound.
 pub struct CoresConfig {
     /// How many.
     pub cores: NonZeroUsize,
@@ -55,9 +64,7 @@ impl Cores {
             sleepers: Mutex::new(Vec::new()),
             waiting: AtomicUsize::new(0),
             waiting_max: config.waiting_max,
-            unended: AtomicUsize::new(0),
-            is_ending: AtomicBool::new(false),
-            is_stopped: AtomicBool::new(false),
+            life: AtomicUsize::new(0),
         });
         let loop_config = Arc::new(loop_config);
         let (report, reports) = mpsc::channel();
@@ -102,9 +109,9 @@ impl Cores {
     /// # Panics
     /// If a task did.
     pub fn finish(mut self) {
-        self.shared.is_ending.store(true, Ordering::SeqCst);
-        self.shared.wake_all();
-        for thread in self.threads.drain(..) {
+        self.shared.set(ENDING);
+        // One at a time: after a panic the drop waits for the others.
+        while let Some(thread) = self.threads.pop() {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
             }
@@ -114,12 +121,12 @@ impl Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        self.shared.is_stopped.store(true, Ordering::SeqCst);
-        self.shared.wake_all();
+        self.shared.set(STOPPED);
         for thread in self.threads.drain(..) {
             // A task's panic was its own; nobody asked for the tasks' ends.
             let _ = thread.join();
         }
+        self.shared.drop_waiting();
     }
 }
 
@@ -131,33 +138,47 @@ impl Spawner {
     /// Adds a task: `task` is called on the core that begins it, with that core.
     ///
     /// # Errors
-    /// [`CoresFull`] when as many tasks wait as may.
-    pub fn spawn<F, T>(&self, task: F) -> Result<(), CoresFull>
+    /// [`SpawnError::CoresFull`] when as many tasks wait as may, [`SpawnError::CoresEnded`] when none begins any more.
+    pub fn spawn<F, T>(&self, task: F) -> Result<(), SpawnError>
     where
         F: FnOnce(Core) -> T + Send + 'static,
         T: Future<Output = ()> + 'static,
     {
         let shared = &self.0;
+        let ending = Ending::of_one_more(shared)?;
         if shared.waiting.fetch_add(1, Ordering::Relaxed) >= shared.waiting_max {
             shared.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(CoresFull { waiting_max: shared.waiting_max });
+            return Err(SpawnError::CoresFull { waiting_max: shared.waiting_max });
         }
-        shared.unended.fetch_add(1, Ordering::SeqCst);
-        shared.injector.push(Box::new(move |core| Box::pin(task(core))));
-        // Pushed before the list is locked: a core that locks it later finds the task, one that was earlier is in it.
-        if let Some((_, thread)) = shared.sleepers().pop() {
-            thread.unpark();
+        shared.injector.push(Box::new(move |core| {
+            let work = task(core);
+            Box::pin(async move {
+                work.await;
+                drop(ending);
+            })
+        }));
+        shared.wake_one();
+        if shared.is_stopped() {
+            // A stop locks the list of sleepers, too. If it did so before `wake_one` it is seen here; if after, then
+            // the task is found by the drop that ends the cores.
+            shared.drop_waiting();
         }
         Ok(())
     }
 }
 
-/// As many tasks wait to begin as may.
+/// Why a task was not taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{waiting_max} tasks wait to begin, as many as may")]
-pub struct CoresFull {
-    /// The bound.
-    pub waiting_max: usize,
+pub enum SpawnError {
+    /// As many tasks wait to begin as may.
+    #[error("{waiting_max} tasks wait to begin, as many as may")]
+    CoresFull {
+        /// The bound.
+        waiting_max: usize,
+    },
+    /// The cores were finished or dropped, or a task panicked: no task begins any more.
+    #[error("the cores have ended: no task begins any more")]
+    CoresEnded,
 }
 
 /// A task that has not begun.
@@ -166,31 +187,74 @@ type Start = Box<dyn FnOnce(Core) -> Work + Send>;
 struct Shared {
     injector: Injector<Start>,
     stealers: Vec<Stealer<Start>>,
-    sleepers: Mutex<Vec<(usize, Thread)>>,
+    sleepers: Mutex<Vec<Sleeper>>,
     /// Tasks that have not begun.
     waiting: AtomicUsize,
     waiting_max: usize,
-    /// Tasks that have not ended.
-    unended: AtomicUsize,
-    /// The cores end with the last task.
-    is_ending: AtomicBool,
-    /// The cores end now.
-    is_stopped: AtomicBool,
+    /// Tasks that have not ended, plus [`ENDING`] and [`STOPPED`]. One number, so that a task is taken in before the
+    /// cores are over or not at all.
+    life: AtomicUsize,
+}
+
+/// In [`Shared::life`]: the cores end with the last task.
+const ENDING: usize = 1 << (usize::BITS - 1);
+
+/// In [`Shared::life`]: the cores end now.
+const STOPPED: usize = 1 << (usize::BITS - 2);
+
+fn is_over(life: usize) -> bool {
+    life == ENDING || life & STOPPED != 0
+}
+
+struct Sleeper {
+    index: usize,
+    thread: Thread,
+    /// It sleeps with fewer tasks than it may have.
+    may_begin: bool,
 }
 
 impl Shared {
-    fn sleepers(&self) -> MutexGuard<'_, Vec<(usize, Thread)>> {
+    fn sleepers(&self) -> MutexGuard<'_, Vec<Sleeper>> {
         // Nothing panics while it is locked.
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Called after a task became visible: a core that locks the list later finds it, one that was earlier is in it.
+    fn wake_one(&self) {
+        let mut sleepers = self.sleepers();
+        if let Some(last) = sleepers.iter().rposition(|sleeper| sleeper.may_begin) {
+            sleepers.remove(last).thread.unpark();
+        }
+    }
+
     fn wake_all(&self) {
-        self.sleepers().drain(..).for_each(|(_, thread)| thread.unpark());
+        self.sleepers().drain(..).for_each(|sleeper| sleeper.thread.unpark());
+    }
+
+    /// From here on the cores end with their last task ([`ENDING`]), or now ([`STOPPED`]).
+    fn set(&self, flag: usize) {
+        self.life.fetch_or(flag, Ordering::SeqCst);
+        self.wake_all();
     }
 
     fn is_over(&self) -> bool {
-        let ended = || self.unended.load(Ordering::SeqCst) == 0;
-        self.is_stopped.load(Ordering::SeqCst) || self.is_ending.load(Ordering::SeqCst) && ended()
+        is_over(self.life.load(Ordering::SeqCst))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.life.load(Ordering::SeqCst) & STOPPED != 0
+    }
+
+    /// Drops the tasks that have not begun: each may hold a [`Spawner`], which holds them all.
+    fn drop_waiting(&self) {
+        let shares = || self.stealers.iter().map(Stealer::steal).collect();
+        loop {
+            match self.injector.steal().or_else(shares) {
+                Steal::Success(start) => drop(start),
+                Steal::Empty => return,
+                Steal::Retry => {}
+            }
+        }
     }
 }
 
@@ -204,6 +268,14 @@ struct Share {
 }
 
 impl Share {
+    fn some_wait(&self) -> bool {
+        self.shared.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.core.0.tasks.borrow().count() >= self.tasks_max
+    }
+
     /// From the own share, then from what nobody has yet, then from others' shares.
     fn take(&self) -> Option<Start> {
         self.own.pop().or_else(|| {
@@ -228,38 +300,50 @@ impl Source for Share {
     }
 
     fn begin(&mut self) -> bool {
-        let nothing_waits = self.shared.waiting.load(Ordering::Relaxed) == 0;
-        if nothing_waits || self.core.0.tasks.borrow().count() >= self.tasks_max {
+        if !self.some_wait() || self.is_full() {
             return false;
         }
         let Some(start) = self.take() else { return false };
-        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-        let ending = Ending(Arc::clone(&self.shared));
+        if self.shared.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
+            self.shared.wake_one();
+        }
         let work = start(self.core.clone());
-        self.core.spawn(async move {
-            work.await;
-            drop(ending);
-        });
+        self.core.spawn(work);
         true
     }
 
     fn may_sleep(&mut self) -> bool {
-        self.shared.sleepers().push((self.index, thread::current()));
-        // Looked at again after the lock: see `Spawner::spawn` and `wake_all`.
-        !self.shared.is_over() && !self.begin()
+        let may_begin = !self.is_full();
+        let sleeper = Sleeper { index: self.index, thread: thread::current(), may_begin };
+        self.shared.sleepers().push(sleeper);
+        // Looked at after the lock: see `wake_one` and `wake_all`.
+        !(self.shared.is_over() || may_begin && self.some_wait())
     }
 
     fn slept(&mut self) {
-        self.shared.sleepers().retain(|(index, _)| *index != self.index);
+        self.shared.sleepers().retain(|sleeper| sleeper.index != self.index);
+        // It may have been woken for a new task. Out of the list first: the next wake is for another core, while this
+        // one is busy with what it begins.
+        self.begin();
     }
 }
 
 /// Dropped with its task, ended or not.
 struct Ending(Arc<Shared>);
 
+impl Ending {
+    /// Of a task that is taken in now, unless the cores are over.
+    fn of_one_more(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
+        let one_more = |life| (!is_over(life)).then_some(life + 1);
+        let counted = shared.life.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        counted.map_err(|_| SpawnError::CoresEnded)?;
+        Ok(Self(Arc::clone(shared)))
+    }
+}
+
 impl Drop for Ending {
     fn drop(&mut self) {
-        if self.0.unended.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.0.life.fetch_sub(1, Ordering::SeqCst) == ENDING + 1 {
             self.0.wake_all();
         }
     }
@@ -271,8 +355,7 @@ fn serve(core_loop: &CoreLoop, mut share: Share) {
     impl Drop for StopOnPanic {
         fn drop(&mut self) {
             if thread::panicking() {
-                self.0.is_stopped.store(true, Ordering::SeqCst);
-                self.0.wake_all();
+                self.0.set(STOPPED);
             }
         }
     }

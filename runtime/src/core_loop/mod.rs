@@ -29,10 +29,10 @@ use crate::core::{Outstanding, Runtime};
 use crate::metrics::Metrics;
 use crate::run::{Behind, Run};
 use crate::waiting::Limits;
-pub use cores::{Cores, CoresConfig, CoresFull, Spawner};
+pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
 pub use join::Join;
 use tasks::Tasks;
-use wake::{Home, Running, SIGNAL, Signal};
+use wake::{Home, Running, Signal};
 
 /// What a loop is made of.
 pub struct CoreConfig {
@@ -185,12 +185,12 @@ trait Source {
     /// Whether the run is over; asked once a pass.
     fn is_over(&mut self) -> bool;
 
-    /// Called when no task is ready: whether it began one.
+    /// Called when no task is ready, and now and then while some are: whether it began one.
     fn begin(&mut self) -> bool {
         false
     }
 
-    /// The loop sleeps next, unless there is something to begin after all.
+    /// Whether there is still nothing to begin; then the loop sleeps.
     fn may_sleep(&mut self) -> bool {
         true
     }
@@ -211,6 +211,7 @@ impl<F: FnMut() -> bool> Source for Until<F> {
 impl Inner {
     fn run(&self, source: &mut impl Source) {
         let running = Running::start(&self.home, &self.ready);
+        let mut passes = 0_u32;
         loop {
             self.poll_tasks(&running);
             let signalled = self.take_woken();
@@ -219,8 +220,13 @@ impl Inner {
             if source.is_over() {
                 return;
             }
-            if running.none_ready() && !source.begin() && outstanding.polled.is_none() {
-                self.sleep(&outstanding, source);
+            passes = passes.wrapping_add(1);
+            if running.none_ready() {
+                if !source.begin() && outstanding.polled.is_none() {
+                    self.sleep(&outstanding, source);
+                }
+            } else if passes.is_multiple_of(PASSES_PER_BEGIN) {
+                source.begin();
             }
         }
     }
@@ -238,14 +244,12 @@ impl Inner {
 
     /// Makes ready what other threads woke; whether a device signalled.
     fn take_woken(&self) -> bool {
-        let mut signalled = false;
-        while let Some(index) = self.home.next_woken() {
-            match index {
-                SIGNAL => signalled = true,
-                _ => self.tasks.borrow().make_ready(index),
-            }
+        // No more than there are now: a task may be woken again as soon as it is taken.
+        for _ in 0..self.home.woken_count() {
+            let Some(index) = self.home.next_woken() else { break };
+            self.tasks.borrow().dequeued(index);
         }
-        signalled
+        self.home.take_signal()
     }
 
     /// Turns the runtime, if that is due.
@@ -253,6 +257,8 @@ impl Inner {
         let mut runtime = self.runtime.borrow_mut();
         let outstanding = runtime.outstanding();
         if outstanding.jobs == 0 {
+            // Nobody looks at the clock until there is a job again.
+            runtime.rest();
             return outstanding;
         }
         let now = runtime.look();
@@ -302,3 +308,6 @@ const DEQUEUE_BATCH: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 const BURST_MAX: u32 = 64;
 
 const BURST_FIRST: u32 = 16;
+
+/// While tasks stay ready one more is begun once in so many passes: they may wait for what it does.
+const PASSES_PER_BEGIN: u32 = 8;

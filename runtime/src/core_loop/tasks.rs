@@ -81,9 +81,9 @@ impl Tasks {
         self.places[index as usize].active = Some(active);
     }
 
-    /// Makes a task ready that another thread woke.
-    pub(crate) fn make_ready(&self, index: u32) {
-        self.places[index as usize].flag.make_ready();
+    /// Makes a task ready that another thread woke: its index came out of that queue.
+    pub(crate) fn dequeued(&self, index: u32) {
+        self.places[index as usize].flag.dequeued();
     }
 
     /// Tasks that have not ended.

@@ -1,5 +1,11 @@
 //! Who is to be polled next. On a loop's own thread that is a queue in thread-local memory, without locks or atomic
 //! read-modify-writes; from any other thread, a queue that is crossbeam's, and an unpark. Nothing here polls.
+//!
+//! That queue holds a task once at most, however often it is woken: a flag says that it is in there or about to be.
+//! No wake is lost. Who sets the flag queues the task, then unparks. Who finds it set is served by that entry: the
+//! loop takes the entry, clears the flag, and polls the task only then. As it clears with a read-modify-write, it
+//! reads what the last waker wrote, and the poll sees all that this waker did before. A device's signal is such a flag
+//! without a queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,6 +21,7 @@ pub(crate) struct Home {
     id: u64,
     thread: Thread,
     woken: Injector<u32>,
+    is_signalled: AtomicBool,
 }
 
 impl Home {
@@ -22,15 +29,18 @@ impl Home {
     pub(crate) fn here() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { id, thread: thread::current(), woken: Injector::new() })
+        let is_signalled = AtomicBool::new(false);
+        Arc::new(Self { id, thread: thread::current(), woken: Injector::new(), is_signalled })
     }
 
-    /// What other threads woke since the last call, one at a time.
+    /// How many tasks other threads woke that were not taken yet.
     #[inline]
+    pub(crate) fn woken_count(&self) -> usize {
+        if self.woken.is_empty() { 0 } else { self.woken.len() }
+    }
+
+    /// What other threads woke, one at a time.
     pub(crate) fn next_woken(&self) -> Option<u32> {
-        if self.woken.is_empty() {
-            return None;
-        }
         loop {
             match self.woken.steal() {
                 Steal::Success(index) => return Some(index),
@@ -40,7 +50,15 @@ impl Home {
         }
     }
 
-    /// Whoever sleeps after `next_woken` found nothing is sure to be unparked by what comes after.
+    /// Whether a device signalled since the last call.
+    #[inline]
+    pub(crate) fn take_signal(&self) -> bool {
+        // A load alone while there is none: this is asked in every pass.
+        self.is_signalled.load(Ordering::Relaxed)
+            && self.is_signalled.swap(false, Ordering::Acquire)
+    }
+
+    /// Whoever sleeps after `woken_count` was zero is sure to be unparked by what comes after.
     fn wake(&self, index: u32) {
         self.woken.push(index);
         self.thread.unpark();
@@ -54,16 +72,19 @@ pub(crate) struct TaskWaker {
     pub(crate) index: u32,
     /// Whether it is in the ready queue; only the home's own thread looks.
     is_ready: AtomicBool,
+    /// Whether it is in the home's queue of what other threads woke, or about to be.
+    is_queued: AtomicBool,
 }
 
 impl TaskWaker {
     pub(crate) fn new(home: &Arc<Home>, index: u32) -> Self {
-        Self { home: Arc::clone(home), index, is_ready: AtomicBool::new(false) }
+        let (is_ready, is_queued) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { home: Arc::clone(home), index, is_ready, is_queued }
     }
 
-    /// Makes the task ready. On the home's own thread, within its run.
-    #[inline]
-    pub(crate) fn make_ready(&self) {
+    /// Makes the task ready whose index came out of the queue. On the home's own thread, within its run.
+    pub(crate) fn dequeued(&self) {
+        self.is_queued.swap(false, Ordering::Acquire);
         HERE.with(|here| self.make_ready_at(here));
     }
 
@@ -91,26 +112,25 @@ impl Wake for TaskWaker {
         HERE.with(|here| {
             if here.id.get() == self.home.id {
                 self.make_ready_at(here);
-            } else {
+            } else if !self.is_queued.swap(true, Ordering::Release) {
                 self.home.wake(self.index);
             }
         });
     }
 }
 
-/// Tells a loop that a device has completions: the index that no task has.
+/// Tells a loop that a device has completions.
 pub(crate) struct Signal(pub(crate) Arc<Home>);
-
-/// See [`Signal`].
-pub(crate) const SIGNAL: u32 = u32::MAX;
 
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
-        self.0.wake(SIGNAL);
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake(SIGNAL);
+        if !self.0.is_signalled.swap(true, Ordering::Release) {
+            self.0.thread.unpark();
+        }
     }
 }
 
@@ -163,5 +183,49 @@ impl Drop for Running<'_> {
             here.id.set(NONE);
             self.0.set(here.ready.take());
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_other_threads_wake_again_and_again_is_queued_once() {
+        let home = Home::here();
+        let task = Arc::new(TaskWaker::new(&home, 7));
+        let waker = Waker::from(Arc::clone(&task));
+        let wake_often = || {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..1_000).for_each(|_| waker.wake_by_ref()));
+                }
+            });
+        };
+        let kept = Cell::default();
+        let running = Running::start(&home, &kept);
+        for _ in 0..3 {
+            wake_often();
+            assert_eq!(home.woken_count(), 1);
+            assert_eq!(home.next_woken(), Some(7));
+            task.dequeued();
+            assert_eq!(running.next_ready(), Some(7));
+            assert!(running.none_ready());
+            task.taken();
+        }
+    }
+
+    #[test]
+    fn signals_are_one_until_they_are_taken() {
+        let home = Home::here();
+        let signal = Waker::from(Arc::new(Signal(Arc::clone(&home))));
+        for _ in 0..3 {
+            assert!(!home.take_signal());
+            (0..1_000).for_each(|_| signal.wake_by_ref());
+            assert!(home.take_signal());
+        }
+        assert_eq!(home.woken_count(), 0);
     }
 }

@@ -318,4 +318,4 @@ impl Policy for Always {
     }
 }
 
-const TURNS_MAX: usize = 10_000;
+pub const TURNS_MAX: usize = 10_000;

@@ -222,6 +222,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut fallbacks = Sums::by(["from", "reason"]);
     let mut lost = Sums::by(["device"]);
     let mut timeouts = Sums::by(["device"]);
+    let mut missed = Sums::by(["device"]);
     for metrics in runtimes {
         for path in metrics.paths() {
             let (op, device) = (path.op.name(), path.device.as_str());
@@ -244,6 +245,9 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
             lost.add([&device], lost_times);
             timeouts.add([&device], timed_out);
         }
+        for (device, count) in metrics.missed_deadlines() {
+            missed.add([&device], count);
+        }
     }
     let count = |count| count;
     let help = "Jobs by where they ran, how they were waited for, why, and what they came to.";
@@ -259,6 +263,8 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     lost.write(page.counter("rebate_device_lost_total", help), count);
     let help = "Jobs that a device kept too long.";
     timeouts.write(page.counter("rebate_device_timeouts_total", help), count);
+    let help = "Jobs done after their deadline, by the device that did them.";
+    missed.write(page.counter("rebate_deadlines_missed_total", help), count);
     let sum = |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|own| of(own)).sum::<u64>();
     page.counter("rebate_jobs_detached_total", "Jobs whose owner went away first.")
         .sample(&[], sum(runtime::Metrics::detached));
