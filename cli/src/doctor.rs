@@ -49,6 +49,8 @@ struct Report {
 struct Wanted {
     /// An IAA.
     iaa: bool,
+    /// It made its round trip: what is wrong with versions and names does not keep it from working.
+    iaa_works: bool,
     /// Hardware behind DPDK.
     dpdk: bool,
 }
@@ -79,10 +81,6 @@ fn failed(code: u8, problem: &str) -> ExitCode {
 }
 
 fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
-    let wanted = Wanted::by(config);
-    let mut findings = machine::findings(machine);
-    findings.extend(accelerators::findings(machine, wanted));
-    findings.extend(dpdk::findings(machine, wanted));
     let Opened { devices, refused } = Opened::of(config)?;
     let configured: Vec<_> = devices.all.iter().map(|device| device.name().to_owned()).collect();
     let mut of_devices: Vec<Finding> = refused.iter().map(cannot_serve).collect();
@@ -99,6 +97,10 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
         of_devices.push(finding);
         round_trips.extend(trip);
     }
+    let wanted = Wanted::by(config, &round_trips);
+    let mut findings = machine::findings(machine);
+    findings.extend(accelerators::findings(machine, wanted));
+    findings.extend(dpdk::findings(machine, wanted));
     let ok = findings.iter().chain(&of_devices).all(|own| own.severity != Severity::Problem);
     let refused = refused.into_iter().map(|own| own.name);
     let configured = configured.into_iter().chain(refused).collect();
@@ -106,14 +108,17 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
 }
 
 impl Wanted {
-    fn by(config: &Config) -> Self {
+    fn by(config: &Config, round_trips: &[RoundTrip]) -> Self {
         let names = &config.runtime.devices;
         let hardware = Path::Hardware.device();
-        // Hardware behind DPDK goes by its PCI address.
-        let address = |name: &str| name.strip_prefix("dpdk-").is_some_and(|own| own.contains(':'));
+        // Software behind DPDK goes by its driver's name, hardware by an address or the kernel's name.
+        let behind_dpdk = |name: &str| {
+            name.strip_prefix("dpdk-").is_some_and(|own| !own.starts_with("compress_"))
+        };
         Self {
             iaa: names.iter().any(|name| name == hardware),
-            dpdk: names.iter().any(|name| address(name)),
+            iaa_works: round_trips.iter().any(|trip| trip.device == hardware),
+            dpdk: names.iter().any(|name| behind_dpdk(name)),
         }
     }
 }

@@ -10,6 +10,7 @@ mod health;
 mod load;
 mod log;
 mod memcached;
+mod model;
 mod os;
 mod process;
 mod report;
@@ -43,6 +44,8 @@ enum Command {
     Demo(demo::Demo),
     /// Run the research documents' experiments here and set the published numbers beside ours.
     Reproduce(reproduce::Reproduce),
+    /// Say what acceleration would give a service, from parameters, sizes, device profiles and CPU profiles.
+    Model(Box<model::ModelCommand>),
     /// List what can do the work here, and which job would go where.
     Devices(devices::Devices),
     /// Find what keeps devices from working here, and how to mend it.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load.run(),
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
+        Command::Model(model) => model.run(),
         Command::Devices(devices) => devices.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Health(health) => health.run(),
@@ -99,6 +103,7 @@ const EXAMPLES: &str = "Examples:
   rebate memcached -m 1024 -l 127.0.0.1 -u nobody
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
   rebate reproduce cache --out results --quick
+  rebate model --file accelerometer-recommendations
   rebate devices
   rebate doctor
   rebate health 127.0.0.1:50051

@@ -194,6 +194,35 @@ fn what_costs_speed_alone_is_a_note() {
         let (severity, said, _) = finding(&report, about).unwrap();
         assert!(severity == "note" && said.contains(what), "{about}: {severity} {said}");
     }
+    // The second node is of the first one's socket, or has memory alone.
+    for (node, list) in [("node0", "0-1\n"), ("node1", "2\n")] {
+        machine.write(&format!("sys/devices/system/node/{node}/cpulist"), list);
+    }
+    for cpu in ["cpu0", "cpu2"] {
+        let path = format!("sys/devices/system/cpu/{cpu}/topology/physical_package_id");
+        machine.write(&path, "0\n");
+    }
+    assert!(finding(&json(&machine, &["doctor"]).0, "NUMA").is_none());
+    machine.write("sys/devices/system/cpu/cpu2/topology/physical_package_id", "1\n");
+    assert!(finding(&json(&machine, &["doctor"]).0, "NUMA").is_some());
+    machine.write("sys/devices/system/node/node1/cpulist", "\n");
+    assert!(finding(&json(&machine, &["doctor"]).0, "NUMA").is_none());
+}
+
+#[test]
+fn a_queue_is_set_up_anew_in_its_own_group_and_commands_can_be_pasted() {
+    let machine = Machine::with_iaa();
+    machine.queue(&[("mode", "dedicated"), ("group_id", "3")]);
+    machine.device(&[("pasid_enabled", "0")]).remove("sys/class/iommu");
+    let (report, _) = json(&machine, &["doctor", "--device", "qpl-hardware"]);
+    let (_, _, commands) = finding(&report, "iax1/wq1.0").unwrap();
+    assert!(commands.iter().any(|command| command.contains("--group-id=3 ")), "{commands:?}");
+    for own in report["machine"].as_array().unwrap() {
+        for command in own["mend"]["commands"].as_array().into_iter().flatten() {
+            let command = command.as_str().unwrap();
+            assert!(!command.contains('#'), "a comment: {command}");
+        }
+    }
 }
 
 #[test]
@@ -203,10 +232,20 @@ fn a_qat_is_seen_by_both_commands_although_nothing_uses_it() {
     let (severity, said, _) = finding(&report, "0000:6b:00.0").unwrap();
     assert!(severity == "note" && said.contains("Intel QAT 4xxx (4xxx, NUMA node 0)"), "{said}");
     assert!(finding(&report, "accelerators").is_none() && code == 0);
+    let advice = format!("{report:#}");
+    assert!(!advice.contains("devbind.py --bind=vfio-pci 0000:6b:00.0"), "{advice}");
+    if cfg!(feature = "dpdk") {
+        let commands = |about| finding(&report, about).unwrap().2;
+        let path = "/sys/bus/pci/devices/0000:6b:00.0/sriov_numvfs";
+        assert_eq!(commands("0000:6b:00.0"), [format!("echo 1 | sudo tee {path}")]);
+        assert!(commands("0000:6b:00.1")[1].ends_with("--bind=vfio-pci 0000:6b:00.1"));
+    }
     let (report, _) = json(&machine, &["devices"]);
     let qat = &report["accelerators"][0];
     assert_eq!((&qat["name"], &qat["numa_node"]), (&"0000:6b:00.0".into(), &0.into()));
-    assert_eq!(qat["used_as"], "dpdk-0000:6b:00.0");
+    assert_eq!(qat["used_as"], "-", "DPDK takes virtual functions");
+    let function = &report["accelerators"][1];
+    assert_eq!(function["used_as"], "dpdk-0000:6b:00.1_qat_comp");
 }
 
 #[test]
@@ -239,9 +278,12 @@ fn a_service_that_is_not_there_is_a_problem_and_the_others_are_tried_all_the_sam
 #[test]
 fn devices_fit_a_terminal_and_say_where_jobs_go() {
     let machine = Machine::with_iaa();
-    let (text, code) = run(&machine, &["devices"]);
-    let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 100).collect();
-    assert!(wide.is_empty() && code == 0, "{wide:#?}");
+    for machine in [&machine, &Machine::with_qat()] {
+        let (text, code) = run(machine, &["devices"]);
+        let wide: Vec<_> = text.lines().filter(|line| line.chars().count() > 100).collect();
+        assert!(wide.is_empty() && code == 0, "{wide:#?}");
+    }
+    let (text, _) = run(&machine, &["devices"]);
     assert!(text.contains("wq1.0") && text.contains("policy bounded-inline"), "{text}");
 
     let emulated = ["devices", "--device", "worker,virtual-iaa", "--allow-virtual"];

@@ -42,7 +42,10 @@ int rebate_dpdk_init(int argc, char **argv, rebate_dpdk_log log)
 	setvbuf(stream, NULL, _IOLBF, BUFSIZ);
 	log_line = log;
 	rte_openlog_stream(stream);
-	return rte_eal_init(argc, argv) < 0 ? -rte_errno : 0;
+	if (rte_eal_init(argc, argv) >= 0)
+		return 0;
+	/* Not every failure of EAL sets it, and 0 would say that EAL runs. */
+	return rte_errno > 0 ? -rte_errno : -EINVAL;
 }
 
 int rebate_dpdk_iova_is_va(void)
@@ -324,7 +327,8 @@ int rebate_dpdk_enqueue(struct rebate_dpdk_queue *queue, const struct rebate_dpd
 		return 1;
 	give_back(queue, op->m_src);
 	give_back(queue, op->m_dst);
-	return 0;
+	/* A driver that refuses an operation for what it is says so in its status; a full queue does not touch it. */
+	return op->status == RTE_COMP_OP_STATUS_NOT_PROCESSED ? 0 : -1 - (int)op->status;
 }
 
 uint32_t rebate_dpdk_dequeue(struct rebate_dpdk_queue *queue, struct rebate_dpdk_report *reports, uint32_t max)

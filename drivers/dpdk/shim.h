@@ -66,7 +66,8 @@ void rebate_dpdk_transform_free(uint32_t device, void *transform);
 struct rebate_dpdk_queue *rebate_dpdk_queue_new(uint32_t device, uint16_t pair, uint32_t depth, uint32_t segments);
 void rebate_dpdk_queue_free(struct rebate_dpdk_queue *queue);
 
-/* 1 when the device took the operation, 0 when it or the queue's mbufs are full.
+/* 1 when the device took the operation, 0 when it or the queue's mbufs are full, and -1 - the status (enum
+ * rte_comp_op_status) with which the driver refuses it.
  * With `spill_bytes` the input goes on, after its end, with so many bytes of zero or one bits, the first in a segment
  * of its own, and the output with one byte: a reader that misses the end of a stream consumes or produces more than
  * there is. */

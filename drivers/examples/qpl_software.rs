@@ -1,5 +1,6 @@
 //! QPL's software path, chosen and fallen back to, beside our ISA-L engine: median time of one compression and
-//! decompression of HTML and the ratio, within 4 KiB. `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
+//! decompression of HTML and the ratio, within 4 KiB.
+//! `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
 
 use std::error::Error;
 use std::task::Waker;

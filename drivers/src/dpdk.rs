@@ -5,6 +5,7 @@
 mod arguments;
 mod eal;
 mod memory;
+mod names;
 mod outcome;
 mod port;
 mod queue;
@@ -56,7 +57,8 @@ struct Limits {
 }
 
 impl Dpdk {
-    /// The device that DPDK calls `name` (`compress_isal`, `0000:03:00.0`); ours is `dpdk-` and that.
+    /// The device that `name` means (`compress_isal`, or a PCI address, `0000:03:00.0`, whatever DPDK's driver makes of
+    /// it); ours is `dpdk-` and that.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`]: there is none, or it does not start.
@@ -79,7 +81,7 @@ impl Dpdk {
             queue_depth: QUEUE_DEPTH,
             waiting: Waiting::Polled { expected: if port.hardware { EXPECTED } else { Nanos(0) } },
         };
-        Ok(Self { name: format!("dpdk-{}", port.name), port, capabilities, limits })
+        Ok(Self { name: format!("dpdk-{name}"), port, capabilities, limits })
     }
 
     /// Buffers that the device reaches without a copy, of DPDK's own memory.

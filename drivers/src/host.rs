@@ -9,6 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use idxd::{IdxdDevice, IdxdKind, Node, Obstacle, WorkQueue};
@@ -26,8 +27,10 @@ pub struct Machine {
     pub x86: bool,
     /// What the first processor can do, by the kernel's words.
     pub cpu_flags: Vec<String>,
-    /// NUMA nodes that are online.
+    /// NUMA nodes that are online and have processors.
     pub numa_nodes: Vec<u16>,
+    /// The socket of each of these nodes that the kernel says it of.
+    pub sockets: BTreeMap<u16, u64>,
     /// IOMMUs that the kernel has switched on.
     pub iommus: Vec<String>,
     /// What the kernel was started with.
@@ -54,11 +57,13 @@ impl Machine {
         let files = Files::under(root);
         let cpu = files.text("proc/cpuinfo").unwrap_or_default();
         let process = Process::read(&files);
+        let numa_nodes = numa_nodes(&files);
         Self {
             kernel: files.text("proc/sys/kernel/osrelease"),
             x86: field(&cpu, "flags").is_some(),
             cpu_flags: words(field(&cpu, "flags").unwrap_or_default()),
-            numa_nodes: numbered(&files, "sys/devices/system/node", "node"),
+            sockets: sockets(&files, &numa_nodes),
+            numa_nodes,
             iommus: files.names("sys/class/iommu"),
             command_line: files.text("proc/cmdline").unwrap_or_default(),
             idxd_loaded: files.exists("sys/module/idxd")
@@ -117,6 +122,26 @@ fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
     numbers
 }
 
+/// Nodes of memory alone (CXL, HBM) list no processors, and no thread runs there.
+fn numa_nodes(files: &Files) -> Vec<u16> {
+    let mut nodes = numbered(files, NODES, "node");
+    let has_none =
+        |node: &u16| files.text(&format!("{NODES}/node{node}/cpulist")).as_deref() == Some("");
+    nodes.retain(|node| !has_none(node));
+    nodes
+}
+
+/// By each node's first processor.
+fn sockets(files: &Files, nodes: &[u16]) -> BTreeMap<u16, u64> {
+    let socket = |node: &u16| {
+        let list = files.text(&format!("{NODES}/node{node}/cpulist"))?;
+        let first: u32 = list.split([',', '-']).next()?.parse().ok()?;
+        let package = format!("{CPUS}/cpu{first}/topology/physical_package_id");
+        Some((*node, files.number(&package)?))
+    };
+    nodes.iter().filter_map(socket).collect()
+}
+
 fn huge_free_bytes(files: &Files) -> u64 {
     let sizes = files.names("sys/kernel/mm/hugepages");
     let free = sizes.iter().filter_map(|size| {
@@ -129,6 +154,9 @@ fn huge_free_bytes(files: &Files) -> u64 {
 
 /// Whether this build drives devices through DPDK.
 pub const DPDK: bool = cfg!(feature = "dpdk");
+
+const NODES: &str = "sys/devices/system/node";
+const CPUS: &str = "sys/devices/system/cpu";
 
 /// Where loaders look on the distributions that package libaccel-config.
 const LIBRARY_FOLDERS: [&str; 5] =

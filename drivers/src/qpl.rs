@@ -1,6 +1,7 @@
 //! Intel IAA through Intel QPL, a library that is opened at run time. Three devices by the library's three paths:
-//! hardware, software, and automatic, which falls back to software without a word; what really ran is counted. The
-//! library's choices end here: no fallback of ours, no retry, and no canned tables, filters or streams.
+//! hardware, software, and automatic, which falls back to software without a word and is refused where it would not;
+//! what really ran is counted. The library's choices end here: no fallback of ours, no retry, and no canned tables,
+//! filters or streams.
 
 mod abi;
 mod counters;
@@ -14,14 +15,15 @@ mod tests;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use device::{
-    Capabilities, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome, Polynomial,
-    Pool, Queue, Task, Waiting,
+    Capabilities, Completion, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome,
+    Polynomial, Pool, Queue, Refused, RefusedReason, Task, Waiting,
 };
 use units::{ByteCount, Nanos, limits};
 
@@ -41,7 +43,8 @@ pub enum Path {
     Hardware,
     /// The calling core.
     Software,
-    /// An IAA where it can, else the calling core, inside of submission or poll.
+    /// The library's choice, and only where there is no IAA to choose: the calling core, inside of submission. With one
+    /// QPL 1.6.0 runs a job in software while the device still works on it, and says that it is over.
     Auto,
 }
 
@@ -147,20 +150,27 @@ impl Qpl {
     /// Opens the library, and runs and checks one job of each kind on the path.
     ///
     /// # Errors
-    /// [`DeviceError::Misconfigured`]: no library, another one, a path that cannot be used here, or wrong results.
+    /// [`DeviceError::Misconfigured`]: no library, another one, a path that cannot be used here, wrong results, or the
+    /// automatic path where there is an IAA.
     pub fn open(path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
         let api = Api::open(options.library.as_deref()).map_err(|error| named(path, error))?;
         Self::over(Arc::new(api), path, options).map_err(|error| named(path, error))
     }
 
     fn over(api: Arc<Api>, path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
+        if path == Path::Auto {
+            // Before the first job: a release of 1.6.0 calls one over that a device still works on (mended later
+            // under the same version), and older ones refuse to be asked.
+            match Slot::new(&api, path::HARDWARE, options.numa.raw()) {
+                Ok(_) => return Err(DeviceError::Misconfigured(AUTO_WITH_HARDWARE.to_owned())),
+                Err(error) => {
+                    let name = path.device();
+                    tracing::warn!("{name}: the library runs every job in software: {error}");
+                }
+            }
+        }
         let probe = Arc::new(Shared::new(Arc::clone(&api), path, options, KERNELS.to_vec()));
         let kernels = check(&probe)?;
-        if path == Path::Auto
-            && let Err(error) = Slot::new(&api, path::HARDWARE, options.numa.raw())
-        {
-            tracing::warn!("{}: the library runs every job in software: {error}", path.device());
-        }
         Ok(Self { shared: Arc::new(Shared::new(api, path, options, kernels)) })
     }
 
@@ -204,6 +214,8 @@ struct Shared {
     transfer_bytes_max: usize,
     capabilities: Capabilities,
     counters: Counters,
+    /// The statuses that were logged.
+    said: Mutex<Vec<u32>>,
 }
 
 impl Shared {
@@ -238,6 +250,16 @@ impl Shared {
             transfer_bytes_max: work_bytes_max.as_usize(),
             capabilities,
             counters: Counters::default(),
+            said: Mutex::default(),
+        }
+    }
+
+    /// Logs what a status means, once in the device's life: outcomes have room for no numbers.
+    fn say_once(&self, status: u32, what: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < SAID_MAX && !said.contains(&status) {
+            said.push(status);
+            tracing::warn!("{}: {what}; said once", self.path.device());
         }
     }
 
@@ -303,6 +325,8 @@ impl Shared {
     fn touch(&self, space: &mut [u8]) {
         if self.path != Path::Software {
             space.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0);
+            // Which may lie in a page that no step met.
+            space.last_mut().into_iter().for_each(|byte| *byte = 0);
         }
     }
 }
@@ -349,21 +373,42 @@ fn compress() -> Task {
 
 fn run(queue: &mut QplQueue, task: Task, input: Bytes) -> Result<Bytes, DeviceError> {
     let output = Pool::heap(ByteCount(0)).take(2 * CHECK_TEXT.len() * 100);
-    let job = Box::new(Job::new(task, Input::heap(input), output));
-    queue.try_submit(job).map_err(|_| wrong("it takes no job; are its work queues full?"))?;
+    let mut job = Box::new(Job::new(task, Input::heap(input), output));
     let give_up = Instant::now() + CHECK_WAIT;
+    loop {
+        let over = Instant::now() > give_up;
+        job = match queue.try_submit(job) {
+            Ok(()) => {
+                let completion = finished(queue, give_up)?;
+                match completion.outcome {
+                    Outcome::Done { output_bytes } => {
+                        return Ok(completion.job.output.freeze(0..output_bytes));
+                    }
+                    Outcome::DoesNotFit => return Err(wrong("text does not shrink")),
+                    Outcome::Failed(DeviceError::Busy) if !over => completion.job,
+                    Outcome::Failed(error) => return Err(wrong(&error.to_string())),
+                }
+            }
+            // Another process may keep a shared work queue full for a while.
+            Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
+            Err(refused) if refused.reason == RefusedReason::Full => {
+                return Err(wrong(&format!("its work queues stay full for {CHECK_WAIT:?}")));
+            }
+            Err(refused) => return Err(wrong(&format!("refused ({:?})", refused.reason))),
+        };
+        thread::yield_now();
+    }
+}
+
+/// The one job that is inside.
+fn finished(queue: &mut QplQueue, give_up: Instant) -> Result<Completion, DeviceError> {
     let mut done = Vec::new();
     while queue.poll(&mut done) == 0 {
         if Instant::now() > give_up {
             return Err(wrong("a job does not come back"));
         }
     }
-    let completion = done.pop().ok_or_else(|| wrong("a job does not come back"))?;
-    match completion.outcome {
-        Outcome::Done { output_bytes } => Ok(completion.job.output.freeze(0..output_bytes)),
-        Outcome::DoesNotFit => Err(wrong("text does not shrink")),
-        Outcome::Failed(error) => Err(wrong(&error.to_string())),
-    }
+    done.pop().ok_or_else(|| wrong("a job does not come back"))
 }
 
 fn wrong(what: &str) -> DeviceError {
@@ -389,6 +434,13 @@ const SOFTWARE_VERIFIED_BYTES_MAX: usize = 32 << 10;
 
 /// 4 KiB on one device, one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
 const HARDWARE_EXPECTED: Nanos = Nanos(3_200);
+
+/// Statuses logged at most.
+const SAID_MAX: usize = 32;
+
+const AUTO_WITH_HARDWARE: &str = "there is an IAA, and with one QPL's automatic path is not safe \
+                                  in every release of 1.6.0, nor there before; use qpl-hardware: \
+                                  Rebate itself falls back to software";
 
 /// The smallest page of x86-64.
 const PAGE_BYTES: usize = 4_096;

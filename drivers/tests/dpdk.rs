@@ -7,6 +7,9 @@
 #[path = "../src/dpdk/arguments.rs"]
 mod arguments;
 #[allow(dead_code)]
+#[path = "../src/dpdk/names.rs"]
+mod names;
+#[allow(dead_code)]
 #[path = "../src/dpdk/outcome.rs"]
 mod outcome;
 #[allow(dead_code)]

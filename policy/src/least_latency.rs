@@ -52,8 +52,8 @@ fn added_ns(arm: &Arm, snapshot: &Snapshot<'_>) -> u64 {
     (arm.latency_ns as f64 + kept + come) as u64
 }
 
-/// A job may add so many times as much to all in order to keep its deadline. In the simulation, where every job has one,
-/// up to 4 misses about as few at every load; from 8 on jobs make more of the others miss theirs than they keep.
+/// A job may add so many times as much to all in order to keep its deadline. In the simulation, where every job has
+/// one, up to 4 misses about as few at every load; from 8 on jobs make more of the others miss theirs than they keep.
 const LATE_FACTOR: u64 = 4;
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::entry::Ticket;
 /// Bounds between tenants and on what waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs of one tenant inside devices at most, one at least. Too few: a tenant alone cannot fill a device. Too many: one tenant
-    /// can.
+    /// Jobs of one tenant inside devices at most; at least one. Too few: a tenant alone cannot fill a device. Too many:
+    /// one tenant can.
     pub tenant_jobs_max: usize,
     /// Jobs that wait for a device at most, all tenants together; with zero a job that a device has no room for is
     /// done in software at once. A policy lets a job wait by choosing a device that is full.

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Room and floor. The ground is -1; the end-to-end room drives a binary and may use anything.
-const FLOORS: [(&str, i32); 15] = [
+const FLOORS: [(&str, i32); 16] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
@@ -19,6 +19,7 @@ const FLOORS: [(&str, i32); 15] = [
     ("drivers", 2),
     ("policy", 2),
     ("runtime", 3),
+    ("sim", 3),
     ("server", 4),
     ("load", 4),
     ("cli", 5),

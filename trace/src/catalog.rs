@@ -81,6 +81,7 @@ impl Draft {
             }
         }
         if !faults.is_empty() {
+            scope.add_hints(&mut faults);
             return Err(faults);
         }
         let addresses = self.traces.iter().zip(0..).map(|(trace, at)| (trace.name.clone(), at));

@@ -8,7 +8,9 @@ use units::{Nanos, Op};
 use crate::condition::{Condition, satisfiable};
 use crate::encode;
 use crate::fault::{Fault, Owner, What, hint};
-use crate::limits::{CONDITION_UNITS_MAX, DEPTH_MAX, GLUE_UNITS_MAX, INVOCATIONS_MAX};
+use crate::limits::{
+    CONDITION_UNITS_MAX, DEPTH_MAX, FIELDS_MAX, GLUE_UNITS_MAX, INVOCATIONS_MAX, TRACES_MAX,
+};
 use crate::payload::{Base, Format};
 use crate::tree::{
     Branch, End, Field, FieldKind, Fork, Node, Run, Time, Trace, goes_on, visit_nodes,
@@ -27,16 +29,36 @@ impl<'a> Scope<'a> {
     }
 
     pub(crate) fn unknown_trace(&self, name: &str) -> What {
-        let names = self.traces.iter().map(|trace| trace.name.as_str());
-        What::UnknownTrace { name: name.to_owned(), hint: hint(name, names) }
+        What::UnknownTrace { name: name.to_owned(), hint: String::new() }
     }
 
     pub(crate) fn field(&self, name: &str) -> Result<&'a Field, What> {
         let found = self.fields.iter().find(|field| field.name == name);
-        found.ok_or_else(|| {
-            let names = self.fields.iter().map(|field| field.name.as_str());
-            What::UnknownField { name: name.to_owned(), hint: hint(name, names) }
-        })
+        found.ok_or_else(|| What::UnknownField { name: name.to_owned(), hint: String::new() })
+    }
+
+    /// Says which name the first unknown ones may have meant. Not all of them: each is compared with every name, and a
+    /// text holds tens of thousands of both.
+    pub(crate) fn add_hints(&self, faults: &mut [Fault]) {
+        let mut left = HINTS_MAX;
+        for fault in faults {
+            let (name, text, names): (_, _, Vec<&str>) = match &mut fault.what {
+                What::UnknownTrace { name, hint } => {
+                    let names = self.traces.iter().map(|trace| trace.name.as_str());
+                    (name, hint, names.take(TRACES_MAX).collect())
+                }
+                What::UnknownField { name, hint } => {
+                    let names = self.fields.iter().map(|field| field.name.as_str());
+                    (name, hint, names.take(FIELDS_MAX).collect())
+                }
+                _ => continue,
+            };
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            *text = hint(name, names);
+        }
     }
 }
 
@@ -399,3 +421,6 @@ fn first_too_many(trace: &Trace) -> Option<usize> {
     });
     found
 }
+
+/// Nobody reads more of them.
+const HINTS_MAX: usize = 20;

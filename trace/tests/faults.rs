@@ -261,6 +261,16 @@ fn the_builder_is_checked_as_the_text_is() {
 }
 
 #[test]
+fn only_the_first_unknown_names_are_hinted() {
+    let wrong = |at| format!("trace t{at} takes json {{ copy tail missin }}\n");
+    let wrong: String = (0..40).map(wrong).collect();
+    let found = errors(&format!("{wrong}trace missing takes json {{ copy notify }}"));
+    assert!(found[0].ends_with("no trace is called missin; did you mean missing?"), "{found:#?}");
+    let hinted = found.iter().filter(|error| error.contains("did you mean"));
+    assert_eq!((found.len(), hinted.count()), (40, 20));
+}
+
+#[test]
 fn what_is_too_large_is_refused_before_it_is_looked_into() {
     let long = " ".repeat((1 << 20) + 1);
     is_refused(&long, "f.trace:1:1: 1048577 bytes; at most 1048576 are read");
@@ -269,6 +279,11 @@ fn what_is_too_large_is_refused_before_it_is_looked_into() {
         &body(&format!("copy {there_and_back} notify")),
         "f.trace:2:7: its branches, transforms and ends take 257 units of the encoding; 255 fit",
     );
+    for chain in ["a or ", "a and ", "not a or "] {
+        let found = errors(&body(&format!("copy if {}a {{ copy }} notify", chain.repeat(100_000))));
+        let expected = "a condition of more than 31 tests; 31 fit";
+        assert!(found.len() == 1 && found[0].ends_with(expected), "{found:?}");
+    }
     let many: String = (0..30_000).map(|at| format!("if n == {at} {{ notify }} ")).collect();
     assert_eq!(errors(&body(&format!("copy {many}"))).len(), 1);
     let fields = (0..257).fold(Draft::default(), |draft, at| draft.flag(format!("f{at}")));

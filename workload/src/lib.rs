@@ -1,11 +1,12 @@
 //! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and
-//! the presets of `specs/workloads/` that put published numbers to them; and device profiles, what
-//! accelerators are published to cost (`specs/devices/`). Everything is a function of a seed. This
-//! crate runs nothing: no threads, sockets or clocks; only presets, profiles and corpora are read
-//! from files.
+//! the presets of `specs/workloads/` that put published numbers to them; device profiles, what
+//! accelerators are published to cost (`specs/devices/`); and [`cpu`], where a service's cycles go.
+//! Everything is a function of a seed. This crate runs nothing: no threads, sockets or clocks; only
+//! presets, profiles and corpora are read from files.
 
 mod arrivals;
 mod corpus;
+pub mod cpu;
 mod generate;
 mod hash;
 mod keys;

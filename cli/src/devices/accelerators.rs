@@ -47,7 +47,7 @@ pub(super) fn accelerators(machine: &Machine) -> Vec<Accelerator> {
         machine.pci_of(pci).filter(move |_| none).map(undriven)
     };
     let others = machine.pci.iter();
-    let others = others.filter(|own| matches!(own.kind, PciKind::Qat | PciKind::BlueField));
+    let others = others.filter(|own| !matches!(own.kind, PciKind::Iaa | PciKind::Dsa));
     known
         .chain(missing(IdxdKind::Iaa, PciKind::Iaa))
         .chain(missing(IdxdKind::Dsa, PciKind::Dsa))
@@ -119,7 +119,18 @@ fn undriven(found: &PciAccelerator) -> Accelerator {
 
 fn behind_dpdk(found: &PciAccelerator) -> Accelerator {
     let missing = (!DPDK).then_some("this build has no DPDK (cargo feature dpdk)");
-    pci(found, format!("dpdk-{}", found.address), missing)
+    let address = &found.address;
+    let (used_as, obstacle) = match (found.kind, found.driver.as_deref()) {
+        (PciKind::Qat, _) => {
+            (NOTHING.to_owned(), Some("DPDK takes its virtual functions; see rebate doctor"))
+        }
+        (PciKind::QatVirtual, Some("vfio-pci")) => (format!("dpdk-{address}_qat_comp"), None),
+        (PciKind::QatVirtual, _) => {
+            (format!("dpdk-{address}_qat_comp"), Some("not behind vfio-pci; see rebate doctor"))
+        }
+        _ => (format!("dpdk-{address}"), None),
+    };
+    pci(found, used_as, missing.or(obstacle))
 }
 
 fn pci(found: &PciAccelerator, used_as: String, obstacle: Option<&str>) -> Accelerator {
@@ -134,5 +145,5 @@ fn pci(found: &PciAccelerator, used_as: String, obstacle: Option<&str>) -> Accel
     }
 }
 
-const IAA_USED_AS: &str = "qpl-hardware, qpl-auto";
+const IAA_USED_AS: &str = "qpl-hardware";
 const NOTHING: &str = "-";

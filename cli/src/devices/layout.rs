@@ -2,10 +2,10 @@
 //! goes on in the next line, and only a word longer than its column sticks out.
 
 /// A column: its title and how wide it may get.
-pub(super) type Column = (&'static str, usize);
+pub(crate) type Column = (&'static str, usize);
 
 /// Rows under their titles; columns are as wide as what is in them, up to their bound, and the last takes what is left.
-pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
+pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     let titles: Vec<String> = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let rows: Vec<&Vec<String>> = [&titles].into_iter().chain(rows).collect();
     let mut widths: Vec<usize> = Vec::new();

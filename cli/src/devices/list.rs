@@ -310,11 +310,11 @@ fn accelerator_lines(found: &[Accelerator]) -> Vec<String> {
     }
     let columns: [Column; 6] = [
         ("name", 14),
-        ("is", 25),
+        ("is", 23),
         ("state", 16),
         ("NUMA", 4),
         ("used as", 18),
-        ("kept from it by", 18),
+        ("kept from it by", 10),
     ];
     let numa = |node: Option<u16>| node.map_or("any".to_owned(), |node| node.to_string());
     let mut rows = Vec::new();
@@ -378,7 +378,7 @@ fn route_table(routes: &Routes) -> Vec<String> {
 const EXAMPLES: &str = "Examples:
   rebate devices
   rebate devices --config rebate.toml
-  rebate devices --device qpl-auto --policy bounded-offload
+  rebate devices --device qpl-hardware --policy bounded-offload
   rebate devices --device virtual-iaa --allow-virtual --set compress.readable_by=iaa
   rebate devices --json
   rebate devices --compression 10.0.0.7:9200

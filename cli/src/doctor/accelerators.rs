@@ -79,7 +79,8 @@ fn kernel(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<
             "too old for an IAA of generation {newest}: QPL needs Linux {major}.{minor} or later"
         );
         let how = "installs a newer kernel".to_owned();
-        Finding::new(Severity::of(wanted.iaa), "kernel", what).mend(Mend::text(ADMINISTRATOR, how))
+        let severity = Severity::of(wanted.iaa && !wanted.iaa_works);
+        Finding::new(severity, "kernel", what).mend(Mend::text(ADMINISTRATOR, how))
     })
 }
 
@@ -110,15 +111,12 @@ fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<F
     } else {
         let grub = "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on,sm_on /' \
                     /etc/default/grub";
-        let commands = vec![
-            grub.to_owned(),
-            "sudo update-grub    # Fedora, RHEL: sudo grubby --update-kernel=ALL \\\n  \
-             --args=intel_iommu=on,sm_on"
-                .to_owned(),
-            "sudo reboot".to_owned(),
-        ];
+        let commands =
+            vec![grub.to_owned(), "sudo update-grub".to_owned(), "sudo reboot".to_owned()];
         Mend::root(
-            "starts the kernel with intel_iommu=on,sm_on; VT-d must be on in the firmware",
+            "starts the kernel with intel_iommu=on,sm_on (as here where GRUB is Debian's; Fedora, \
+             RHEL: `sudo grubby --update-kernel=ALL --args=intel_iommu=on,sm_on` in place of the \
+             first two); VT-d must be on in the firmware",
             commands,
         )
     }))
@@ -127,9 +125,11 @@ fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<F
 /// QPL finds devices through it and opens it by this name.
 fn library(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     (!machine.accel_config).then(|| {
-        let what = "libaccel-config.so.1 is missing; QPL finds devices through it".to_owned();
+        let what = "libaccel-config.so.1 is missing from the usual folders; QPL finds devices \
+                    through it";
         let commands = vec!["sudo apt-get install accel-config libaccel-config1".to_owned()];
-        Finding::new(Severity::of(wanted.iaa), "accel-config", what)
+        let severity = Severity::of(wanted.iaa && !wanted.iaa_works);
+        Finding::new(severity, "accel-config", what.to_owned())
             .mend(Mend::root("installs it", commands))
     })
 }
@@ -154,12 +154,15 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice]) -> Option<Finding> {
         usable.iter().map(|device| device.numa_node).collect::<Option<_>>()?;
     nodes.sort_unstable();
     nodes.dedup();
-    let far: Vec<String> = machine
-        .numa_nodes
-        .iter()
-        .filter(|node| !nodes.contains(node))
-        .map(u16::to_string)
-        .collect();
+    // A socket may be split into nodes, of which the kernel calls a device nearest to one.
+    let near = |node: &u16| {
+        let socket = machine.sockets.get(node);
+        nodes
+            .iter()
+            .any(|own| own == node || socket.is_some() && machine.sockets.get(own) == socket)
+    };
+    let far = machine.numa_nodes.iter().filter(|node| !near(node));
+    let far: Vec<String> = far.map(u16::to_string).collect();
     let here = nodes.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     (!far.is_empty()).then(|| {
         let what = format!(
@@ -177,3 +180,36 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice]) -> Option<Finding> {
 
 /// What the kernel must have been asked for, on kernels that do not do so unasked.
 const KERNEL_ARGUMENTS: [&str; 2] = ["on", "sm_on"];
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// An IAA of the second generation behind a kernel that is too old for it, and no libaccel-config.
+    fn machine() -> Machine {
+        let root = tempfile::tempdir().expect("a folder");
+        let device = root.path().join("sys/bus/dsa/devices/iax1");
+        fs::create_dir_all(&device).expect("a folder");
+        for (file, text) in [("version", "0x200"), ("state", "enabled"), ("pasid_enabled", "1")] {
+            fs::write(device.join(file), text).expect("a file");
+        }
+        let kernel = root.path().join("proc/sys/kernel");
+        fs::create_dir_all(&kernel).expect("a folder");
+        fs::write(kernel.join("osrelease"), "5.19.0\n").expect("a file");
+        Machine::read(root.path())
+    }
+
+    #[test]
+    fn what_a_working_device_does_without_is_no_problem() {
+        let machine = machine();
+        for (iaa_works, severity) in [(false, Severity::Problem), (true, Severity::Note)] {
+            let found = findings(&machine, Wanted { iaa: true, iaa_works, dpdk: false });
+            for about in ["kernel", "accel-config"] {
+                let own = found.iter().find(|own| own.about == about).expect("it is found");
+                assert_eq!(own.severity, severity, "{about}");
+            }
+        }
+    }
+}

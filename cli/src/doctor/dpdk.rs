@@ -5,12 +5,12 @@ use drivers::host::{Capability, DPDK, Machine, MemoryLock, PciAccelerator, PciKi
 use units::ByteCount;
 
 use super::Wanted;
-use super::finding::{Finding, Mend, Severity};
+use super::finding::{ADMINISTRATOR, Finding, Mend, Severity};
 
 pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     let present = machine.pci.iter();
     let present: Vec<_> =
-        present.filter(|own| matches!(own.kind, PciKind::Qat | PciKind::BlueField)).collect();
+        present.filter(|own| !matches!(own.kind, PciKind::Iaa | PciKind::Dsa)).collect();
     let mut found: Vec<Finding> = present.iter().map(|own| device(own)).collect();
     if DPDK && (wanted.dpdk || !present.is_empty()) {
         found.push(huge_pages(machine, wanted));
@@ -33,13 +33,29 @@ fn device(found: &PciAccelerator) -> Finding {
         };
         return Finding::new(Severity::Note, address, what).mend(mend);
     }
-    // A BlueField stays with its kernel driver (mlx5_core), which DPDK shares.
-    if found.kind == PciKind::BlueField || found.driver.as_deref() == Some("vfio-pci") {
-        return Finding::new(Severity::Ok, address, format!("{what}: dpdk-{address}"));
+    let note = |what: String| Finding::new(Severity::Note, address, what);
+    let ok = |name: String| Finding::new(Severity::Ok, address, format!("{what}: {name}"));
+    match found.kind {
+        // It stays with its kernel driver (mlx5_core), which DPDK shares.
+        PciKind::BlueField | PciKind::Iaa | PciKind::Dsa => ok(format!("dpdk-{address}")),
+        PciKind::Qat => {
+            let what = format!("{what}: DPDK takes its virtual functions, never the device itself");
+            let path = format!("/sys/bus/pci/devices/{address}/sriov_numvfs");
+            let commands = vec![format!("echo 1 | sudo tee {path}")];
+            note(what).mend(Mend::root("makes one, by the kernel's driver", commands))
+        }
+        PciKind::QatVirtual if found.driver.as_deref() == Some("vfio-pci") => {
+            ok(format!("dpdk-{address}_qat_comp"))
+        }
+        PciKind::QatVirtual => {
+            let what = format!("{what}: behind vfio-pci DPDK takes it, as dpdk-{address}_qat_comp");
+            let commands = vec![
+                "sudo modprobe vfio-pci".to_owned(),
+                format!("sudo dpdk-devbind.py --bind=vfio-pci {address}"),
+            ];
+            note(what).mend(Mend::root("hands it over", commands))
+        }
     }
-    let what = format!("{what}: DPDK needs it, or a virtual function of it, behind vfio-pci");
-    let commands = vec![format!("sudo dpdk-devbind.py --bind=vfio-pci {address}")];
-    Finding::new(Severity::Note, address, what).mend(Mend::root("hands it over", commands))
 }
 
 fn huge_pages(machine: &Machine, wanted: Wanted) -> Finding {
@@ -61,10 +77,11 @@ fn memory_lock(machine: &Machine, wanted: Wanted) -> Option<Finding> {
         return None;
     }
     let what = format!("{} is too little for hardware behind DPDK (vfio)", ByteCount(bytes));
-    let how = "raises it; systemd: LimitMEMLOCK=infinity";
-    let commands = vec!["ulimit -l unlimited".to_owned()];
+    // No command of a shell: its limits end with it, and the server starts from another.
+    let how = "raises it for the server: LimitMEMLOCK=infinity in its systemd unit, `--ulimit \
+               memlock=-1` of docker run, or a line for its user in /etc/security/limits.conf";
     let severity = Severity::of(wanted.dpdk);
-    Some(Finding::new(severity, "memlock", what).mend(Mend::root(how, commands)))
+    Some(Finding::new(severity, "memlock", what).mend(Mend::text(ADMINISTRATOR, how.to_owned())))
 }
 
 /// vfio locks all memory that devices reach: DPDK's heap, some hundred MiB.

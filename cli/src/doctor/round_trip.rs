@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{
-    Device, Dialect, Input, Job, Kernel, Level, Outcome, Polynomial, Pool, Queue, Software, Task,
+    Completion, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome, Polynomial, Pool,
+    Queue, Refused, RefusedReason, Software, Task,
 };
 use serde::Serialize;
 use units::ByteCount;
@@ -104,8 +105,13 @@ fn codec_trip(
     let does = |task| can.accepts(task, input.len());
     let writer = if does(&compress) { &mut *own } else { &mut *oracle };
     let (stream, compress_us) = writer.run(compress.clone(), input.clone())?;
-    let (read, _) = oracle.run(decompress.clone(), stream.clone())?;
-    right(&read, input, "compress", dialect.codec.name())?;
+    // Software has no faults of its own: what it cannot read is the device's doing, if the device wrote it.
+    let read = oracle.run(decompress.clone(), stream.clone());
+    let read = read.map_err(|error| match does(&compress) {
+        true => wrong("compress", dialect.codec.name(), &error),
+        false => error,
+    });
+    right(&read?.0, input, "compress", dialect.codec.name())?;
     let mut decompress_us = None;
     if does(&decompress) {
         let (read, us) = own.run(decompress.clone(), stream.clone())?;
@@ -147,10 +153,14 @@ fn right(got: &[u8], expected: &[u8], what: &str, how: &str) -> Result<(), Strin
     if got == expected {
         return Ok(());
     }
-    Err(format!(
-        "WRONG RESULT: it does not {what} {how} as software does. Take it out of use and replace \
-         it; stored values are safe, since every one carries a checksum"
-    ))
+    Err(wrong(what, how, "something else comes out"))
+}
+
+fn wrong(what: &str, how: &str, why: &str) -> String {
+    format!(
+        "WRONG RESULT: it does not {what} {how} as software does ({why}). Take it out of use and \
+         replace it; stored values are safe, since every one carries a checksum"
+    )
 }
 
 /// A queue of a device and the pool for what comes out of it.
@@ -170,27 +180,43 @@ impl Line {
         let op = task.op().name();
         let room = task.output_bytes(input.len()).unwrap_or(2 * input.len() + ROOM_FOR_TAG);
         let output = self.pool.take(room);
-        let job = Box::new(Job::new(task, Input::heap(input), output));
-        let start = Instant::now();
-        let refused = |refused: device::Refused| format!("{op}: refused ({:?})", refused.reason);
-        self.queue.try_submit(job).map_err(refused)?;
+        let mut job = Box::new(Job::new(task, Input::heap(input), output));
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let start = Instant::now();
+            let over = start > give_up;
+            job = match self.queue.try_submit(job) {
+                // Another process may keep a shared queue full for a while.
+                Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
+                Err(refused) => return Err(format!("{op}: refused ({:?})", refused.reason)),
+                Ok(()) => {
+                    let completion =
+                        self.finished(give_up).map_err(|why| format!("{op}: {why}"))?;
+                    let us = start.elapsed().as_micros() as u64;
+                    match completion.outcome {
+                        Outcome::Done { output_bytes } => {
+                            return Ok((completion.job.output.freeze(0..output_bytes), us));
+                        }
+                        Outcome::DoesNotFit => return Err(format!("{op}: HTML did not shrink")),
+                        Outcome::Failed(DeviceError::Busy) if !over => completion.job,
+                        Outcome::Failed(error) => return Err(format!("{op}: {error}")),
+                    }
+                }
+            };
+            std::thread::yield_now();
+        }
+    }
+
+    /// The one job that is inside.
+    fn finished(&mut self, give_up: Instant) -> Result<Completion, String> {
         let mut done = Vec::new();
         while self.queue.poll(&mut done) == 0 {
-            if start.elapsed() > PATIENCE {
-                let waited = PATIENCE.as_secs();
-                return Err(format!("{op}: no completion within {waited} s"));
+            if Instant::now() > give_up {
+                return Err(format!("no completion within {} s", PATIENCE.as_secs()));
             }
             std::thread::yield_now();
         }
-        let us = start.elapsed().as_micros() as u64;
-        let completion = done.pop().ok_or_else(|| format!("{op}: no completion"))?;
-        match completion.outcome {
-            Outcome::Done { output_bytes } => {
-                Ok((completion.job.output.freeze(0..output_bytes), us))
-            }
-            Outcome::DoesNotFit => Err(format!("{op}: HTML did not shrink")),
-            Outcome::Failed(error) => Err(format!("{op}: {error}")),
-        }
+        done.pop().ok_or_else(|| "no completion".to_owned())
     }
 }
 
@@ -200,3 +226,31 @@ const SAMPLE_BYTES: usize = 64 << 10;
 const ROOM_FOR_TAG: usize = 64;
 
 const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use device::{FaultPlan, Faulty};
+
+    use super::*;
+
+    fn problem(plan: FaultPlan) -> Option<String> {
+        round_trip(&Faulty::new(Arc::new(Software::new(ENGINES)), plan)).err()
+    }
+
+    #[test]
+    fn a_damaged_stream_is_a_wrong_result_of_the_device_whether_it_can_be_read_or_not() {
+        let of = |seed| problem(FaultPlan { seed, corrupt_every: 1, ..FaultPlan::default() });
+        let problems: Vec<_> = (0..20).map(|seed| of(seed).expect("all is corrupt")).collect();
+        let wrong = |problem: &String| problem.contains("WRONG RESULT");
+        assert!(problems.iter().all(wrong), "{problems:#?}");
+        let read = problems.iter().filter(|problem| problem.contains("something else comes out"));
+        assert!(read.count() < problems.len(), "some are no streams at all");
+    }
+
+    #[test]
+    fn a_queue_that_is_full_for_a_while_is_waited_for() {
+        assert_eq!(problem(FaultPlan { refuse_every: 2, ..FaultPlan::default() }), None);
+    }
+}

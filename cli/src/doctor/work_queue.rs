@@ -45,8 +45,8 @@ fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: bool) -> Option<Finding>
         ),
         None if !queue.block_on_fault => (
             Severity::Note,
-            "block_on_fault is 0: a job that meets a page that is not there fails and is redone \
-             in software"
+            "block_on_fault is 0: a job that meets a page that is not there is repeated the first \
+             time, and later ones fail and are redone in software"
                 .to_owned(),
         ),
         None => return None,
@@ -145,7 +145,7 @@ fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     let name = format!("{}/{}", device.name, queue.name);
     let disable = format!("sudo accel-config disable-wq {name}");
     let disable = (queue.state == ENABLED).then_some(disable);
-    let settings = settings(&name, "", queue.entries);
+    let settings = settings(&name, queue.group.unwrap_or(0), "", queue.entries);
     disable.into_iter().chain([settings]).chain(enable(device, queue)).collect()
 }
 
@@ -159,17 +159,18 @@ fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
         |engine: &String| format!("sudo accel-config config-engine {name}/{engine} --group-id=0");
     commands.extend(device.engines.iter().map(engine));
     let size = format!(" --wq-size={entries}");
-    commands.push(settings(&format!("{name}/{}", queue.name), &size, entries));
+    commands.push(settings(&format!("{name}/{}", queue.name), 0, &size, entries));
     commands.push(format!("sudo accel-config enable-device {name}"));
     commands.push(format!("sudo accel-config enable-wq {name}/{}", queue.name));
     commands
 }
 
-fn settings(name: &str, size: &str, entries: u64) -> String {
+/// `group`: that of the engines which are to work on the queue.
+fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     // One entry stays for privileged submitters, as accel-config's manual asks.
     let threshold = entries.saturating_sub(1).max(1);
     format!(
-        "sudo accel-config config-wq {name} --group-id=0{size} --mode=shared \\\n  \
+        "sudo accel-config config-wq {name} --group-id={group}{size} --mode=shared \\\n  \
          --type=user --driver-name=user --name=rebate --priority=10 --threshold={threshold} \\\n  \
          --block-on-fault=1 --max-transfer-size={TRANSFER_BYTES}"
     )

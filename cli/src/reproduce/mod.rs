@@ -1,6 +1,7 @@
 //! `rebate reproduce NAME`: runs one research document's experiments here and sets the published numbers beside ours,
-//! as rows for programs and a page for people. Every number is measured in the run that reports it.
+//! as rows for programs and a page for people. Every number is found in the run that reports it.
 
+mod accelerometer;
 mod cache;
 mod explained;
 mod figures;
@@ -23,10 +24,14 @@ const EXAMPLES: &str = "Examples:
   rebate reproduce cache --out results --quick
   rebate reproduce cache --out results
   rebate reproduce cache --out results --rate 2000 --sizes 4KiB,64KiB --gets 90 --runs 3
+  rebate reproduce accelerometer --out results
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
 value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
-Needs memcached. --quick takes about a minute; without it, on two cores, an hour and a half.";
+Needs memcached. --quick takes about a minute; without it, on two cores, an hour and a half.
+
+accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles). Writes
+accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.";
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -66,6 +71,8 @@ pub(crate) struct Reproduce {
 enum Name {
     /// The compressed cache.
     Cache,
+    /// What acceleration gives: the model's numbers.
+    Accelerometer,
 }
 
 /// Why there are no results.
@@ -81,6 +88,7 @@ impl Reproduce {
     pub(crate) fn run(&self) -> ExitCode {
         let done = match self.name {
             Name::Cache => cache::run(self),
+            Name::Accelerometer => accelerometer::run(self),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,

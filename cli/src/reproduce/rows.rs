@@ -46,6 +46,10 @@ pub(crate) enum Kind {
     Measured,
     /// Measured with a virtual device in the path.
     Emulated,
+    /// Equations and arithmetic on inputs.
+    Computed,
+    /// An input, or tuned to the published number.
+    Calibrated,
     /// Not to be had here.
     Unreachable,
 }

@@ -56,10 +56,11 @@ impl Machine {
         machine
     }
 
-    /// With one QAT that the kernel's driver has.
+    /// With one QAT that the kernel's driver has, and a virtual function of it.
     pub(crate) fn with_qat() -> Self {
         let machine = Self::plain();
         machine.pci("0000:6b:00.0", "0x8086", "0x4940", "4xxx");
+        machine.pci("0000:6b:00.1", "0x8086", "0x4941", "4xxxvf");
         machine
     }
 

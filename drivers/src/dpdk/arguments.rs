@@ -1,10 +1,12 @@
 //! The arguments that DPDK's environment abstraction layer (EAL) starts with: the operator's, and before them those
 //! without which it would act beyond what was asked of it. A pure function.
 
+use super::names::{Place, full_address};
+
 /// All arguments, the program's name first: what the operator gave (`given`) comes last and wins.
 ///
 /// `cpus` is the kernel's list of those that this process may use.
-pub(super) fn complete(devices: &[String], given: &[String], cpus: &str) -> Vec<String> {
+pub(super) fn complete(devices: &[(String, Place)], given: &[String], cpus: &str) -> Vec<String> {
     let mut all: Vec<String> = [
         "rebate",
         "--no-telemetry",
@@ -22,7 +24,7 @@ pub(super) fn complete(devices: &[String], given: &[String], cpus: &str) -> Vec<
         // Devices see our own addresses, so that any memory of EAL's can be handed to them in one piece.
         all.push("--iova-mode=va".to_owned());
     }
-    let software = given.is_empty() && devices.iter().all(|device| is_virtual(device));
+    let software = given.is_empty() && devices.iter().all(|(_, place)| *place == Place::Virtual);
     if software {
         all.extend(["--no-huge", "--no-pci", "-m", MEGABYTES].map(str::to_owned));
     }
@@ -30,28 +32,24 @@ pub(super) fn complete(devices: &[String], given: &[String], cpus: &str) -> Vec<
     // file system too does not go with memory of the old kind, which does without huge pages.
     let old_memory = software || has(given, &["--no-huge", "--legacy-mem"]);
     all.push(if old_memory { "--no-shconf" } else { "--in-memory" }.to_owned());
-    let unnamed: Vec<_> = devices.iter().filter(|device| !mentions(given, device)).collect();
-    all.extend(unnamed.into_iter().map(|device| match is_virtual(device) {
-        true => format!("--vdev={device}"),
-        false => format!("--allow={}", address(device)),
+    let unnamed = devices.iter().filter(|(device, place)| !mentions(given, device, place));
+    all.extend(unnamed.filter_map(|(device, place)| match place {
+        Place::Virtual => Some(format!("--vdev={device}")),
+        Place::Pci { .. } => Some(format!("--allow={}", probed(device, place))),
+        Place::Unknown => None,
     }));
     all.extend(given.iter().cloned());
     all
 }
 
 /// What adds a device to a running EAL.
-pub(super) fn probed(device: &str) -> String {
-    if is_virtual(device) { format!("vdev:{device}") } else { address(device).to_owned() }
-}
-
-/// A device on a bus is called by its address, and perhaps by what it does.
-fn address(device: &str) -> &str {
-    device.split('_').next().unwrap_or(device)
-}
-
-/// Whether a device is one that EAL makes, by the names of DPDK's software compression drivers.
-fn is_virtual(device: &str) -> bool {
-    ["compress_isal", "compress_zlib"].iter().any(|driver| device.starts_with(driver))
+pub(super) fn probed(device: &str, place: &Place) -> String {
+    match place {
+        Place::Virtual => format!("vdev:{device}"),
+        Place::Pci { address, mellanox: true } => format!("{address},class=compress"),
+        Place::Pci { address, mellanox: false } => address.clone(),
+        Place::Unknown => device.to_owned(),
+    }
 }
 
 fn has(given: &[String], options: &[&str]) -> bool {
@@ -63,12 +61,17 @@ fn has(given: &[String], options: &[&str]) -> bool {
     })
 }
 
-fn mentions(given: &[String], device: &str) -> bool {
-    let address = Some(address(device)).filter(|address| address.contains(':'));
-    given
-        .iter()
-        .flat_map(|argument| argument.split(['=', ',']))
-        .any(|part| part == device || address == Some(part))
+fn mentions(given: &[String], device: &str, place: &Place) -> bool {
+    let is_it = |part: &str| match place {
+        Place::Pci { address, .. } => {
+            // A short option's value may follow without a space, and a bus may be said.
+            let part = part.strip_prefix("-a").unwrap_or(part);
+            full_address(part.strip_prefix("pci:").unwrap_or(part)).as_ref() == Some(address)
+        }
+        Place::Virtual | Place::Unknown => false,
+    };
+    let mut parts = given.iter().flat_map(|argument| argument.split(['=', ',']));
+    parts.any(|part| part == device || is_it(part))
 }
 
 /// Without huge pages EAL's memory has a fixed size; what is not used of it takes none of the machine's.
@@ -76,6 +79,9 @@ const MEGABYTES: &str = "256";
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::names::place;
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
@@ -83,7 +89,19 @@ mod tests {
     }
 
     fn of(devices: &str, given: &str) -> String {
-        complete(&words(devices), &words(given), "0-3,7")[1..].join(" ")
+        // As of a machine where every device of bus 3 is Mellanox's.
+        let located = |device: String| {
+            let place = place(&device, Path::new("/nowhere"));
+            let place = match place {
+                Place::Pci { address, .. } => {
+                    Place::Pci { mellanox: address.starts_with("0000:03:"), address }
+                }
+                other => other,
+            };
+            (device, place)
+        };
+        let devices: Vec<_> = words(devices).into_iter().map(located).collect();
+        complete(&devices, &words(given), "0-3,7")[1..].join(" ")
     }
 
     const ALWAYS: &str = "--no-telemetry --log-level=*:warning --log-level=pmd.compress.*:critical";
@@ -98,8 +116,10 @@ mod tests {
     #[test]
     fn hardware_is_allowed_by_its_address_and_gets_huge_pages() {
         let own = "--lcores=0@(0-3,7) --iova-mode=va --in-memory";
-        let said = of("0000:03:00.0 0000:3d:01.0_qat_comp", "");
-        assert_eq!(said, format!("{ALWAYS} {own} --allow=0000:03:00.0 --allow=0000:3d:01.0"));
+        let said = of("03:00.0 0000:3d:01.0_qat_comp", "");
+        let allowed = "--allow=0000:03:00.0,class=compress --allow=0000:3d:01.0";
+        assert_eq!(said, format!("{ALWAYS} {own} {allowed}"));
+        assert_eq!(of("mlx5_7", ""), format!("{ALWAYS} {own}"), "it is not here");
     }
 
     #[test]
@@ -108,6 +128,12 @@ mod tests {
             "-l2 --iova-mode=pa --vdev compress_isal,socket_id=0 -a 0000:03:00.0,class=compress";
         let said = of("compress_isal 0000:03:00.0", given);
         assert_eq!(said, format!("{ALWAYS} --in-memory {given}"));
+        for given in ["-a 03:00.0", "-a03:00.0", "--allow=0000:03:00.0,x=1", "-a pci:0000:03:00.0"]
+        {
+            for device in ["0000:03:00.0", "03:00.0"] {
+                assert!(of(device, given).ends_with(&format!("--in-memory {given}")), "{given}");
+            }
+        }
         let given = "--lcores=1 --iova-mode=va --no-huge";
         let said = of("compress_isal", given);
         assert_eq!(said, format!("{ALWAYS} --no-shconf --vdev=compress_isal {given}"));

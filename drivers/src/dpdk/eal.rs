@@ -3,12 +3,14 @@
 //! stopped: devices and memory are the kernel's again when the process ends.
 
 use std::ffi::{CStr, CString, c_char};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::{fs, io, thread};
 
 use device::DeviceError;
 
 use super::arguments;
+use super::names::{self, Place};
 use super::sys::{self, Description};
 
 /// That EAL runs in this process.
@@ -24,11 +26,28 @@ impl Eal {
     pub fn start(devices: &[String], given: &[String]) -> Result<Self, DeviceError> {
         static STARTED: Mutex<Option<Started>> = Mutex::new(None);
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let located: Vec<(String, Place)> =
+            devices.iter().map(|device| (device.clone(), names::place(device, sysfs()))).collect();
+        if let Some((device, _)) = located.iter().find(|(_, place)| *place == Place::Unknown)
+            && given.is_empty()
+        {
+            return Err(DeviceError::Misconfigured(format!(
+                "dpdk-{device}: there is no such device; hardware goes by its PCI address \
+                 (0000:03:00.0), software by its driver (compress_isal)"
+            )));
+        }
         let started = started.get_or_insert_with(|| {
-            let all = arguments::complete(devices, given, &processors());
-            Started { given: given.to_vec(), result: init(&all) }
+            let all = arguments::complete(&located, given, &processors());
+            Started { devices: devices.to_vec(), given: given.to_vec(), result: init(&all) }
         });
-        started.result.clone().map_err(DeviceError::Misconfigured)?;
+        if let Err(what) = &started.result {
+            let first = started.devices.join(", ");
+            let what = match started.devices == devices {
+                true => what.clone(),
+                false => format!("{what}. It starts once per process, and that was for: {first}"),
+            };
+            return Err(DeviceError::Misconfigured(what));
+        }
         if started.given != given {
             return Err(DeviceError::Misconfigured(format!(
                 "DPDK starts once per process, and runs already with the arguments {:?}",
@@ -36,7 +55,11 @@ impl Eal {
             )));
         }
         let has = Self(()).devices();
-        devices.iter().filter(|device| !has.contains(device)).try_for_each(|device| add(device))?;
+        for (device, place) in &located {
+            if !has.iter().any(|own| names::same(own, device, sysfs())) {
+                add(device, place)?;
+            }
+        }
         Ok(Self(()))
     }
 
@@ -60,13 +83,14 @@ impl Eal {
 
 /// How EAL was started, and what became of that.
 struct Started {
+    devices: Vec<String>,
     given: Vec<String>,
     result: Result<(), String>,
 }
 
 /// Adds a device to EAL, which runs. That it is no compression device, whoever opens it finds out.
-fn add(device: &str) -> Result<(), DeviceError> {
-    let text = CString::new(arguments::probed(device)).unwrap_or_default();
+fn add(device: &str, place: &Place) -> Result<(), DeviceError> {
+    let text = CString::new(arguments::probed(device, place)).unwrap_or_default();
     // SAFETY: EAL runs, `STARTED` is locked, and the text is terminated.
     let status = unsafe { sys::rebate_dpdk_probe(text.as_ptr()) };
     if status == 0 {
@@ -77,6 +101,11 @@ fn add(device: &str) -> Result<(), DeviceError> {
     Err(DeviceError::Misconfigured(format!(
         "DPDK has no device {device:?} and cannot add it ({error}); it found: {found}"
     )))
+}
+
+/// Where names of devices lead to addresses.
+pub(super) fn sysfs() -> &'static Path {
+    Path::new("/sys")
 }
 
 fn describe(device: u32) -> Description {

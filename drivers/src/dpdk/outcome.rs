@@ -76,7 +76,12 @@ fn decompressed(
 }
 
 fn other(status: u32) -> Outcome {
-    fault(match status {
+    Outcome::Failed(error(status))
+}
+
+/// What an operation that was not done came to.
+pub(super) fn error(status: u32) -> DeviceError {
+    DeviceError::Fault(match status {
         NOT_PROCESSED => "the device did not process the operation",
         INVALID_ARGS => "the device refused the operation's arguments",
         ERROR => "the device reports an error",

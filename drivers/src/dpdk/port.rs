@@ -11,9 +11,10 @@ use device::{DeviceError, Pool};
 use units::ByteCount;
 
 use super::memory::EalMemory;
+use super::queue::Leftover;
 use super::sys::{self, Description};
 use super::windows::Windows;
-use super::{Eal, eal};
+use super::{Eal, eal, names};
 
 /// A started device.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub(super) struct Port {
     queue_pairs: u16,
     free_pairs: Mutex<Vec<u16>>,
     shared: Mutex<Vec<(Kind, Transform)>>,
+    /// Of queues that are closed: what the device did not let go of.
+    leftovers: Mutex<Vec<Leftover>>,
+    /// The statuses that were logged.
+    said: Mutex<Vec<u32>>,
 }
 
 /// What only this kind of device counts.
@@ -66,10 +71,11 @@ impl Port {
     ) -> Result<Arc<Self>, DeviceError> {
         static RUNNING: Mutex<Vec<Arc<Port>>> = Mutex::new(Vec::new());
         let mut running = lock(&RUNNING);
-        if let Some(port) = running.iter().find(|port| port.name == wanted) {
+        let is_it = |name: &str| names::same(name, wanted, eal::sysfs());
+        if let Some(port) = running.iter().find(|port| is_it(&port.name)) {
             return Ok(Arc::clone(port));
         }
-        let found = eal.descriptions().position(|found| eal::name(&found.name) == wanted);
+        let found = eal.descriptions().position(|found| is_it(&eal::name(&found.name)));
         let id = found.ok_or_else(|| unknown(eal, wanted))?;
         let description = eal.descriptions().nth(id).expect("it was there a line above");
         let port = Arc::new(Self::start(eal, id as u32, &description, queue_pairs)?);
@@ -130,6 +136,8 @@ impl Port {
             queue_pairs: pairs,
             free_pairs: Mutex::new((0..pairs).rev().collect()),
             shared: Mutex::new(Vec::new()),
+            leftovers: Mutex::new(Vec::new()),
+            said: Mutex::new(Vec::new()),
         };
         port.compresses = port.can(Kind { level: 1, window_log2: port.windows.max });
         port.decompresses = port.can(Kind { level: 0, window_log2: port.windows.max });
@@ -145,8 +153,23 @@ impl Port {
         made.is_some()
     }
 
-    /// A queue pair for one thread.
+    /// Keeps what a closed queue has with the device, until that lets go of it.
+    pub(super) fn keep(&self, leftover: Leftover) {
+        lock(&self.leftovers).push(leftover);
+    }
+
+    /// Logs what a status means, once in the device's life: outcomes have room for no numbers.
+    pub(super) fn say_once(&self, status: u32, what: &DeviceError) {
+        let mut said = lock(&self.said);
+        if said.len() < SAID_MAX && !said.contains(&status) {
+            said.push(status);
+            tracing::warn!(device = self.name, "{what} (DPDK status {status}); said once");
+        }
+    }
+
+    /// A queue pair for one thread; those of closed queues, that the device has let go of since, are among them.
     pub(super) fn take_pair(&self) -> Result<u16, DeviceError> {
+        lock(&self.leftovers).retain_mut(|leftover| !leftover.is_over(self));
         lock(&self.free_pairs).pop().ok_or_else(|| {
             DeviceError::Misconfigured(format!(
                 "dpdk-{}: all of its {} queue pairs are open, one for each thread that uses it",
@@ -218,6 +241,9 @@ fn default_pairs() -> u16 {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Statuses logged at most: DPDK has seven.
+const SAID_MAX: usize = 16;
 
 /// DPDK's drivers that work on the calling core, inside of a submission.
 const SOFTWARE: [&str; 2] = ["compress_isal", "compress_zlib"];

@@ -1,6 +1,6 @@
 //! One thread's way into a compressdev: a queue pair, as many operations as it holds at most, and the jobs that these
 //! carry. The bytes of a job stay where they are until its operation is back; nothing here waits, but a drop, and that
-//! for a bounded time.
+//! for a few milliseconds.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use device::{
 };
 use units::Nanos;
 
-use super::outcome::{Asked, Direction, Follow, ends_early, outcome};
+use super::outcome::{self, Asked, Direction, Follow, ends_early, outcome};
 use super::port::{Kind, Port, QUEUE_DEPTH, Transform};
 use super::sys::{self, RawQueue, Report, Request};
 use super::transforms::Transforms;
@@ -27,7 +27,7 @@ pub(super) struct DpdkQueue {
     capabilities: Capabilities,
     limits: Limits,
     pair: u16,
-    raw: NonNull<RawQueue>,
+    raw: Raw,
     transforms: Transforms,
     /// By slot: the job that the slot's operation carries.
     slots: Vec<Option<Inside>>,
@@ -108,7 +108,7 @@ impl DpdkQueue {
             capabilities,
             limits,
             pair,
-            raw,
+            raw: Raw(raw),
             slots: (0..depth).map(|_| None).collect(),
             free_slots: (0..depth).rev().collect(),
             answered: Vec::new(),
@@ -188,18 +188,18 @@ impl DpdkQueue {
             first_result: None,
         };
         self.slots[slot as usize] = Some(inside);
-        if self.hand_over(slot) {
+        let Err(obstacle) = self.hand_over(slot) else {
             self.free_slots.pop();
             return Ok(());
-        }
+        };
         self.transforms.give_back(kind, transform);
         let back = self.slots[slot as usize].take().expect("it was put there");
-        Err((back.job, Obstacle::Full))
+        Err((back.job, obstacle))
     }
 
-    /// The operation of a slot, to the device, which may take none now.
-    fn hand_over(&mut self, slot: u32) -> bool {
-        let Some(inside) = self.slots[slot as usize].as_mut() else { return false };
+    /// The operation of a slot, to the device, which may take none now, or never this one.
+    fn hand_over(&mut self, slot: u32) -> Result<(), Obstacle> {
+        let Some(inside) = self.slots[slot as usize].as_mut() else { return Err(Obstacle::Full) };
         let from = inside.input.as_deref().unwrap_or(&inside.job.input[..]).as_ptr();
         let into = inside.written().as_mut_ptr();
         let request = Request {
@@ -217,12 +217,22 @@ impl DpdkQueue {
         // device's and no other operation's unless it may be shared. `input` has `input_bytes` readable and `output`
         // `output_bytes` writable bytes (a copy of nothing has one), the device reaches both, and `slots` keeps
         // them, untouched, until the operation is back or for ever.
-        let taken = unsafe { sys::rebate_dpdk_enqueue(self.raw.as_ptr(), &raw const request) };
-        if taken == 1 && !self.port.hardware {
+        let taken = unsafe { sys::rebate_dpdk_enqueue(self.raw.0.as_ptr(), &raw const request) };
+        match taken {
+            0 => return Err(Obstacle::Full),
+            ..0 => {
+                let status = taken.unsigned_abs() - 1;
+                let error = outcome::error(status);
+                self.port.say_once(status, &error);
+                return Err(Obstacle::Refused(error));
+            }
+            1.. => {}
+        }
+        if !self.port.hardware {
             let before = inside.service.map_or(0, |service| service.0);
             inside.service = Some(Nanos(before + Nanos::from(start.elapsed()).0));
         }
-        taken == 1
+        Ok(())
     }
 
     /// Copies of what the device does not reach, and an output for a result of nothing, which still needs a place.
@@ -261,12 +271,17 @@ impl DpdkQueue {
             None => {
                 inside.first_result = Some(inside.fingerprint());
                 inside.asked.followed_by = Follow::Ones;
-                if self.hand_over(report.slot) {
+                if self.hand_over(report.slot).is_ok() {
                     return None;
                 }
                 Outcome::Failed(DeviceError::Fault("the device took an operation only once"))
             }
         };
+        if let Outcome::Failed(error) = &judged
+            && !matches!(error, DeviceError::InvalidInput(_))
+        {
+            self.port.say_once(report.status, error);
+        }
         let mut inside = self.slots[report.slot as usize].take()?;
         self.free_slots.push(report.slot);
         self.transforms.give_back(inside.kind, inside.transform);
@@ -286,11 +301,7 @@ impl DpdkQueue {
     /// What the device has finished, up to one burst.
     fn dequeue(&mut self, done: &mut Vec<Completion>) {
         let mut reports = [Report::default(); BURST];
-        // SAFETY: the queue is this thread's, and there is room for `BURST` reports.
-        let count = unsafe {
-            sys::rebate_dpdk_dequeue(self.raw.as_ptr(), reports.as_mut_ptr(), BURST as u32)
-        };
-        for report in &reports[..(count as usize).min(BURST)] {
+        for report in self.raw.dequeue(&mut reports) {
             done.extend(self.finish(*report));
         }
     }
@@ -313,6 +324,7 @@ impl Queue for DpdkQueue {
                     return Err(Refused { job, reason: RefusedReason::Full });
                 }
                 Err((job, Obstacle::NoMemory)) => (job, Outcome::Failed(DeviceError::Busy)),
+                Err((job, Obstacle::Refused(error))) => (job, Outcome::Failed(error)),
             },
         };
         self.answered.push(Completion { job, outcome, service: Nanos(0) });
@@ -334,31 +346,83 @@ impl Queue for DpdkQueue {
 }
 
 impl Drop for DpdkQueue {
-    /// Waits for a while for what is inside. What does not come back then is the device's for good: its buffers, the
-    /// operations and the queue pair are not used again.
+    /// Waits a little for what is inside. What does not come back then is the device's until it does: its buffers, the
+    /// operations and the queue pair wait with the port.
     fn drop(&mut self) {
         let give_up = Instant::now() + DRAIN;
-        let mut done = Vec::new();
-        while self.inside() > 0 && Instant::now() < give_up {
-            self.dequeue(&mut done);
-            done.clear();
+        let slots = std::mem::take(&mut self.slots);
+        let mut leftover = Leftover { pair: self.pair, raw: Raw(self.raw.0), slots };
+        while !leftover.is_over(&self.port) {
+            if Instant::now() > give_up {
+                let left = leftover.slots.iter().flatten().count();
+                self.port.counters.abandoned_jobs.fetch_add(left as u64, Ordering::Relaxed);
+                tracing::error!(
+                    device = self.port.name,
+                    jobs = left,
+                    "queue pair {} did not let go of its jobs within {DRAIN:?}: their memory and \
+                     the pair are its until it does",
+                    self.pair
+                );
+                self.port.keep(leftover);
+                return;
+            }
             thread::yield_now();
         }
-        let left = self.inside();
-        if left == 0 {
-            // SAFETY: no operation is inside, and nobody uses the queue after its drop.
-            unsafe { sys::rebate_dpdk_queue_free(self.raw.as_ptr()) };
-            self.port.return_pair(self.pair);
-            return;
+    }
+}
+
+/// The shim's state for a queue pair.
+#[derive(Debug)]
+struct Raw(NonNull<RawQueue>);
+
+// SAFETY: the state has no thread of its own, and neither has DPDK's queue pair: any thread may use both, one at a
+// time, which `&mut self` and the port's lock see to.
+unsafe impl Send for Raw {}
+
+impl Raw {
+    /// What the device has finished.
+    fn dequeue<'r>(&mut self, reports: &'r mut [Report; BURST]) -> &'r [Report] {
+        // SAFETY: the queue is the caller's alone, and there is room for `BURST` reports.
+        let count = unsafe {
+            sys::rebate_dpdk_dequeue(self.0.as_ptr(), reports.as_mut_ptr(), BURST as u32)
+        };
+        &reports[..(count as usize).min(BURST)]
+    }
+}
+
+/// What a closed queue has with its device. Nobody waits for the jobs any more.
+pub(super) struct Leftover {
+    pair: u16,
+    raw: Raw,
+    slots: Vec<Option<Inside>>,
+}
+
+impl Leftover {
+    /// Takes back what the device has finished. True once, when that was the last of it: the pair is free again, and
+    /// this is not used any more.
+    pub(super) fn is_over(&mut self, port: &Port) -> bool {
+        let mut reports = [Report::default(); BURST];
+        while let finished @ [_, ..] = self.raw.dequeue(&mut reports) {
+            for report in finished {
+                let inside = self.slots.get_mut(report.slot as usize).and_then(Option::take);
+                if let Some(inside) = inside.filter(|_| !port.shareable) {
+                    port.free(inside.transform);
+                }
+            }
         }
-        self.port.counters.abandoned_jobs.fetch_add(left as u64, Ordering::Relaxed);
-        tracing::error!(
-            device = self.port.name,
-            jobs = left,
-            "queue pair {} did not let go of its jobs within {DRAIN:?}: their memory is left to it",
-            self.pair
-        );
-        std::mem::forget(std::mem::take(&mut self.slots));
+        let over = self.slots.iter().all(Option::is_none);
+        if over {
+            // SAFETY: no operation is inside, and nobody uses the queue after this.
+            unsafe { sys::rebate_dpdk_queue_free(self.raw.0.as_ptr()) };
+            port.return_pair(self.pair);
+        }
+        over
+    }
+}
+
+impl std::fmt::Debug for Leftover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leftover").field("pair", &self.pair).finish_non_exhaustive()
     }
 }
 
@@ -375,6 +439,8 @@ fn spill_bytes(inside: &Inside) -> u32 {
 /// Why an operation was not handed over.
 enum Obstacle {
     Full,
+    /// By the driver, for what it is.
+    Refused(DeviceError),
     /// Of the kind that devices reach, or for a transform.
     NoMemory,
 }
@@ -405,5 +471,6 @@ const BURST: usize = 32;
 /// A dynamic block's header at its longest and some more.
 const SPILL_BYTES: u32 = 4_096;
 
-/// How long a drop waits for operations: far above any device's time for a full queue.
-const DRAIN: Duration = Duration::from_secs(2);
+/// How long a drop waits for operations, on a thread that serves others: above a healthy device's time for a full queue
+/// of small ones.
+const DRAIN: Duration = Duration::from_millis(5);

@@ -69,6 +69,8 @@ pub struct WorkQueue {
     pub owner: String,
     /// The driver that it is bound to or meant for.
     pub driver: String,
+    /// The group of engines that works on it; none if nobody has given it one.
+    pub group: Option<u64>,
     /// Entries.
     pub entries: u64,
     /// From so many used entries on a shared queue refuses.
@@ -187,6 +189,8 @@ fn work_queue(
         mode: text("mode"),
         owner: text("type"),
         driver: text("driver_name"),
+        // Without one it is -1.
+        group: number("group_id"),
         entries: number("size").unwrap_or(0),
         threshold: number("threshold").unwrap_or(0),
         block_on_fault: number("block_on_fault") == Some(1),

@@ -10,8 +10,10 @@ pub enum PciKind {
     Iaa,
     /// Intel DSA, driven by idxd.
     Dsa,
-    /// Intel QAT.
+    /// Intel QAT, the physical function: the kernel's, which makes virtual ones of it.
     Qat,
+    /// A virtual function of an Intel QAT: what DPDK drives.
+    QatVirtual,
     /// An NVIDIA BlueField with a compression engine.
     BlueField,
 }
@@ -61,19 +63,19 @@ const KNOWN: [(u64, u64, PciKind, &str); 21] = [
     (INTEL, 0x0B25, PciKind::Dsa, "Intel DSA"),
     (INTEL, 0x11FB, PciKind::Dsa, "Intel DSA"),
     (INTEL, 0x4940, PciKind::Qat, "Intel QAT 4xxx"),
-    (INTEL, 0x4941, PciKind::Qat, "Intel QAT 4xxx, virtual function"),
+    (INTEL, 0x4941, PciKind::QatVirtual, "Intel QAT 4xxx, virtual function"),
     (INTEL, 0x4942, PciKind::Qat, "Intel QAT 401xx"),
-    (INTEL, 0x4943, PciKind::Qat, "Intel QAT 401xx, virtual function"),
+    (INTEL, 0x4943, PciKind::QatVirtual, "Intel QAT 401xx, virtual function"),
     (INTEL, 0x4944, PciKind::Qat, "Intel QAT 402xx"),
-    (INTEL, 0x4945, PciKind::Qat, "Intel QAT 402xx, virtual function"),
+    (INTEL, 0x4945, PciKind::QatVirtual, "Intel QAT 402xx, virtual function"),
     (INTEL, 0x4946, PciKind::Qat, "Intel QAT 420xx"),
-    (INTEL, 0x4947, PciKind::Qat, "Intel QAT 420xx, virtual function"),
+    (INTEL, 0x4947, PciKind::QatVirtual, "Intel QAT 420xx, virtual function"),
     (INTEL, 0x37C8, PciKind::Qat, "Intel QAT C62x"),
-    (INTEL, 0x37C9, PciKind::Qat, "Intel QAT C62x, virtual function"),
+    (INTEL, 0x37C9, PciKind::QatVirtual, "Intel QAT C62x, virtual function"),
     (INTEL, 0x19E2, PciKind::Qat, "Intel QAT C3xxx"),
-    (INTEL, 0x19E3, PciKind::Qat, "Intel QAT C3xxx, virtual function"),
+    (INTEL, 0x19E3, PciKind::QatVirtual, "Intel QAT C3xxx, virtual function"),
     (INTEL, 0x0435, PciKind::Qat, "Intel QAT DH895xCC"),
-    (INTEL, 0x0443, PciKind::Qat, "Intel QAT DH895xCC, virtual function"),
+    (INTEL, 0x0443, PciKind::QatVirtual, "Intel QAT DH895xCC, virtual function"),
     (MELLANOX, 0xA2D6, PciKind::BlueField, "NVIDIA BlueField-2"),
     (MELLANOX, 0xA2DC, PciKind::BlueField, "NVIDIA BlueField-3"),
 ];

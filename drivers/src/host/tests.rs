@@ -27,6 +27,7 @@ fn queue(root: &Path, name: &str, changes: &[(&str, &str)]) {
         ("size", "64\n"),
         ("threshold", "60\n"),
         ("block_on_fault", "1\n"),
+        ("group_id", "2\n"),
         ("max_transfer_size", "2097152\n"),
     ];
     for (file, text) in usual.iter().chain(changes) {
@@ -72,7 +73,7 @@ fn each_obstacle_is_found_and_nothing_else() {
     device(root);
     queue(root, "wq1.0", &[]);
     queue(root, "wq1.1", &[("mode", "dedicated"), ("state", "disabled")]);
-    queue(root, "wq1.2", &[("type", "none"), ("size", "0")]);
+    queue(root, "wq1.2", &[("type", "none"), ("size", "0"), ("group_id", "-1\n")]);
     queue(root, "wq1.3", &[("type", "kernel"), ("driver_name", "crypto")]);
     queue(root, "wq1.4", &[]);
     fs::set_permissions(root.join("dev/iax/wq1.4"), fs::Permissions::from_mode(0o660)).unwrap();
@@ -96,6 +97,7 @@ fn each_obstacle_is_found_and_nothing_else() {
     assert_eq!(of(device), expected);
     assert_eq!((device.numa_node, device.generation), (None, Some(1)));
     assert_eq!(device.engines, ["engine1.0"]);
+    assert_eq!((device.queues[0].group, device.queues[2].group), (Some(2), None));
     assert_eq!(device.usable().next().unwrap().transfer_bytes_max, Some(2 << 20));
 
     write(root, &[("sys/bus/dsa/devices/iax1/pasid_enabled", "0")]);
@@ -121,6 +123,7 @@ fn pci_functions_are_known_by_their_numbers_whatever_their_driver() {
     let of = |address: &str, file: &str| format!("sys/bus/pci/devices/{address}/{file}");
     for (address, vendor, device) in [
         ("0000:6b:00.0", "0x8086", "0x4940"),
+        ("0000:6b:00.1", "0x8086", "0x4941"),
         ("0000:03:00.0", "0x15b3", "0xa2d6"),
         ("0000:00:1f.0", "0x8086", "0x1234"),
     ] {
@@ -129,7 +132,8 @@ fn pci_functions_are_known_by_their_numbers_whatever_their_driver() {
     write(root, &[(&of("0000:6b:00.0", "numa_node"), "1")]);
     symlink("/sys/bus/pci/drivers/vfio-pci", root.join(of("0000:6b:00.0", "driver"))).unwrap();
     let machine = Machine::read(root);
-    let [blue, qat] = &machine.pci[..] else { panic!("two: {:?}", machine.pci) };
+    let [blue, qat, function] = &machine.pci[..] else { panic!("three: {:?}", machine.pci) };
+    assert_eq!((qat.kind, function.kind), (PciKind::Qat, PciKind::QatVirtual));
     assert_eq!((blue.kind, blue.driver.as_deref()), (PciKind::BlueField, None));
     assert_eq!((qat.product, qat.numa_node), ("Intel QAT 4xxx", Some(1)));
     assert_eq!(qat.driver.as_deref(), Some("vfio-pci"));
@@ -151,6 +155,9 @@ fn numbers_of_the_system_are_read_from_their_tables() {
             ),
             ("proc/self/limits", limits),
             ("sys/devices/system/node/node1/x", ""),
+            ("sys/devices/system/node/node2/cpulist", "4-7,12\n"),
+            ("sys/devices/system/cpu/cpu4/topology/physical_package_id", "1\n"),
+            ("sys/devices/system/node/node3/cpulist", "\n"),
             ("sys/devices/system/node/node0/x", ""),
             ("sys/devices/system/node/online", "0-1"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "3"),
@@ -161,7 +168,8 @@ fn numbers_of_the_system_are_read_from_their_tables() {
     assert_eq!(machine.kernel_version(), Some((6, 8)));
     assert!(machine.x86 && machine.has_flag("avx2") && !machine.has_flag("no"));
     assert_eq!(machine.process.memory_lock, Some(MemoryLock::Bytes(8 << 20)));
-    assert_eq!(machine.numa_nodes, [0, 1]);
+    assert_eq!(machine.numa_nodes, [0, 1, 2], "the last has memory alone");
+    assert_eq!(machine.sockets, BTreeMap::from([(2, 1)]));
     assert_eq!(machine.huge_free_bytes, 6 << 20);
     assert!(machine.accel_config);
 }

@@ -14,8 +14,8 @@ use super::abi::RawJob;
 /// The environment variable that names the library when [`super::QplOptions`] does not.
 pub const LIBRARY_VARIABLE: &str = "REBATE_QPL_LIBRARY";
 
-/// What the loader looks for when nobody names a library.
-const LIBRARY_DEFAULT: &str = "libqpl.so";
+/// What the loader looks for when nobody names a library: a developer's name, and what a package without headers has.
+const LIBRARIES_DEFAULT: [&str; 2] = ["libqpl.so", "libqpl.so.1"];
 
 /// The major version whose headers [`super::abi`] follows; QPL keeps its ABI within one (its `SONAME`).
 const VERSION_PREFIX: &str = "1.";
@@ -39,15 +39,18 @@ impl Api {
     /// # Errors
     /// [`DeviceError::Misconfigured`]: no such library, or it is not QPL 1.x.
     pub(super) fn open(named: Option<&Path>) -> Result<Self, DeviceError> {
-        let file = file(named, std::env::var_os(LIBRARY_VARIABLE));
+        let files = files(named, std::env::var_os(LIBRARY_VARIABLE));
         let misconfigured = |what: String| DeviceError::Misconfigured(what);
-        // SAFETY: opening a library runs its initialisers. Which library it is, is the operator's to say, as with
-        // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
-        let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|error| {
-            // The loader's own words are the error's source.
-            let reason = error.source().map_or_else(|| error.to_string(), |own| own.to_string());
-            misconfigured(format!("Intel QPL is not at {}: {reason}; {MEND}", file.display()))
+        let mut missing = Vec::new();
+        let found = files.iter().find_map(|file| match load(file) {
+            Ok(library) => Some((file, library)),
+            Err(reason) => {
+                missing.push(format!("{}: {reason}", file.display()));
+                None
+            }
+        });
+        let (file, library) = found.ok_or_else(|| {
+            misconfigured(format!("Intel QPL is not at {}; {MEND}", missing.join("; nor at ")))
         })?;
         let api = Self::of(&library).map_err(|what| {
             misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
@@ -76,6 +79,14 @@ impl Api {
     }
 }
 
+fn load(file: &Path) -> Result<Library, String> {
+    // SAFETY: opening a library runs its initialisers. Which library it is, is the operator's to say, as with
+    // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
+    let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
+    // The loader's own words are the error's source.
+    library.map_err(|error| error.source().map_or_else(|| error.to_string(), |own| own.to_string()))
+}
+
 /// The function of this name.
 ///
 /// # Safety
@@ -99,10 +110,13 @@ unsafe fn known(text: *const c_char) -> Result<String, String> {
     if version.starts_with(VERSION_PREFIX) { Ok(version) } else { Err(format!("it is {version}")) }
 }
 
-/// The library's file or the name that the loader searches for. An empty variable counts as unset.
-fn file(named: Option<&Path>, variable: Option<OsString>) -> PathBuf {
+/// The library's file, or the names that the loader searches for. An empty variable counts as unset.
+fn files(named: Option<&Path>, variable: Option<OsString>) -> Vec<PathBuf> {
     let variable = variable.filter(|value| !value.is_empty());
-    named.map(Path::to_owned).or(variable.map(PathBuf::from)).unwrap_or(LIBRARY_DEFAULT.into())
+    match named.map(Path::to_owned).or(variable.map(PathBuf::from)) {
+        Some(file) => vec![file],
+        None => LIBRARIES_DEFAULT.map(PathBuf::from).to_vec(),
+    }
 }
 
 const MEND: &str = "build Intel QPL 1.x with scripts/qpl.sh and set REBATE_QPL_LIBRARY to its \
@@ -145,9 +159,10 @@ mod tests {
     #[test]
     fn an_option_wins_over_the_variable_and_this_over_the_default() {
         let variable = |value: &str| Some(OsString::from(value));
-        assert_eq!(file(Some(Path::new("/a")), variable("/b")), Path::new("/a"));
-        assert_eq!(file(None, variable("/b")), Path::new("/b"));
-        assert_eq!(file(None, variable("")), Path::new(LIBRARY_DEFAULT));
-        assert_eq!(file(None, None), Path::new(LIBRARY_DEFAULT));
+        assert_eq!(files(Some(Path::new("/a")), variable("/b")), [Path::new("/a")]);
+        assert_eq!(files(None, variable("/b")), [Path::new("/b")]);
+        for unset in [variable(""), None] {
+            assert_eq!(files(None, unset), LIBRARIES_DEFAULT.map(PathBuf::from));
+        }
     }
 }

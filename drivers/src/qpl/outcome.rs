@@ -10,8 +10,9 @@ use super::abi::status;
 pub(super) enum Asked {
     /// Compression into `room_bytes`.
     Compress { room_bytes: usize },
-    /// Decompression of all of `input_bytes` to exactly `original_bytes`.
-    Decompress { input_bytes: usize, original_bytes: usize },
+    /// Decompression of all of `input_bytes` to exactly `original_bytes`. An error of the program on this core is the
+    /// stream's fault; one of a device may be the device's, and software tells (`blames_the_stream`).
+    Decompress { input_bytes: usize, original_bytes: usize, blames_the_stream: bool },
     /// A checksum of `result_bytes`.
     Checksum { result_bytes: usize },
 }
@@ -38,9 +39,10 @@ pub(super) fn outcome(asked: Asked, report: Report) -> Outcome {
         (Asked::Compress { .. }, status::MORE_OUTPUT_NEEDED | status::OUTPUT_IS_SHORT) => {
             Outcome::DoesNotFit
         }
-        (Asked::Decompress { input_bytes, original_bytes }, _) => {
+        (Asked::Decompress { input_bytes, original_bytes, blames_the_stream }, _) => {
             match decompressed(report, input_bytes, original_bytes) {
                 Ok(()) => Outcome::Done { output_bytes: original_bytes },
+                Err(DeviceError::InvalidInput(what)) if !blames_the_stream => fault(what),
                 Err(error) => Outcome::Failed(error),
             }
         }
@@ -151,12 +153,17 @@ mod tests {
 
     use super::*;
 
-    const ASKED: [Asked; 4] = [
+    const ASKED: [Asked; 5] = [
         Asked::Compress { room_bytes: 1_000 },
-        Asked::Decompress { input_bytes: 300, original_bytes: 1_000 },
-        Asked::Decompress { input_bytes: 300, original_bytes: 0 },
+        read(1_000, true),
+        read(0, true),
+        read(1_000, false),
         Asked::Checksum { result_bytes: 8 },
     ];
+
+    const fn read(original_bytes: usize, blames_the_stream: bool) -> Asked {
+        Asked::Decompress { input_bytes: 300, original_bytes, blames_the_stream }
+    }
 
     /// Only a success is a result, a result has the stated size and fits its room, and what only one kind of job can
     /// end with ends no other.
@@ -167,7 +174,10 @@ mod tests {
             (Asked::Compress { room_bytes }, Outcome::Done { output_bytes }) => {
                 output_bytes == written_bytes && (1..=room_bytes).contains(&output_bytes)
             }
-            (Asked::Decompress { input_bytes, original_bytes }, Outcome::Done { output_bytes }) => {
+            (
+                Asked::Decompress { input_bytes, original_bytes, .. },
+                Outcome::Done { output_bytes },
+            ) => {
                 output_bytes == original_bytes
                     && written_bytes == original_bytes
                     && report.read_bytes as usize == input_bytes
@@ -178,7 +188,7 @@ mod tests {
             (Asked::Compress { .. }, Outcome::DoesNotFit) => report.status != status::OK,
             (_, Outcome::DoesNotFit) => false,
             (asked, Outcome::Failed(DeviceError::InvalidInput(_))) => {
-                matches!(asked, Asked::Decompress { .. })
+                matches!(asked, Asked::Decompress { blames_the_stream: true, .. })
             }
             (_, Outcome::Failed(_)) => true,
         };
@@ -201,11 +211,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_numbers_are_judged(status: u32, read_bytes: u32, written_bytes: u32, room: usize) {
+        fn any_numbers_are_judged(
+            status in 0u32..1_000, read_bytes: u32, written_bytes: u32, room: usize, blames: bool,
+        ) {
             let report = Report { status, read_bytes, written_bytes };
             check(Asked::Compress { room_bytes: room }, report);
-            let input_bytes = read_bytes as usize;
-            check(Asked::Decompress { input_bytes, original_bytes: room }, report);
+            let (input_bytes, blames_the_stream) = (read_bytes as usize, blames);
+            for original_bytes in [room, written_bytes as usize] {
+                check(
+                    Asked::Decompress { input_bytes, original_bytes, blames_the_stream },
+                    report,
+                );
+            }
         }
     }
 
@@ -222,6 +239,19 @@ mod tests {
         for status in [2, 3, 100, 201, 217, 218, 225, 235] {
             let judged = of(decompress, status);
             assert!(matches!(judged, Outcome::Failed(DeviceError::InvalidInput(_))), "{status}");
+        }
+        let by_device = |status, written_bytes| {
+            outcome(read(1_000, false), Report { status, read_bytes, written_bytes })
+        };
+        let statuses = (200..300).map(|status| (status, 1_000));
+        for (status, written_bytes) in
+            statuses.chain([2, 3, 100].map(|code| (code, 0))).chain([(0, 999), (0, 0), (0, 1_001)])
+        {
+            let judged = by_device(status, written_bytes);
+            assert!(
+                matches!(judged, Outcome::Failed(DeviceError::Fault(_))),
+                "{status} {judged:?}"
+            );
         }
         assert_eq!(of(compress, 5), Outcome::Failed(DeviceError::Busy));
         for status in [6, 51, 219, 229, 303, 335, 336, 431, 999] {

@@ -14,8 +14,9 @@ pub(super) enum Plan {
     Run(Asked),
 }
 
-/// The plan for a job whose task is accepted. The answer of one that is over is in its output.
-pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize) -> Plan {
+/// The plan for a job whose task is accepted. The answer of one that is over is in its output. `blames_the_stream`:
+/// whether an error of a decompression can only be the stream's.
+pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: bool) -> Plan {
     let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
     let input_bytes = job.input.len();
     match job.task {
@@ -31,7 +32,7 @@ pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize) -> Plan {
         Task::Decompress { original_bytes, .. } if original_bytes > room_bytes => NO_ROOM,
         Task::Decompress { .. } if input_bytes == 0 => invalid("no deflate stream: it is empty"),
         Task::Decompress { original_bytes, .. } => {
-            Plan::Run(Asked::Decompress { input_bytes, original_bytes })
+            Plan::Run(Asked::Decompress { input_bytes, original_bytes, blames_the_stream })
         }
         Task::Checksum { polynomial } => {
             let result_bytes = checksum_bytes(polynomial);

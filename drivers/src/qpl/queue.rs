@@ -1,6 +1,6 @@
 //! One thread's way into the library: job structures and the jobs in them. On the software path a job is over when
-//! the submission returns and appears in the next poll; on the others polls ask the library. A job of several steps
-//! (statistics, body, verification) takes each step in a poll.
+//! the submission returns and appears in the next poll; on the others polls ask the library, whichever path it took
+//! inside. A job of several steps (statistics, body, verification) takes each step in a poll.
 
 use std::hint;
 use std::mem;
@@ -43,14 +43,26 @@ impl QplQueue {
 
     /// A job structure that is free, or a further one.
     fn take_slot(&mut self) -> Option<Slot> {
-        self.idle.pop().or_else(|| self.shared.slot().ok())
+        self.idle.pop().or_else(|| match self.shared.slot() {
+            Ok(slot) => Some(slot),
+            Err(error) => {
+                self.shared.say_once(NO_STRUCTURE, &error.to_string());
+                None
+            }
+        })
     }
 
-    /// Hands over what is over. `status` is the library's last word on it.
-    fn finish(&mut self, inside: Inside, status: u32) {
+    /// Hands over what is over. `status` is the library's last word on it; `taken` says that a submission was taken
+    /// before.
+    fn finish(&mut self, inside: Inside, status: u32, taken: bool) {
         let Inside { mut slot, mut job, asked, start } = inside;
         let outcome = outcome::outcome(asked, slot.report(status));
         let in_software = slot.ran_in_software();
+        if let Outcome::Failed(error) = &outcome
+            && !matches!(error, DeviceError::InvalidInput(_))
+        {
+            self.shared.say_once(status, &format!("{error} (QPL status {status})"));
+        }
         if let Outcome::Done { output_bytes } = outcome {
             let offset = job.output_offset;
             if matches!(asked, Asked::Checksum { .. }) {
@@ -60,7 +72,7 @@ impl QplQueue {
             }
             job.output.set_len(offset + output_bytes);
         }
-        self.count(status, in_software);
+        self.count(status, in_software, taken);
         let service = Nanos::from(start.elapsed());
         self.finished.push(Completion { job, outcome, service });
         let reusable = status == status::OK || self.shared.path == Path::Software || slot.renew();
@@ -69,9 +81,13 @@ impl QplQueue {
         }
     }
 
-    fn count(&self, status: u32, in_software: bool) {
+    fn count(&self, status: u32, in_software: bool, taken: bool) {
         let counters = &self.shared.counters;
-        counters.add(if in_software { Count::Software } else { Count::Hardware });
+        match in_software {
+            true => counters.add(Count::Software),
+            false if taken => counters.add(Count::Hardware),
+            false => {}
+        }
         match status {
             status::QUEUES_BUSY => counters.add(Count::BusyMidway),
             status::VERIFY_FAILED => counters.add(Count::VerifyFailed),
@@ -93,10 +109,11 @@ impl QplQueue {
                 self.shared.counters.add(Count::RefusedBusy);
                 return Err(Refused { job, reason: RefusedReason::Full });
             }
-            status::OK if !slot.ran_in_software() => {
+            // Where a device may have it, only the library says when it lets go.
+            status::OK if self.shared.path != Path::Software => {
                 self.inside.push(Inside { slot, job, asked, start });
             }
-            status => self.finish(Inside { slot, job, asked, start }, status),
+            status => self.finish(Inside { slot, job, asked, start }, status, false),
         }
         Ok(())
     }
@@ -110,7 +127,8 @@ impl Queue for QplQueue {
         if self.pending() >= self.shared.capabilities.queue_depth {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        match plan(&mut job, self.shared.transfer_bytes_max) {
+        let blames_the_stream = self.shared.path != Path::Hardware;
+        match plan(&mut job, self.shared.transfer_bytes_max, blames_the_stream) {
             Plan::Over(outcome) => {
                 self.finished.push(Completion { job, outcome, service: Nanos(0) });
                 Ok(())
@@ -129,7 +147,7 @@ impl Queue for QplQueue {
                 status::BEING_PROCESSED => index += 1,
                 status => {
                     let inside = self.inside.swap_remove(index);
-                    self.finish(inside, status);
+                    self.finish(inside, status, true);
                 }
             }
         }
@@ -159,6 +177,9 @@ impl Drop for QplQueue {
         }
     }
 }
+
+/// In place of a status: there is no further job structure.
+const NO_STRUCTURE: u32 = u32::MAX;
 
 /// Ten times what 2 MiB take with a page fault on every page (9 µs each; QEMU's measurement).
 const DETACH_WAIT: Duration = Duration::from_millis(50);

@@ -56,7 +56,8 @@ impl Slot {
 
     /// Sets the structure up again: what an earlier job left in the library's state is gone. QPL 1.6.0 keeps marks of
     /// a refused second descriptor and of a page fault in it for ever (qpl_hw_check_job.cpp), and a later job
-    /// would stumble over them.
+    /// would stumble over them. Nothing tells of a fault that the library's one repeat overcame: its mark stays, and
+    /// the next fault in this structure fails its job, which renews it.
     pub(super) fn renew(&mut self) -> bool {
         self.finish();
         self.initialise() == status::OK && self.is_laid_out_as_known()
@@ -114,10 +115,10 @@ impl Slot {
         self.raw().crc64
     }
 
-    /// Whether the processor ran the job. The library has no function that tells. On the automatic path it shows in
-    /// what QPL 1.6.0 leaves behind (job_execution_api.cpp, qpl_hw_check_job.cpp): its software path begins
-    /// with the largest first index and touches no sum; the device's compression touches neither and its
-    /// decompression both.
+    /// Whether the processor ran the job: for counts, and for nothing that depends on it, since the library has no
+    /// function that tells. On the automatic path it shows in what QPL 1.6.0 leaves behind
+    /// (job_execution_api.cpp, qpl_hw_check_job.cpp): its software path begins with the largest first index and touches
+    /// no sum; the device's compression touches neither and its decompression both.
     pub(super) fn ran_in_software(&self) -> bool {
         match self.path {
             path::SOFTWARE => true,

@@ -17,11 +17,25 @@ use units::ByteCount;
 use super::{Huffman, NumaNode, Path, Qpl, QplOptions};
 use fake::Script;
 
-device_contract!(fake_hardware, Arc::new(opened(Path::Hardware)));
+// All but what damaged streams must be called: a device's word on them counts for nothing (see below).
+device_contract!(@checks fake_hardware, Arc::new(opened(Path::Hardware)),
+    writes_what_every_engine_reads,
+    reads_what_every_engine_writes,
+    accepts_exactly_what_it_advertises,
+    hands_back_the_job_that_a_full_queue_refuses,
+    says_that_a_result_does_not_fit,
+    survives_a_queue_dropped_with_jobs_inside,
+    serves_many_threads_at_once,
+    gives_the_published_answers,
+    runs_every_kernel_at_every_size,
+    refuses_tampered_ciphertext,
+    says_that_a_kernel_has_no_room,
+);
 device_contract!(fake_auto, Arc::new(opened(Path::Auto)));
 
 fn opened(path: Path) -> Qpl {
-    fake::set(Script::default());
+    let hardware = path != Path::Auto;
+    fake::set(Script { hardware, falls_back: !hardware, ..Script::default() });
     Qpl::over(Arc::new(fake::api()), path, &QplOptions::default()).expect("the fake is faultless")
 }
 
@@ -73,6 +87,70 @@ fn a_job_is_inside_until_the_device_is_done() {
     let stream = &completion.job.output[16..];
     assert_eq!(inflate(stream, text.len()).expect("a stream").bytes, text);
     assert_eq!((queue.pending(), counted(&device, "jobs_hardware")), (0, 1));
+}
+
+#[test]
+fn the_automatic_path_is_refused_where_there_is_a_device_and_before_the_first_job() {
+    fake::set(Script::default());
+    let refused = Qpl::over(Arc::new(fake::api()), Path::Auto, &QplOptions::default());
+    let said = refused.err().expect("there is a device").to_string();
+    assert!(said.contains("use qpl-hardware"), "{said}");
+    assert_eq!(fake::submitted(), (0, 0), "no job ran");
+}
+
+#[test]
+fn marks_of_software_do_not_end_a_job_that_the_library_calls_unfinished() {
+    let device = opened(Path::Auto);
+    let mut queue = queue(&device);
+    fake::set(Script { looks_like_software: true, ..Script::default() });
+    assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+    for _ in 0..Script::default().checks {
+        assert_eq!((queue.poll(&mut Vec::new()), queue.pending()), (0, 1));
+    }
+    assert!(matches!(wait(queue.as_mut()).outcome, Outcome::Done { .. }));
+}
+
+#[test]
+fn damaged_streams_are_faults_of_a_device_until_software_says_otherwise() {
+    let stream = b"\x01\x05\x00\xFA\xFFvalue";
+    let damaged = [&b"\x01\x05\x00\xFB\xFFvalue"[..], &stream[..8], b"\xFF\xFF\xFF"];
+    for path in [Path::Hardware, Path::Software] {
+        let device = opened(path);
+        let mut queue = queue(&device);
+        let mut read = |stream: &[u8], original_bytes| {
+            let task = Task::Decompress { dialect: Dialect::IAA, original_bytes };
+            assert!(queue.try_submit(job(&pool(), task, stream)).is_ok());
+            wait(queue.as_mut()).outcome
+        };
+        let right = |outcome: &Outcome| match outcome {
+            Outcome::Failed(DeviceError::Fault(_)) => path == Path::Hardware,
+            Outcome::Failed(DeviceError::InvalidInput(_)) => path == Path::Software,
+            _ => false,
+        };
+        let outcomes = damaged.iter().map(|stream| read(stream, 5)).collect::<Vec<_>>();
+        assert!(outcomes.iter().all(right), "{path:?} {outcomes:?}");
+        let sizes = [4, 6].map(|original_bytes| read(stream, original_bytes));
+        assert!(sizes.iter().all(right), "{path:?} {sizes:?}");
+        assert_eq!(read(stream, 5), Outcome::Done { output_bytes: 5 });
+    }
+}
+
+#[test]
+fn a_job_that_the_device_refused_was_not_the_devices() {
+    let device = opened(Path::Hardware);
+    let mut queue = queue(&device);
+    fake::set(Script { submit_status: 8, ..Script::default() });
+    assert!(queue.try_submit(job(&pool(), compress(), b"value")).is_ok());
+    let outcome = wait(queue.as_mut()).outcome;
+    assert!(matches!(outcome, Outcome::Failed(DeviceError::Misconfigured(_))), "{outcome:?}");
+    assert_eq!((counted(&device, "jobs_hardware"), counted(&device, "jobs_software")), (0, 0));
+}
+
+#[test]
+fn first_jobs_wait_for_queues_that_others_keep_full() {
+    fake::set(Script { busy_submissions: 5, ..Script::default() });
+    let opened = Qpl::over(Arc::new(fake::api()), Path::Hardware, &QplOptions::default());
+    assert!(opened.is_ok());
 }
 
 #[test]
@@ -210,8 +288,9 @@ fn what_the_library_would_refuse_is_answered_without_it() {
     assert_eq!(answer(empty.clone(), &stream).0, Outcome::Done { output_bytes: 0 });
     let invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
     assert!(invalid(answer(empty.clone(), b"").0));
-    // A stored block of one byte, and one of none and an end.
-    assert!(invalid(answer(empty, &[1, 1, 0, 0xFE, 0xFF, b'x']).0));
+    // A stored block of one byte is the library's to answer.
+    let one = answer(empty, &[1, 1, 0, 0xFE, 0xFF, b'x']).0;
+    assert!(matches!(one, Outcome::Failed(DeviceError::Fault(_))), "{one:?}");
     let checksum = Task::Checksum { polynomial: Polynomial::Crc32c };
     assert_eq!(answer(checksum, b""), (Outcome::Done { output_bytes: 4 }, Some(vec![0; 4])));
 }
@@ -233,6 +312,7 @@ fn structures_of_another_layout_and_devices_that_fail_are_found_when_opened() {
         (Script { last_status: Some(6), ..of() }, "the first jobs failed"),
         (Script { written_bytes: Some(u32::MAX), ..of() }, "the first jobs failed"),
         (Script { checks: u32::MAX, ..of() }, "does not come back"),
+        (Script { busy_submissions: u32::MAX, ..of() }, "its work queues stay full"),
     ] {
         let problem = open(script);
         assert!(problem.contains(said), "{problem}");

@@ -32,6 +32,12 @@ fn library(test: &str) -> Option<PathBuf> {
 
 fn open(test: &str, path: Path, options: QplOptions) -> Option<Qpl> {
     let options = QplOptions { library: Some(library(test)?), ..options };
+    if path == Path::Auto && has_iaa() {
+        // Refused with a device that can be used.
+        let line = format!("SKIPPED: {test}: the automatic path, beside an IAA\n");
+        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        return None;
+    }
     Some(Qpl::open(path, &options).expect("the library that was named works"))
 }
 
@@ -274,10 +280,8 @@ fn what_ran_is_counted_and_said() {
         let ran = |name: &str| {
             device.counters().iter().find(|(own, _)| *own == name).expect("a counter").1
         };
-        assert_eq!(ran("jobs_software") + ran("jobs_hardware"), 2);
-        if path == Path::Software || !has_iaa() {
-            assert_eq!(ran("jobs_software"), 2, "a fallback that nobody hears of");
-        }
+        let both = (ran("jobs_software"), ran("jobs_hardware"));
+        assert_eq!(both, (2, 0), "a fallback that nobody hears of");
     }
 }
 

@@ -74,6 +74,7 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Parsed, TextError> {
         draft: Draft::default(),
         located: Vec::new(),
         lines: Vec::new(),
+        tests: 0,
     };
     let items = parser.file().map_err(|(place, message)| error(place, message))?;
     let (mut fields, mut traces, mut services) = (Vec::new(), Vec::new(), Vec::new());
@@ -107,6 +108,8 @@ struct Parser<'a> {
     draft: Draft,
     located: Vec<Place>,
     lines: Vec<SourceLine>,
+    /// Tests of the condition that is being read.
+    tests: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -334,6 +337,7 @@ impl<'a> Parser<'a> {
 
     fn branch(&mut self, from: Place, depth: usize) -> Result<Branch, Wrong> {
         self.need("if")?;
+        self.tests = 0;
         let condition = self.either(0)?;
         self.need("{")?;
         self.line(from);
@@ -404,6 +408,12 @@ impl<'a> Parser<'a> {
             let condition = self.either(depth + 1)?;
             self.need(")")?;
             return Ok(condition);
+        }
+        self.tests += 1;
+        if self.tests > CONDITION_UNITS_MAX {
+            // A chain is as deep as it is long, and each test takes a unit of the encoding or more.
+            let max = CONDITION_UNITS_MAX;
+            return Err((self.place, format!("a condition of more than {max} tests; {max} fit")));
         }
         let field = self.name("a field, `not` or `(`")?;
         let comparison =

@@ -1,5 +1,6 @@
 //! The fake library: stored blocks out, any deflate in, checksums by the crates that `device` has. Each thread has its
-//! own script. Its job state is one number behind the structure: how many checks are left.
+//! own script. Its job state is two numbers behind the structure: how many checks are left, and whether the processor
+//! ran the job.
 
 use std::cell::{Cell, RefCell};
 use std::slice;
@@ -15,12 +16,18 @@ pub(super) struct Script {
     /// How often a job is asked after before it is done.
     pub(super) checks: u32,
     pub(super) busy_submissions: u32,
+    /// Whether there is an IAA.
+    pub(super) hardware: bool,
+    /// The status with which a device refuses a job.
+    pub(super) submit_status: u32,
     /// The status of a finished job, whatever came of it.
     pub(super) last_status: Option<u32>,
     /// The size stated for a result.
     pub(super) written_bytes: Option<u32>,
     /// On the automatic path: whether the processor does it.
     pub(super) falls_back: bool,
+    /// What a device is handed looks as if the processor had run it.
+    pub(super) looks_like_software: bool,
     pub(super) job_bytes: u32,
     pub(super) init_status: u32,
     /// As of a library whose structure is longer.
@@ -32,9 +39,12 @@ impl Default for Script {
         Self {
             checks: 2,
             busy_submissions: 0,
+            hardware: true,
+            submit_status: status::OK,
             last_status: None,
             written_bytes: None,
             falls_back: false,
+            looks_like_software: false,
             job_bytes: JOB_BYTES,
             init_status: status::OK,
             shifted_state: false,
@@ -88,7 +98,10 @@ unsafe extern "C" fn init(path: u32, job: *mut RawJob) -> u32 {
             (*job).state[4] = state.wrapping_add(1 << 30);
         }
     }
-    script().init_status
+    match script() {
+        Script { hardware: false, .. } if path == path::HARDWARE => status::NO_HARDWARE,
+        script => script.init_status,
+    }
 }
 
 unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
@@ -103,13 +116,19 @@ unsafe extern "C" fn submit(job: *mut RawJob) -> u32 {
         set(Script { busy_submissions: script.busy_submissions - 1, ..script });
         return status::QUEUES_BUSY;
     }
+    // SAFETY: within the allocation, as `init` laid it out.
+    unsafe {
+        *raw.state[4].cast::<u32>() = script.checks;
+        *raw.state[4].cast::<u32>().add(1) = by_processor.into();
+    }
     if by_processor {
         raw.first_index_min_value = u32::MAX;
         return work(raw);
     }
-    // SAFETY: within the allocation, as `init` laid it out.
-    unsafe { *raw.state[4].cast::<u32>() = script.checks };
-    status::OK
+    if script.looks_like_software {
+        raw.first_index_min_value = u32::MAX;
+    }
+    script.submit_status
 }
 
 unsafe extern "C" fn check(job: *mut RawJob) -> u32 {
@@ -118,6 +137,9 @@ unsafe extern "C" fn check(job: *mut RawJob) -> u32 {
     let left = raw.state[4].cast::<u32>();
     // SAFETY: as in `submit`.
     unsafe {
+        if *left.add(1) == 1 {
+            return status::OK;
+        }
         if *left > 0 {
             *left -= 1;
             return status::BEING_PROCESSED;

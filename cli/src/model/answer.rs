@@ -1,0 +1,218 @@
+//! What the model says to one question, as it is given to programs; `show` gives the same to people.
+
+use model::program::PublicProgram;
+use model::{
+    Case, Estimate, Parameters, Projection, Provenance, Quantity, Spread, Symbol, Values, Variant,
+};
+use serde::Serialize;
+
+use super::question::{Published, Question};
+
+/// The answer. Numbers that are infinite are null in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) threading: &'static str,
+    pub(crate) strategy: &'static str,
+    pub(crate) variant: &'static str,
+    pub(crate) device: Option<String>,
+    pub(crate) speedup: Ratio,
+    /// None under the public program's reading.
+    pub(crate) latency_reduction: Option<Ratio>,
+    /// The smallest whole size that pays; none without C_b or sizes.
+    pub(crate) break_even_bytes: Option<Number>,
+    /// Those that pay; none where the number of calls is unknown.
+    pub(crate) offloads: Option<Number>,
+    /// All calls.
+    pub(crate) calls: Option<f64>,
+    /// Of the offloads that pay.
+    pub(crate) alpha: Number,
+    /// The parameter whose uncertainty is most of the answer's; none where every parameter is exact.
+    pub(crate) measure_better: Option<&'static str>,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) limits: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) published: Option<Published>,
+    /// What the public program prints (%), for questions in its form.
+    pub(crate) public_program_percent: Option<f64>,
+}
+
+/// C over the cycles left: above 1 it helps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Ratio {
+    /// None where only a range can be told.
+    pub(crate) value: Option<f64>,
+    pub(crate) ci95: Option<[f64; 2]>,
+    /// Where n and the sizes are unknown: from no call offloaded to all at no cost.
+    pub(crate) range: Option<[f64; 2]>,
+}
+
+/// A number with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Number {
+    pub(crate) value: f64,
+    pub(crate) ci95: [f64; 2],
+}
+
+impl From<Estimate> for Number {
+    fn from(estimate: Estimate) -> Self {
+        Self { value: estimate.value, ci95: [estimate.ci95.0, estimate.ci95.1] }
+    }
+}
+
+/// One parameter as used.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Parameter {
+    pub(crate) symbol: &'static str,
+    pub(crate) value: f64,
+    /// Its 95 % interval or its range; none where it is taken as exact.
+    pub(crate) interval: Option<[f64; 2]>,
+    pub(crate) unit: &'static str,
+    pub(crate) provenance: &'static str,
+    pub(crate) source: Option<String>,
+    pub(crate) variance_share: f64,
+    pub(crate) elasticity: f64,
+}
+
+/// Asks the model.
+///
+/// # Errors
+/// The parameter and its valid range.
+pub(crate) fn ask(question: Question, seed: u64) -> Result<Answer, String> {
+    let share_alone = question.is_share_alone();
+    let id = question.id.clone();
+    let named = |error: model::BadParameter| format!("case {id}: {error}");
+    let question = question.complete().map_err(named)?;
+    let case = question.case().map_err(named)?;
+    let projection = case.project(seed).map_err(named)?;
+    let ratio = |estimate: Estimate| ratio(estimate, share_alone);
+    let mut limits: Vec<String> =
+        projection.limits.iter().map(|limit| limit.text().to_owned()).collect();
+    if share_alone {
+        limits = vec![
+            "only a share of the cycles is known: n and the sizes decide where in the range the \
+             answer lies (--sizes)"
+                .to_owned(),
+        ];
+    }
+    let first = projection.sensitivity.first().filter(|first| first.variance_share > 0.0);
+    Ok(Answer {
+        threading: question.design.threading.name(),
+        strategy: question.design.strategy.name(),
+        variant: question.design.variant.name(),
+        speedup: ratio(projection.speedup),
+        latency_reduction: projection.latency_reduction.map(ratio),
+        break_even_bytes: projection.break_even_bytes.map(smallest),
+        offloads: (!share_alone).then(|| projection.offloads.into()),
+        calls: (!share_alone).then(|| question.stated(Symbol::N)).flatten(),
+        alpha: projection.alpha.into(),
+        measure_better: first.map(|first| first.symbol.name()),
+        parameters: parameters(&question, &case, &projection, share_alone),
+        limits,
+        public_program_percent: public_program(&question),
+        id: question.id,
+        name: question.name,
+        device: question.device,
+        notes: question.notes,
+        published: question.published,
+    })
+}
+
+fn ratio(estimate: Estimate, share_alone: bool) -> Ratio {
+    let (low, high) = estimate.ci95;
+    if share_alone {
+        return Ratio { value: None, ci95: None, range: Some([1.0, high]) };
+    }
+    Ratio { value: Some(estimate.value), ci95: Some([low, high]), range: None }
+}
+
+/// Whole bytes: the bound itself does not pay.
+fn smallest(estimate: Estimate) -> Number {
+    let above = |bytes: f64| bytes.floor() + 1.0;
+    let (low, high) = estimate.ci95;
+    Number { value: above(estimate.value), ci95: [above(low), above(high)] }
+}
+
+fn parameters(
+    question: &Question,
+    case: &Case,
+    projection: &Projection,
+    share_alone: bool,
+) -> Vec<Parameter> {
+    let own = projection
+        .sensitivity
+        .iter()
+        .filter(|one| !share_alone || matches!(one.symbol, Symbol::Alpha | Symbol::A));
+    let of = |one: &model::Sensitivity| {
+        let quantity = case.quantity(one.symbol)?;
+        Some(Parameter {
+            symbol: one.symbol.name(),
+            value: quantity.stated,
+            interval: interval(quantity),
+            unit: one.symbol.unit(),
+            provenance: one.provenance.name(),
+            source: question.given.get(&one.symbol).and_then(|given| given.source.clone()),
+            variance_share: one.variance_share,
+            elasticity: one.elasticity,
+        })
+    };
+    own.filter_map(of).collect()
+}
+
+fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
+    match &quantity.spread {
+        Spread::Exact => None,
+        Spread::Interval { low, high } | Spread::Range { low, high } => Some([*low, *high]),
+        Spread::Draws(draws) => Some([*draws.first()?, *draws.last()?]),
+    }
+}
+
+/// The public program's own digits, where it knows the design.
+fn public_program(question: &Question) -> Option<f64> {
+    if !question.of_program {
+        return None;
+    }
+    let design = question.design.with_variant(Variant::PublicProgram);
+    design.check().ok()?;
+    let of = |symbol| question.stated(symbol).unwrap_or(f64::NAN);
+    let values = Values {
+        c: of(Symbol::C),
+        alpha: of(Symbol::Alpha),
+        n: of(Symbol::N),
+        o0: of(Symbol::O0),
+        q: of(Symbol::Q),
+        l: of(Symbol::L),
+        o1: of(Symbol::O1),
+        a: of(Symbol::A),
+    };
+    let parameters = Parameters::new(values).ok()?;
+    Some(PublicProgram::from(&parameters).percent(question.design.threading))
+}
+
+/// An alpha from samples: the share, and Wilson's 95 % interval of a binomial with so many samples.
+pub(crate) fn sampled_share(share: f64, samples: u64) -> Quantity {
+    let n = samples.max(1) as f64;
+    let z2 = Z * Z;
+    let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let reach = Z / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
+    let (low, high) = ((centre - reach).clamp(0.0, share), (centre + reach).clamp(share, 1.0));
+    Quantity::within(low, share, high, Provenance::Measured)
+}
+
+const Z: f64 = 1.959_964;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sampled_share_is_as_sure_as_its_samples() {
+        let wilson = sampled_share(0.1, 100);
+        let Spread::Interval { low, high } = wilson.spread else { panic!("{wilson:?}") };
+        // The textbook interval of 10 in 100.
+        assert!((low - 0.0552).abs() < 1e-4 && (high - 0.1744).abs() < 1e-4, "{low} {high}");
+        assert!(sampled_share(0.0, 10).check(Symbol::Alpha).is_ok());
+        assert!(sampled_share(1.0, 10).check(Symbol::Alpha).is_ok());
+    }
+}

@@ -1,0 +1,225 @@
+//! o0, L and A of a device profile for the calls of a question, so that o0 + L + the accelerator's time is the
+//! profile's mean latency over the sizes. Arithmetic on published figures: the device itself is never asked.
+
+use model::{Provenance, Quantity, SizeHistogram, Strategy, Symbol};
+use workload::{Attachment, DeviceProfile, OpProfile, Variant};
+
+use super::question::{Given, Question, at};
+
+/// The question with the costs of a device in place of its own.
+///
+/// # Errors
+/// What the profile or the question lacks.
+pub(crate) fn with_device(question: &Question, name: &str) -> Result<Question, String> {
+    let profile = DeviceProfile::find(name).map_err(|error| error.to_string())?;
+    let Some(accelerator) = &profile.accelerator else {
+        return Err(format!("device {name} is software on a core: nothing is offloaded to it"));
+    };
+    let kernel = Kernel::of(question).map_err(|problem| format!("device {name}: {problem}"))?;
+    let figures = [Variant::Stated, Variant::Low, Variant::High].map(|variant| {
+        let profile = profile.clone().variant(variant);
+        op(&profile, &question.op).map(|op| kernel.costs(&profile, op))
+    });
+    let [Some(stated), Some(low), Some(high)] = figures else {
+        let (op, ops) = (&question.op, ops(&profile));
+        return Err(format!("device {name} has no figures for {op:?}; its ops are {ops}"));
+    };
+    let strategy = match accelerator.attachment.value {
+        Attachment::OnChip => Strategy::OnChip,
+        Attachment::OffChip => Strategy::OffChip,
+    };
+    let mut own = question.clone();
+    own.design = at(question.design, strategy);
+    own.design.awaits_transfer = false;
+    own.device = Some(profile.name.clone());
+    let source = format!("specs/devices, {name}: {} over these sizes", question.op);
+    let quantity = |value: f64, one: f64, other: f64| {
+        let (low, high) = (one.min(other).min(value), one.max(other).max(value));
+        if low == high || !high.is_finite() {
+            return Quantity::exact(value, Provenance::Configured);
+        }
+        Quantity::within(low, value, high, Provenance::Configured)
+    };
+    for (symbol, quantity) in [
+        (Symbol::O0, quantity(stated.o0, low.o0, high.o0)),
+        (Symbol::L, quantity(stated.l, low.l, high.l)),
+        (Symbol::A, quantity(stated.a, low.a, high.a)),
+    ] {
+        own.given.insert(symbol, Given::new(quantity, source.clone()));
+    }
+    own.notes.push(format!(
+        "{name}: o0 is the mean submission, L what a job takes whatever its size beyond that, A \
+         the host's time over the device's for the bytes; at {:.2} GHz ({})",
+        kernel.ghz, kernel.clock_source
+    ));
+    own.notes.push(format!(
+        "{name}: its jobs are polled for, so the host pays the submission and not the transfer, \
+         except in Sync; each is alone in the device (Q as stated)"
+    ));
+    if stated.slower_per_byte {
+        own.notes.push(format!(
+            "{name} takes longer per byte than the host: A is 1, and the rest of its time is in L"
+        ));
+    }
+    Ok(own)
+}
+
+/// The profile's figures for an op.
+fn op<'a>(profile: &'a DeviceProfile, name: &str) -> Option<&'a OpProfile> {
+    let all = all(profile);
+    all.into_iter().find(|(own, _)| *own == name).and_then(|(_, op)| op)
+}
+
+fn all(profile: &DeviceProfile) -> [(&'static str, Option<&OpProfile>); 7] {
+    [
+        ("compress", profile.compress()),
+        ("decompress", profile.decompress.as_ref()),
+        ("encrypt", profile.encrypt.as_ref()),
+        ("decrypt", profile.decrypt.as_ref()),
+        ("crc32c", profile.crc32c.as_ref()),
+        ("crc64", profile.crc64.as_ref()),
+        ("copy", profile.copy.as_ref()),
+    ]
+}
+
+fn ops(profile: &DeviceProfile) -> String {
+    let has = all(profile).into_iter().filter(|(_, op)| op.is_some());
+    has.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// What the host spends on a call, and which sizes the calls have.
+struct Kernel {
+    cycles_per_call: f64,
+    ghz: f64,
+    clock_source: &'static str,
+    /// Sizes (bytes) and the share of the calls that each stands for.
+    points: Vec<(u64, f64)>,
+}
+
+/// Means over the calls (cycles).
+struct Costs {
+    o0: f64,
+    l: f64,
+    a: f64,
+    slower_per_byte: bool,
+}
+
+impl Kernel {
+    fn of(question: &Question) -> Result<Self, String> {
+        let stated = |symbol| question.stated(symbol);
+        let (Some(c), Some(alpha)) = (stated(Symbol::C), stated(Symbol::Alpha)) else {
+            return Err("C and alpha must be known".to_owned());
+        };
+        let n = stated(Symbol::N).filter(|n| *n > 0.0);
+        let n = n.ok_or("n must be known, and above 0: how many calls there are (--sizes)")?;
+        let cycles_per_call = alpha * c / n;
+        let points = match (&question.sizes, stated(Symbol::Cb)) {
+            (Some(sizes), _) => points(sizes),
+            (None, Some(per_byte)) => {
+                let beta = question.beta.unwrap_or(1.0);
+                vec![((cycles_per_call / per_byte).powf(1.0 / beta).round() as u64, 1.0)]
+            }
+            (None, None) => {
+                return Err("the sizes of the calls must be known: --sizes, or Cb".to_owned());
+            }
+        };
+        let (ghz, clock_source) = match question.clock_ghz {
+            Some(ghz) if (0.1..=10.0).contains(&ghz) => (ghz, "as stated"),
+            Some(ghz) => return Err(format!("clock_ghz is {ghz}; it must be from 0.1 to 10")),
+            None if (0.5e9..=6e9).contains(&c) => {
+                (c / 1e9, "C, as one core's cycles of one second")
+            }
+            None => {
+                let why = "to turn its time into cycles (--clock-ghz)";
+                return Err(format!("clock_ghz must be known {why}"));
+            }
+        };
+        Ok(Self { cycles_per_call, ghz, clock_source, points })
+    }
+
+    fn costs(&self, profile: &DeviceProfile, op: &OpProfile) -> Costs {
+        let mean = |of: &dyn Fn(u64) -> f64| {
+            self.points.iter().map(|(bytes, share)| share * of(*bytes)).sum::<f64>() * self.ghz
+        };
+        let o0 = mean(&|bytes| profile.submit(bytes).0 as f64);
+        let latency = mean(&|bytes| op.latency(bytes).0 as f64);
+        let fixed = op.latency.first().map_or(0.0, |point| point.ns.value as f64) * self.ghz;
+        let fixed = fixed.max(o0).min(latency);
+        let for_bytes = latency - fixed;
+        let slower_per_byte = for_bytes > self.cycles_per_call;
+        let on_device = for_bytes.min(self.cycles_per_call);
+        let a = if on_device > 0.0 { self.cycles_per_call / on_device } else { f64::INFINITY };
+        let l = (fixed - o0).max(0.0) + for_bytes - on_device;
+        Costs { o0, l, a: a.max(1.0), slower_per_byte }
+    }
+}
+
+/// A few sizes of each bin, evenly over the logarithm as the model spreads its calls.
+fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
+    let steps = if sizes.bins().len() > MANY_BINS { 1 } else { STEPS };
+    let of = |bin: &model::Bin| {
+        let (low, ratio) = (bin.low_bytes, bin.high_bytes / bin.low_bytes);
+        let share = bin.calls / sizes.calls() / steps as f64;
+        let at = move |step: usize| {
+            let bytes = low * ratio.powf((step as f64 + 0.5) / steps as f64);
+            (bytes.round() as u64, share)
+        };
+        (0..steps).map(at).collect::<Vec<_>>()
+    };
+    sizes.bins().iter().flat_map(of).collect()
+}
+
+const STEPS: usize = 16;
+const MANY_BINS: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{Design, Threading};
+
+    fn question() -> Question {
+        let design = Design::new(Threading::Sync, Strategy::OffChip);
+        let mut question = Question::new("one", "one", design);
+        let exact = |value| Given {
+            quantity: Quantity::exact(value, Provenance::Configured),
+            source: None,
+        };
+        question.given.insert(Symbol::C, exact(2e9));
+        question.given.insert(Symbol::Alpha, exact(0.3));
+        question.given.insert(Symbol::N, exact(5_000.0));
+        question.sizes = SizeHistogram::of_sizes([(4_096, 1.0), (16_384, 1.0)]).ok();
+        question
+    }
+
+    #[test]
+    fn the_costs_add_up_to_the_profiles_latency() {
+        for name in DeviceProfile::names() {
+            let profile = DeviceProfile::find(name).expect("compiled in");
+            if profile.is_core() || profile.compress().is_none() {
+                continue;
+            }
+            let own = with_device(&question(), name).expect("it compresses");
+            let of = |symbol| own.stated(symbol).expect("derived");
+            let cycles = of(Symbol::O0) + of(Symbol::L) + 0.3 * 2e9 / 5_000.0 / of(Symbol::A);
+            let op = profile.compress().expect("it does");
+            let latency_ns = [4_096, 16_384].map(|bytes| op.latency(bytes).0 as f64);
+            let mean = 2.0 * (latency_ns[0] + latency_ns[1]) / 2.0;
+            assert!((cycles / mean - 1.0).abs() < 1e-9, "{name}: {cycles} not {mean}");
+            assert!(own.clone().complete().and_then(|own| own.case()).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        let refused =
+            |question: &Question, name: &str| with_device(question, name).expect_err("refused");
+        assert!(refused(&question(), "epyc7542-isal").contains("software"));
+        let dsa = refused(&question(), "dsa");
+        assert!(dsa.contains("its ops are crc32c"), "{dsa}");
+        assert!(refused(&question(), "nothing").contains("known are"));
+        let without_sizes = Question { sizes: None, ..question() };
+        assert!(refused(&without_sizes, "iaa").contains("--sizes"));
+        let clock = Question { clock_ghz: Some(0.0), ..question() };
+        assert!(refused(&clock, "iaa").contains("from 0.1 to 10"));
+    }
+}

@@ -1,0 +1,253 @@
+//! What Accelerometer prints, computed from its printed inputs: the same questions that `rebate model` answers, from
+//! the same specs. It measures nothing; A/B runs on this machine are not among its rows.
+
+use super::rows::{Kind, Row, Rows};
+use super::{Problem, Reproduce};
+use crate::experiment::Machine;
+use crate::model::{Answer, Published, SPECS, answers_of_spec};
+use crate::report::{
+    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Report, Section, Table,
+};
+use crate::say;
+
+/// Computes everything and writes `accelerometer.json` and `accelerometer.html`.
+///
+/// # Errors
+/// Why there are no results.
+pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
+    refuse_measuring(flags)?;
+    std::fs::create_dir_all(&flags.out)
+        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    let mut rows = Rows::new("accelerometer", &Machine::here(), "nothing is measured");
+    for (name, text) in SPECS {
+        let answers = answers_of_spec(text)
+            .map_err(|problem| Problem::Failed(format!("spec {name}: {problem}")))?;
+        answers.iter().for_each(|answer| add(&mut rows, answer));
+    }
+    rows.write(&flags.out).map_err(Problem::Failed)?;
+    let path = flags.out.join("accelerometer.html");
+    let page = report(&rows).html();
+    std::fs::write(&path, page)
+        .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
+    summary(&rows).iter().for_each(|line| say(line));
+    say(&format!("wrote accelerometer.json and accelerometer.html to {}", flags.out.display()));
+    Ok(())
+}
+
+/// The flags of experiments that run something.
+fn refuse_measuring(flags: &Reproduce) -> Result<(), Problem> {
+    let given = [
+        ("--runs", flags.runs.is_some()),
+        ("--duration", flags.duration.is_some()),
+        ("--rate", flags.rate.is_some()),
+        ("--sizes", !flags.sizes.is_empty()),
+        ("--gets", !flags.gets.is_empty()),
+        ("--loads", !flags.loads.is_empty()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Problem::Usage(format!("{flag}: accelerometer measures nothing"))),
+        None => Ok(()),
+    }
+}
+
+fn add(rows: &mut Rows, answer: &Answer) {
+    let Some(published) = &answer.published else { return };
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let speedup = answer.speedup.value.map(percent);
+    let latency = answer.latency_reduction.and_then(|own| own.value).map(percent);
+    let ideal = answer.speedup.range.map(|[_, high]| percent(high));
+    let offloads = answer.offloads.map(|own| own.value);
+    let bytes = answer.break_even_bytes.map(|own| own.value);
+    let calibrated = |is: bool| if is { Kind::Calibrated } else { Kind::Computed };
+    let found = [
+        ("speedup", published.speedup_percent, speedup, "%", Kind::Computed),
+        ("speedup_ideal", published.ideal_speedup_percent, ideal, "%", Kind::Computed),
+        ("latency_reduction", published.latency_reduction_percent, latency, "%", Kind::Computed),
+        // The sizes were made from these very numbers of table 7.
+        ("offloads", published.offloads, offloads, "1/s", Kind::Calibrated),
+        (
+            "break_even",
+            published.break_even_bytes,
+            bytes,
+            "B",
+            calibrated(published.break_even_calibrated),
+        ),
+    ];
+    for (metric, number, ours, unit, kind) in found {
+        let Some(number) = number else { continue };
+        rows.rows.push(Row {
+            id: format!("{metric}.{}", answer.id),
+            what: what(answer, metric, published),
+            published: Some(number),
+            ours,
+            unit,
+            ci95: None,
+            kind,
+            devices: Vec::new(),
+            reason: reason(kind, metric, number, ours),
+        });
+    }
+}
+
+fn what(answer: &Answer, metric: &str, published: &Published) -> String {
+    let metric = match metric {
+        "speedup_ideal" => "speedup if it took no time",
+        "latency_reduction" => "latency reduction",
+        "offloads" => "offloads that pay",
+        "break_even" => "smallest size that pays",
+        _ => "estimated speedup",
+    };
+    let source = published.source.as_deref().unwrap_or_default();
+    format!("{}: {metric} ({source})", answer.name)
+}
+
+fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option<String> {
+    if !ours.is_some_and(|ours| prints_alike(published, ours)) {
+        return Some("not equal to every printed digit".to_owned());
+    }
+    let input = match metric {
+        "break_even" => "C_b is not printed; it was chosen to meet this number",
+        _ => "the sizes are made from table 7's n",
+    };
+    (kind == Kind::Calibrated).then(|| input.to_owned())
+}
+
+/// Equal in every printed digit; the seed cuts further ones off (15.7756 % is printed as 15.7 %).
+fn prints_alike(published: f64, ours: f64) -> bool {
+    let digits = published.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    let scale = 10f64.powi(digits as i32);
+    // A hair's breadth for what arithmetic loses below a whole digit.
+    let cut = (ours * scale + 1e-6).floor() / scale;
+    (cut - published).abs() < 1e-9
+}
+
+fn equal(rows: &Rows) -> usize {
+    let alike = |row: &&Row| {
+        let numbers = row.published.zip(row.ours);
+        numbers.is_some_and(|(published, ours)| prints_alike(published, ours))
+    };
+    rows.rows.iter().filter(alike).count()
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value}"));
+    let ours = row.ours.map_or("-".to_owned(), |ours| format!("{ours:.4}"));
+    let kind = if row.kind == Kind::Calibrated { "calibrated" } else { "computed" };
+    vec![row.id.clone(), number(row.published), ours, row.unit.to_owned(), kind.to_owned()]
+}
+
+fn summary(rows: &Rows) -> Vec<String> {
+    let mut lines = vec![format!("{:<52} {:>10} {:>14}", "", "published", "ours")];
+    for row in &rows.rows {
+        let cells = cells(row);
+        let (id, published, ours) = (&cells[0], &cells[1], &cells[2]);
+        lines.push(format!("{id:<52} {published:>10} {ours:>14} {} {}", cells[3], cells[4]));
+    }
+    let (equal, all) = (equal(rows), rows.rows.len());
+    lines.push(format!("{equal} of {all} equal to every printed digit (further ones cut off)"));
+    lines.push("A/B runs on this machine are not part of this: no row tells of one".to_owned());
+    lines
+}
+
+fn report(rows: &Rows) -> Report {
+    let facts = [
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("measured", "nothing: equations on the document's printed inputs".to_owned()),
+    ];
+    let section = Section {
+        heading: "The document's numbers".to_owned(),
+        prose: vec![
+            format!(
+                "{} of {} are equal to every printed digit; the document cuts further digits off.",
+                equal(rows),
+                rows.rows.len()
+            ),
+            "Only the offloads that pay count, so alpha shrinks with n; Sync-OS latency has two \
+             thread switches, case study 3's speedup one. The inputs are `specs/profiles`."
+                .to_owned(),
+        ],
+        figures: vec![figure(rows)],
+        tables: vec![Table {
+            caption: "Published and computed".to_owned(),
+            header: vec![
+                Column::text("row"),
+                Column::number("published"),
+                Column::number("ours"),
+                Column::text("unit"),
+                Column::text("kind"),
+            ],
+            rows: rows.rows.iter().map(cells).collect(),
+        }],
+        notes: vec!["A/B runs on this machine are not part of this page.".to_owned()],
+    };
+    Report {
+        title: "What acceleration gives: Accelerometer's numbers".to_owned(),
+        subtitle: "The document's estimates, computed by our model from the document's inputs."
+            .to_owned(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections: vec![section],
+    }
+}
+
+fn figure(rows: &Rows) -> Figure {
+    let is_speedup = |row: &&Row| row.id.starts_with("speedup.");
+    let speedups: Vec<&Row> = rows.rows.iter().filter(is_speedup).collect();
+    let category = |row: &&Row| Category {
+        name: row.id.trim_start_matches("speedup.").replace('_', " "),
+        origin: Origin::Measured,
+    };
+    let series = |name: &str, origin, colour, of: fn(&Row) -> Option<f64>| BarSeries {
+        name: name.to_owned(),
+        origin,
+        colour,
+        values: speedups.iter().map(|row| of(row).unwrap_or(f64::NAN)).collect(),
+    };
+    let bars = Bars {
+        y_label: "estimated speedup (%)".to_owned(),
+        layout: Layout::Grouped,
+        categories: speedups.iter().map(category).collect(),
+        series: vec![
+            series("Accelerometer", Origin::Published, 0, |row| row.published),
+            series("our model", Origin::Measured, 1, |row| row.ours),
+        ],
+        mark: None,
+    };
+    Figure {
+        id: "speedups".to_owned(),
+        caption: "Estimated speedups: the three case studies and the recommendations".to_owned(),
+        panels: vec![Panel { title: String::new(), plot: Plot::Bars(bars) }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_printed_digit_comes_out() {
+        let mut rows = Rows::new("accelerometer", &Machine::here(), "nothing is measured");
+        for (name, text) in SPECS {
+            let answers =
+                answers_of_spec(text).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+            answers.iter().for_each(|answer| add(&mut rows, answer));
+        }
+        let differ = rows.rows.iter().filter(|row| row.reason.is_some());
+        let differ: Vec<&Row> = differ.filter(|row| row.kind != Kind::Calibrated).collect();
+        assert!(differ.is_empty(), "{differ:#?}");
+        assert_eq!(equal(&rows), rows.rows.len());
+        // 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 n, 2 break-evens.
+        assert_eq!(rows.rows.len(), 24);
+        let kind = |id: &str| rows.rows.iter().find(|row| row.id == id).map(|row| row.kind);
+        assert_eq!(kind("break_even.compression_off_chip_sync"), Some(Kind::Calibrated));
+        assert_eq!(kind("speedup.aes_ni"), Some(Kind::Computed));
+    }
+
+    #[test]
+    fn digits_are_cut_off_not_rounded() {
+        assert!(
+            prints_alike(15.7, 15.7756) && prints_alike(9.0, 9.99) && prints_alike(12.7, 12.79)
+        );
+        assert!(!prints_alike(15.8, 15.7756) && !prints_alike(9.0, 10.0));
+    }
+}

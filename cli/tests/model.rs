@@ -1,0 +1,229 @@
+//! `rebate model` and `rebate reproduce accelerometer` as a user runs them: goldens, bad input, profiles, devices.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use model::{Design, Parameters, Strategy, Threading, Values, Variant, speedup};
+use serde_json::Value;
+
+struct Ran {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+fn rebate(args: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_rebate")).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
+}
+
+fn json(args: &[&str]) -> Value {
+    let ran = rebate(&[&["model"], args, &["--json"]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+/// A file in a folder that goes away with the test.
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+const UNCERTAIN: &str = "
+name = \"page compression\"
+threading = \"Sync-OS\"
+strategy = \"off-chip\"
+C = 2.4e9
+alpha = { value = 0.18, interval = [0.16, 0.20], provenance = \"measured\", source = \"a profile\" }
+n = { value = 40000, provenance = \"measured\", source = \"a counter\" }
+o0 = 300
+L = { range = [1500, 2500], provenance = \"assumed\", source = \"a data sheet\" }
+o1 = { value = 3000, interval = [2000, 4500], provenance = \"measured\" }
+A = 20
+Cb = 4
+";
+
+#[test]
+fn a_question_with_intervals_has_its_golden_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "parameters.toml", UNCERTAIN);
+    let ran = rebate(&["model", "--file", &path]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(ran.out, include_str!("model/intervals.txt"));
+    let answer = json(&["--file", &path]);
+    let value = answer["speedup"]["value"].as_f64().unwrap();
+    let low = answer["speedup"]["ci95"][0].as_f64().unwrap();
+    let high = answer["speedup"]["ci95"][1].as_f64().unwrap();
+    assert!(low < value && value < high, "{answer}");
+    assert!(answer["measure_better"].is_string());
+}
+
+#[test]
+fn the_seeds_case_studies_have_their_golden_answers() {
+    let ran = rebate(&["model", "--file", "accelerometer-validation"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(ran.out, include_str!("model/validation.txt"));
+    let all = json(&["--file", "accelerometer-breakdowns"]);
+    for answer in all["answers"].as_array().unwrap() {
+        assert!(answer["speedup"]["value"].is_null(), "a share alone gives a range: {answer}");
+        assert_eq!(answer["speedup"]["range"][0], 1.0);
+    }
+}
+
+#[test]
+fn the_public_programs_file_gives_what_the_library_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    for threading in [Threading::Sync, Threading::SyncOs, Threading::Async] {
+        let text = format!(
+            "C 2300000000\nalpha 0.15\nn 9629\no_0 20\nQ 7\nL 2300\no_1 5750\nA 27\nThreading {threading}\n"
+        );
+        let path = file(folder.path(), "parameters.txt", &text);
+        let (c, alpha, n, a) = (2.3e9, 0.15, 9_629.0, 27.0);
+        let values = Values { c, alpha, n, o0: 20.0, q: 7.0, l: 2_300.0, o1: 5_750.0, a };
+        let parameters = Parameters::new(values).unwrap();
+        for variant in Variant::ALL {
+            let design = Design::new(threading, Strategy::OffChip).with_variant(variant);
+            let answer = json(&["--file", &path, "--variant", variant.name()]);
+            let ours = answer["speedup"]["value"].as_f64().unwrap();
+            let library = speedup(&parameters, &design);
+            let apart = (ours / library - 1.0).abs();
+            assert!(apart < 1e-12, "{threading} {variant:?}: {ours} {library}");
+        }
+        let answer = json(&["--file", &path]);
+        assert!(answer["public_program_percent"].is_number());
+    }
+}
+
+#[test]
+fn bad_parameters_name_the_field_and_its_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = [
+        ("0.18, interval = [0.16, 0.20]", "1.2", "alpha is 1.2; it must be a number from 0 to 1"),
+        ("A = 20", "A = 0.5", "A is 0.5; it must be a number of at least 1"),
+        ("C = 2.4e9", "C = 0", "C is 0; it must be a number above 0"),
+        ("C = 2.4e9", "C = nan", "C is NaN; it must be a number above 0"),
+        ("\"Sync-OS\"", "\"Fibers\"", "threading is \"Fibers\"; it must be Sync, Sync-OS"),
+        ("A = 20", "", "A is missing; it must be a number of at least 1"),
+        ("o0 = 300", "o7 = 300", "unknown key \"o7\""),
+    ];
+    for (old, new, said) in bad {
+        let path = file(folder.path(), "parameters.toml", &UNCERTAIN.replace(old, new));
+        let ran = rebate(&["model", "--file", &path]);
+        assert_eq!(ran.code, Some(2), "{new}");
+        assert!(ran.err.contains(said) && ran.out.is_empty(), "{new}: {}", ran.err);
+    }
+    let nine = "C 0\na 0.1\nn 1\no0 0\nQ 0\nL 0\no1 0\nA 2\nThreading Sync\n";
+    let nine = file(folder.path(), "nine.txt", nine);
+    let ran = rebate(&["model", "--file", &nine]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("C is 0; it must be a number above 0"), "{}", ran.err);
+    assert_eq!(rebate(&["model"]).code, Some(2));
+    assert_eq!(rebate(&["model", "--file", "/nowhere"]).code, Some(2));
+}
+
+const FOLDED: &str = "\
+main;handle_request;lookup 500
+main;handle_request;compress_value;ZSTD_compressBlock_fast 300
+main;handle_request;compress_value;ZSTD_compressBlock_fast;__memmove_avx_unaligned_erms 100
+main;epoll_wait_[k];__schedule_[k] 100
+what is this
+";
+
+const SIZES: &str = "\
+@bytes:
+[256, 512)          1000 |@@@@@                                               |
+[1K, 2K)            3000 |@@@@@@@@@@@@@@@                                     |
+[4K, 8K)           10000 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+";
+
+#[test]
+fn a_profile_gives_categories_and_with_sizes_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks = file(folder.path(), "stacks.folded", FOLDED);
+    let sizes = file(folder.path(), "sizes.txt", SIZES);
+    let ran = rebate(&["model", "--profile", &stacks]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(ran.out, include_str!("model/profile.txt"));
+
+    let alone = json(&["--profile", &stacks, "--kernel", "compression", "--device", "iaa"]);
+    assert!(alone["speedup"]["value"].is_null());
+    let most = alone["speedup"]["range"][1].as_f64().unwrap();
+    assert!(most > 1.0 / 0.6 && most < 1.8, "{most}");
+
+    let whole = ["--profile", &stacks, "--kernel", "Compression", "--sizes", &sizes];
+    let devices = ["--cycles", "2e9", "--device", "iaa", "--device", "qat-8970"];
+    let with = [&whole[..], &devices].concat();
+    let answers = json(&with);
+    for answer in answers["answers"].as_array().unwrap() {
+        let value = answer["speedup"]["value"].as_f64().unwrap();
+        let [low, high] = [0, 1].map(|end| answer["speedup"]["ci95"][end].as_f64().unwrap());
+        assert!(low < value && value < high && value <= most, "{answer}");
+        assert_eq!(answer["calls"], 14_000.0);
+        assert!(answer["device"].is_string());
+    }
+    assert_eq!(answers["profile"]["malformed_lines"], 1);
+
+    let no_cycles = rebate(&[&["model"], &whole[..], &["--device", "iaa"]].concat());
+    assert_eq!(no_cycles.code, Some(2));
+    assert!(no_cycles.err.contains("--cycles"), "{}", no_cycles.err);
+    let unknown = rebate(&["model", "--profile", &stacks, "--kernel", "Sorting"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(
+        unknown.err.contains("the profile has Application logic, Compression"),
+        "{}",
+        unknown.err
+    );
+}
+
+#[test]
+fn what_is_no_profile_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let prose = file(folder.path(), "prose.txt", "Dear all,\n");
+    let ran = rebate(&["model", "--profile", &prose]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("line 1 is \"Dear all,\""), "{}", ran.err);
+}
+
+#[test]
+fn symbols_are_explained_and_rules_extended() {
+    let ran = rebate(&["model", "--explain", "ZSTD_compressBlock_fast"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("leaf: ZSTD, compression by rule"), "{}", ran.out);
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "[[functionality]]\ncategory = \"Our pages\"\nsymbols = ['^compress_value$']\n";
+    let rules = file(folder.path(), "rules.toml", rules);
+    let stacks = file(folder.path(), "stacks.folded", FOLDED);
+    let report = json(&["--profile", &stacks, "--rules", &rules]);
+    let rows = report["profile"]["functionality"].as_array().unwrap();
+    let own = rows.iter().find(|row| row["category"] == "Our pages").unwrap();
+    assert_eq!(own["share"], 0.4);
+    assert!(!rows.iter().any(|row| row["category"] == "Compression"));
+    let bad = file(folder.path(), "bad.toml", "[[leaf]]\ncategory = \"x\"\nsymbols = ['(']\n");
+    let ran = rebate(&["model", "--profile", &stacks, "--rules", &bad]);
+    assert!(ran.code == Some(2) && ran.err.contains("bad.toml"), "{}", ran.err);
+}
+
+#[test]
+fn reproduce_writes_rows_equal_to_every_printed_digit() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let ran = rebate(&["reproduce", "accelerometer", "--out", out]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("24 of 24 equal to every printed digit"), "{}", ran.out);
+    assert!(ran.out.contains("A/B runs"), "{}", ran.out);
+    let text = fs::read_to_string(folder.path().join("accelerometer.json")).unwrap();
+    let rows: Value = serde_json::from_str(&text).unwrap();
+    for row in rows["rows"].as_array().unwrap() {
+        let kind = row["kind"].as_str().unwrap();
+        assert!(["computed", "calibrated"].contains(&kind), "{row}");
+        assert_eq!(row["reason"].is_string(), kind == "calibrated", "{row}");
+    }
+    let page = fs::read_to_string(folder.path().join("accelerometer.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("NaN"));
+    assert_eq!(rebate(&["reproduce", "accelerometer", "--out", out, "--rate", "5"]).code, Some(2));
+}

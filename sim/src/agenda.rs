@@ -1,0 +1,135 @@
+//! The event loop. Events fire in one total order: time, then priority, then the order in which they were scheduled.
+//! The loop knows no stations and keeps no statistics.
+
+use std::ops::ControlFlow;
+
+use crate::{FourAry, Picos};
+
+/// What is to happen, and when it is now.
+#[derive(Clone, Debug)]
+pub struct Agenda<E> {
+    now: Picos,
+    scheduled: u64,
+    fired: u64,
+    events: FourAry<E>,
+}
+
+/// Something that events happen to.
+pub trait Model {
+    /// What can happen: small and plain, since the queue copies it.
+    type Event: Copy;
+
+    /// Lets `event` happen; a break ends the run.
+    fn handle(&mut self, event: Self::Event, agenda: &mut Agenda<Self::Event>) -> ControlFlow<()>;
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The model had enough.
+    Stopped,
+    /// Nothing was left to happen.
+    Empty,
+    /// The run used up its events.
+    EventLimit,
+}
+
+/// Fires events until the model breaks off, none is left or `events_max` have fired.
+pub fn run<M: Model>(model: &mut M, agenda: &mut Agenda<M::Event>, events_max: u64) -> End {
+    while agenda.fired < events_max {
+        let Some(event) = agenda.fire() else { return End::Empty };
+        if model.handle(event, agenda).is_break() {
+            return End::Stopped;
+        }
+    }
+    End::EventLimit
+}
+
+impl<E: Copy> Agenda<E> {
+    /// The priority of [`Agenda::at`] and [`Agenda::after`].
+    pub const PRIORITY: u8 = 128;
+
+    /// An empty agenda at time zero with room for `capacity` events.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let events = FourAry::with_capacity(capacity);
+        Self { now: Picos(0), scheduled: 0, fired: 0, events }
+    }
+
+    /// The time of the event that fired last.
+    pub fn now(&self) -> Picos {
+        self.now
+    }
+
+    /// How many events have fired.
+    pub fn fired(&self) -> u64 {
+        self.fired
+    }
+
+    /// Schedules `event` for `time`; what is due in the past fires now.
+    pub fn at(&mut self, time: Picos, event: E) {
+        self.at_priority(time, Self::PRIORITY, event);
+    }
+
+    /// Schedules `event` for `delay` from now.
+    pub fn after(&mut self, delay: Picos, event: E) {
+        self.at_priority(self.now + delay, Self::PRIORITY, event);
+    }
+
+    /// Schedules `event` for `time`, before the events of that time with a larger `priority`.
+    pub fn at_priority(&mut self, time: Picos, priority: u8, event: E) {
+        let order = u64::from(priority) << SEQUENCE_BITS | self.scheduled;
+        self.scheduled += 1;
+        self.events.push(u128::from(time.max(self.now).0) << 64 | u128::from(order), event);
+    }
+
+    /// Takes the next event and moves the time to it.
+    pub fn fire(&mut self) -> Option<E> {
+        let (key, event) = self.events.pop()?;
+        self.now = Picos((key >> 64) as u64);
+        self.fired += 1;
+        Some(event)
+    }
+}
+
+/// Room for 7e16 events, which at 25 million a second are scheduled in 91 years.
+const SEQUENCE_BITS: u32 = 56;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_fire_by_time_then_priority_then_insertion() {
+        let mut agenda = Agenda::with_capacity(4);
+        agenda.at(Picos(20), 'e');
+        agenda.at(Picos(10), 'c');
+        agenda.at(Picos(10), 'd');
+        agenda.at_priority(Picos(10), 0, 'b');
+        agenda.at(Picos(5), 'a');
+        let order: String = std::iter::from_fn(|| agenda.fire()).collect();
+        assert_eq!(order, "abcde");
+        agenda.at(Picos(1), 'z');
+        assert_eq!((agenda.fire(), agenda.now()), (Some('z'), Picos(20)), "the past is now");
+    }
+
+    #[test]
+    fn a_run_says_why_it_ended() {
+        struct Ticks(u32);
+        impl Model for Ticks {
+            type Event = ();
+            fn handle(&mut self, (): (), agenda: &mut Agenda<()>) -> ControlFlow<()> {
+                self.0 -= 1;
+                agenda.after(Picos(1), ());
+                if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+        }
+        let started = || {
+            let mut agenda = Agenda::with_capacity(1);
+            agenda.at(Picos(0), ());
+            agenda
+        };
+        assert_eq!(run(&mut Ticks(3), &mut started(), 100), End::Stopped);
+        assert_eq!(run(&mut Ticks(300), &mut started(), 100), End::EventLimit);
+        assert_eq!(run(&mut Ticks(3), &mut Agenda::with_capacity(0), 100), End::Empty);
+    }
+}

@@ -1,0 +1,104 @@
+//! One stream of random numbers, uniform and exponential. Logarithms are computed here, in plain arithmetic: those of
+//! platforms differ in the last bit, and the same seed would give other bytes on other machines. (Distributions of
+//! sizes are `workload`'s and use the platform's; what they give is rounded to whole bytes.)
+
+use units::Prng;
+
+/// A stream. Exponentials are made many at a time: one alone would keep the event that needs it waiting for a division
+/// and a polynomial, many overlap.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    prng: Prng,
+    ahead: [f64; AHEAD],
+    next: usize,
+}
+
+impl Draws {
+    /// The stream of `prng`.
+    pub fn new(prng: Prng) -> Self {
+        Self { prng, ahead: [0.0; AHEAD], next: AHEAD }
+    }
+
+    /// A uniform draw in `[0, 1)`.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        self.prng.unit()
+    }
+
+    /// A uniform draw in `0..bound`.
+    ///
+    /// # Panics
+    /// If `bound` is zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.prng.below(bound)
+    }
+
+    /// An exponential draw of mean one.
+    #[inline]
+    pub fn exponential(&mut self) -> f64 {
+        if self.next >= AHEAD {
+            self.refill();
+        }
+        let draw = self.ahead[self.next];
+        self.next += 1;
+        draw
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) {
+        self.ahead.fill_with(|| 1.0 - self.prng.unit());
+        self.ahead.iter_mut().for_each(|draw| *draw = -ln(*draw));
+        self.next = 0;
+    }
+}
+
+/// The natural logarithm of a positive, normal `x`, to a unit or two in the last place.
+///
+/// `x = 2^exponent mantissa` with the mantissa within a factor of root two of one, and
+/// `ln mantissa = 2 artanh s`, `s = (mantissa - 1) / (mantissa + 1)`, by its series: with `s` below 0.172 the first
+/// term left out is below 1e-17.
+#[inline]
+pub(crate) fn ln(x: f64) -> f64 {
+    let exponent = (x.to_bits().wrapping_sub(ROOT_HALF_BITS) as i64) >> 52;
+    let mantissa = f64::from_bits(x.to_bits().wrapping_sub((exponent << 52) as u64));
+    let s = (mantissa - 1.0) / (mantissa + 1.0);
+    let (z, z2) = (s * s, (s * s) * (s * s));
+    let z4 = z2 * z2;
+    let low = (1.0 + z / 3.0) + z2 * (1.0 / 5.0 + z * (1.0 / 7.0));
+    let middle = (1.0 / 9.0 + z * (1.0 / 11.0)) + z2 * (1.0 / 13.0 + z * (1.0 / 15.0));
+    let high = 1.0 / 17.0 + z * (1.0 / 19.0);
+    exponent as f64 * std::f64::consts::LN_2 + 2.0 * s * (low + z4 * (middle + z4 * high))
+}
+
+const ROOT_HALF_BITS: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
+
+/// Half a kibibyte for each stream; more would gain nothing.
+const AHEAD: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_agrees_with_the_platforms() {
+        let mut prng = Prng::new(9);
+        for power in -1_000..=1_000 {
+            let x = (1.0 + prng.unit()) * 2f64.powi(power);
+            assert!((ln(x) - x.ln()).abs() <= 5e-16 * x.ln().abs(), "ln {x:e}: {:e}", ln(x));
+        }
+        assert_eq!(ln(1.0), 0.0);
+        let near = 1.0 - 2f64.powi(-50);
+        assert!((ln(near) / near.ln() - 1.0).abs() < 4e-16);
+    }
+
+    #[test]
+    fn exponentials_have_mean_and_variance_one() {
+        let mut draws = Draws::new(Prng::new(1));
+        let all: Vec<f64> = (0..400_000).map(|_| draws.exponential()).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let variance = all.iter().map(|draw| (draw - mean).powi(2)).sum::<f64>() / all.len() as f64;
+        assert!((mean - 1.0).abs() < 0.005 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+        assert!(all.iter().all(|draw| draw.is_finite() && *draw >= 0.0));
+    }
+}

@@ -1,0 +1,43 @@
+//! Discrete-event simulation. Three layers, each usable without the next:
+//!
+//! ```text
+//! Agenda, Model, run      the event loop: picoseconds, one total order
+//! Servers, Link           stations that a model is composed of; Durations, Arrivals feed them
+//! Network                 a model read from a specification: stations, routes, forks, overflow
+//! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
+//! ```
+//!
+//! A simulation is a function of (seed, specification, version): no clock, no hash order, no thread count and no
+//! mathematical library of the platform has a part in it. This crate reads no files and prints nothing; where a job
+//! should run is asked of the `policy` crate, never decided here.
+
+mod agenda;
+mod arrivals;
+mod draws;
+mod durations;
+mod heap;
+mod link;
+mod network;
+mod picos;
+mod servers;
+mod statistics;
+mod streams;
+mod study;
+
+pub use agenda::{Agenda, End, Model, run};
+pub use arrivals::{ArrivalSpec, Arrivals};
+pub use draws::Draws;
+pub use durations::{BadValue, DurationSpec, Durations};
+pub use heap::FourAry;
+pub use link::Link;
+pub use network::{
+    Discipline, Network, NetworkSpec, RouteSpec, SourceSpec, StationKind, StationSpec,
+};
+pub use picos::Picos;
+pub use servers::{Offer, Servers, ServersCounts};
+pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};
+pub use streams::Streams;
+pub use study::{
+    BadPlan, Difference, Extent, Fact, Names, Plan, Report, Response, RunError, Sample, Simulate,
+    StudyError, Verdict,
+};

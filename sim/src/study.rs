@@ -1,0 +1,518 @@
+//! A study: as many independent replications as the wanted precision takes, on as many threads as there are, and what
+//! may be said of them together. Results do not depend on the number of threads. What a replication simulates is the
+//! model's; nothing is printed here.
+//!
+//! Intervals, of means as of 99th percentiles, are Student's t over one number of each replication: its mean, and the
+//! exact 99th percentile of its requests after the warm-up, which is found once, from the replications before the first
+//! look (MSER-5 on their mean). Looking again after every batch of replications, as stopping at a precision does, makes
+//! the intervals cover a little less than 95 %.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::{Interval, KEPT_MIN, REPLICATIONS_MIN, drift, drifts, mean_of};
+use crate::statistics::{quantile, warm_up};
+use crate::{Picos, Streams};
+
+/// What the numbers of a [`Sample`] are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// One for each list of response times.
+    pub responses: Vec<String>,
+    /// One for each single number.
+    pub facts: Vec<String>,
+}
+
+/// What one replication measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Response times (ps) in order of completion, a list for each name.
+    pub responses: Vec<Vec<u64>>,
+    /// Single numbers, such as a utilisation; over the whole run, warm-up included.
+    pub facts: Vec<f64>,
+    /// Events fired.
+    pub events: u64,
+    /// Simulated time.
+    pub duration: Picos,
+}
+
+/// How far a replication goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// Until so many requests are done or refused; the question is the steady state.
+    Requests(u64),
+    /// The requests that come within so long from empty, each followed to its end; no steady state is claimed.
+    WindowPs(Picos),
+}
+
+/// How a study is made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Plan {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// How far each replication goes.
+    pub extent: Extent,
+    /// Replications made before the first look, and added before each further one.
+    pub replications_min: u32,
+    /// Replications after which it ends without the precision.
+    pub replications_max: u32,
+    /// Ends when half of every interval is at most this fraction of its value; without it, after the first look.
+    pub precision: Option<f64>,
+    /// Threads; results do not depend on them.
+    pub threads: usize,
+    /// A replication with more events than this is an error.
+    pub events_max: u64,
+}
+
+/// Something that can be simulated again and again.
+pub trait Simulate: Sync {
+    /// What a replication measures.
+    fn names(&self) -> Names;
+
+    /// Why no steady state can exist, where that is known without a run.
+    fn overload(&self) -> Option<String>;
+
+    /// One replication, from an empty system: a function of its arguments.
+    fn replicate(
+        &self,
+        streams: &Streams,
+        extent: Extent,
+        events_max: u64,
+    ) -> Result<Sample, RunError>;
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            extent: Extent::Requests(100_000),
+            replications_min: 10,
+            replications_max: 200,
+            precision: None,
+            threads: 1,
+            events_max: 1 << 36,
+        }
+    }
+}
+
+/// A plan that cannot be carried out.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{key} is {value}; it must be {low} to {high}")]
+pub struct BadPlan {
+    /// Which field.
+    pub key: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// The smallest value it may have.
+    pub low: f64,
+    /// The largest.
+    pub high: f64,
+}
+
+/// Why a replication could not be finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// More requests (and parts of them) are under way than the specification lets be.
+    #[error("at {at_ns} ns {limit} requests and parts of requests are under way (`tokens_max`)")]
+    TooManyTokens {
+        /// The limit.
+        limit: usize,
+        /// When (ns).
+        at_ns: u64,
+    },
+    /// A window holds more requests than are kept.
+    #[error("the window holds more than {limit} requests; choose a shorter one")]
+    TooManyRequests {
+        /// The limit.
+        limit: u64,
+    },
+    /// The plan's `events_max` fired before the replication was done.
+    #[error("{events} events fired and the replication is not done (`events_max`)")]
+    EventLimit {
+        /// The limit.
+        events: u64,
+    },
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StudyError {
+    /// The plan is at fault.
+    #[error(transparent)]
+    Plan(#[from] BadPlan),
+    /// A replication is.
+    #[error("replication {replication}: {error}")]
+    Run {
+        /// Which.
+        replication: u32,
+        /// Why.
+        error: RunError,
+    },
+}
+
+/// What may be said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// This crate's version: another one may give other numbers for the same seed.
+    pub version: &'static str,
+    /// The plan's.
+    pub seed: u64,
+    /// The plan's.
+    pub extent: Extent,
+    /// Replications made.
+    pub replications: u32,
+    /// Events fired in all of them.
+    pub events: u64,
+    /// What the response times stand for.
+    pub verdict: Verdict,
+    /// True if a precision was asked for and reached.
+    pub precise: bool,
+    /// Response times.
+    pub responses: Vec<Response>,
+    /// Single numbers.
+    pub facts: Vec<Fact>,
+}
+
+/// What a report's response times stand for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Verdict {
+    /// The steady state: warm-ups are cut off and no drift was found.
+    Steady,
+    /// The requests of a window, from empty.
+    Window,
+    /// No steady state was found, so none is reported: its percentiles would say how long the run was. A window of
+    /// `window_ps`, the shortest replication, can be asked for instead.
+    Refused {
+        /// What was found.
+        reason: String,
+        /// The window on offer.
+        window_ps: Picos,
+    },
+}
+
+/// One response time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Response {
+    /// Its name.
+    pub name: String,
+    /// Requests that count.
+    pub requests: u64,
+    /// Requests cut off as warm-up.
+    pub warm_up: u64,
+    /// The mean (ns); none where the steady state is refused or a replication has no requests.
+    pub mean_ns: Option<Interval>,
+    /// The 99th percentile (ns); none, too, where a replication has fewer than [`KEPT_MIN`] requests.
+    pub p99_ns: Option<Interval>,
+    #[serde(skip)]
+    means_ns: Vec<f64>,
+    #[serde(skip)]
+    p99s_ns: Vec<f64>,
+}
+
+/// One single number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Fact {
+    /// Its name.
+    pub name: String,
+    /// Over replications.
+    pub value: Option<Interval>,
+}
+
+/// By how much one alternative's response times exceed another's, replication by replication.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Of the means (ns).
+    pub mean_ns: Interval,
+    /// Of the 99th percentiles (ns).
+    pub p99_ns: Option<Interval>,
+}
+
+/// A replication, reduced to what the report needs of it.
+struct Reduced {
+    responses: Vec<ReducedResponse>,
+    facts: Vec<f64>,
+    events: u64,
+    duration: Picos,
+}
+
+/// A response's warm-up.
+struct Cut {
+    requests: usize,
+    unsteady: bool,
+}
+
+struct ReducedResponse {
+    kept: usize,
+    cut: usize,
+    drift: f64,
+    mean_ns: Option<f64>,
+    p99_ns: Option<f64>,
+}
+
+impl Plan {
+    /// Simulates `model` until the plan is fulfilled. `progress` hears how many replications are done, from any thread.
+    pub fn run(
+        &self,
+        model: &impl Simulate,
+        progress: &(impl Fn(u32) + Sync),
+    ) -> Result<Report, StudyError> {
+        self.check()?;
+        let mut count = self.replications_min;
+        let pilot = self.replications(model, 0..count, &|sample| sample, progress)?;
+        let cuts = self.cuts(&pilot);
+        let mut done: Vec<Reduced> = pilot.into_iter().map(|one| reduce(one, &cuts)).collect();
+        loop {
+            let report = self.report(model, &cuts, &done);
+            let last = self.precision.is_none() || count == self.replications_max;
+            if last || report.precise || matches!(report.verdict, Verdict::Refused { .. }) {
+                return Ok(report);
+            }
+            let more = count..(count + self.replications_min).min(self.replications_max);
+            count = more.end;
+            let reduce = |sample| reduce(sample, &cuts);
+            done.append(&mut self.replications(model, more, &reduce, progress)?);
+        }
+    }
+
+    /// Refuses numbers that no study can be made with.
+    pub fn check(&self) -> Result<(), BadPlan> {
+        let check = |key, value: f64, low: f64, high: f64| {
+            let fits = value >= low && value <= high;
+            if fits { Ok(()) } else { Err(BadPlan { key, value, low, high }) }
+        };
+        match self.extent {
+            Extent::Requests(count) => {
+                check("requests", count as f64, 1.0, REQUESTS_MAX as f64)?;
+            }
+            Extent::WindowPs(window) => check("window_ps", window.0 as f64, 1.0, WINDOW_PS_MAX)?,
+        }
+        let (least, most) = (f64::from(self.replications_min), f64::from(self.replications_max));
+        check("replications_min", least, REPLICATIONS_MIN as f64, PILOTS_MAX)?;
+        check("replications_max", most, least, REPLICATIONS_MAX)?;
+        check("precision", self.precision.unwrap_or(PRECISION_MAX), PRECISION_MIN, PRECISION_MAX)?;
+        check("threads", self.threads as f64, 1.0, THREADS_MAX)?;
+        check("events_max", self.events_max as f64, 1.0, u64::MAX as f64)
+    }
+
+    /// The replications of `range`, in order, each made into what is kept of it on its thread.
+    fn replications<T: Send>(
+        &self,
+        model: &impl Simulate,
+        range: Range<u32>,
+        keep: &(impl Fn(Sample) -> T + Sync),
+        progress: &(impl Fn(u32) + Sync),
+    ) -> Result<Vec<T>, StudyError> {
+        let (next, finished) = (AtomicU32::new(range.start), AtomicU32::new(range.start));
+        let failed = AtomicBool::new(false);
+        let work = || {
+            let mut own = Vec::new();
+            while !failed.load(Ordering::Relaxed) {
+                let replication = next.fetch_add(1, Ordering::Relaxed);
+                if replication >= range.end {
+                    break;
+                }
+                let streams = Streams::new(self.seed, replication);
+                let sample = model.replicate(&streams, self.extent, self.events_max);
+                failed.fetch_or(sample.is_err(), Ordering::Relaxed);
+                own.push((replication, sample.map(keep)));
+                progress(finished.fetch_add(1, Ordering::Relaxed) + 1);
+            }
+            own
+        };
+        let mut all = thread::scope(|scope| {
+            let threads = self.threads.min(range.len());
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let joined = workers.into_iter().map(|worker| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            joined.flatten().collect::<Vec<_>>()
+        });
+        // Replications are handed out in order, so all before one that failed are here: the error does not depend
+        // on the threads either.
+        all.sort_unstable_by_key(|(replication, _)| *replication);
+        let kept = all.into_iter().map(|(replication, result)| {
+            result.map_err(|error| StudyError::Run { replication, error })
+        });
+        kept.collect()
+    }
+
+    /// Each response's warm-up.
+    fn cuts(&self, pilot: &[Sample]) -> Vec<Cut> {
+        let responses = pilot.first().map_or(0, |sample| sample.responses.len());
+        let cut = |index: usize| match self.extent {
+            Extent::Requests(_) => {
+                let times = pilot.iter().map(|sample| sample.responses[index].as_slice());
+                let (requests, unsteady) = warm_up(&times.collect::<Vec<_>>());
+                Cut { requests, unsteady }
+            }
+            Extent::WindowPs(_) => Cut { requests: 0, unsteady: false },
+        };
+        (0..responses).map(cut).collect()
+    }
+
+    fn report(&self, model: &impl Simulate, cuts: &[Cut], done: &[Reduced]) -> Report {
+        let names = model.names();
+        let verdict = self.verdict(model, &names, cuts, done);
+        let refused = matches!(verdict, Verdict::Refused { .. });
+        let named = names.responses.into_iter().enumerate();
+        let responses: Vec<Response> = named
+            .map(|(index, name)| Response::of(name, done.iter().map(|one| &one.responses[index])))
+            .map(|response| if refused { response.withheld() } else { response })
+            .collect();
+        let named = names.facts.into_iter().enumerate();
+        let facts = named.map(|(index, name)| {
+            let values: Vec<f64> = done.iter().map(|one| one.facts[index]).collect();
+            Fact { name, value: Interval::of(&values) }
+        });
+        let precise = |wanted: f64| {
+            let intervals = responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns]);
+            let mut known = intervals.flatten().peekable();
+            known.peek().is_some() && known.all(|one| one.relative_half_width() <= wanted)
+        };
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            seed: self.seed,
+            extent: self.extent,
+            replications: done.len() as u32,
+            events: done.iter().map(|one| one.events).sum(),
+            verdict,
+            precise: self.precision.is_some_and(precise),
+            facts: facts.collect(),
+            responses,
+        }
+    }
+
+    fn verdict(
+        &self,
+        model: &impl Simulate,
+        names: &Names,
+        cuts: &[Cut],
+        done: &[Reduced],
+    ) -> Verdict {
+        if matches!(self.extent, Extent::WindowPs(_)) {
+            return Verdict::Window;
+        }
+        let window_ps = done.iter().map(|one| one.duration).min().unwrap_or_default();
+        let refused = |reason| Verdict::Refused { reason, window_ps };
+        if let Some(reason) = model.overload() {
+            return refused(reason);
+        }
+        for (index, name) in names.responses.iter().enumerate() {
+            let drift_of: Vec<f64> = done.iter().map(|one| one.responses[index].drift).collect();
+            if cuts[index].unsteady {
+                return refused(format!("{name}: no part of the runs is steady"));
+            }
+            if drifts(&drift_of) {
+                let percent = 100.0 * crate::mean(&drift_of);
+                let reason = format!("{name}: response times grow by {percent:.0} % within a run");
+                return refused(reason);
+            }
+        }
+        Verdict::Steady
+    }
+}
+
+fn reduce(sample: Sample, cuts: &[Cut]) -> Reduced {
+    let reduce = |(mut times, cut): (Vec<u64>, &Cut)| {
+        let cut = cut.requests.min(times.len());
+        let kept = &mut times[cut..];
+        let drift = drift(kept);
+        let mean_ns = (!kept.is_empty()).then(|| mean_of(kept) * 1e-3);
+        let p99_ns = (kept.len() >= KEPT_MIN).then(|| quantile(kept, 0.99) as f64 * 1e-3);
+        ReducedResponse { kept: kept.len(), cut, drift, mean_ns, p99_ns }
+    };
+    Reduced {
+        responses: sample.responses.into_iter().zip(cuts).map(reduce).collect(),
+        facts: sample.facts,
+        events: sample.events,
+        duration: sample.duration,
+    }
+}
+
+impl Response {
+    fn of<'a>(name: String, reduced: impl Iterator<Item = &'a ReducedResponse> + Clone) -> Self {
+        let all = |values: Option<Vec<f64>>| values.unwrap_or_default();
+        let means_ns = all(reduced.clone().map(|one| one.mean_ns).collect());
+        let p99s_ns = all(reduced.clone().map(|one| one.p99_ns).collect());
+        Self {
+            name,
+            requests: reduced.clone().map(|one| one.kept as u64).sum(),
+            warm_up: reduced.map(|one| one.cut as u64).sum(),
+            mean_ns: Interval::of(&means_ns),
+            p99_ns: Interval::of(&p99s_ns),
+            means_ns,
+            p99s_ns,
+        }
+    }
+
+    /// The same without times.
+    fn withheld(self) -> Self {
+        Self { mean_ns: None, p99_ns: None, means_ns: Vec::new(), p99s_ns: Vec::new(), ..self }
+    }
+}
+
+impl Report {
+    /// The response called `name`.
+    pub fn response(&self, name: &str) -> Option<&Response> {
+        self.responses.iter().find(|response| response.name == name)
+    }
+
+    /// The fact called `name`.
+    pub fn fact(&self, name: &str) -> Option<Interval> {
+        self.facts.iter().find(|fact| fact.name == name)?.value
+    }
+
+    /// This report's response times less `other`'s, paired by replication. Both must come from one seed and extent:
+    /// then they saw the same arrivals and the same work, and what they share cancels. None otherwise, or where
+    /// either has no times.
+    pub fn difference(&self, other: &Self, response: &str) -> Option<Difference> {
+        if (self.seed, self.extent) != (other.seed, other.extent) {
+            return None;
+        }
+        let (ours, theirs) = (self.response(response)?, other.response(response)?);
+        let paired = |ours: &[f64], theirs: &[f64]| {
+            let pairs = ours.iter().zip(theirs);
+            Interval::of(&pairs.map(|(ours, theirs)| ours - theirs).collect::<Vec<_>>())
+        };
+        let mean_ns = paired(&ours.means_ns, &theirs.means_ns)?;
+        Some(Difference { mean_ns, p99_ns: paired(&ours.p99s_ns, &theirs.p99s_ns) })
+    }
+}
+
+/// Requests of one replication: 32 MiB of response times, times the replications before the first look.
+pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
+/// Half of what the clock can count, so that what came last can still end.
+const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;
+/// Their response times are held until the warm-up is known.
+const PILOTS_MAX: f64 = 100.0;
+const REPLICATIONS_MAX: f64 = 1e5;
+const PRECISION_MIN: f64 = 1e-6;
+const PRECISION_MAX: f64 = 1.0;
+const THREADS_MAX: f64 = 1_024.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_that_cannot_be_carried_out_are_refused() {
+        let fault = |plan: Plan| plan.check().expect_err("invalid").to_string();
+        assert_eq!(
+            fault(Plan { replications_min: 2, ..Plan::default() }),
+            "replications_min is 2; it must be 5 to 100"
+        );
+        assert!(fault(Plan { replications_max: 7, ..Plan::default() }).contains("is 7"));
+        assert!(fault(Plan { threads: 0, ..Plan::default() }).contains("threads is 0"));
+        assert!(fault(Plan { precision: Some(f64::NAN), ..Plan::default() }).contains("NaN"));
+        assert!(
+            fault(Plan { extent: Extent::Requests(0), ..Plan::default() }).contains("requests")
+        );
+        assert_eq!(Plan::default().check(), Ok(()));
+    }
+}

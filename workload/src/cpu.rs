@@ -1,0 +1,17 @@
+//! Where a service's cycles go: reads CPU profiles (`perf script` text, folded stacks) as a stream, in bounded memory,
+//! and sorts their samples by an ordered file of rules into the categories of Accelerometer's tables 2 and 3. It opens
+//! no file, resolves no symbols and knows nothing of what acceleration would give.
+
+mod advice;
+mod breakdown;
+mod lines;
+mod read;
+mod rules;
+mod symbols;
+#[cfg(test)]
+mod tests;
+
+pub use advice::{Advice, advice};
+pub use breakdown::{Breakdown, Category, CpuProfile, Malformed, Sums};
+pub use read::{CpuProfileError, Limits, read, read_within};
+pub use rules::{BadRules, Explained, Frames, Rules, Table};

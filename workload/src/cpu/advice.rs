@@ -1,0 +1,132 @@
+//! What findings suggest, as the seed's table 4: a list to read, chosen by shares. It estimates no gain.
+
+use super::breakdown::{Category, CpuProfile, Sums};
+
+/// One finding and what it suggests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// What was found, with the numbers.
+    pub finding: String,
+    /// What table 4 suggests.
+    pub opportunity: &'static str,
+}
+
+/// The findings of a profile, in table 4's order. A share counts as significant from 5 % of all weight on,
+/// orchestration from 40 %, and an IPC as poor below three quarters of the whole profile's: the seed gives no
+/// thresholds.
+pub fn advice(profile: &CpuProfile) -> Vec<Advice> {
+    let mut found = Vec::new();
+    orchestration(profile, &mut found);
+    poor_ipc(profile, &mut found);
+    for (category, parts, name, opportunity) in BY_SHARE {
+        let sums = significant(profile, category, parts);
+        if let Some(share) = sums.map(|sums| profile.share(sums)) {
+            let finding = format!("{name}: {} of all cycles", percent(share));
+            found.push(Advice { finding, opportunity });
+        }
+    }
+    found
+}
+
+fn orchestration(profile: &CpuProfile, found: &mut Vec<Advice>) {
+    let categories = &profile.functionality.categories;
+    let orchestrating = categories.iter().filter(|one| !CORE.contains(&one.name.as_str()));
+    let orchestrating: Vec<&Category> = orchestrating.collect();
+    let share: f64 = orchestrating.iter().map(|one| profile.share(one.sums)).sum();
+    if share < ORCHESTRATION {
+        return;
+    }
+    found.push(Advice {
+        finding: format!("orchestration rather than application logic: {}", percent(share)),
+        opportunity: "software and hardware acceleration for orchestration, not for application \
+                      logic alone",
+    });
+    let common = orchestrating.iter().filter(|one| profile.share(one.sums) >= SIGNIFICANT);
+    let names: Vec<&str> = common.map(|one| one.name.as_str()).collect();
+    if names.len() > 1 {
+        found.push(Advice {
+            finding: format!("several orchestration overheads: {}", names.join(", ")),
+            opportunity: "accelerating overheads that services share can win fleet-wide",
+        });
+    }
+}
+
+fn poor_ipc(profile: &CpuProfile, found: &mut Vec<Advice>) {
+    let Some(whole) = profile.ipc(profile.total) else { return };
+    let all = profile.leaf.categories.iter().chain(&profile.functionality.categories);
+    let significant = all.filter(|one| profile.share(one.sums) >= SIGNIFICANT);
+    let poor = significant.filter_map(|one| {
+        let ipc = profile.ipc(one.sums).filter(|ipc| *ipc < POOR * whole)?;
+        Some(format!("{} {ipc:.2}", one.name))
+    });
+    let poor: Vec<String> = poor.collect();
+    if !poor.is_empty() {
+        let finding = format!("poor IPC against {whole:.2} on the whole: {}", poor.join(", "));
+        found.push(Advice { finding, opportunity: "optimisations for these categories" });
+    }
+}
+
+/// A category of the leaf table or of the functionalities, or parts of it, if it is significant.
+fn significant(profile: &CpuProfile, category: &str, parts: &[&str]) -> Option<Sums> {
+    let found = profile.leaf.find(category).or_else(|| profile.functionality.find(category))?;
+    let mut sums = if parts.is_empty() { found.sums } else { Sums::default() };
+    for (name, own) in &found.parts {
+        if parts.contains(&name.as_str()) {
+            sums.add(*own);
+        }
+    }
+    (profile.share(sums) >= SIGNIFICANT).then_some(sums)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+const SIGNIFICANT: f64 = 0.05;
+const ORCHESTRATION: f64 = 0.4;
+const POOR: f64 = 0.75;
+
+/// Functionalities that are not orchestration (seed section 2.4).
+const CORE: [&str; 3] = ["Application logic", "Prediction/ranking", "Feature extraction"];
+
+/// Table 4 from its fourth row on: category, parts of it, what to call it, what it suggests.
+const BY_SHARE: [(&str, &[&str], &str, &str); 7] = [
+    (
+        "Memory",
+        &["copy", "move", "allocation"],
+        "memory copies and allocations",
+        "dense copies via SIMD, copying in DRAM, I/O acceleration, DMA via accelerators, processing \
+         in memory",
+    ),
+    (
+        "Memory",
+        &["free"],
+        "memory frees",
+        "faster software libraries (sized deallocation), hardware support to remove pages",
+    ),
+    (
+        "Kernel",
+        &[],
+        "kernel",
+        "coalesce I/O, user-space drivers, in-line accelerators, kernel bypass",
+    ),
+    ("Logging", &[], "logging", "reduce log size or the number of updates"),
+    (
+        "Compression",
+        &[],
+        "compression",
+        "dedicated compression hardware, bit-plane or buddy compression",
+    ),
+    (
+        "Synchronization",
+        &[],
+        "synchronization",
+        "better thread pool tuning and scheduling, transactional memory, coalesce I/O, vDSO",
+    ),
+    (
+        "Kernel",
+        &["event"],
+        "event notification",
+        "RDMA-style notification, hardware support for notifications, spin or block hybrids",
+    ),
+];

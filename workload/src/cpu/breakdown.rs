@@ -1,0 +1,122 @@
+//! What a profile came to: samples by category, and what could not be sorted or read. Values only.
+
+use super::rules::Frames;
+
+/// What was added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Samples of cycles, or of what stands for them.
+    pub samples: u64,
+    /// Their weight: cycles where the profile has them, else what its event counts.
+    pub weight: u64,
+    /// Instructions, where they were recorded.
+    pub instructions: u64,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, other: Sums) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+        self.instructions = self.instructions.saturating_add(other.instructions);
+    }
+}
+
+/// Lines that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Malformed {
+    /// How many, lines that were too long among them.
+    pub lines: u64,
+    /// The first few: number and beginning.
+    pub examples: Vec<(u64, String)>,
+}
+
+impl Malformed {
+    pub(super) fn note(&mut self, number: u64, line: &[u8]) {
+        self.lines += 1;
+        if self.examples.len() < EXAMPLES_MAX {
+            let line = &line[..line.len().min(EXAMPLE_BYTES_MAX)];
+            let text = String::from_utf8_lossy(line).trim_end().escape_debug().to_string();
+            self.examples.push((number, text));
+        }
+    }
+}
+
+const EXAMPLES_MAX: usize = 5;
+const EXAMPLE_BYTES_MAX: usize = 80;
+
+/// One category, or one part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Category {
+    /// Its name.
+    pub name: String,
+    /// Which frames its rules look at; none where they differ.
+    pub frames: Option<Frames>,
+    /// What is in it.
+    pub sums: Sums,
+    /// Its named parts, the largest first.
+    pub parts: Vec<(String, Sums)>,
+    /// For leaf functions: the symbols with the most weight.
+    pub top: Vec<(String, u64)>,
+}
+
+/// One table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breakdown {
+    /// The largest first; those without a sample are left out.
+    pub categories: Vec<Category>,
+    /// What no rule matched.
+    pub uncategorised: Category,
+}
+
+impl Breakdown {
+    /// A category by its name, upper and lower case alike.
+    pub fn find(&self, name: &str) -> Option<&Category> {
+        self.categories.iter().find(|one| one.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A profile, sorted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuProfile {
+    /// `perf script` or `folded stacks`.
+    pub format: &'static str,
+    /// What the weights count: the name of the event, or `samples`.
+    pub event: String,
+    /// Everything.
+    pub total: Sums,
+    /// By leaf function (table 2).
+    pub leaf: Breakdown,
+    /// By functionality (table 3).
+    pub functionality: Breakdown,
+    /// What could not be read.
+    pub malformed: Malformed,
+    /// Samples of further events, which are not used.
+    pub other_events: u64,
+    /// Distinct symbols seen, as far as they are kept.
+    pub symbols: usize,
+    /// Frames whose symbol was beyond the bound on distinct ones, so that no rule was asked.
+    pub frames_beyond: u64,
+}
+
+impl CpuProfile {
+    /// Whether weights are cycles.
+    pub fn counts_cycles(&self) -> bool {
+        self.event.contains("cycles")
+    }
+
+    /// The fraction of all weight.
+    pub fn share(&self, sums: Sums) -> f64 {
+        if self.total.weight == 0 { 0.0 } else { sums.weight as f64 / self.total.weight as f64 }
+    }
+
+    /// Instructions per cycle, where both were recorded.
+    pub fn ipc(&self, sums: Sums) -> Option<f64> {
+        let known = self.counts_cycles() && self.total.instructions > 0 && sums.weight > 0;
+        known.then(|| sums.instructions as f64 / sums.weight as f64)
+    }
+
+    /// A category of either table, functionalities first, and the table it is in.
+    pub fn find(&self, name: &str) -> Option<&Category> {
+        self.functionality.find(name).or_else(|| self.leaf.find(name))
+    }
+}

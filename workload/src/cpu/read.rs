@@ -1,0 +1,456 @@
+//! Reads `perf script` text and folded stacks line by line: nothing is kept of a sample but which rules its frames
+//! match first. Lines that cannot be read are counted, and the rest goes on.
+
+use std::io::{self, Read};
+
+use memchr::{memchr_iter, memrchr};
+
+use super::breakdown::{Breakdown, Category, CpuProfile, Malformed, Sums};
+use super::lines::Lines;
+use super::rules::{NONE, Ranks, Rules, TABLES, Table};
+use super::symbols::Symbols;
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuProfileError {
+    /// The stream failed.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// Something else than text.
+    #[error("this is {0}")]
+    Binary(&'static str),
+    /// Not one sample could be read.
+    #[error(
+        "no sample could be read from {lines} lines{example}; a profile is the text of \
+             `perf script`, or folded stacks: lines of `frame;frame;leaf COUNT`"
+    )]
+    Nothing {
+        /// How many lines there were.
+        lines: u64,
+        /// The first that could not be read.
+        example: String,
+    },
+}
+
+/// What reading may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A longer line is passed over (bytes).
+    pub line_bytes_max: usize,
+    /// Distinct symbols kept.
+    pub symbols_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { line_bytes_max: 256 << 10, symbols_max: 1 << 18 }
+    }
+}
+
+/// Reads a profile to its end.
+pub fn read(input: impl Read, rules: &Rules) -> Result<CpuProfile, CpuProfileError> {
+    read_within(input, rules, Limits::default())
+}
+
+/// The same within other limits.
+pub fn read_within(
+    mut input: impl Read,
+    rules: &Rules,
+    limits: Limits,
+) -> Result<CpuProfile, CpuProfileError> {
+    let mut head = Vec::new();
+    input.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+    if let Some((_, what)) = BINARY.into_iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(CpuProfileError::Binary(what));
+    }
+    if head.iter().any(|byte| *byte < b'\t') {
+        return Err(CpuProfileError::Binary("no text; pprof's protobuf is not read"));
+    }
+    let mut lines = Lines::new(head.as_slice().chain(input), limits.line_bytes_max);
+    let mut tally = Tally::new(rules, limits.symbols_max);
+    let mut malformed = Malformed::default();
+    while let Some(line) = lines.next()? {
+        if !tally.line(line) {
+            let line = line[..line.len().min(EXAMPLE_BYTES)].to_vec();
+            malformed.note(lines.number(), &line);
+        }
+    }
+    tally.end_sample();
+    malformed.lines += lines.too_long();
+    if tally.total.samples == 0 {
+        let first = malformed.examples.first();
+        let example =
+            first.map(|(number, text)| format!("; line {number} is {text:?}")).unwrap_or_default();
+        return Err(CpuProfileError::Nothing { lines: lines.number(), example });
+    }
+    Ok(tally.profile(malformed))
+}
+
+const HEAD_BYTES: u64 = 8;
+const EXAMPLE_BYTES: usize = 80;
+
+/// What binary files begin with, and what to do about them.
+const BINARY: [(&[u8], &str); 2] = [
+    (b"PERFILE2", "perf.data: run `perf script -i FILE` and give its output"),
+    (b"\x1f\x8b", "compressed: unpack it first; pprof's protobuf is not read even then"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Perf,
+    Folded,
+}
+
+/// What a sample counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Weight,
+    Instructions,
+    Other,
+}
+
+/// A stack, as far as it is kept.
+#[derive(Clone, Copy, Debug)]
+struct Stack {
+    event: Event,
+    count: u64,
+    leaf: Option<u32>,
+    frames: u64,
+    /// The first rule of each table that matches.
+    rank: [u16; TABLES],
+}
+
+impl Stack {
+    fn new(event: Event, count: u64) -> Self {
+        Self { event, count, leaf: None, frames: 0, rank: [NONE; TABLES] }
+    }
+
+    fn meets(&mut self, ranks: &[Ranks; TABLES], is_leaf: bool) {
+        for (rank, own) in self.rank.iter_mut().zip(ranks) {
+            *rank = (*rank).min(if is_leaf { own.as_leaf } else { own.above });
+        }
+    }
+}
+
+struct Tally<'a> {
+    rules: &'a Rules,
+    symbols: Symbols,
+    format: Option<Format>,
+    /// The event that weights count.
+    event: Option<String>,
+    open: Option<Stack>,
+    total: Sums,
+    sums: [Vec<Sums>; TABLES],
+    uncategorised: [Sums; TABLES],
+    other_events: u64,
+}
+
+impl<'a> Tally<'a> {
+    fn new(rules: &'a Rules, symbols_max: usize) -> Self {
+        Self {
+            rules,
+            symbols: Symbols::new(symbols_max),
+            format: None,
+            event: None,
+            open: None,
+            total: Sums::default(),
+            sums: Table::ALL.map(|table| vec![Sums::default(); rules.of(table).len()]),
+            uncategorised: [Sums::default(); TABLES],
+            other_events: 0,
+        }
+    }
+
+    /// Whether the line could be read.
+    fn line(&mut self, line: &[u8]) -> bool {
+        match self.format {
+            Some(Format::Perf) => self.perf(line),
+            Some(Format::Folded) => self.folded(line),
+            None if line.trim_ascii().is_empty() || line.starts_with(b"#") => true,
+            // Whichever form a line has first is the profile's.
+            None if header(line).is_some() => {
+                self.format = Some(Format::Perf);
+                self.perf(line)
+            }
+            None if folded_count(line).is_some() => {
+                self.format = Some(Format::Folded);
+                self.folded(line)
+            }
+            None => false,
+        }
+    }
+
+    fn folded(&mut self, line: &[u8]) -> bool {
+        if line.is_empty() || line.starts_with(b"#") {
+            return true;
+        }
+        let Some((frames, count)) = folded_count(line) else { return false };
+        let mut stack = Stack::new(Event::Weight, count);
+        let mut from = 0;
+        for end in memchr_iter(b';', frames).chain([frames.len()]) {
+            let is_leaf = end == frames.len();
+            let (symbol, library) = annotated(&frames[from..end]);
+            self.frame(&mut stack, symbol, library, is_leaf);
+            from = end + 1;
+        }
+        self.end(&stack);
+        true
+    }
+
+    fn perf(&mut self, line: &[u8]) -> bool {
+        if line.is_empty() || line.trim_ascii().is_empty() {
+            self.end_sample();
+            return true;
+        }
+        if line[0].is_ascii_whitespace()
+            && let Some(mut stack) = self.open.take()
+        {
+            let frame = perf_frame(line);
+            if let Some((symbol, library)) = frame {
+                let is_leaf = stack.frames == 0;
+                self.frame(&mut stack, symbol, library, is_leaf);
+            }
+            self.open = Some(stack);
+            return frame.is_some();
+        }
+        self.end_sample();
+        if line[0] == b'#' {
+            return true;
+        }
+        let Some(header) = header(line) else { return false };
+        let mut stack = Stack::new(self.event(header.event), header.period);
+        match header.frame {
+            Some((symbol, library)) => {
+                self.frame(&mut stack, symbol, library, true);
+                self.end(&stack);
+            }
+            None => self.open = Some(stack),
+        }
+        true
+    }
+
+    fn event(&mut self, name: &[u8]) -> Event {
+        if name.windows(12).any(|word| word == b"instructions") {
+            return Event::Instructions;
+        }
+        let name = String::from_utf8_lossy(name);
+        let known = self.event.get_or_insert_with(|| name.clone().into_owned());
+        if *known == name { Event::Weight } else { Event::Other }
+    }
+
+    fn frame(&mut self, stack: &mut Stack, symbol: &[u8], library: &[u8], is_leaf: bool) {
+        stack.frames += 1;
+        let Some(index) = self.symbols.index(self.rules, symbol, library) else { return };
+        if is_leaf {
+            stack.leaf = Some(index);
+        }
+        stack.meets(&self.symbols.get(index).ranks, is_leaf);
+    }
+
+    fn end_sample(&mut self) {
+        if let Some(stack) = self.open.take() {
+            self.end(&stack);
+        }
+    }
+
+    fn end(&mut self, stack: &Stack) {
+        let sums = match stack.event {
+            Event::Weight => Sums { samples: 1, weight: stack.count, instructions: 0 },
+            Event::Instructions => Sums { samples: 0, weight: 0, instructions: stack.count },
+            Event::Other => {
+                self.other_events += 1;
+                return;
+            }
+        };
+        // A folded line stands for as many samples as it counts.
+        let samples = if self.format == Some(Format::Folded) { sums.weight } else { sums.samples };
+        let sums = Sums { samples, ..sums };
+        self.total.add(sums);
+        for table in 0..TABLES {
+            let own = self.sums[table].get_mut(usize::from(stack.rank[table]));
+            own.unwrap_or(&mut self.uncategorised[table]).add(sums);
+        }
+        if let Some(leaf) = stack.leaf {
+            self.symbols.add_leaf_weight(leaf, sums.weight);
+        }
+    }
+
+    fn profile(self, malformed: Malformed) -> CpuProfile {
+        let perf = self.format == Some(Format::Perf);
+        CpuProfile {
+            format: if perf { "perf script" } else { "folded stacks" },
+            event: self.event.clone().unwrap_or_else(|| "samples".to_owned()),
+            total: self.total,
+            leaf: self.breakdown(Table::Leaf),
+            functionality: self.breakdown(Table::Functionality),
+            malformed,
+            other_events: self.other_events,
+            symbols: self.symbols.all().len(),
+            frames_beyond: self.symbols.beyond(),
+        }
+    }
+
+    fn breakdown(&self, table: Table) -> Breakdown {
+        let rules = self.rules.of(table);
+        let mut categories: Vec<Category> = Vec::new();
+        for (rule, sums) in rules.iter().zip(&self.sums[table as usize]) {
+            let frames = rule.frames(table);
+            let at = categories.iter().position(|one| one.name == rule.category);
+            let at = at.unwrap_or_else(|| {
+                let (sums, parts, top) = (Sums::default(), Vec::new(), Vec::new());
+                let name = rule.category.clone();
+                categories.push(Category { name, frames: Some(frames), sums, parts, top });
+                categories.len() - 1
+            });
+            let category = &mut categories[at];
+            category.frames = category.frames.filter(|own| *own == frames);
+            category.sums.add(*sums);
+            if let Some(name) = &rule.part {
+                match category.parts.iter_mut().find(|(own, _)| own == name) {
+                    Some((_, own)) => own.add(*sums),
+                    None => category.parts.push((name.clone(), *sums)),
+                }
+            }
+        }
+        let empty = Sums::default();
+        categories.retain(|one| one.sums != empty);
+        categories.sort_by_key(|one| std::cmp::Reverse(one.sums.weight));
+        for category in &mut categories {
+            category.parts.retain(|(_, sums)| *sums != empty);
+            category.parts.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.weight));
+        }
+        let mut uncategorised = Category {
+            name: UNCATEGORISED.to_owned(),
+            frames: None,
+            sums: self.uncategorised[table as usize],
+            parts: Vec::new(),
+            top: Vec::new(),
+        };
+        if table == Table::Leaf {
+            let all = categories.iter_mut().chain([&mut uncategorised]);
+            all.for_each(|category| category.top = self.top(&category.name));
+        }
+        Breakdown { categories, uncategorised }
+    }
+
+    /// The leaf functions of a category with the most weight; of none where no category has that name.
+    fn top(&self, category: &str) -> Vec<(String, u64)> {
+        let rules = self.rules.of(Table::Leaf);
+        let mut own: Vec<_> = self
+            .symbols
+            .all()
+            .iter()
+            .filter(|symbol| symbol.leaf_weight > 0)
+            .filter(|symbol| {
+                let rank = usize::from(symbol.ranks[Table::Leaf as usize].as_leaf);
+                rules.get(rank).map_or(UNCATEGORISED, |rule| rule.category.as_str()) == category
+            })
+            .collect();
+        own.sort_by(|one, other| {
+            let by_weight = other.leaf_weight.cmp(&one.leaf_weight);
+            by_weight.then_with(|| one.text().cmp(&other.text()))
+        });
+        own.truncate(TOP);
+        own.into_iter().map(|symbol| (symbol.text(), symbol.leaf_weight)).collect()
+    }
+}
+
+const TOP: usize = 5;
+const UNCATEGORISED: &str = "uncategorised";
+
+/// Frames and count of `frame;frame;leaf COUNT`.
+fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
+    let line = line.trim_ascii_end();
+    let at = memrchr(b' ', line)?;
+    let frames = line[..at].trim_ascii();
+    let count = number(&line[at + 1..])?;
+    (!frames.is_empty()).then_some((frames, count))
+}
+
+/// A frame of a folded stack without the mark of where it ran; kernel frames get a library that says so.
+fn annotated(frame: &[u8]) -> (&[u8], &[u8]) {
+    for mark in [b"_[i]", b"_[j]"] {
+        if let Some(symbol) = frame.strip_suffix(mark) {
+            return (symbol, b"");
+        }
+    }
+    frame.strip_suffix(b"_[k]").map_or((frame, b"".as_slice()), |symbol| (symbol, KERNEL))
+}
+
+/// What perf calls a symbol that it could not resolve.
+const UNKNOWN: &[u8] = b"[unknown]";
+const KERNEL: &[u8] = b"[kernel.kallsyms]";
+
+/// The first line of a `perf script` sample.
+struct Header<'a> {
+    event: &'a [u8],
+    period: u64,
+    /// Samples without a stack have their one frame here.
+    frame: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// `comm pid [cpu] time: period event:`, any of them but the event perhaps missing; without a stack its one frame
+/// behind.
+fn header(line: &[u8]) -> Option<Header<'_>> {
+    let line = line.trim_ascii();
+    let (head, frame) = if line.ends_with(b":") {
+        (line, None)
+    } else {
+        let mut frame = None;
+        let mut end = line.len();
+        while let Some(at) = line[..end].windows(2).rposition(|pair| pair == b": ") {
+            end = at + 1;
+            frame = perf_frame(&line[end..]);
+            if frame.is_some() {
+                break;
+            }
+        }
+        (&line[..end], Some(frame?))
+    };
+    let mut words = head.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let last = words.next()?;
+    let before = words.next()?;
+    let event = &last[..last.iter().rposition(|byte| *byte != b':')? + 1];
+    // Prose may end with a colon; a sample has a process or a time.
+    if !head.split(u8::is_ascii_whitespace).any(is_time_or_process) {
+        return None;
+    }
+    if is_time_or_process(event) {
+        return Some(Header { event: b"samples", period: 1, frame });
+    }
+    Some(Header { event, period: number(before).unwrap_or(1), frame })
+}
+
+fn is_time_or_process(word: &[u8]) -> bool {
+    let numeric = |byte: &u8| byte.is_ascii_digit() || b"./:".contains(byte);
+    word.first().is_some_and(u8::is_ascii_digit) && word.iter().all(numeric)
+}
+
+/// `ADDRESS symbol+0xOFFSET (library)`.
+fn perf_frame(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = line.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (address, rest) = (&line[..end], line[end..].trim_ascii_start());
+    let address = address.strip_prefix(b"0x").unwrap_or(address);
+    if address.is_empty() || !address.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let deleted = rest.strip_suffix(b" (deleted))");
+    let closed = deleted.or_else(|| rest.strip_suffix(b")")).unwrap_or(b"");
+    let (symbol, library) = match memrchr(b'(', closed) {
+        Some(at) if at == 0 || closed[at - 1] == b' ' => (&closed[..at], &closed[at + 1..]),
+        _ => (rest, b"".as_slice()),
+    };
+    let symbol = symbol.trim_ascii_end();
+    let offset = memrchr(b'+', symbol).filter(|at| symbol[*at..].starts_with(b"+0x"));
+    let symbol = offset.map_or(symbol, |at| &symbol[..at]);
+    Some((if symbol.is_empty() { UNKNOWN } else { symbol }, library))
+}
+
+/// A whole number in decimal digits; what is too large counts as the largest.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = text.iter().map(|digit| u64::from(digit - b'0'));
+    Some(digits.fold(0, |sum: u64, digit| sum.saturating_mul(10).saturating_add(digit)))
+}

@@ -1,0 +1,131 @@
+//! The distinct symbols of a profile: each is matched against the rules once. Bounded: symbols beyond the bound are
+//! counted and match nothing.
+
+use super::rules::{Ranks, Rules, TABLES};
+
+/// What is known of one symbol.
+pub(super) struct Symbol {
+    /// Symbol, and behind a zero byte its library.
+    name: Box<[u8]>,
+    pub(super) ranks: [Ranks; TABLES],
+    /// Weight of the samples that have it as their leaf.
+    pub(super) leaf_weight: u64,
+}
+
+impl Symbol {
+    /// For a person: `symbol (library)`.
+    pub(super) fn text(&self) -> String {
+        let mut halves = self.name.splitn(2, |byte| *byte == 0).map(String::from_utf8_lossy);
+        let (symbol, library) = (halves.next().unwrap_or_default(), halves.next());
+        library.map_or(symbol.to_string(), |library| format!("{symbol} ({library})"))
+    }
+}
+
+/// All of them, by name. A table of our own indices: a lookup makes no key.
+pub(super) struct Symbols {
+    hasher: ahash::RandomState,
+    /// Open addressing; a position in `symbols` plus 1, or 0.
+    slots: Vec<u32>,
+    symbols: Vec<Symbol>,
+    bytes: usize,
+    symbols_max: usize,
+    name: Vec<u8>,
+    beyond: u64,
+}
+
+impl Symbols {
+    pub(super) fn new(symbols_max: usize) -> Self {
+        let hasher = ahash::RandomState::new();
+        let (slots, name) = (vec![0; 1 << 12], Vec::with_capacity(NAME_BYTES_MAX));
+        Self { hasher, slots, symbols: Vec::new(), bytes: 0, symbols_max, name, beyond: 0 }
+    }
+
+    /// The symbol's index; none beyond the bound.
+    pub(super) fn index(&mut self, rules: &Rules, symbol: &[u8], library: &[u8]) -> Option<u32> {
+        self.name.clear();
+        self.name.extend_from_slice(&symbol[..symbol.len().min(SYMBOL_BYTES_MAX)]);
+        if !library.is_empty() {
+            self.name.push(0);
+            self.name.extend_from_slice(&library[library.len().saturating_sub(LIBRARY_MAX)..]);
+        }
+        let hash = self.hasher.hash_one(self.name.as_slice());
+        let mask = self.slots.len() - 1;
+        let mut slot = hash as usize & mask;
+        while let Some(index) = self.slots[slot].checked_sub(1) {
+            if *self.symbols[index as usize].name == *self.name {
+                return Some(index);
+            }
+            slot = (slot + 1) & mask;
+        }
+        let room = self.symbols.len() < self.symbols_max;
+        if !room || self.bytes + self.name.len() > NAMES_BYTES_MAX {
+            self.beyond += 1;
+            return None;
+        }
+        self.bytes += self.name.len();
+        let ranks = rules.ranks(symbol, library);
+        self.symbols.push(Symbol { name: self.name.as_slice().into(), ranks, leaf_weight: 0 });
+        self.slots[slot] = self.symbols.len() as u32;
+        if self.symbols.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        Some(self.symbols.len() as u32 - 1)
+    }
+
+    fn grow(&mut self) {
+        let mask = self.slots.len() * 2 - 1;
+        self.slots = vec![0; mask + 1];
+        for (index, symbol) in self.symbols.iter().enumerate() {
+            let mut slot = self.hasher.hash_one(&*symbol.name) as usize & mask;
+            while self.slots[slot] != 0 {
+                slot = (slot + 1) & mask;
+            }
+            self.slots[slot] = index as u32 + 1;
+        }
+    }
+
+    pub(super) fn get(&self, index: u32) -> &Symbol {
+        &self.symbols[index as usize]
+    }
+
+    pub(super) fn add_leaf_weight(&mut self, index: u32, weight: u64) {
+        let symbol = &mut self.symbols[index as usize];
+        symbol.leaf_weight = symbol.leaf_weight.saturating_add(weight);
+    }
+
+    pub(super) fn all(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// Frames whose symbol fell out.
+    pub(super) fn beyond(&self) -> u64 {
+        self.beyond
+    }
+}
+
+const SYMBOL_BYTES_MAX: usize = 1_024;
+const LIBRARY_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = SYMBOL_BYTES_MAX + 1 + LIBRARY_MAX;
+/// All names together.
+const NAMES_BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_symbol_has_one_index_and_those_beyond_the_bound_none() {
+        let rules = Rules::compiled_in().expect("they are ours");
+        let mut symbols = Symbols::new(5_000);
+        let name = |index: u32| format!("symbol{index}");
+        for index in 0..5_000 {
+            assert_eq!(symbols.index(&rules, name(index).as_bytes(), b""), Some(index));
+        }
+        for index in 0..5_000 {
+            assert_eq!(symbols.index(&rules, name(index).as_bytes(), b""), Some(index));
+        }
+        assert_eq!(symbols.index(&rules, b"symbol0", b"libc.so"), None);
+        assert_eq!(symbols.beyond(), 1);
+        assert_eq!(symbols.get(7).text(), "symbol7");
+    }
+}

@@ -1,0 +1,135 @@
+//! Profiles small enough to count by hand.
+
+use super::*;
+
+fn rules() -> Rules {
+    Rules::compiled_in().expect("they are ours")
+}
+
+fn read_text(text: &str) -> CpuProfile {
+    read(text.as_bytes(), &rules()).expect("a profile")
+}
+
+fn share(profile: &CpuProfile, category: &str) -> f64 {
+    profile.find(category).map_or(0.0, |one| profile.share(one.sums))
+}
+
+const FOLDED: &str = "\
+# a comment
+main;serve;business;hash_lookup 40
+main;serve;compress_response;ZSTD_compressBlock_fast 30
+
+main;serve;compress_response;ZSTD_compressBlock_fast;__memcpy_avx_unaligned 10
+main;serve;tcp_sendmsg_[k];__schedule_[k] 20
+no count here
+main;broken x
+";
+
+#[test]
+fn folded_stacks_are_sorted_leaf_and_inclusive() {
+    let profile = read_text(FOLDED);
+    assert_eq!((profile.format, profile.event.as_str()), ("folded stacks", "samples"));
+    assert_eq!((profile.total.weight, profile.total.samples), (100, 100));
+    // The copy that the compressor calls is a leaf of its own, and compression by functionality.
+    let leaf = |name| profile.leaf.find(name).map_or(0, |one| one.sums.weight);
+    assert_eq!([leaf("ZSTD"), leaf("Memory"), leaf("Kernel")], [30, 10, 20]);
+    assert_eq!(share(&profile, "Compression"), 0.4);
+    assert_eq!(profile.leaf.uncategorised.sums.weight, 40);
+    assert_eq!(profile.leaf.uncategorised.top, [("hash_lookup".to_owned(), 40)]);
+    let memory = profile.leaf.find("Memory").expect("there is some");
+    assert_eq!(memory.parts[0].0, "copy");
+    assert_eq!(profile.malformed.lines, 2);
+    assert_eq!(profile.malformed.examples[0], (7, "no count here".to_owned()));
+    assert_eq!(profile.ipc(profile.total), None);
+}
+
+const PERF: &str = "\
+# captured on: a machine
+server  1234/1240 [001] 100.000001:    1000 cycles:ppp:
+\t    7f0000001000 ZSTD_compressBlock_fast+0x1f (/usr/lib/libzstd.so.1.5.4)
+\t    7f0000002000 respond(std::string const&)+0x10 (/srv/server (deleted))
+\t    this is no frame
+
+server  1234/1240 [001] 100.000002:     500 instructions:ppp:
+\t    7f0000001000 ZSTD_compressBlock_fast+0x1f (/usr/lib/libzstd.so.1.5.4)
+
+server  1234/1240 [001] 100.000003:    3000 cycles:ppp:
+\t    ffffffff8100 __schedule+0x33 ([kernel.kallsyms])
+\t    ffffffff8200 [unknown] ([unknown])
+
+server  1234/1240 [001] 100.000004:    3000 cache-misses:
+\t    ffffffff8100 __schedule+0x33 ([kernel.kallsyms])
+";
+
+#[test]
+fn perf_script_gives_cycles_instructions_and_ipc() {
+    let profile = read_text(PERF);
+    assert_eq!((profile.format, profile.event.as_str()), ("perf script", "cycles:ppp"));
+    assert_eq!(profile.total, Sums { samples: 2, weight: 4_000, instructions: 500 });
+    let zstd = profile.leaf.find("ZSTD").expect("there is some");
+    assert_eq!(zstd.sums.weight, 1_000);
+    assert_eq!(profile.ipc(zstd.sums), Some(0.5));
+    assert!(zstd.top[0].0.ends_with("(/usr/lib/libzstd.so.1.5.4)"), "{:?}", zstd.top);
+    assert_eq!(profile.leaf.find("Kernel").expect("there is some").sums.weight, 3_000);
+    assert_eq!((profile.malformed.lines, profile.other_events), (1, 1));
+}
+
+#[test]
+fn perf_script_without_stacks_has_a_sample_a_line() {
+    let text = "\
+            dd  4242 [000]  55.1:   200 cycles:u:  7f00 __memcpy_avx_unaligned+0x5 (/lib/libc.so.6)
+          cafe  4242 [000]  55.2:   100 cycles:u:  7f01 operator new(unsigned long)+0x5 (/lib/x.so)
+";
+    let profile = read_text(text);
+    assert_eq!(profile.total.weight, 300);
+    let memory = profile.leaf.find("Memory").expect("there is some");
+    let parts: Vec<_> = memory.parts.iter().map(|(name, sums)| (&**name, sums.weight)).collect();
+    assert_eq!(parts, [("copy", 200), ("allocation", 100)]);
+}
+
+#[test]
+fn memory_is_bounded_and_what_falls_out_is_counted() {
+    let text: String = (0..1_000).map(|index| format!("main;symbol{index} 1\n")).collect();
+    let long = format!("{};leaf 1\n", "x".repeat(5_000));
+    let limits = Limits { line_bytes_max: 4_096, symbols_max: 10 };
+    let all = text + &long;
+    let profile = read_within(all.as_bytes(), &rules(), limits).expect("a profile");
+    assert_eq!((profile.symbols, profile.frames_beyond), (10, 991));
+    assert_eq!((profile.total.weight, profile.malformed.lines), (1_000, 1));
+    assert_eq!(profile.leaf.uncategorised.sums.weight, 1_000);
+}
+
+#[test]
+fn what_is_no_profile_is_refused_with_what_to_do() {
+    let refused = |bytes: &[u8]| read(bytes, &rules()).expect_err("refused").to_string();
+    assert!(refused(b"PERFILE2xxxx").contains("perf script"));
+    assert!(refused(b"\x1f\x8b\x08").contains("compressed"));
+    assert!(refused(b"\x0a\x04\x08\x01\x10\x02").contains("pprof"));
+    let prose = refused(b"Dear all,\nthis is prose:\n");
+    assert!(prose.contains("2 lines; line 1 is \"Dear all,\""), "{prose}");
+    assert!(refused(b"").contains("0 lines"));
+}
+
+#[test]
+fn no_bytes_crash_it() {
+    let (mut prng, rules) = (units::Prng::new(11), rules());
+    let words: [&[u8]; 12] = [
+        b"main;x", b" ", b"\n", b"7f", b": ", b"cycles:", b"\t", b"(", b")", b"+0x", b"\xff", b"9",
+    ];
+    for _ in 0..2_000 {
+        let mut text = Vec::new();
+        for _ in 0..prng.below(40) {
+            text.extend_from_slice(words[prng.below(words.len() as u64) as usize]);
+        }
+        let _ = read(text.as_slice(), &rules);
+    }
+}
+
+#[test]
+fn findings_map_to_table_4() {
+    let found = advice(&read_text(FOLDED));
+    let finds = |what: &str| found.iter().any(|one| one.finding.contains(what));
+    assert!(finds("kernel: 20.0 %") && finds("compression: 40.0 %"), "{found:?}");
+    assert!(finds("memory copies and allocations: 10.0 %"), "{found:?}");
+    assert!(!finds("logging"));
+}
