@@ -76,7 +76,7 @@ pub enum Task {
         original_bytes: usize,
     },
     /// Encrypt by AES-256-GCM without associated data; the result is the ciphertext, as long as the input, and the
-    /// tag ([`TAG_BYTES`](crate::cipher::TAG_BYTES)).
+    /// tag ([`TAG_BYTES`]).
     Encrypt {
         /// The expanded key.
         key: Key,
