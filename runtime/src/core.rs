@@ -174,12 +174,18 @@ impl Runtime {
     /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
     /// time passes.
     pub fn turn(&mut self) -> Outstanding {
-        if self.outstanding().jobs == 0 {
+        if self.is_idle() {
             self.rest();
             return self.outstanding();
         }
         let now = self.time.look();
         self.turn_at(now)
+    }
+
+    /// Whether no job is inside a device or waits for one.
+    fn is_idle(&self) -> bool {
+        self.slots.iter().all(|slot| slot.inside == 0)
+            && self.service.as_ref().is_none_or(|service| service.waiting() == 0)
     }
 
     /// Nobody turns the runtime until more jobs come: the next of them looks at the clock.

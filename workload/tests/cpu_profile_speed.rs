@@ -60,7 +60,8 @@ fn memory_kib() -> u64 {
 }
 
 #[test]
-#[ignore = "reads two gigabytes: cargo test --release -p workload --test cpu_profile_speed -- --ignored"]
+#[ignore = "reads two gigabytes against a clock, too slow unoptimised: cargo test --release -p workload --test \
+            cpu_profile_speed -- --ignored --nocapture"]
 fn a_gigabyte_is_read_in_under_ten_seconds() {
     let rules = Rules::compiled_in().expect("they are ours");
     for (form, sample) in [("folded", folded as fn(&mut Prng) -> String), ("perf script", perf)] {

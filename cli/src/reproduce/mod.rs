@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
 value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
-Needs memcached. --quick takes about a minute; without it, on two cores, an hour and a half.
+Needs memcached. --quick takes a minute or two; without it, on two cores, an estimated hour and a half.
 
 accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles). Writes
 accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.";
