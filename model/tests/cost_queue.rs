@@ -332,8 +332,8 @@ fn memory_is_constant() {
 }
 
 #[test]
-#[ignore = "a measurement, asserts nothing and wants a quiet machine: cargo test --release -p model --test cost_queue -- \
-            --ignored --nocapture what_it_costs"]
+#[ignore = "a measurement, asserts nothing and wants a quiet machine: \
+            cargo test --release -p model --test cost_queue -- --ignored --nocapture what_it_costs"]
 fn what_it_costs() {
     let mut fit = cold();
     let mut prng = Prng::new(1);
