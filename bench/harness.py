@@ -7,6 +7,7 @@ without a bar).
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -115,10 +116,23 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def scheduled_s(self):
+        """Time all its threads ran, and time they were ready to run and waited for a core, so far."""
+        fields = [path.read_text().split() for path in self._threads("schedstat")]
+        return tuple(sum(int(field[which]) for field in fields) / 1e9 for which in (0, 1))
+
+    def place(self, cores):
+        """Its threads run on these cores only."""
+        for thread in self._threads(""):
+            os.sched_setaffinity(int(thread.name), cores)
+
     def rss_bytes(self):
         status = pathlib.Path(f"/proc/{self.child.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) << 10
+
+    def _threads(self, file):
+        return [thread / file for thread in pathlib.Path(f"/proc/{self.child.pid}/task").iterdir()]
 
     def _accepts(self):
         try:
@@ -185,6 +199,17 @@ def nutcracker(upstream):
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def placed(cores):
+    """What is started in here runs on these cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def load(target, *arguments):

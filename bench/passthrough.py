@@ -6,25 +6,35 @@ nutcracker (twemproxy, ketama over fnv1a) and memcached direct as a reference.
 - Saturation: memcaslap, 1 thread, 16 connections, 1 KiB values, 90 % gets. Bar: rebate's requests per
   second over nutcracker's, at least 1.
 - Fixed rate: `rebate load`, 10,000 requests/s, uniform gaps, 16 connections, 1 KiB random values, 90 %
-  gets. Bar: rebate's p50 over nutcracker's, at most 1, for gets and for sets.
-CPU per request is the proxy's own user and system time over the requests of the saturated phase.
+  gets. Bar: rebate's p50 over nutcracker's, at most 1, for gets and for sets. Once with the proxy on a
+  core of its own, everything else on the others ("placed"), and once where the kernel's scheduler puts
+  them ("free").
+CPU per request is the proxy's own user and system time over the requests of the saturated phase. Of the
+paced phases, run and wait are the time that the proxy ran, and that it was ready and waited for a core.
 The sides take turns within a run, each time beginning with another one.
 """
 
+import os
 import re
 import subprocess
 
-from harness import Bench, fail, load, memcached, nutcracker, ratios, rebate, us
+from harness import Bench, fail, load, memcached, nutcracker, placed, ratios, rebate, us
 
 SIDES = ["rebate", "nutcracker", "memcached"]
+RATE_PER_S = 10_000
+WARMUP_S = 1
 
 
 def main():
     bench = Bench("passthrough", __doc__)
     seconds = 1 if bench.quick else 8
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        fail("needs two cores or more, one of them for the proxy alone")
+    own = {max(cores)}
     saturated = {side: [] for side in SIDES}
     cpu_us = {side: [] for side in SIDES}
-    paced = {side: [] for side in SIDES}
+    paced = {where: {side: [] for side in SIDES} for where in ["placed", "free"]}
     with (memcached("-m", "1024") as store, nutcracker(store) as proxy,
           rebate("--compress", "off", "--threads", "1", "--store",
                  f"memcached://{store.address}") as ours):
@@ -36,13 +46,29 @@ def main():
                 requests, per_s = memcaslap(servers[side], seconds)
                 saturated[side].append(per_s)
                 cpu_us[side].append((servers[side].cpu_s() - before_s) / requests * 1e6)
+            place(servers, own, cores - own)
             for side in turns(run):
-                store.ask("flush_all", end=b"OK\r\n")
-                paced[side].append(load(
-                    servers[side], "--rate", 10_000, "--arrivals", "uniform", "-c", 16,
-                    "--value-size", "1KiB", "--payload", "random", "--get-share", 0.9,
-                    "-d", f"{seconds}s"))
+                with placed(cores - own):
+                    paced["placed"][side].append(at_rate(store, servers[side], seconds))
+            place(servers, cores, cores)
+            for side in turns(run):
+                paced["free"][side].append(at_rate(store, servers[side], seconds))
     report(bench, saturated, cpu_us, paced)
+
+
+def place(servers, proxies, rest):
+    for side, server in servers.items():
+        server.place(rest if side == "memcached" else proxies)
+
+
+def at_rate(store, server, seconds):
+    """The load's report, and the time (s) that the server ran and waited for a core meanwhile."""
+    store.ask("flush_all", end=b"OK\r\n")
+    before = server.scheduled_s()
+    found = load(server, "--rate", RATE_PER_S, "--arrivals", "uniform", "-c", 16,
+                 "--value-size", "1KiB", "--payload", "random", "--get-share", 0.9,
+                 "--warmup", f"{WARMUP_S}s", "-d", f"{seconds}s")
+    return found, [after - first for after, first in zip(server.scheduled_s(), before)]
 
 
 def report(bench, saturated, cpu_us, paced):
@@ -53,18 +79,34 @@ def report(bench, saturated, cpu_us, paced):
     for side in SIDES:
         bench.row(f"cpu_per_request.{side}.1KiB.get90", f"{side}: own CPU, saturated", cpu_us[side],
                   "us/request")
+    for where, sides in paced.items():
+        paced_rows(bench, where, sides)
+    bench.finish()
+
+
+def paced_rows(bench, where, sides):
+    point = f"10k_per_s.{where}"
     for op in ["get", "set"]:
-        p50_us = {side: [us(found, op) for found in paced[side]] for side in SIDES}
+        p50_us = {side: [us(found, op) for found, _ in sides[side]] for side in SIDES}
         for side in SIDES:
-            bench.row(f"p50.{side}.1KiB.{op}.10k_per_s", f"{side}: {op} p50 at 10,000/s",
+            bench.row(f"p50.{side}.1KiB.{op}.{point}", f"{where}, {side}: {op} p50 at 10,000/s",
                       p50_us[side], "us")
-        bench.row(f"ratio.p50.rebate_over_nutcracker.1KiB.{op}.10k_per_s",
-                  f"rebate over nutcracker: {op} p50",
+        bench.row(f"ratio.p50.rebate_over_nutcracker.1KiB.{op}.{point}",
+                  f"{where}, rebate over nutcracker: {op} p50",
                   ratios(p50_us["rebate"], p50_us["nutcracker"]), "ratio", at_most=1)
     for side in SIDES:
-        p99_us = [us(found, "get", which="p99_ns") for found in paced[side]]
-        bench.row(f"p99.{side}.1KiB.get.10k_per_s", f"{side}: get p99 at 10,000/s", p99_us, "us")
-    bench.finish()
+        p99_us = [us(found, "get", which="p99_ns") for found, _ in sides[side]]
+        bench.row(f"p99.{side}.1KiB.get.{point}", f"{where}, {side}: get p99 at 10,000/s", p99_us,
+                  "us")
+        for part, name in enumerate(["run", "wait"]):
+            each_us = [times[part] / requests(found) * 1e6 for found, times in sides[side]]
+            bench.row(f"{name}_per_request.{side}.1KiB.{point}",
+                      f"{where}, {side}: {name} at 10,000/s", each_us, "us/request")
+
+
+def requests(found):
+    """All that a load sent: what it set first, its warm-up, and what it measured."""
+    return found["prepopulate"]["stored"] + RATE_PER_S * (WARMUP_S + found["measured_s"])
 
 
 def turns(run):

@@ -12,7 +12,7 @@ use device::{
 };
 use drivers::remote::{Remote, RemoteOptions};
 use policy::{AlwaysSoftware, AsyncOffload, Policy};
-use runtime::{Fallback, Finished, RuntimeConfig, TokioRuntime};
+use runtime::{Fallback, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Nanos, Op, SystemClock};
 use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
@@ -23,6 +23,13 @@ use crate::devices::ENGINES;
 pub(crate) struct Stage {
     /// The median (us).
     pub(crate) p50_us: f64,
+}
+
+/// What one job took.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    total: Nanos,
+    service: Nanos,
 }
 
 /// Jobs of one size, measured at one pace.
@@ -88,7 +95,7 @@ impl Probe {
         &self,
         device: Option<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
-    ) -> Result<Vec<Finished>, String> {
+    ) -> Result<Vec<Times>, String> {
         let options = tokio::runtime::LocalOptions::default();
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let executor = builder.enable_all().build_local(options);
@@ -100,7 +107,7 @@ impl Probe {
         &self,
         device: Option<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
-    ) -> Result<Vec<Finished>, String> {
+    ) -> Result<Vec<Times>, String> {
         let software: Arc<dyn Device> = Arc::new(Software::new(ENGINES));
         let fallback = if device.is_some() { Fallback::Require } else { Fallback::Prefer };
         let runtime = TokioRuntime::start(RuntimeConfig {
@@ -131,7 +138,9 @@ impl Probe {
                 return Err(format!("a {} job ended with {:?}", self.op.name(), done.outcome));
             }
             if turn >= material.len() {
-                finished.push(done);
+                // Not the job itself: its buffer goes back to the pool, as it does in a service, and the next job does not
+                // pay for memory that was never touched.
+                finished.push(Times { total: done.total, service: done.service });
             }
         }
         Ok(finished)
@@ -183,7 +192,7 @@ fn wait_until(due: Instant) {
 }
 
 impl Stage {
-    fn of(finished: &[Finished], time: impl Fn(&Finished) -> Nanos) -> Self {
+    fn of(finished: &[Times], time: impl Fn(&Times) -> Nanos) -> Self {
         let mut times: Vec<u64> = finished.iter().map(|own| time(own).0).collect();
         times.sort_unstable();
         let middle = times.get(times.len() / 2).map_or(0.0, |time| *time as f64 / 1e3);
