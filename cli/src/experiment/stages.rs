@@ -138,8 +138,8 @@ impl Probe {
                 return Err(format!("a {} job ended with {:?}", self.op.name(), done.outcome));
             }
             if turn >= material.len() {
-                // Not the job itself: its buffer goes back to the pool, as it does in a service, and the next job does not
-                // pay for memory that was never touched.
+                // Not the job itself: its buffer goes back to the pool, as it does in a service, and the next
+                // job does not pay for memory that was never touched.
                 finished.push(Times { total: done.total, service: done.service });
             }
         }
