@@ -17,8 +17,9 @@ use device::{
     Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, engines,
 };
 use drivers::qpl::{self, Qpl, QplOptions};
-use drivers::{Remote, RemoteOptions};
+use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use server::config::{Config, RuntimeSection};
+use server::config_source::{CompressionAddress, NotAnAddress};
 use workload::{DeviceProfile, Variant};
 
 pub(crate) use configuration::Configuration;
@@ -37,8 +38,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
     let failed = |error: DeviceError| error.to_string();
     for address in &config.runtime.compression {
-        let address = address.parse().map_err(|error: api::BadAddress| error.to_string())?;
-        all.push(Arc::new(Remote::new(address, &remote_options(config)).map_err(failed)?));
+        all.push(service(address, config)?);
     }
     for path in &names.qpl {
         all.push(Arc::new(Qpl::open(*path, &QplOptions::default()).map_err(failed)?));
@@ -54,6 +54,35 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
         all.push(Arc::new(worker.map_err(failed)?));
     }
     Ok(server::Devices { all, accelerators })
+}
+
+/// A compression service, by the way that its address says; each says which way that is.
+fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
+    let problem = |error: &dyn std::fmt::Display| format!("runtime.compression: {error}");
+    let address: CompressionAddress =
+        address.parse().map_err(|error: NotAnAddress| problem(&error))?;
+    match address {
+        CompressionAddress::Lane(path) => {
+            tracing::info!("compression service at {}: a lane", path.display());
+            Ok(Arc::new(Lane::new(&path, &lane_options(config))))
+        }
+        CompressionAddress::Grpc(address) => {
+            tracing::info!("compression service at {address}: gRPC{}", local_hint(&address));
+            let remote = Remote::new(address, &remote_options(config));
+            Ok(Arc::new(remote.map_err(|error| problem(&error))?))
+        }
+    }
+}
+
+/// A word where a lane would do: the address is this host's.
+fn local_hint(address: &api::Address) -> &'static str {
+    let is_local = match address {
+        api::Address::Unix(_) => true,
+        api::Address::Tcp(text) => {
+            ["127.", "localhost:", "[::1]:"].iter().any(|host| text.starts_with(host))
+        }
+    };
+    if is_local { "; it is on this host: a lane (lane:/PATH) would cost less" } else { "" }
 }
 
 /// What `runtime.devices` comes to.
@@ -129,10 +158,22 @@ fn unknown(name: &str) -> String {
     )
 }
 
+fn lane_options(config: &Config) -> LaneOptions {
+    LaneOptions {
+        timeout: service_timeout(config),
+        work_bytes_max: config.store.item_bytes_max,
+        ..LaneOptions::default()
+    }
+}
+
+/// A little less than the runtime waits: a slow job is one job, a silent service a lost one.
+fn service_timeout(config: &Config) -> Duration {
+    Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
+}
+
 fn remote_options(config: &Config) -> RemoteOptions {
     RemoteOptions {
-        // A little less than the runtime waits: a slow job is one job, a silent service a lost one.
-        timeout: Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8,
+        timeout: service_timeout(config),
         connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
         queue_depth: REMOTE_QUEUE_DEPTH,
         work_bytes_max: config.store.item_bytes_max,
@@ -173,12 +214,14 @@ mod tests {
 
     #[test]
     fn services_come_before_virtual_devices_and_these_before_workers() {
-        let config = named(&["worker", "virtual-iaa-low"], &["127.0.0.1:1", "/run/c.sock"], true);
+        let services = ["127.0.0.1:1", "/run/c.sock", "lane:/run/lane"];
+        let config = named(&["worker", "virtual-iaa-low"], &services, true);
         let devices = open(&config).expect("all exist");
         let names: Vec<_> = devices.all.iter().map(|device| device.name()).collect();
         let [first, second] = ["remote-127.0.0.1:1", "remote-unix:/run/c.sock"];
-        assert_eq!(names, ["software", first, second, "virtual-iaa-low", "worker"]);
-        assert_eq!(devices.accelerators, 3);
+        let third = "lane-/run/lane";
+        assert_eq!(names, ["software", first, second, third, "virtual-iaa-low", "worker"]);
+        assert_eq!(devices.accelerators, 4);
     }
 
     #[test]

@@ -15,7 +15,9 @@ mod os;
 mod process;
 mod report;
 mod reproduce;
+mod rpc;
 mod serve;
+mod sim;
 mod trace;
 
 use std::ffi::OsString;
@@ -54,6 +56,10 @@ enum Command {
     Health(health::Health),
     /// Check, format, explain, encode and draw traces: programs of ops.
     Trace(trace::TraceCommand),
+    /// Serve and load Thrift services through the near-cache RPC engine.
+    Rpc(rpc::Rpc),
+    /// Simulate servers that cannot be bought yet: AccelFlow's accelerators under several orchestrators.
+    Sim(sim::Sim),
 }
 
 /// Read by the memcached module before clap sees them; here for `rebate help`.
@@ -83,6 +89,8 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::Health(health) => health.run(),
         Command::Trace(trace) => trace.run(),
+        Command::Rpc(rpc) => rpc.run(),
+        Command::Sim(sim) => sim.run(),
     }
 }
 
@@ -108,5 +116,7 @@ const EXAMPLES: &str = "Examples:
   rebate doctor
   rebate health 127.0.0.1:50051
   rebate trace explain --trace T1
+  rebate rpc serve --service memcached
+  rebate sim --spec steady
 
 `rebate COMMAND --help` has the flags and more examples of each.";

@@ -103,6 +103,9 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
             say(&format!("grpc on {address}"));
         }
     }
+    if let Some(path) = &config.server.lane_listen {
+        say(&format!("lane on {}", path.display()));
+    }
     let addresses = running.addresses();
     for address in addresses {
         say(&format!("listening on {address}"));

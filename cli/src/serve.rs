@@ -23,7 +23,10 @@ pub(crate) struct Serve {
     /// Where gRPC clients connect, HOST:PORT or the path of a Unix socket.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     grpc_listen: Vec<String>,
-    /// Compression services to offload to, each a device.
+    /// A Unix socket where frontends on this host set up lanes to the compression service.
+    #[arg(long, value_name = "PATH")]
+    lane_listen: Option<String>,
+    /// Compression services to offload to, each a device: HOST:PORT, or lane:/PATH for one on this host.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     compression: Vec<String>,
     /// The scheduler to report to and take parameters from.
@@ -152,6 +155,7 @@ impl Serve {
             flags.push(flag("--allow-virtual", "runtime.allow_virtual", "true"));
         }
         for (name, key, value) in [
+            ("--lane-listen", "server.lane_listen", &self.lane_listen),
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
             ("--scheduler", "scheduler.address", &self.scheduler),

@@ -51,6 +51,17 @@ pub trait Queue {
     /// Jobs submitted and not yet returned by `poll`; constant time.
     fn pending(&self) -> usize;
 
+    /// Whether [`Queue::inside`] finds every job inside. It can where jobs stay with the thread that submitted them.
+    fn shows_jobs(&self) -> bool {
+        false
+    }
+
+    /// The job of this tag, submitted and not yet returned by `poll`, for whoever will wait for it no longer and wants
+    /// to do it elsewhere. Its parameters, input, and output up to `output_offset` are as they were submitted.
+    fn inside(&self, _tag: u64) -> Option<&Job> {
+        None
+    }
+
     /// Word that nobody waits for the job of this tag any more. A device that can let go of it early returns it as
     /// failed with [`DeviceError::Cancelled`]; any other finishes it as ever.
     fn cancel(&mut self, _tag: u64) {}

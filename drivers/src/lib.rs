@@ -6,10 +6,12 @@
 pub mod dpdk;
 pub mod host;
 pub mod isal;
+pub mod lane;
 pub mod qpl;
 pub mod remote;
 
 #[cfg(feature = "dpdk")]
 pub use dpdk::{Dpdk, DpdkOptions};
+pub use lane::{Lane, LaneOptions};
 pub use qpl::{Qpl, QplOptions};
 pub use remote::{Remote, RemoteOptions};

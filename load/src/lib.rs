@@ -12,6 +12,7 @@ mod grpc;
 mod poller;
 mod recorder;
 mod report;
+pub mod rpc;
 mod run;
 mod source;
 mod spec;

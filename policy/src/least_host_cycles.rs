@@ -19,6 +19,10 @@ impl Policy for LeastHostCycles {
         "least-host-cycles"
     }
 
+    fn weighs_costs(&self) -> bool {
+        true
+    }
+
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         let objective = Objective {
             inline_bytes_max: self.inline_bytes_max,

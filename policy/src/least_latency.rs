@@ -32,6 +32,10 @@ impl Policy for LeastLatency {
         "least-latency"
     }
 
+    fn weighs_costs(&self) -> bool {
+        true
+    }
+
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         let cost = |arm: &Arm| {
             let factor = if arm.is_late(job) { LATE_FACTOR } else { 1 };

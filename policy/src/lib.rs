@@ -5,16 +5,19 @@
 mod arms;
 pub mod batch;
 pub mod bounded_offload;
+pub mod fitted_offload;
 pub mod form;
 pub mod latency_critical;
 pub mod least_host_cycles;
 pub mod least_latency;
 pub mod placement;
+pub mod scheduling;
 pub mod software;
 pub mod threshold;
 
 pub use batch::Batch;
 pub use bounded_offload::BoundedOffload;
+pub use fitted_offload::{FittedOffload, Offload};
 pub use form::{Form, FormPolicy, RawReason};
 pub use latency_critical::LatencyCritical;
 pub use least_host_cycles::LeastHostCycles;

@@ -10,6 +10,12 @@ pub trait Policy: Send + Sync {
     /// The name that configuration and metrics use.
     fn name(&self) -> &'static str;
 
+    /// Whether it looks at what is known of costs, waiters and the past: estimates and host times of devices, `waiting`
+    /// and `gap` of the snapshot, `last` of the job. Else whoever asks it may leave them out.
+    fn weighs_costs(&self) -> bool {
+        false
+    }
+
     /// The decision. `draw` is the caller's random number, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use common::*;
 use device::{Device, Job, Pool};
 use runtime::core_loop::yield_now;
-use runtime::{CoreConfig, CoreLoop, Runtime, TokioRuntime};
+use runtime::{CoreConfig, CoreLoop, Runtime, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Clock, SystemClock};
 
 fn main() {
@@ -27,6 +27,8 @@ fn main() {
             ("core_loop", on_core_loop as fn(usize, usize) -> Measured, bar(40.0)),
             ("tokio", in_tokio, bar(100.0)),
             ("bare_core", on_bare_core, None),
+            ("core_loop_weighing_costs", weighing_costs, None),
+            ("core_loop_jobs_not_shown", with_jobs_not_shown, None),
         ] {
             let id = |part: &str| format!("{part}.{what}.{outstanding}_outstanding");
             if !options.wants(&id("offload")) {
@@ -56,7 +58,24 @@ struct Measured {
 
 /// Runs the loop's tasks: each submits its job again as soon as it is back.
 fn on_core_loop(outstanding: usize, jobs: usize) -> Measured {
-    let core_loop = CoreLoop::new(CoreConfig::new(config())).expect("the devices open");
+    on_loop_of(config(), outstanding, jobs)
+}
+
+/// The same with a policy that looks at what is learnt of costs, and none to choose but the device.
+fn weighing_costs(outstanding: usize, jobs: usize) -> Measured {
+    let policy = Arc::new(policy::LeastLatency { inline_bytes_max: 0 });
+    on_loop_of(RuntimeConfig { policy, ..config() }, outstanding, jobs)
+}
+
+/// The same with a device whose jobs leave the thread: what a second try needs is kept.
+fn with_jobs_not_shown(outstanding: usize, jobs: usize) -> Measured {
+    let mut config = config();
+    config.devices[1] = ZeroLatency::unseen();
+    on_loop_of(config, outstanding, jobs)
+}
+
+fn on_loop_of(config: RuntimeConfig, outstanding: usize, jobs: usize) -> Measured {
+    let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let core = core_loop.core().clone();
     let all: Rc<Vec<_>> = Rc::new(own_jobs(outstanding));
     let round = |each: usize| {
@@ -116,7 +135,7 @@ fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
     let mut round = |jobs: usize| {
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..jobs / outstanding {
-            core.turn();
+            core.spin();
             for ticket in &mut tickets {
                 let Poll::Ready(finished) = core.claim(*ticket, &mut context) else {
                     panic!("a device without latency has every job at the next poll");

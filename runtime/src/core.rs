@@ -10,22 +10,29 @@
 //! probe after a while, comes back.
 
 mod fair;
+mod recover;
+mod verify;
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use device::{Completion, DeviceError, Job, Outcome, Refused, RefusedReason, Task, Waiting};
+use device::{Completion, DeviceError, Job, Outcome, Refused, Task, Waiting};
 use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 use units::{Nanos, Op, Prng};
 
 use crate::config::{Fallback, RuntimeConfig, StartError};
 use crate::entry::{Entry, Finished, Path, State, Ticket};
+use crate::history::History;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::slot::{Asked, Slot};
 use crate::time::Time;
 use crate::waiting::Service;
+use fair::leave;
+use recover::fault;
+use verify::Sample;
 
 /// One core's runtime.
 pub struct Runtime {
@@ -35,7 +42,14 @@ pub struct Runtime {
     /// As the job that was placed last saw them.
     states: Vec<DeviceState>,
     jobs: Ledger,
+    /// Finished and not yet claimed.
+    unclaimed: usize,
     policy: Arc<dyn Policy>,
+    /// Whether the policy looks at costs.
+    weighs: bool,
+    /// Whether anyone does: the policy, or a job with a deadline since the start.
+    learns: bool,
+    history: History,
     fallback: [Fallback; 2],
     job_timeout: Nanos,
     reprobe_after: Nanos,
@@ -47,6 +61,11 @@ pub struct Runtime {
     metrics: Arc<Metrics>,
     /// While there are limits.
     service: Option<Box<Service>>,
+    /// Jobs that are to be redone in software.
+    redos: VecDeque<Box<Job>>,
+    /// How much of them may be redone before the next turn.
+    redo_bytes_left: usize,
+    sample: Sample,
 }
 
 impl Runtime {
@@ -69,6 +88,10 @@ impl Runtime {
             retired: 0,
             states,
             jobs: Ledger::default(),
+            unclaimed: 0,
+            weighs: config.policy.weighs_costs(),
+            learns: config.policy.weighs_costs(),
+            history: History::default(),
             policy: config.policy,
             fallback: [config.compress, config.decompress],
             job_timeout: config.job_timeout,
@@ -80,6 +103,9 @@ impl Runtime {
             waker: waker.clone(),
             metrics: Arc::new(Metrics::new(names)),
             service: None,
+            redos: VecDeque::new(),
+            redo_bytes_left: 0,
+            sample: Sample::default(),
         })
     }
 
@@ -90,7 +116,14 @@ impl Runtime {
 
     /// Follows another policy from the next job on.
     pub fn set_policy(&mut self, policy: Arc<dyn Policy>) {
+        self.weighs = policy.weighs_costs();
+        self.learns |= self.weighs;
         self.policy = policy;
+    }
+
+    /// Whether the policy asks how many others wait for the core, see [`Runtime::submit_among`].
+    pub fn weighs_costs(&self) -> bool {
+        self.weighs
     }
 
     /// At most so many completions of each device are handed over in one turn; unbounded at first. A small bound keeps
@@ -107,15 +140,24 @@ impl Runtime {
     }
 
     /// Places the job. With a device that completes inline the result is ready for `claim` on
-    /// return.
+    /// return. The owners of jobs that are finished and not claimed are taken to wait for the core.
     pub fn submit(&mut self, job: Box<Job>) -> Ticket {
+        self.submit_among(job, self.unclaimed)
+    }
+
+    /// As `submit`, by an executor that knows how many others wait for the core.
+    pub fn submit_among(&mut self, job: Box<Job>, waiting: usize) -> Ticket {
+        self.allow_redos();
         let now = self.time.now();
-        let (mut choice, is_open) = self.choose(&job, now);
+        let (mut choice, is_open) = self.choose(&job, waiting, now);
         if choice.placement == Placement::Sync {
             choice = self.as_waited_for(choice);
         }
-        if job.deadline.is_some() && is_open {
-            choice = self.in_time(choice, &job, now);
+        if job.deadline.is_some() {
+            self.learns = true;
+            if is_open {
+                choice = self.in_time(choice, &job, now);
+            }
         }
         self.place(job, choice, is_open, now)
     }
@@ -138,16 +180,13 @@ impl Runtime {
     pub fn claim(&mut self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Finished> {
         let entry = self.jobs.get_mut(ticket).filter(|entry| !entry.is_detached());
         let entry = entry.expect("a ticket is claimed or detached once");
-        match std::mem::replace(&mut entry.state, State::Waiting) {
-            State::Finished(finished) => {
-                self.jobs.close(ticket);
-                Poll::Ready(finished)
-            }
-            _ => {
-                entry.await_with(context.waker());
-                Poll::Pending
-            }
-        }
+        let Some(finished) = entry.take_finished() else {
+            entry.await_with(context.waker());
+            return Poll::Pending;
+        };
+        self.unclaimed -= 1;
+        self.jobs.close(ticket);
+        Poll::Ready(finished)
     }
 
     /// Gives the ticket up: the job keeps its buffers until its device returns it, then all are
@@ -155,7 +194,10 @@ impl Runtime {
     pub fn detach(&mut self, ticket: Ticket) {
         let Some(entry) = self.jobs.get_mut(ticket) else { return };
         match entry.state {
-            State::Finished(_) => self.jobs.close(ticket),
+            State::Finished(..) => {
+                self.unclaimed -= 1;
+                self.jobs.close(ticket);
+            }
             State::Waiting => {
                 entry.state = State::Detached;
                 let device = entry.choice.device;
@@ -174,6 +216,16 @@ impl Runtime {
     /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
     /// time passes.
     pub fn turn(&mut self) -> Outstanding {
+        let outstanding = self.spin();
+        if outstanding.polled.is_none() {
+            self.rest();
+        }
+        outstanding
+    }
+
+    /// As `turn`, by a driver that soon turns again whatever is outstanding, or says that it will [`rest`](Self::rest):
+    /// a look at the clock serves the jobs that come in between.
+    pub fn spin(&mut self) -> Outstanding {
         if self.is_idle() {
             self.rest();
             return self.outstanding();
@@ -185,11 +237,12 @@ impl Runtime {
     /// Whether no job is inside a device or waits for one.
     fn is_idle(&self) -> bool {
         self.slots.iter().all(|slot| slot.inside == 0)
+            && self.redos.is_empty()
             && self.service.as_ref().is_none_or(|service| service.waiting() == 0)
     }
 
     /// Nobody turns the runtime until more jobs come: the next of them looks at the clock.
-    pub(crate) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         self.time.expire();
     }
 
@@ -198,8 +251,10 @@ impl Runtime {
         self.time.look()
     }
 
-    /// As `turn`, just after a look.
+    /// As `spin`, just after a look.
     pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
+        self.allow_redos();
+        self.serve_redos();
         for device in 0..self.slots.len() {
             if self.slots[device].inside > 0 {
                 self.poll_slot(device, self.dequeue_batch);
@@ -209,18 +264,16 @@ impl Runtime {
         if self.service.as_ref().is_some_and(|service| service.waiting() > 0) {
             self.serve_waiting(now);
         }
-        let outstanding = self.outstanding();
-        if outstanding.polled.is_none() {
-            self.time.expire();
-        }
-        outstanding
+        self.outstanding()
     }
 
     /// What is inside devices now, and how to learn of it.
     pub fn outstanding(&self) -> Outstanding {
         let turn_within = self.expiry_check_every();
         let waiting = self.service.as_ref().map_or(0, |service| service.waiting());
-        let mut outstanding = Outstanding { jobs: waiting, polled: None, turn_within };
+        let jobs = waiting + self.redos.len();
+        let polled = (!self.redos.is_empty()).then_some(Nanos(0));
+        let mut outstanding = Outstanding { jobs, polled, turn_within };
         for slot in &self.slots {
             outstanding.jobs += slot.inside;
             if let Some(expected) = slot.poll_within() {
@@ -234,7 +287,7 @@ impl Runtime {
     /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
     /// required and is not.
     #[inline]
-    fn choose(&mut self, job: &Job, now: Nanos) -> (Choice, bool) {
+    fn choose(&mut self, job: &Job, waiting: usize, now: Nanos) -> (Choice, bool) {
         let fallback = self.fallback(&job.task);
         if fallback == Fallback::Forbid {
             return (Choice::software(Reason::Configured), true);
@@ -242,6 +295,9 @@ impl Runtime {
         let asked = Asked::of(job);
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
             slot.update(state, &asked);
+            if self.weighs {
+                slot.estimate(state, &asked);
+            }
         }
         let on = |device, reason| Choice { device, placement: Placement::Async, reason };
         if fallback == Fallback::Require {
@@ -252,16 +308,32 @@ impl Runtime {
         {
             return (on(device, Reason::Probe), true);
         }
-        let snapshot = Snapshot::of(&self.states);
-        let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
-        let choice = self.policy.place(&facts(job, now), &snapshot, draw);
+        let choice = self.ask_policy(job, waiting, now);
         if choice.device != 0 || self.states[0].eligible {
             return (choice, true);
         }
-        match snapshot.first_open() {
+        match Snapshot::of(&self.states).first_open() {
             Some(device) => (on(device, Reason::OnlyDevice), true),
             None => (choice, true),
         }
+    }
+
+    #[inline]
+    fn ask_policy(&mut self, job: &Job, waiting: usize, now: Nanos) -> Choice {
+        let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
+        let mut facts = facts(job, now);
+        if !self.weighs {
+            return self.policy.place(&facts, &Snapshot::of(&self.states), draw);
+        }
+        let JobFacts { op, work_bytes, .. } = facts;
+        facts.last = self.history.last(op, work_bytes);
+        let gap = Some(self.history.arrived(now));
+        let snapshot = Snapshot { devices: &self.states, waiting, gap };
+        let choice = self.policy.place(&facts, &snapshot, draw);
+        if choice.reason != Reason::Probe {
+            self.history.remember(op, work_bytes, (choice.device, choice.placement));
+        }
+        choice
     }
 
     #[cold]
@@ -301,8 +373,10 @@ impl Runtime {
         entry.tag = job.tag;
         entry.submitted = now;
         entry.choice = choice;
-        if choice.device != 0 {
-            entry.again.keep(&mut job);
+        match choice.device {
+            0 => {}
+            device if self.slots[device].shows_jobs => entry.again.keep_size(&job),
+            _ => entry.again.keep(&mut job),
         }
         self.slots[choice.device].waiting += 1;
         job.tag = ticket.mark();
@@ -323,14 +397,16 @@ impl Runtime {
 
     fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let ticket = Ticket::from_mark(job.tag);
-        let slot = &mut self.slots[choice.device];
-        let handed = slot.submit(job);
+        let handed = if self.learns {
+            self.submit_watched(job, ticket, choice.device)
+        } else {
+            self.slots[choice.device].submit(job)
+        };
         if handed.is_ok() {
             self.enter(ticket);
         }
-        let slot = &self.slots[choice.device];
         match handed {
-            Ok(()) if slot.capabilities.waiting == Waiting::Inline => {
+            Ok(()) if self.slots[choice.device].is_inline() => {
                 self.time.look_once();
                 self.poll_slot(choice.device, usize::MAX);
             }
@@ -340,11 +416,31 @@ impl Runtime {
         }
     }
 
+    /// Hands the job to its device and, if it is worth that, notes what it meets there and what its submission takes.
+    fn submit_watched(
+        &mut self,
+        job: Box<Job>,
+        ticket: Ticket,
+        device: usize,
+    ) -> Result<(), Refused> {
+        let slot = &mut self.slots[device];
+        let Some(mut met) = slot.watch(&job, self.time.last()) else { return slot.submit(job) };
+        met.at = self.time.read();
+        slot.submit(job)?;
+        met.host = self.time.read().since(met.at) + slot.way_back();
+        if let Some(entry) = self.jobs.get_mut(ticket) {
+            entry.met = Some(met);
+        }
+        Ok(())
+    }
+
     /// Polls one device until the job is back or overdue: the calling thread has nothing better to
     /// do. Nobody has the ticket yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
             let now = self.time.look_once();
+            self.allow_redos();
+            self.serve_redos();
             self.poll_slot(device, self.dequeue_batch);
             let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
                 return;
@@ -353,22 +449,6 @@ impl Runtime {
                 return self.expire_one(ticket);
             }
             std::hint::spin_loop();
-        }
-    }
-
-    fn refused(&mut self, job: Box<Job>, device: usize, reason: RefusedReason) {
-        let why = match reason {
-            RefusedReason::Full => Reason::QueueFull,
-            RefusedReason::Unsupported => Reason::Ineligible,
-            RefusedReason::Lost => Reason::DeviceLost,
-        };
-        if reason == RefusedReason::Lost {
-            self.retire(device);
-        }
-        if device != 0 && self.may_fall_back(&job.task) {
-            self.redo(job, why);
-        } else {
-            self.fail(job, DeviceError::Fault("the device refused the job"));
         }
     }
 
@@ -384,151 +464,68 @@ impl Runtime {
         self.fallback(task) == Fallback::Prefer
     }
 
-    /// Runs a job again, in software, with the reason on record.
-    fn redo(&mut self, job: Box<Job>, reason: Reason) {
-        let choice = Choice::software(reason);
-        let ticket = Ticket::from_mark(job.tag);
-        self.leave(ticket);
-        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        let from = std::mem::replace(&mut entry.choice, choice).device;
-        self.slots[from].waiting -= 1;
-        self.slots[0].waiting += 1;
-        self.metrics.count_fallback(from, reason);
-        self.dispatch(job, choice);
-    }
-
-    fn retire(&mut self, device: usize) {
-        if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
-            self.retired += 1;
-            self.metrics.count_lost(device);
-        }
-    }
-
-    fn restore(&mut self, device: usize) {
-        if self.slots[device].retired.take().is_some() {
-            self.retired -= 1;
-            self.metrics.count_restored(device);
-        }
-    }
-
     #[inline]
     fn poll_slot(&mut self, device: usize, max: usize) {
-        self.slots[device].poll();
-        for _ in 0..max {
-            let Some(completion) = self.slots[device].next() else { return };
+        let slot = &mut self.slots[device];
+        let is_timed = self.learns && slot.capabilities.waiting == Waiting::Signalled;
+        let mut polled = match is_timed {
+            true => slot.poll_timed(&self.time),
+            false => slot.poll(self.time.last()),
+        };
+        let taken = polled.len().min(max);
+        for completion in polled.drain(..taken) {
             self.complete(device, completion);
         }
+        self.slots[device].keep(polled);
     }
 
     #[inline]
-    fn complete(&mut self, device: usize, completion: Completion) {
+    fn complete(&mut self, device: usize, mut completion: Completion) {
+        self.slots[device].left(&completion.job);
         let ticket = Ticket::from_mark(completion.job.tag);
-        let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| !entry.is_finished()) else {
+        if self.jobs.get(ticket).is_none_or(Entry::is_finished) {
             // It timed out here and was redone or failed; the buffers come home now.
             return self.metrics.count_late();
-        };
+        }
+        self.verify(device, &mut completion);
         let fault = fault(&completion.outcome);
-        if fault.is_some() || entry.choice.reason == Reason::Probe {
+        if fault.is_some() || self.retired > 0 {
             return self.complete_oddly(device, ticket, completion, fault);
         }
         self.finish(completion);
     }
 
-    /// The end of a probe or of a job that its device did not do.
-    #[cold]
-    fn complete_oddly(
-        &mut self,
-        device: usize,
-        ticket: Ticket,
-        completion: Completion,
-        fault: Option<Reason>,
-    ) {
-        match fault {
-            Some(Reason::DeviceLost) => self.retire(device),
-            None => self.restore(device),
-            Some(_) => {}
-        }
-        let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
-        match fault {
-            Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
-                self.redo(completion.job, reason);
-            }
-            _ => self.finish(completion),
-        }
-    }
-
-    fn fail(&mut self, job: Box<Job>, error: DeviceError) {
-        self.finish(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
-    }
-
     #[inline]
     fn finish(&mut self, completion: Completion) {
-        let Completion { mut job, outcome, service } = completion;
-        let ticket = Ticket::from_mark(job.tag);
-        self.leave(ticket);
+        let now = self.time.last();
+        let ticket = Ticket::from_mark(completion.job.tag);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        job.tag = entry.tag;
+        leave(&mut self.service, entry);
         let path = Path::from(entry.choice);
-        let total = self.time.last().since(entry.submitted);
-        self.slots[path.device].waiting -= 1;
+        let total = now.since(entry.submitted);
+        let slot = &mut self.slots[path.device];
+        slot.waiting -= 1;
+        let Completion { job, outcome, service } = &completion;
         // What was given up is counted as that, and says nothing of the device.
         if !matches!(outcome, Outcome::Failed(DeviceError::Cancelled)) {
-            self.metrics.count(&path, &outcome, &job, service, total.since(service));
-            if job.deadline.is_some_and(|deadline| self.time.last() > deadline) {
+            self.metrics.count(&path, outcome, job, *service, total.since(*service));
+            if job.deadline.is_some_and(|deadline| now > deadline) {
                 self.metrics.count_missed(path.device);
             }
         }
-        if matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit) {
-            // In software a job waits for nothing but the tries that went before it elsewhere.
-            let own = if path.device == 0 { service } else { total };
-            self.slots[path.device].estimates.learn(job.task.op(), job.work_bytes(), own);
+        if self.learns && matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit) {
+            let arrivals = self.history.arrivals();
+            slot.learn(job, entry.met.take(), (*service, now), arrivals);
         }
         if entry.is_detached() {
-            self.jobs.close(ticket);
-            return;
+            return self.jobs.close(ticket);
         }
         entry.again.clear();
-        entry.state = State::Finished(Finished { job, outcome, path, service, total });
+        let mut completion = completion;
+        completion.job.tag = entry.tag;
+        entry.state = State::Finished(completion, total);
+        self.unclaimed += 1;
         entry.wake();
-    }
-
-    /// Redoes in software what a device has kept longer than the timeout; the device keeps the
-    /// buffers it has.
-    fn expire(&mut self, now: Nanos) {
-        if now < self.next_expiry_check {
-            return;
-        }
-        self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
-        let timeout = self.job_timeout;
-        let overdue = |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
-        for ticket in self.jobs.find(overdue) {
-            self.expire_one(ticket);
-        }
-    }
-
-    fn expire_one(&mut self, ticket: Ticket) {
-        let device = self.jobs.get(ticket).expect(BOOKED).choice.device;
-        if let Some(job) = self.stop_waiting(device, ticket) {
-            // No device kept it; it never came in.
-            return self.refused(job, device, RefusedReason::Full);
-        }
-        self.leave(ticket);
-        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        let device = entry.choice.device;
-        let again = entry.again.take(ticket.mark()).filter(|_| !entry.is_detached());
-        self.metrics.count_timeout(device);
-        self.slots[device].cancel(ticket.mark());
-        self.retire(device);
-        let Some(job) = again else {
-            self.slots[device].waiting -= 1;
-            self.jobs.close(ticket);
-            return;
-        };
-        if self.may_fall_back(&job.task) {
-            self.redo(job, Reason::Timeout);
-        } else {
-            self.fail(job, DeviceError::Timeout);
-        }
     }
 
     fn expiry_check_every(&self) -> Nanos {
@@ -556,20 +553,6 @@ fn facts(job: &Job, now: Nanos) -> JobFacts {
         tenant: job.tenant,
         time_left: job.deadline.map(|deadline| deadline.since(now)),
         last: None,
-    }
-}
-
-/// Why the job must be done elsewhere; none when this outcome is the job's own.
-fn fault(outcome: &Outcome) -> Option<Reason> {
-    match outcome {
-        Outcome::Done { .. } | Outcome::DoesNotFit => None,
-        Outcome::Failed(DeviceError::InvalidInput(_)) => None,
-        Outcome::Failed(DeviceError::Lost | DeviceError::Misconfigured(_)) => {
-            Some(Reason::DeviceLost)
-        }
-        Outcome::Failed(DeviceError::Timeout) => Some(Reason::Timeout),
-        Outcome::Failed(DeviceError::Busy) => Some(Reason::QueueFull),
-        Outcome::Failed(_) => Some(Reason::DeviceFault),
     }
 }
 

@@ -3,29 +3,45 @@
 
 use std::task::Waker;
 
-use device::{Class, Input, Job, Outcome, Pool, Task, TenantId};
+use device::{Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
 use policy::{Choice, Placement, Reason};
 use units::{ByteCount, Nanos};
 
+use crate::costs::Met;
+
 /// The claim to one submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    pub(crate) key: u32,
-    pub(crate) generation: u32,
-}
+pub struct Ticket(
+    /// Place and generation, in one word: what is written in two is slow to be read at once.
+    u64,
+);
 
 impl Ticket {
+    pub(crate) fn new(key: u32, generation: u32) -> Self {
+        Self(u64::from(key) | u64::from(generation) << 32)
+    }
+
     /// The ticket as the tag that the job carries through its device.
     pub(crate) fn mark(self) -> u64 {
-        u64::from(self.key) | u64::from(self.generation) << 32
+        self.0
     }
 
     pub(crate) fn from_mark(mark: u64) -> Self {
-        Self { key: mark as u32, generation: (mark >> 32) as u32 }
+        Self(mark)
+    }
+
+    /// Its place among the entries.
+    pub(crate) fn key(self) -> u32 {
+        self.0 as u32
     }
 
     pub(crate) fn index(self) -> usize {
-        self.key as usize
+        self.key() as usize
+    }
+
+    /// Which job of its place it is.
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 }
 
@@ -68,6 +84,8 @@ pub(crate) struct Entry {
     pub(crate) is_awaited: bool,
     /// Whether it counts among its tenant's jobs inside devices.
     pub(crate) is_counted: bool,
+    /// What it met, if it is to teach what its device costs.
+    pub(crate) met: Option<Met>,
     /// The submitter's own tag.
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
@@ -85,6 +103,7 @@ impl Default for Entry {
             generation: 0,
             is_awaited: false,
             is_counted: false,
+            met: None,
             tag: 0,
             submitted: Nanos(0),
             choice: Choice::software(Reason::Policy),
@@ -97,11 +116,24 @@ impl Default for Entry {
 
 impl Entry {
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(self.state, State::Finished(_))
+        matches!(self.state, State::Finished(..))
     }
 
     pub(crate) fn is_detached(&self) -> bool {
         matches!(self.state, State::Detached)
+    }
+
+    /// What became of it, if it is finished; once.
+    #[inline]
+    pub(crate) fn take_finished(&mut self) -> Option<Finished> {
+        if !self.is_finished() {
+            return None;
+        }
+        let state = std::mem::replace(&mut self.state, State::Free);
+        let State::Finished(Completion { job, outcome, service }, total) = state else {
+            return None;
+        };
+        Some(Finished { job, outcome, path: Path::from(self.choice), service, total })
     }
 
     /// Whether a device has it.
@@ -113,17 +145,20 @@ impl Entry {
 pub(crate) enum State {
     Free,
     Waiting,
-    Finished(Finished),
+    /// With its total time.
+    Finished(Completion, Nanos),
     Detached,
 }
 
 /// What it takes to do a job again while a device still holds the first try. Written in place: a job on the fast
-/// path pays for each byte that is moved. The second try's output is from the heap, whatever pool the first one's is
-/// from: holding on to the pool would cost every job more than the rare second try is worth.
+/// path pays for each byte that is moved, and where a queue shows its jobs for nothing but a size. The second try's
+/// output is from the heap, whatever pool the first one's is from: holding on to the pool would cost every job more
+/// than the rare second try is worth.
 pub(crate) struct Again {
-    /// None when there is nothing to do again.
+    /// None when there is nothing to do again, or a queue to be asked.
     input: Option<Input>,
     task: Task,
+    /// Kept in any case: a device may put its result in place of the buffer.
     output_bytes: usize,
     output_offset: usize,
     /// What the caller wrote ahead of the result: the output's first bytes.
@@ -152,33 +187,61 @@ impl Default for Again {
 }
 
 impl Again {
+    /// What the queue will not show.
+    #[inline]
+    pub(crate) fn keep_size(&mut self, job: &Job) {
+        self.output_bytes = job.output.capacity();
+        self.tenant = job.tenant;
+    }
+
+    /// All of it, before the job goes where it cannot be seen.
     #[inline]
     pub(crate) fn keep(&mut self, job: &mut Job) {
-        self.input = Some(job.input.clone());
-        self.task = job.task.clone();
-        self.output_bytes = job.output.capacity();
-        self.output_offset = job.output_offset;
-        self.deadline = job.deadline;
-        self.tenant = job.tenant;
-        self.class = job.class;
-        if job.output_offset == 0 {
-            return;
-        }
+        self.keep_size(job);
+        self.keep_parameters(job);
         match job.output.space().first_chunk() {
-            Some(bytes) if self.output_offset <= HEADER_BYTES_SHORT => self.header = *bytes,
+            _ if job.output_offset == 0 => {}
+            Some(bytes) if job.output_offset <= HEADER_BYTES_SHORT => self.header = *bytes,
             _ => {
                 // Without room for its own header the job fails anyway, and must not show another's.
                 self.header = [0; HEADER_BYTES_SHORT];
-                let header = job.output.space().get(..self.output_offset);
+                let header = job.output.space().get(..job.output_offset);
                 self.header_long = header.unwrap_or_default().into();
             }
         }
     }
 
+    /// The rest, from a job that its queue shows.
+    #[cold]
+    pub(crate) fn keep_shown(&mut self, job: &Job) {
+        self.keep_parameters(job);
+        self.header = [0; HEADER_BYTES_SHORT];
+        let filled_bytes = job.output_offset.min(job.output.len());
+        let mut header = vec![0; job.output_offset.min(self.output_bytes)];
+        header[..filled_bytes].copy_from_slice(&job.output[..filled_bytes]);
+        self.header_long = header.into();
+    }
+
+    #[inline]
+    fn keep_parameters(&mut self, job: &Job) {
+        self.input = Some(job.input.clone());
+        self.task = job.task.clone();
+        self.output_offset = job.output_offset;
+        self.deadline = job.deadline;
+        self.class = job.class;
+    }
+
     /// Lets go of what belongs to the job's owner.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.input = None;
+        if self.input.take().is_some() {
+            self.forget();
+        }
+    }
+
+    /// The parameters may hold a key, and a header was the owner's.
+    #[inline]
+    fn forget(&mut self) {
         self.task = Task::Copy;
         if !self.header_long.is_empty() {
             self.header_long = Box::default();
@@ -187,6 +250,11 @@ impl Again {
 
     pub(crate) fn tenant(&self) -> TenantId {
         self.tenant
+    }
+
+    /// The room that the job's output had.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.output_bytes
     }
 
     /// The job once more.
@@ -201,7 +269,7 @@ impl Again {
         job.tenant = self.tenant;
         job.class = self.class;
         job.deadline = self.deadline;
-        self.clear();
+        self.forget();
         Some(Box::new(job))
     }
 }

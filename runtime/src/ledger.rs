@@ -23,21 +23,21 @@ impl Ledger {
         });
         let entry = &mut self.entries[key as usize];
         entry.state = State::Waiting;
-        (Ticket { key, generation: entry.generation }, entry)
+        (Ticket::new(key, entry.generation), entry)
     }
 
     /// The entry, unless its job is gone.
     #[inline]
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Entry> {
         let entry = self.entries.get(ticket.index())?;
-        (entry.generation == ticket.generation).then_some(entry)
+        (entry.generation == ticket.generation()).then_some(entry)
     }
 
     /// As `get`, to change it.
     #[inline]
     pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(ticket.index())?;
-        (entry.generation == ticket.generation).then_some(entry)
+        (entry.generation == ticket.generation()).then_some(entry)
     }
 
     /// Ends the job's books.
@@ -46,16 +46,17 @@ impl Ledger {
         let entry = &mut self.entries[ticket.index()];
         entry.generation = entry.generation.wrapping_add(1);
         entry.is_awaited = false;
+        entry.met = None;
         entry.again.clear();
         entry.state = State::Free;
-        self.free.push(ticket.key);
+        self.free.push(ticket.key());
     }
 
     /// The tickets of the jobs that pass the test.
     pub(crate) fn find(&self, test: impl Fn(&Entry) -> bool) -> Vec<Ticket> {
         let entries = self.entries.iter().enumerate();
         let found = entries.filter(|(_, entry)| test(entry));
-        found.map(|(key, entry)| Ticket { key: key as u32, generation: entry.generation }).collect()
+        found.map(|(key, entry)| Ticket::new(key as u32, entry.generation)).collect()
     }
 }
 

@@ -22,6 +22,7 @@ pub struct Metrics {
     detached: AtomicU64,
     late: AtomicU64,
     missed: Vec<AtomicU64>,
+    corrupt: Vec<AtomicU64>,
 }
 
 impl Metrics {
@@ -36,6 +37,7 @@ impl Metrics {
             timeouts: cells(count),
             probes: cells(count),
             missed: cells(count),
+            corrupt: cells(count),
             restored: cells(count),
             devices,
             detached: AtomicU64::new(0),
@@ -113,6 +115,12 @@ impl Metrics {
         counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
     }
 
+    /// Streams of each device that software did not read back as their input.
+    pub fn corrupt(&self) -> Vec<(String, u64)> {
+        let counted = self.devices.iter().zip(&self.corrupt);
+        counted.map(|(name, corrupt)| (name.clone(), corrupt.load(Ordering::Relaxed))).collect()
+    }
+
     fn by_device(&self, first: &[AtomicU64], second: &[AtomicU64]) -> Vec<(String, u64, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let names = self.devices.iter().enumerate();
@@ -173,6 +181,10 @@ impl Metrics {
 
     pub(crate) fn count_missed(&self, device: usize) {
         add(&self.missed[device], 1);
+    }
+
+    pub(crate) fn count_corrupt(&self, device: usize) {
+        add(&self.corrupt[device], 1);
     }
 
     pub(crate) fn count_late(&self) {

@@ -6,23 +6,32 @@ use std::task::Waker;
 
 use device::{Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Task, Waiting};
 use policy::DeviceState;
-use units::Nanos;
+use units::{Nanos, Op};
 
-use crate::estimates::{Estimates, OPS};
+use crate::costs::{Costs, Met};
+use crate::time::Time;
 
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn Device>,
     queue: Box<dyn Queue>,
     /// As the device states them: looked at for every job.
     pub(crate) capabilities: Capabilities,
+    /// Whether the queue shows what is inside: then nothing of a job needs to be kept for a second try.
+    pub(crate) shows_jobs: bool,
     /// Jobs taken and not yet handed over, those that timed out included.
     pub(crate) inside: usize,
     /// Jobs inside that did not time out, those given up included: the device works on them as on any other.
     pub(crate) waiting: usize,
-    /// Polled and not yet handed over, the last first: a poll may give more than one turn is to take.
+    /// The sizes of the jobs inside, together.
+    inside_bytes: usize,
+    /// Polled and not yet handed over: a poll may give more than one turn is to take.
     polled: Vec<Completion>,
+    /// When it was polled, and when before that.
+    polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
-    pub(crate) estimates: Estimates,
+    costs: Costs,
+    /// What polls take of the core, per completion, where that is looked at.
+    way_back: WayBack,
     /// Whether it takes a job, by op: asked for every job, and the answer is in lists.
     eligible: [Eligible; OPS],
 }
@@ -31,8 +40,16 @@ pub(crate) struct Slot {
 #[derive(Clone, Copy)]
 struct Eligible {
     shape: Shape,
-    accepted_bytes: Option<usize>,
-    refused_bytes: Option<usize>,
+    /// Smaller jobs are accepted.
+    accepted_below: usize,
+    /// Jobs of this size and larger are refused.
+    refused_from: usize,
+}
+
+impl Eligible {
+    fn unknown(shape: Shape) -> Self {
+        Self { shape, accepted_below: 0, refused_from: usize::MAX }
+    }
 }
 
 /// What a device's answer depends on apart from the size, in a word that is quickly compared.
@@ -76,47 +93,86 @@ impl<'a> Asked<'a> {
 pub(crate) struct Retired {
     probe_at: Nanos,
     wait: Nanos,
+    /// Its queue is new, and all that is in there is a probe.
+    pub(crate) is_probed: bool,
 }
 
 impl Slot {
     pub(crate) fn open(device: &Arc<dyn Device>, waker: Waker) -> Result<Self, DeviceError> {
         let queue = device.open_queue(waker)?;
+        let capabilities = device.capabilities().clone();
+        let polled = Vec::with_capacity(capabilities.queue_depth.min(POLLED_MAX));
         Ok(Self {
             device: Arc::clone(device),
+            shows_jobs: queue.shows_jobs(),
             queue,
-            capabilities: device.capabilities().clone(),
+            capabilities,
             inside: 0,
             waiting: 0,
-            polled: Vec::new(),
+            inside_bytes: 0,
+            polled,
+            polled_at: [Nanos(0); 2],
             retired: None,
-            estimates: Estimates::new(),
-            eligible: [Eligible { shape: Shape::NONE, accepted_bytes: None, refused_bytes: None };
-                OPS],
+            costs: Costs::default(),
+            way_back: WayBack::default(),
+            eligible: [Eligible::unknown(Shape::NONE); OPS],
         })
     }
 
     #[inline]
     pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        let work_bytes = job.work_bytes();
         self.queue.try_submit(job)?;
         self.inside += 1;
+        self.inside_bytes += work_bytes;
         Ok(())
     }
 
-    /// Polls the device, if all that it gave before is handed over.
-    #[inline]
-    pub(crate) fn poll(&mut self) {
-        if self.polled.is_empty() {
-            self.queue.poll(&mut self.polled);
-            self.polled.reverse();
-        }
+    /// Does a job that nobody has books on, on a device that is inline.
+    pub(crate) fn aside(&mut self, job: Box<Job>) -> Option<Completion> {
+        self.queue.try_submit(job).ok()?;
+        let mut done = Vec::new();
+        self.queue.poll(&mut done);
+        done.pop()
     }
 
-    /// Hands over one completion of the last poll.
+    /// What the device is done with; it is polled if all that it gave before was handed over. What the turn does not
+    /// take is to be left behind with [`Slot::keep`].
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<Completion> {
-        let completion = self.polled.pop()?;
+    pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Completion> {
+        let mut polled = std::mem::take(&mut self.polled);
+        if polled.is_empty() {
+            self.polled_at = [self.polled_at[1], now];
+            self.queue.poll(&mut polled);
+        }
+        polled
+    }
+
+    /// As `poll`, with a look at what it takes of the core.
+    #[cold]
+    pub(crate) fn poll_timed(&mut self, time: &Time) -> Vec<Completion> {
+        let start = time.read();
+        let polled = self.poll(time.last());
+        self.way_back.spent(time.read().since(start), polled.len());
+        polled
+    }
+
+    /// What a job takes of the core after its submission.
+    pub(crate) fn way_back(&self) -> Nanos {
+        Nanos(self.way_back.per_job_ns) + SWITCHES
+    }
+
+    /// Completions for the next turn; the memory is used again.
+    #[inline]
+    pub(crate) fn keep(&mut self, polled: Vec<Completion>) {
+        self.polled = polled;
+    }
+
+    /// A job is handed over.
+    #[inline]
+    pub(crate) fn left(&mut self, job: &Job) {
         self.inside = self.inside.saturating_sub(1);
-        Some(completion)
+        self.inside_bytes = self.inside_bytes.saturating_sub(job.work_bytes());
     }
 
     /// How soon someone must poll, if someone must.
@@ -135,6 +191,13 @@ impl Slot {
     /// Tells the device that nobody waits for the job of this tag.
     pub(crate) fn cancel(&mut self, tag: u64) {
         self.queue.cancel(tag);
+    }
+
+    /// The job of this tag, if the queue shows it.
+    pub(crate) fn shown(&self, tag: u64) -> Option<&Job> {
+        let polled = self.polled.iter().map(|completion| completion.job.as_ref());
+        let mut polled = polled.filter(|job| job.tag == tag);
+        polled.next().or_else(|| self.queue.inside(tag))
     }
 
     /// Jobs that the device has.
@@ -161,7 +224,63 @@ impl Slot {
         state.healthy = self.retired.is_none();
         state.eligible = state.healthy && self.accepts(asked);
         state.depth = self.depth();
-        state.estimated = self.estimates.of(asked.task.op(), asked.work_bytes);
+    }
+
+    /// As far as it is known, what the job would take there with what is inside now.
+    #[inline]
+    pub(crate) fn estimate(&self, state: &mut DeviceState, asked: &Asked<'_>) {
+        let ahead = [self.depth(), self.backlog_bytes()];
+        let known = self.costs.of(asked.task.op(), asked.work_bytes, ahead);
+        state.estimated = known.map(|(latency, _)| latency);
+        state.host = known.map(|(latency, host)| if self.is_inline() { latency } else { host });
+    }
+
+    /// What the job meets, if it is worth a look.
+    pub(crate) fn watch(&mut self, job: &Job, now: Nanos) -> Option<Met> {
+        if self.is_inline() || !self.costs.due(job.task.op(), now) {
+            return None;
+        }
+        let backlog_bytes = self.backlog_bytes();
+        Some(Met { at: now, host: Nanos(0), depth_jobs: self.depth(), backlog_bytes })
+    }
+
+    /// A job came back well, with the last poll; one on the calling core held it for its service.
+    pub(crate) fn learn(
+        &mut self,
+        job: &Job,
+        met: Option<Met>,
+        (service, now): (Nanos, Nanos),
+        arrivals: u64,
+    ) {
+        let work = (job.task.op(), job.work_bytes());
+        if let Some(met) = met {
+            self.learn_watched(work, &met, arrivals);
+        } else if self.is_inline() && self.costs.due(work.0, now) {
+            self.costs.learn_held(work, service, now, arrivals);
+        }
+    }
+
+    #[cold]
+    fn learn_watched(&mut self, job: (Op, usize), met: &Met, arrivals: u64) {
+        let [before, found] = self.polled_at;
+        // What signals was done when it did, whenever it was looked at before.
+        let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
+        let before = if is_polled { before } else { found };
+        self.costs.learn(job, met, [before, found], arrivals);
+    }
+
+    /// Whether jobs are done when their submission returns.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.capabilities.waiting == Waiting::Inline
+    }
+
+    /// The sizes of the jobs that the device has; those that it is done with are taken to be like them.
+    fn backlog_bytes(&self) -> usize {
+        match self.polled.len() {
+            0 => self.inside_bytes,
+            _ => self.inside_bytes / self.inside.max(1) * self.depth(),
+        }
     }
 
     /// Whether the device has as many jobs as it holds.
@@ -174,10 +293,10 @@ impl Slot {
     fn accepts(&mut self, asked: &Asked<'_>) -> bool {
         let known = &self.eligible[asked.task.op().index() % OPS];
         if known.shape == asked.shape {
-            if known.accepted_bytes.is_some_and(|bytes| asked.work_bytes <= bytes) {
+            if asked.work_bytes < known.accepted_below {
                 return true;
             }
-            if known.refused_bytes.is_some_and(|bytes| asked.work_bytes >= bytes) {
+            if asked.work_bytes >= known.refused_from {
                 return false;
             }
         }
@@ -188,11 +307,13 @@ impl Slot {
     fn ask(&mut self, asked: &Asked<'_>) -> bool {
         let known = &mut self.eligible[asked.task.op().index() % OPS];
         if known.shape != asked.shape {
-            *known = Eligible { shape: asked.shape, accepted_bytes: None, refused_bytes: None };
+            *known = Eligible::unknown(asked.shape);
         }
         let accepted = self.capabilities.accepts(asked.task, asked.work_bytes);
-        let bound = if accepted { &mut known.accepted_bytes } else { &mut known.refused_bytes };
-        *bound = Some(asked.work_bytes);
+        match accepted {
+            true => known.accepted_below = asked.work_bytes.saturating_add(1),
+            false => known.refused_from = asked.work_bytes,
+        }
         accepted
     }
 
@@ -223,10 +344,11 @@ impl Slot {
         if let Some(retired) = &mut self.retired {
             let longest = reprobe_after.0.saturating_mul(PROBE_WAITS_MAX);
             let wait = Nanos(retired.wait.0.saturating_mul(2).min(longest));
-            *retired = Retired::until(now, wait);
+            *retired = Retired { is_probed: true, ..Retired::until(now, wait) };
         }
         self.queue = self.device.open_queue(waker)?;
         self.inside = 0;
+        self.inside_bytes = 0;
         self.polled.clear();
         Ok(())
     }
@@ -234,9 +356,39 @@ impl Slot {
 
 impl Retired {
     fn until(now: Nanos, wait: Nanos) -> Self {
-        Self { probe_at: Nanos(now.0.saturating_add(wait.0)), wait }
+        Self { probe_at: Nanos(now.0.saturating_add(wait.0)), wait, is_probed: false }
     }
 }
+
+/// What polls take, shared among the completions that they find.
+#[derive(Default)]
+struct WayBack {
+    per_job_ns: u64,
+    /// By polls that found nothing, since the last that did.
+    spent_ns: u64,
+}
+
+impl WayBack {
+    fn spent(&mut self, took: Nanos, completions: usize) {
+        self.spent_ns += took.0;
+        if completions > 0 {
+            let share_ns = std::mem::take(&mut self.spent_ns) / completions as u64;
+            self.per_job_ns = match self.per_job_ns {
+                0 => share_ns,
+                known_ns => known_ns - known_ns / 8 + share_ns / 8,
+            };
+        }
+    }
+}
+
+/// To wake a task and to switch to it, as measured.
+const SWITCHES: Nanos = Nanos(100);
+
+/// Room for so many completions of one poll is made at the start.
+const POLLED_MAX: usize = 256;
+
+/// The ops that are jobs are the first six by index; two places more make the index a mask.
+pub(crate) const OPS: usize = 8;
 
 /// The longest wait between probes, in multiples of the first: six failures in a row.
 const PROBE_WAITS_MAX: u64 = 64;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use units::{Clock, Nanos};
 
-/// The clock, looked at as often as its resolution asks for. Only the looks of whoever turns the runtime let a time be
-/// used again, while they follow each other within the resolution: the time of a use was right when the runtime was
+/// The clock, looked at as often as its resolution asks for. A time is used again only while someone turns the runtime
+/// again and again, and looks follow each other within the resolution: the time of a use was right when the runtime was
 /// last turned, or later.
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,
@@ -17,13 +17,16 @@ pub(crate) struct Time {
     /// resolution, none after one that did not.
     served_max: u32,
     served_left: u32,
+    /// Someone turns the runtime and will again.
+    is_turned: bool,
 }
 
 impl Time {
     /// A time that is looked up for every use.
     pub(crate) fn exact(clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
-        Self { clock, resolution: Nanos(0), now, served_max: 0, served_left: 0 }
+        let resolution = Nanos(0);
+        Self { clock, resolution, now, served_max: 0, served_left: 0, is_turned: false }
     }
 
     /// Lets one look serve all uses within about `resolution`.
@@ -34,6 +37,11 @@ impl Time {
     /// A turn's look at the clock.
     #[inline]
     pub(crate) fn look(&mut self) -> Nanos {
+        self.is_turned = true;
+        self.look_to_serve()
+    }
+
+    fn look_to_serve(&mut self) -> Nanos {
         let now = self.clock.now();
         let soon = now.since(self.now) < self.resolution;
         self.served_max = if soon { (2 * self.served_max + 1).min(SERVED_MAX) } else { 0 };
@@ -50,11 +58,16 @@ impl Time {
         self.now
     }
 
+    /// The clock itself, to measure something by: no look that others are served by.
+    pub(crate) fn read(&self) -> Nanos {
+        self.clock.now()
+    }
+
     /// The time for one use.
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
-            return self.look_once();
+            return if self.is_turned { self.look_to_serve() } else { self.look_once() };
         }
         self.served_left -= 1;
         self.now
@@ -68,6 +81,7 @@ impl Time {
     /// The next use looks: nobody will look regularly from here on.
     pub(crate) fn expire(&mut self) {
         self.served_left = 0;
+        self.is_turned = false;
     }
 }
 
@@ -123,6 +137,21 @@ mod tests {
         }
         clock.advance(Nanos::secs(1));
         assert_eq!(time.now(), clock.now());
+    }
+
+    #[test]
+    fn many_uses_between_two_turns_share_looks_too() {
+        let clock = ManualClock::default();
+        let mut time = Time::exact(Arc::new(clock.clone()));
+        time.set_resolution(Nanos(1_000));
+        time.look();
+        let mut looks = 0;
+        for _ in 0..1_000 {
+            clock.advance(Nanos(200));
+            looks += u32::from(time.now() == clock.now());
+            assert!(clock.now().since(time.last()) <= Nanos(2_000), "too old");
+        }
+        assert!((200..400).contains(&looks), "{looks}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -78,6 +79,11 @@ impl TokioRuntime {
         self.core.borrow_mut().set_limits(limits);
     }
 
+    /// Reads back one in so many of the streams that devices write, or none, as at first.
+    pub fn set_verify_every(&self, every: Option<NonZeroU32>) {
+        self.core.borrow_mut().set_verify_every(every);
+    }
+
     /// The core's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.core.borrow().metrics()
@@ -100,9 +106,13 @@ impl Wake for Signal {
 /// Lives as long as the `LocalSet` that it was spawned on.
 async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
     let mut outstanding = core.borrow().outstanding();
+    // A round longer than devices ask for: the tasks that have just got their jobs back are likely to have more, which
+    // then need neither wake the driver nor look at the clock.
+    let mut lingers = false;
     loop {
-        turning.set(outstanding.polled.is_some());
-        if outstanding.polled.is_some() {
+        let spins = outstanding.polled.is_some() || lingers;
+        turning.set(spins);
+        if spins {
             // `yield_now` would ask the system for events at each turn, which costs more than a turn; tokio asks every
             // some tens of tasks anyway.
             Behind(false).await;
@@ -113,7 +123,13 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
         } else {
             signal.notified().await;
         }
-        outstanding = core.borrow_mut().turn();
+        let mut runtime = core.borrow_mut();
+        let was_polled = runtime.outstanding().polled.is_some();
+        outstanding = runtime.spin();
+        lingers = was_polled && outstanding.polled.is_none();
+        if outstanding.polled.is_none() && !lingers {
+            runtime.rest();
+        }
     }
 }
 

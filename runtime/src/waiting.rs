@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn no_more_wait_than_may_and_one_that_is_removed_makes_room() {
         let mut service = service(9, 2);
-        let marks = [Ticket { key: 1, generation: 7 }, Ticket { key: 2, generation: 7 }];
+        let marks = [Ticket::new(1, 7), Ticket::new(2, 7)];
         for mark in marks {
             assert!(service.push(1, job(mark.mark(), 0, 1, None)).is_ok());
         }

@@ -165,15 +165,17 @@ fn a_job_that_waits_too_long_is_done_in_software_and_given_up_it_is_dropped_at_o
 #[test]
 fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time() {
     let (device, mut rig) = rig(Limits::NONE);
-    // The device takes 10 ms and software no time, on this clock.
-    let first = submit(&mut rig, 0, 0, None);
-    device.do_one();
-    rig.turn_after(Nanos::millis(10));
-    rig.finished(first);
-    let job = compress(&rig.pool, 0);
-    let ticket = rig.core.submit_to_software(job, Reason::Configured);
-    rig.finished(ticket);
-    let deadline = |left_ms: u64| Some(Nanos::millis(10 + left_ms));
+    // The device takes 10 ms and software no time, on this clock; known after some jobs each.
+    for _ in 0..4 {
+        let first = submit(&mut rig, 0, 0, Some(Nanos::secs(9)));
+        device.do_one();
+        rig.turn_after(Nanos::millis(10));
+        assert_eq!(rig.finished(first).path, on_device());
+        let job = compress(&rig.pool, 0);
+        let ticket = rig.core.submit_to_software(job, Reason::Configured);
+        rig.finished(ticket);
+    }
+    let deadline = |left_ms: u64| Some(Nanos::millis(40 + left_ms));
     let tight = submit(&mut rig, 0, 0, deadline(5));
     assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
     let ample = submit(&mut rig, 0, 0, deadline(20));

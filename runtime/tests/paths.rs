@@ -329,3 +329,70 @@ fn a_job_that_software_cannot_do_goes_where_it_can_be_done() {
     assert!(matches!(finished.outcome, Outcome::Failed(DeviceError::Fault(_))), "nobody else can");
     assert_eq!(finished.path, in_software(Reason::DeviceFault));
 }
+
+#[test]
+fn a_job_is_redone_that_nothing_was_kept_of_because_its_queue_shows_it() {
+    let mut rig = Rig::new(Hung::new());
+    let tickets: Vec<_> = (0..6).map(|tag| rig.submit(tag)).collect();
+    let decompressed = {
+        let job = decompress(&rig.pool, 7);
+        rig.core.submit(job)
+    };
+    let given_up = rig.submit(8);
+    rig.core.detach(given_up);
+    rig.turn_after(TIMEOUT);
+    for (tag, ticket) in tickets.into_iter().enumerate() {
+        let finished = rig.finished(ticket);
+        check(&finished, tag as u64);
+        assert_eq!(finished.path, in_software(Reason::Timeout));
+    }
+    check(&rig.finished(decompressed), 7);
+    drop(rig.core);
+    assert_eq!(rig.pool.outstanding().0, 0);
+}
+
+#[test]
+fn what_a_lost_device_gives_back_at_once_is_redone_over_several_turns() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 400);
+    let mut rig = Rig::new(Arc::clone(&device) as _);
+    let tickets: Vec<_> = (0..300).map(|tag| rig.submit(tag)).collect();
+    let given_up = rig.submit(300);
+    (0..=300).for_each(|_| device.fail_one(DeviceError::Lost));
+    rig.core.turn();
+    rig.core.detach(given_up);
+    let done = |rig: &Rig| tickets.iter().filter(|own| rig.core.is_finished(**own)).count();
+    // A job has at least 1,000 bytes, and at most 256 KiB are redone in a turn.
+    let first = done(&rig);
+    assert!((1..=262).contains(&first), "{first}");
+    let outstanding = rig.core.outstanding();
+    assert_eq!((outstanding.jobs, outstanding.polled), (301 - first, Some(Nanos(0))));
+    for _ in 0..10 {
+        rig.core.turn();
+    }
+    for (tag, ticket) in tickets.into_iter().enumerate() {
+        let finished = rig.finished(ticket);
+        check(&finished, tag as u64);
+        assert_eq!(finished.path, in_software(Reason::DeviceLost));
+    }
+    drop(rig.core);
+    assert_eq!(rig.pool.outstanding().0, 0);
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
+    for (every, found) in [(1, 4), (2, 2)] {
+        let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
+        let mut rig = Rig::new(faulty(plan));
+        rig.core.set_verify_every(std::num::NonZeroU32::new(every));
+        let mut redone = 0;
+        for tag in 0..12 {
+            let ticket = rig.submit(tag);
+            let finished = rig.finished(ticket);
+            if finished.path == in_software(Reason::DeviceFault) {
+                check(&finished, tag);
+                redone += 1;
+            }
+        }
+        assert_eq!((redone, rig.core.metrics().corrupt()[DEVICE].1), (found, found));
+    }
+}

@@ -34,8 +34,10 @@ impl Dealer {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, Door::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, Door::Memcached) => stream.write_all(TOO_MANY),
-                // There is no word for it before the HTTP/2 preface; the client sees the end.
-                Accepted::Tcp(_, Door::Grpc) | Accepted::Unix(_, Door::Grpc) => Ok(()),
+                // There is no word for it before the HTTP/2 preface, or over a lane; the client sees the end.
+                Accepted::Tcp(_, Door::Grpc)
+                | Accepted::Unix(_, Door::Grpc)
+                | Accepted::Lane(_) => Ok(()),
             };
             return;
         }
@@ -116,6 +118,16 @@ pub(crate) async fn accept_unix(listener: UnixListener, door: Door, dealer: Deal
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => dealer.deal(Accepted::Unix(stream, door)),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Accepts for as long as it is polled.
+pub(crate) async fn accept_lanes(listener: UnixListener, dealer: Dealer) {
+    loop {
+        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) => dealer.deal(Accepted::Lane(stream)),
             Err(error) => pause(&error).await,
         }
     }

@@ -32,9 +32,11 @@ pub struct ServerConfig {
     pub listen: Vec<String>,
     /// Addresses for gRPC, HOST:PORT or the path of a Unix socket; without one there is no gRPC. (restart)
     pub grpc_listen: Vec<String>,
+    /// A Unix socket where frontends on this host set up lanes: the compression service over shared memory. (restart)
+    pub lane_listen: Option<PathBuf>,
     /// A Unix socket for memcached clients; with it, TCP is off unless `listen` is set too. (restart)
     pub unix_socket: Option<PathBuf>,
-    /// Permission bits of the Unix socket, octal, as memcached's `-a`. (restart)
+    /// Permission bits of the Unix sockets, octal, as memcached's `-a`. (restart)
     pub unix_socket_mode: u32,
     /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. (restart)
     pub admin_listen: String,
@@ -55,6 +57,7 @@ impl Default for ServerConfig {
         Self {
             roles: vec![RoleName::All],
             grpc_listen: Vec::new(),
+            lane_listen: None,
             listen: vec!["127.0.0.1:11211".to_owned()],
             unix_socket: None,
             unix_socket_mode: 0o700,
@@ -175,6 +178,12 @@ pub struct RuntimeSection {
     pub inflight_bytes_max: ByteCount,
     /// Jobs of other processes that one worker thread has under way; above it they are refused. (restart)
     pub jobs_max: usize,
+    /// Jobs of one tenant inside devices, per worker thread. (restart)
+    pub tenant_jobs_max: usize,
+    /// Jobs that wait for room in a device, per worker thread. (restart)
+    pub waiting_max: usize,
+    /// One in so many streams that devices write is read back in software; 0 for none. (restart)
+    pub verify_every: u32,
 }
 
 impl Default for RuntimeSection {
@@ -193,6 +202,9 @@ impl Default for RuntimeSection {
             job_timeout_ms: 1_000,
             inflight_bytes_max: ByteCount::mib(64),
             jobs_max: 1_024,
+            tenant_jobs_max: 1_000_000,
+            waiting_max: 0,
+            verify_every: 1_000,
         }
     }
 }
@@ -213,6 +225,9 @@ pub struct SchedulerConfig {
     pub instances_max: usize,
     /// A scheduler's memory for counts; above it the oldest are forgotten first. (restart)
     pub history_bytes_max: ByteCount,
+    /// What a scheduler sends: `static`, only what is configured here; `fitted`, with it what it fitted from reports:
+    /// per op and device the size from which offloading pays, and the device's share. (hot)
+    pub parameters: ParametersWord,
     /// The policy that a scheduler sends to those that report; `own` leaves each its own. (hot)
     pub policy: PolicyWord,
     /// The smallest offloaded value that a scheduler sends; unset leaves each its own. (hot)
@@ -230,6 +245,7 @@ impl Default for SchedulerConfig {
             history_s: 600,
             instances_max: 1_024,
             history_bytes_max: ByteCount::mib(64),
+            parameters: ParametersWord::Static,
             policy: PolicyWord::Own,
             offload_bytes_min: None,
             inline_bytes_max: None,
@@ -287,6 +303,15 @@ pub enum PolicyName {
     Batch,
     LeastLatency,
     LeastHostCycles,
+}
+
+/// Where the parameters that a scheduler sends come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ParametersWord {
+    Static,
+    Fitted,
 }
 
 /// A policy that a scheduler may send, or none.

@@ -29,6 +29,8 @@ pub(crate) struct WorkerContext {
     pub(crate) services: Services,
     /// Bytes that gRPC calls hold, in and out.
     pub(crate) grpc_held_bytes: Cell<u64>,
+    /// Bytes that jobs of lanes hold, in and out.
+    pub(crate) lane_held_bytes: Cell<u64>,
     /// Jobs of other processes under way, and how many may be.
     pub(crate) jobs: Cell<usize>,
     pub(crate) jobs_max: usize,

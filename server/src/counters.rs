@@ -190,6 +190,26 @@ counters! {
     }
 }
 
+counters! {
+    /// Jobs of frontends on this host.
+    Lanes {
+        /// Lanes open now.
+        open,
+        /// Jobs begun.
+        jobs,
+        /// Jobs for which there was no room.
+        jobs_busy,
+        /// Jobs that could not be: malformed, out of range.
+        jobs_refused,
+        /// Times that a frontend was woken.
+        bells,
+        /// Values copied: inputs out of a frontend's memory, and results that were made elsewhere than in this one's.
+        copies,
+        /// Bytes of those copies.
+        copied_bytes,
+    }
+}
+
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -199,6 +219,8 @@ pub struct Counters {
     pub values: Values,
     /// Calls over gRPC.
     pub grpc: Grpc,
+    /// Jobs over lanes.
+    pub lanes: Lanes,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
     /// Time from a command's parse to its reply's composition, by kind.

@@ -6,6 +6,7 @@
 //! control thread   accept -> worker (round robin)        admin HTTP
 //! worker thread    session -> values (pack, unpack) -> runtime -> device
 //!                  gRPC call -> the same, or a job of another process's runtime
+//!                  lane -> a job of another process's runtime
 //!                          -> backend -> embedded store, or links to memcached servers or store services
 //! ```
 
@@ -17,7 +18,9 @@ pub mod config_source;
 mod context;
 pub mod counters;
 mod grpc;
+mod lane;
 mod out;
+pub mod rpc;
 pub mod rules;
 mod running;
 mod scheduler;

@@ -8,7 +8,7 @@ use policy::{
     AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, FormPolicy,
     LatencyCritical, LeastHostCycles, LeastLatency, Policy, SyncOffload,
 };
-use runtime::Fallback;
+use runtime::{Fallback, Limits};
 use units::Nanos;
 
 use crate::config::{
@@ -50,6 +50,15 @@ pub(crate) fn fallback(name: FallbackName) -> Fallback {
         FallbackName::Prefer => Fallback::Prefer,
         FallbackName::Require => Fallback::Require,
         FallbackName::Forbid => Fallback::Forbid,
+    }
+}
+
+/// What keeps jobs from devices; by default nothing, and then nothing is looked at.
+pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
+    let is_bound = runtime.tenant_jobs_max < RuntimeSection::default().tenant_jobs_max;
+    Limits {
+        tenant_jobs_max: if is_bound { runtime.tenant_jobs_max } else { usize::MAX },
+        waiting_max: runtime.waiting_max,
     }
 }
 

@@ -11,7 +11,7 @@ use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
-use crate::accept::{Dealer, accept_tcp, accept_unix, listen_tcp, listen_unix};
+use crate::accept::{Dealer, accept_lanes, accept_tcp, accept_unix, listen_tcp, listen_unix};
 use crate::admin::{self, Admin};
 use crate::backend::Seconds;
 use crate::config::{Config, Services};
@@ -155,7 +155,8 @@ impl Running {
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(listeners.tcp.iter().filter(|(_, door)| *door == Door::Grpc))?;
-        let unix_sockets = listeners.unix.iter().map(|listener| listener.path.clone()).collect();
+        let unix_sockets = listeners.unix.iter().map(|listener| listener.path.clone());
+        let unix_sockets = unix_sockets.chain(plan.config.server.lane_listen.clone()).collect();
         let dealer = Dealer {
             workers: Arc::clone(&workers),
             connections: Arc::clone(&plan.connections),
@@ -231,6 +232,7 @@ struct Listeners {
     admin: Vec<std::net::TcpListener>,
     tcp: Vec<(std::net::TcpListener, Door)>,
     unix: Vec<UnixDoor>,
+    lanes: Option<std::os::unix::net::UnixListener>,
 }
 
 struct UnixDoor {
@@ -273,22 +275,26 @@ impl Listeners {
                 }
             }
         }
-        if tcp.is_empty() && unix.is_empty() {
+        let lane = server.lane_listen.as_ref();
+        let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
+        if tcp.is_empty() && unix.is_empty() && lanes.is_none() {
             return Err(StartError::Config(
                 "nowhere to listen: give an address or a socket".into(),
             ));
         }
-        Ok(Self { admin, tcp, unix })
+        Ok(Self { admin, tcp, unix, lanes })
     }
 }
 
 impl UnixDoor {
     fn bind(path: &Path, mode: u32, door: Door) -> Result<Self, StartError> {
-        let address = path.display().to_string();
-        let bound = listen_unix(path, mode);
-        let listener = bound.map_err(|error| StartError::Listen { address, error })?;
-        Ok(Self { listener, path: path.to_owned(), door })
+        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), door })
     }
+}
+
+fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener, StartError> {
+    let address = path.display().to_string();
+    listen_unix(path, mode).map_err(|error| StartError::Listen { address, error })
 }
 
 fn bound<'a>(
@@ -316,11 +322,11 @@ impl Control {
         let (stop, stopped) = oneshot::channel::<()>();
         let (stopping, has_stopped) = mpsc::channel::<()>();
         let (end, ended) = oneshot::channel::<()>();
-        let Listeners { admin: pages, tcp, unix } = listeners;
+        let Listeners { admin: pages, tcp, unix, lanes } = listeners;
         let run = async move {
             plan.health.set_serving(true).await;
             let reporter = report(&plan, &dealer.workers);
-            let mut tasks = accept(tcp, unix, dealer);
+            let mut tasks = accept(tcp, unix, lanes, dealer);
             // These two last until the end.
             let mut shown = tokio::task::JoinSet::new();
             shown.spawn(admin::serve(pages, admin));
@@ -380,6 +386,7 @@ fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
 fn accept(
     tcp: Vec<(std::net::TcpListener, Door)>,
     unix: Vec<UnixDoor>,
+    lanes: Option<std::os::unix::net::UnixListener>,
     dealer: Dealer,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -394,6 +401,11 @@ fn accept(
             Ok(listener) => drop(tasks.spawn(accept_unix(listener, door, dealer.clone()))),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
+    }
+    match lanes.map(tokio::net::UnixListener::from_std) {
+        Some(Ok(listener)) => drop(tasks.spawn(accept_lanes(listener, dealer))),
+        Some(Err(error)) => tracing::error!(%error, "a listener could not be taken over"),
+        None => {}
     }
     tasks
 }

@@ -2,6 +2,7 @@
 //! handed to it and stay.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,6 +23,7 @@ use crate::config_source::{HostPort, StoreUrl};
 use crate::context::{Connections, Ending, WorkerContext};
 use crate::counters::Counters;
 use crate::grpc::{self, Health};
+use crate::lane;
 use crate::rules;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::session::{self, Edits};
@@ -67,6 +69,7 @@ pub(crate) enum Word {
 pub(crate) enum Accepted {
     Tcp(std::net::TcpStream, Door),
     Unix(std::os::unix::net::UnixStream, Door),
+    Lane(std::os::unix::net::UnixStream),
 }
 
 /// What a connection speaks.
@@ -156,32 +159,41 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
                 }
                 Some(Word::Reload(config)) => reload(&context, &config),
                 Some(Word::Policy(policy)) => context.runtime.set_policy(policy),
-                Some(Word::Serve(accepted)) => match adopt(accepted) {
-                    Ok((stream, Door::Memcached)) => {
-                        sessions.spawn_local(session::serve(stream, Rc::clone(&context)));
-                    }
-                    Ok((stream, Door::Grpc)) => {
-                        sessions.spawn_local(grpc::serve(stream, Rc::clone(&context)));
-                    }
-                    Err(error) => {
-                        context.connections.leave();
-                        tracing::warn!(%error, "a connection could not be taken over");
-                    }
-                },
+                Some(Word::Serve(Accepted::Lane(stream))) => {
+                    sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
+                }
+                Some(Word::Serve(Accepted::Tcp(stream, door))) => {
+                    let stream = tokio::net::TcpStream::from_std(stream);
+                    begin(stream.map(Stream::Tcp), door, &context, &mut sessions);
+                }
+                Some(Word::Serve(Accepted::Unix(stream, door))) => {
+                    let stream = tokio::net::UnixStream::from_std(stream);
+                    begin(stream.map(Stream::Unix), door, &context, &mut sessions);
+                }
             },
         }
     }
 }
 
-fn adopt(accepted: Accepted) -> std::io::Result<(Stream, Door)> {
-    Ok(match accepted {
-        Accepted::Tcp(stream, door) => {
-            (Stream::Tcp(tokio::net::TcpStream::from_std(stream)?), door)
+/// Serves a connection in a task of its own.
+fn begin(
+    stream: std::io::Result<Stream>,
+    door: Door,
+    context: &Rc<WorkerContext>,
+    sessions: &mut tokio::task::JoinSet<()>,
+) {
+    match (stream, door) {
+        (Ok(stream), Door::Memcached) => {
+            sessions.spawn_local(session::serve(stream, Rc::clone(context)));
         }
-        Accepted::Unix(stream, door) => {
-            (Stream::Unix(tokio::net::UnixStream::from_std(stream)?), door)
+        (Ok(stream), Door::Grpc) => {
+            sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
-    })
+        (Err(error), _) => {
+            context.connections.leave();
+            tracing::warn!(%error, "a connection could not be taken over");
+        }
+    }
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
@@ -205,6 +217,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         clock: Arc::clone(&plan.clock),
         seed: index as u64,
     })?;
+    runtime.set_limits(rules::limits(&config.runtime));
+    runtime.set_verify_every(NonZeroU32::new(config.runtime.verify_every));
     plan.runtimes.write().push(runtime.metrics());
     let value_bytes_max = config.store.item_bytes_max.as_usize();
     let values = Values::new(
@@ -233,6 +247,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             clock: Arc::clone(&plan.clock),
             services,
             grpc_held_bytes: Cell::new(0),
+            lane_held_bytes: Cell::new(0),
             jobs: Cell::new(0),
             jobs_max: config.runtime.jobs_max,
             devices: plan.devices.clone(),

@@ -4,6 +4,7 @@
 //! Agenda, Model, run      the event loop: picoseconds, one total order
 //! Servers, Link           stations that a model is composed of; Durations, Arrivals feed them
 //! Network                 a model read from a specification: stations, routes, forks, overflow
+//! accelflow               a model made of them: AccelFlow's server under several orchestrators
 //! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! mathematical library of the platform has a part in it. This crate reads no files and prints nothing; where a job
 //! should run is asked of the `policy` crate, never decided here.
 
+pub mod accelflow;
 mod agenda;
 mod arrivals;
 mod draws;
@@ -38,6 +40,6 @@ pub use servers::{Offer, Servers, ServersCounts};
 pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};
 pub use streams::Streams;
 pub use study::{
-    BadPlan, Difference, Extent, Fact, Names, Plan, Report, Response, RunError, Sample, Simulate,
-    StudyError, Verdict,
+    Across, BadPlan, Difference, Extent, Fact, Names, Plan, Reduction, Report, Response, RunError,
+    Sample, Simulate, StudyError, Verdict,
 };

@@ -233,6 +233,24 @@ pub struct Difference {
     pub p99_ns: Option<Interval>,
 }
 
+/// The responses together, each counting alike.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Across {
+    /// The mean of the responses' means (ns).
+    pub mean_ns: Interval,
+    /// The mean of their 99th percentiles (ns).
+    pub p99_ns: Option<Interval>,
+}
+
+/// By how much one alternative is below another, as a fraction of the other, replication by replication.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reduction {
+    /// Of the mean of the means.
+    pub mean: Interval,
+    /// Of the mean of the 99th percentiles.
+    pub p99: Option<Interval>,
+}
+
 /// A replication, reduced to what the report needs of it.
 struct Reduced {
     responses: Vec<ReducedResponse>,
@@ -482,6 +500,37 @@ impl Report {
         };
         let mean_ns = paired(&ours.means_ns, &theirs.means_ns)?;
         Some(Difference { mean_ns, p99_ns: paired(&ours.p99s_ns, &theirs.p99s_ns) })
+    }
+
+    /// All responses together; none where one has no times.
+    pub fn across(&self) -> Option<Across> {
+        let mean_ns = Interval::of(&self.averages(|response| &response.means_ns)?)?;
+        let p99s = self.averages(|response| &response.p99s_ns);
+        Some(Across { mean_ns, p99_ns: p99s.and_then(|p99s| Interval::of(&p99s)) })
+    }
+
+    /// By how much this report's times are below `other`'s, paired as [`Report::difference`] pairs them.
+    pub fn reduction(&self, other: &Self) -> Option<Reduction> {
+        if (self.seed, self.extent) != (other.seed, other.extent) {
+            return None;
+        }
+        let paired = |pick: fn(&Response) -> &Vec<f64>| {
+            let (ours, theirs) = (self.averages(pick)?, other.averages(pick)?);
+            let pairs = ours.iter().zip(&theirs);
+            Interval::of(&pairs.map(|(ours, theirs)| 1.0 - ours / theirs).collect::<Vec<_>>())
+        };
+        let mean = paired(|response| &response.means_ns)?;
+        Some(Reduction { mean, p99: paired(|response| &response.p99s_ns) })
+    }
+
+    /// Of each replication, the mean over the responses; none where one lacks a number.
+    fn averages(&self, pick: impl Fn(&Response) -> &Vec<f64>) -> Option<Vec<f64>> {
+        let lists: Vec<&Vec<f64>> = self.responses.iter().map(pick).collect();
+        let count = lists.first()?.len();
+        let whole = lists.iter().all(|list| list.len() == count);
+        let average =
+            |at: usize| lists.iter().map(|list| list[at]).sum::<f64>() / lists.len() as f64;
+        whole.then(|| (0..count).map(average).collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! `rebate reproduce` and `rebate demo` as a new user runs them: what they write is whole, says what is emulated, and
 //! opens in a browser without a network. No number is judged here: CI's machine is busy.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -109,6 +109,67 @@ fn reproduce_cache_writes_rows_that_say_how_they_were_found_and_a_page() {
     assert!(!dom.contains("NaN"));
 }
 
+/// Numbers are not judged but for what holds on any machine: a core that submits is quicker than one that compresses.
+#[test]
+fn reproduce_runtime_says_how_each_row_was_found_and_offloading_pays_on_the_emulation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a plain path");
+    let args = ["reproduce", "runtime", "--quick", "--sizes", "256,8KiB", "--loads", "20000"];
+    let output = rebate(&[&args[..], &["--duration", "20ms", "--out", out]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+
+    let json = std::fs::read_to_string(folder.path().join("runtime.json")).expect("rows");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["name"], "runtime");
+    let mut ours = HashMap::new();
+    for row in json["rows"].as_array().expect("rows") {
+        let id = row["id"].as_str().expect("an id");
+        let kind = row["kind"].as_str().expect("a kind");
+        let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
+        match kind {
+            "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
+            "emulated" | "computed" | "calibrated" => assert!(is_virtual, "{id} names no device"),
+            "unreachable" => assert!(row["reason"].is_string(), "{id} does not say why"),
+            other => panic!("{id}: {other}"),
+        }
+        assert!(ours.insert(id.to_owned(), row).is_none(), "{id} is there twice");
+    }
+    let kind = |id: &str| ours.get(id).unwrap_or_else(|| panic!("no row {id}"))["kind"].clone();
+    for id in ["p50.async.web8KiB", "break_even.bluefield2.epyc7542", "throughput.software.cache1"]
+    {
+        assert!(["calibrated", "unreachable"].map(Value::from).contains(&kind(id)), "{id}");
+    }
+    for id in ["throughput.async.cache1.worker", "latency.own_codec.html.8KiB"] {
+        assert_eq!(kind(id), "measured", "{id}");
+    }
+    assert_eq!(kind("predicted_ratio.sync.feed1.bluefield2_own"), "computed");
+    for id in [
+        "under_10us.sync.feed1",
+        "p99.async.cache1.poll_50ns.in_flight_100",
+        "throughput.async.cache1.dequeue_16.in_flight_2",
+        "scaling.async.web8KiB.2_cores",
+        "p99.least_latency.cache1.20000_per_s.bluefield2",
+        "batch_throughput.least_host_cycles.mix.bluefield2",
+        "setup.bluefield2.html.8KiB",
+    ] {
+        assert!(["emulated", "unreachable"].map(Value::from).contains(&kind(id)), "{id}");
+    }
+    // Where the machine was too busy for an emulation on time there is no number to look at.
+    let number = |id: &str| ours.get(id).unwrap_or_else(|| panic!("no row {id}"))["ours"].as_f64();
+    for workload in ["cache1", "feed1"] {
+        let ratio = number(&format!("throughput_ratio.async.{workload}"));
+        assert!(ratio.is_none_or(|ratio| ratio > 1.0), "{workload}: {ratio:?}");
+    }
+    let published = ours["throughput_ratio.sync.web8KiB"]["published"].as_f64();
+    assert!(published.is_some_and(|own| (own - 1.3986).abs() < 1e-4), "{published:?}");
+
+    let html = page(&folder.path().join("runtime.html"));
+    for id in ["sizes", "split", "cdf", "cdf-few", "throughput", "polling-interval"] {
+        assert!(html.contains(&format!("id=\"{id}\"")), "no figure {id}");
+    }
+    assert!(html.contains("emulated") && !html.contains("NaN"));
+}
+
 #[test]
 fn the_demo_compares_four_configurations_and_writes_its_page() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -156,6 +217,16 @@ fn what_cannot_be_run_is_bad_usage_with_the_valid_range() {
         (["--duration", "1ms"], "100ms to 600s"),
     ] {
         let output = rebate(&["reproduce", "cache", "--out", out, args[0], args[1]]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(valid), "{}", text(&output.stderr));
+    }
+    for (args, valid) in [
+        (["--sizes", "8"], "16 to 1MiB"),
+        (["--loads", "10"], "1000 to 10000000"),
+        (["--duration", "1ms"], "10ms to 10s"),
+        (["--gets", "90"], "see --loads"),
+    ] {
+        let output = rebate(&["reproduce", "runtime", "--out", out, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains(valid), "{}", text(&output.stderr));
     }

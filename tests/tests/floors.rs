@@ -7,10 +7,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Room and floor. The ground is -1; the end-to-end room drives a binary and may use anything.
-const FLOORS: [(&str, i32); 16] = [
+const FLOORS: [(&str, i32); 17] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
+    ("rpc", 0),
     ("store", 0),
     ("trace", 0),
     ("workload", 0),

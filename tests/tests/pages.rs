@@ -106,6 +106,8 @@ fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
         "<td>decompress</td><td>software</td><td>software</td><td>policy</td>",
         "from 2KiB",
         "<dt>revision</dt><dd>1</dd>",
+        "<h2>Fitted costs</h2>",
+        "<polyline points=",
     ] {
         assert!(dom.contains(wanted), "no {wanted} in {dom}");
     }

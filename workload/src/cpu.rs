@@ -1,10 +1,11 @@
-//! Where a service's cycles go: reads CPU profiles (`perf script` text, folded stacks) as a stream, in bounded memory,
-//! and sorts their samples by an ordered file of rules into the categories of Accelerometer's tables 2 and 3. It opens
-//! no file, resolves no symbols and knows nothing of what acceleration would give.
+//! Where a service's cycles go: reads CPU profiles (`perf script` text and folded stacks as a stream, pprof), in
+//! bounded memory, and sorts their samples by an ordered file of rules into the categories of Accelerometer's tables 2
+//! and 3. It opens no file, resolves no symbols and knows nothing of what acceleration would give.
 
 mod advice;
 mod breakdown;
 mod lines;
+mod pprof;
 mod read;
 mod rules;
 mod symbols;

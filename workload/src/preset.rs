@@ -171,6 +171,9 @@ const COMPILED_IN: &[(&str, &str)] = compiled_in![
     "fleetbench-flate-compress",
     "fleetbench-snappy-compress",
     "fleetbench-snappy-decompress",
+    "accelerometer-cache1",
+    "accelerometer-feed1",
+    "web-server-8kib",
 ];
 
 #[cfg(test)]
@@ -189,6 +192,28 @@ mod tests {
                 assert!(error.abs() < 0.25, "{name}: {:.0} {error:+.3}", sizes.mean_bytes());
             }
         }
+    }
+
+    /// What its publication lets one derive: shares of calls from a size on, and the mean.
+    #[test]
+    fn feed1_is_as_published_and_cache1_smaller() {
+        let sizes = |name| {
+            let preset = Preset::find(name).unwrap_or_else(|error| panic!("{error}"));
+            Sizes::new(&preset.value_bytes.value, Weighting::Calls).expect("checked")
+        };
+        let (feed1, cache1) = (sizes("accelerometer-feed1"), sizes("accelerometer-cache1"));
+        let share = |sizes: &Sizes, least_bytes| {
+            let draws = (0..10_000).map(|index| sizes.at((f64::from(index) + 0.5) / 10_000.0));
+            draws.filter(|bytes| *bytes >= least_bytes).count() as f64 / 10_000.0
+        };
+        for (least_bytes, published) in [(409, 0.651), (425, 0.642), (2_455, 0.266), (257, 1.0)] {
+            let share = share(&feed1, least_bytes);
+            assert!((share - published).abs() < 0.002, "{least_bytes} B: {share}");
+        }
+        assert!((feed1.mean_bytes() / 4_090.0 - 1.0).abs() < 0.01, "{}", feed1.mean_bytes());
+        assert!((cache1.mean_bytes() / 2_045.0 - 1.0).abs() < 0.01, "{}", cache1.mean_bytes());
+        let small = 1.0 - share(&cache1, 257);
+        assert!((0.05..0.2).contains(&small), "{small} of Cache1 is small");
     }
 
     #[test]

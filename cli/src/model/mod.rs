@@ -1,5 +1,5 @@
-//! `rebate model`: what acceleration would give a service, from parameters, sizes, device profiles and CPU profiles. It
-//! measures nothing and changes nothing.
+//! `rebate model`: what acceleration would give a service, from parameters, sizes, device profiles, CPU profiles and
+//! what a live scheduler has gathered. It measures nothing and changes nothing.
 
 mod answer;
 mod device;
@@ -7,6 +7,7 @@ mod file;
 mod profile;
 mod program;
 mod question;
+mod scheduler;
 mod show;
 mod sizes;
 
@@ -14,26 +15,36 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use api::Address;
 use clap::Args;
 use model::{Strategy, Threading, Variant};
 use serde::Serialize;
+use units::Nanos;
 
 pub(crate) use answer::{Answer, ask};
 pub(crate) use question::Published;
 use question::{Question, at};
 
-use crate::{EXIT_USAGE, say};
+use crate::load::time;
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 /// The flags of `rebate model`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ModelCommand {
     /// Parameters: TOML, the public Accelerometer program's nine lines, or the name of a spec in specs/profiles.
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["profile", "explain"])]
+    #[arg(long, value_name = "FILE",
+        required_unless_present_any = ["profile", "explain", "scheduler"])]
     file: Option<PathBuf>,
-    /// A CPU profile: the text of `perf script`, or folded stacks; - reads stdin.
+    /// A CPU profile: the text of `perf script`, folded stacks, or pprof; - reads stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     profile: Option<PathBuf>,
+    /// A live scheduler's gRPC address: parameters fitted from what services report to it, per service and op.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["file", "profile", "explain"])]
+    scheduler: Option<Address>,
+    /// What the scheduler gathered in this last while.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    last: Nanos,
     /// Which category of the profile to accelerate.
     #[arg(long, value_name = "CATEGORY", requires = "profile")]
     kernel: Option<String>,
@@ -49,7 +60,7 @@ pub(crate) struct ModelCommand {
     /// The costs of this device profile (specs/devices, or a .toml file); may be given again.
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
-    /// Which of the device's ops; without it compress, or what the file says.
+    /// Which of the device's ops; without it compress, what the file says, or all that the scheduler knows.
     #[arg(long, value_name = "OP")]
     op: Option<String>,
     /// Host cycles (C) of the time in which the sizes were counted, where the profile has no cycles.
@@ -87,30 +98,48 @@ struct Output {
     answers: Vec<Answer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<profile::Report>,
+    /// Of what the scheduler knows too little.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
+}
+
+/// What went wrong, and the exit code that says whose it is.
+struct Failed(u8, String);
+
+impl From<String> for Failed {
+    fn from(problem: String) -> Self {
+        Self(EXIT_USAGE, problem)
+    }
 }
 
 impl ModelCommand {
-    /// Exit codes: 0 done, 2 bad usage or input.
+    /// Exit codes: 0 done, 1 the scheduler gave no answer or too little, 2 bad usage or input.
     pub(crate) fn run(self) -> ExitCode {
         match self.lines() {
             Ok(lines) => {
                 lines.iter().for_each(|line| say(line));
                 ExitCode::SUCCESS
             }
-            Err(problem) => crate::load::fail(EXIT_USAGE, &problem),
+            Err(Failed(code, problem)) => crate::load::fail(code, &problem),
         }
     }
 
-    fn lines(&self) -> Result<Vec<String>, String> {
+    fn lines(&self) -> Result<Vec<String>, Failed> {
         if let Some(symbol) = &self.explain {
-            return profile::explain(symbol, self.rules.as_deref(), self.json);
+            return Ok(profile::explain(symbol, self.rules.as_deref(), self.json)?);
         }
-        let (report, questions) = match &self.profile {
-            Some(path) => {
+        let mut left_out = Vec::new();
+        let (report, questions) = match (&self.profile, &self.scheduler) {
+            (Some(path), _) => {
                 let (report, question) = self.profiled(path)?;
                 (Some(report), question.into_iter().collect())
             }
-            None => (None, self.filed()?),
+            (None, Some(address)) => {
+                let live = self.live(address)?;
+                left_out = live.left_out;
+                (None, live.questions)
+            }
+            (None, None) => (None, self.filed()?),
         };
         let mut answers = Vec::new();
         for question in questions {
@@ -122,8 +151,10 @@ impl ModelCommand {
                 single: if single { answers.pop() } else { None },
                 answers,
                 profile: report,
+                left_out,
             };
-            let text = serde_json::to_string_pretty(&output).map_err(|error| error.to_string())?;
+            let text = serde_json::to_string_pretty(&output);
+            let text = text.map_err(|error| error.to_string())?;
             return Ok(vec![text]);
         }
         let mut lines = report.as_ref().map(profile::lines).unwrap_or_default();
@@ -133,7 +164,25 @@ impl ModelCommand {
             }
             lines.extend(show::lines(answer));
         }
+        lines.extend(left_out.iter().map(|why| format!("left out: {why}")));
         Ok(lines)
+    }
+
+    /// The questions that a scheduler's counts bear out, under the flags.
+    fn live(&self, address: &Address) -> Result<scheduler::Live, Failed> {
+        let asked = scheduler::Asked {
+            address,
+            last: self.last.into(),
+            op: self.op.as_deref(),
+            clock_ghz: self.clock_ghz,
+            has_profiles: !self.device.is_empty(),
+        };
+        let live = scheduler::questions(&asked);
+        let mut live = live.map_err(|problem| Failed(EXIT_FAILED, problem))?;
+        for question in &mut live.questions {
+            self.overrule(question)?;
+        }
+        Ok(live)
     }
 
     /// The questions of the file, under the flags.
@@ -284,4 +333,6 @@ const EXAMPLES: &str = "Examples:
   rebate model --file parameters.toml --sizes sizes.txt --device iaa --device qat-4xxx
   perf script -i perf.data | rebate model --profile - --kernel Compression
   rebate model --profile stacks.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --device iaa
+  rebate model --scheduler 127.0.0.1:7004 --last 10m
+  rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
   rebate model --explain ZSTD_compressBlock_fast";

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use units::{ByteCount, Op};
 
 use super::findings::{Findings, Knee, Point, Stages};
@@ -73,10 +73,7 @@ impl Experiment {
                 deployments.push(started);
             }
         }
-        let bar = ProgressBar::new(0);
-        let style =
-            ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
-        let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
+        let bar = super::progress_bar();
         machine.keep_to_first_core(PROCESSES);
         let awake = Awake::start();
         Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, bar })

@@ -2,17 +2,20 @@
 //! as rows for programs and a page for people. Every number is found in the run that reports it.
 
 mod accelerometer;
+mod accelflow;
 mod cache;
 mod explained;
 mod figures;
 mod findings;
 mod plan;
 mod rows;
+mod runtime;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use units::{ByteCount, Nanos};
 
 pub(crate) use rows::{Spread, command};
@@ -25,13 +28,24 @@ const EXAMPLES: &str = "Examples:
   rebate reproduce cache --out results
   rebate reproduce cache --out results --rate 2000 --sizes 4KiB,64KiB --gets 90 --runs 3
   rebate reproduce accelerometer --out results
+  rebate reproduce accelflow --out results --quick
+  rebate reproduce runtime --out results --quick
+  rebate reproduce runtime --out results --runs 7
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
 value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
 Needs memcached. --quick takes a minute or two; without it, on two cores, an estimated hour and a half.
 
 accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles). Writes
-accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.";
+accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.
+
+accelflow: AccelFlow's server simulated under nine orchestrators in two scenarios, and what is varied in it (see rebate sim).
+Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes; --quick takes less.
+
+runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside our
+own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
+runtime.json and runtime.html; takes --runs, --sizes, --loads and --duration (of one point of load). --quick takes less
+than a minute; without it, on an idle machine, an estimated quarter of an hour.";
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -73,6 +87,10 @@ enum Name {
     Cache,
     /// What acceleration gives: the model's numbers.
     Accelerometer,
+    /// The offload runtime: scheduling for accelerators.
+    Runtime,
+    /// Orchestrating an ensemble of accelerators: simulated.
+    Accelflow,
 }
 
 /// Why there are no results.
@@ -89,6 +107,8 @@ impl Reproduce {
         let done = match self.name {
             Name::Cache => cache::run(self),
             Name::Accelerometer => accelerometer::run(self),
+            Name::Runtime => runtime::run(self),
+            Name::Accelflow => accelflow::run(self),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -96,4 +116,11 @@ impl Reproduce {
             Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
         }
     }
+}
+
+/// Of the whole run; on a terminal only.
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
+    style.map_or(bar.clone(), |style| bar.with_style(style))
 }

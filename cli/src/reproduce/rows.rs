@@ -48,10 +48,55 @@ pub(crate) enum Kind {
     Emulated,
     /// Equations and arithmetic on inputs.
     Computed,
+    /// Simulated, nothing tuned to the published number.
+    Predicted,
     /// An input, or tuned to the published number.
     Calibrated,
     /// Not to be had here.
     Unreachable,
+}
+
+impl Row {
+    /// What was found over runs, or that nothing was.
+    pub(crate) fn of(
+        id: String,
+        what: String,
+        unit: &'static str,
+        values: impl IntoIterator<Item = f64>,
+        devices: Vec<String>,
+        reason: Option<String>,
+    ) -> Self {
+        let spread = Spread::of(values);
+        let kind = match (&spread, devices.is_empty()) {
+            (None, _) => Kind::Unreachable,
+            (Some(_), true) => Kind::Measured,
+            (Some(_), false) => Kind::Emulated,
+        };
+        let enough = spread.filter(|spread| spread.count >= INTERVAL_RUNS_MIN);
+        let nothing = || spread.is_none().then(|| "no valid run".to_owned());
+        Self {
+            id,
+            what,
+            published: None,
+            ours: spread.map(|spread| spread.median),
+            unit,
+            ci95: enough.map(|spread| [spread.low, spread.high]),
+            kind,
+            devices,
+            reason: reason.or_else(nothing),
+        }
+    }
+
+    /// With the number of the source.
+    pub(crate) fn beside(self, published: f64) -> Self {
+        Self { published: Some(published), ..self }
+    }
+
+    /// Found in another way than by measuring, where it was found at all.
+    pub(crate) fn by(self, kind: Kind) -> Self {
+        let kind = if self.ours.is_some() { kind } else { self.kind };
+        Self { kind, ..self }
+    }
 }
 
 /// A median and the range over runs.
@@ -96,27 +141,8 @@ impl Rows {
         values: impl IntoIterator<Item = f64>,
         devices: Vec<String>,
         reason: Option<String>,
-    ) -> Option<Spread> {
-        let spread = Spread::of(values);
-        let kind = match (&spread, devices.is_empty()) {
-            (None, _) => Kind::Unreachable,
-            (Some(_), true) => Kind::Measured,
-            (Some(_), false) => Kind::Emulated,
-        };
-        let enough = spread.filter(|spread| spread.count >= INTERVAL_RUNS_MIN);
-        let nothing = || spread.is_none().then(|| "no valid run".to_owned());
-        self.rows.push(Row {
-            id,
-            what,
-            published: None,
-            ours: spread.map(|spread| spread.median),
-            unit,
-            ci95: enough.map(|spread| [spread.low, spread.high]),
-            kind,
-            devices,
-            reason: reason.or_else(nothing),
-        });
-        spread
+    ) {
+        self.rows.push(Row::of(id, what, unit, values, devices, reason));
     }
 
     /// Writes `DIR/NAME.json`.

@@ -77,6 +77,9 @@ impl Harness {
         let refused = match self.queue.try_submit(job) {
             Ok(()) => {
                 self.inside.insert(tag, mark);
+                let shown = self.queue.inside(tag).map(|job| &raw const *job);
+                let shows_it = shown.is_some_and(|shown| std::ptr::eq(shown, address));
+                assert!(shows_it || !self.queue.shows_jobs(), "a job inside is not shown");
                 None
             }
             Err(refused) => {

@@ -216,6 +216,15 @@ impl Queue for VirtualQueue {
     fn pending(&self) -> usize {
         self.inside.len()
     }
+
+    fn shows_jobs(&self) -> bool {
+        true
+    }
+
+    fn inside(&self, tag: u64) -> Option<&Job> {
+        let mut jobs = self.inside.iter().map(|inside| inside.completion.job.as_ref());
+        jobs.find(|job| job.tag == tag)
+    }
 }
 
 /// The curve of the task's op, if the profile has one.

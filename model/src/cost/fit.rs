@@ -18,6 +18,13 @@ const COLD: u64 = 1_024;
 const SOLVE_ALWAYS: u64 = 64;
 const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
+/// When the mean of about the last eight residuals is as far off as this, the device has changed: from there on every
+/// job is observed, memory is as short as it may be, and residuals count up to `CUT_CHANGED`.
+const BIAS_CHANGED: f64 = 0.15;
+const BIAS_NEW: f64 = 1.0 / 8.0;
+const CUT_CHANGED: f64 = 1.0;
+/// What is doubted weighs as much as so many observations.
+const DOUBTED: f64 = 4.0;
 /// A residual counts up to this many mean residuals, and always up to `CUT_MIN` of the prediction.
 const CUT_RESIDUALS: f64 = 3.0;
 const CUT_MIN: f64 = 0.25;
@@ -85,13 +92,22 @@ impl CostFit {
     /// Whether the job that completes at `now` is worth observing: every one while little is known or the device
     /// changes, then one in 16, or the first after a millisecond without. Call it once a job.
     pub fn due(&mut self, now: Nanos) -> bool {
-        let known = self.curve.observations >= COLD && self.latency.spread() < CORRECT_SPREAD_MAX;
+        let known = self.curve.observations >= COLD
+            && self.latency.spread() < CORRECT_SPREAD_MAX
+            && !self.latency.has_changed();
         if self.until_due == 0 || !known || now.since(self.last) >= SAMPLE_AFTER {
             self.until_due = SAMPLE_EVERY - 1;
             return true;
         }
         self.until_due -= 1;
         false
+    }
+
+    /// All that was observed so far may no longer be so: together it weighs little against what comes. For a device
+    /// that did other jobs than these, or none, for long.
+    pub fn doubt(&mut self) {
+        self.latency.doubt();
+        self.host.doubt();
     }
 
     /// Takes one job that came back well. Failed, cancelled or timed-out jobs say nothing about cost.
@@ -108,7 +124,8 @@ impl CostFit {
         self.curve.observations += 1;
         self.unsolved += 1;
         let waited = seen.at.since(self.solved) >= SOLVE_AFTER;
-        if count < SOLVE_ALWAYS || self.unsolved >= SOLVE_EVERY || waited {
+        let changed = self.latency.has_changed();
+        if count < SOLVE_ALWAYS || self.unsolved >= SOLVE_EVERY || waited || changed {
             self.unsolved = 0;
             self.solved = seen.at;
             self.publish();
@@ -152,6 +169,8 @@ struct Fit<const K: usize> {
     /// Mean size of the cut residuals, as sums.
     residuals: f64,
     weight: f64,
+    /// Mean of the last cut residuals.
+    bias: f64,
 }
 
 impl<const K: usize> Fit<K> {
@@ -162,12 +181,25 @@ impl<const K: usize> Fit<K> {
             seen: [0.0; KNOTS],
             residuals: 4.0,
             weight: 4.0,
+            bias: 0.0,
         }
     }
 
     /// Mean of the cut residuals, as a fraction of the prediction.
     fn spread(&self) -> f64 {
         self.residuals / self.weight
+    }
+
+    /// Whether jobs of late were done sooner, or later, than expected, all of them.
+    fn has_changed(&self) -> bool {
+        self.bias.abs() > BIAS_CHANGED
+    }
+
+    fn doubt(&mut self) {
+        let growth = (self.weight / DOUBTED).max(1.0);
+        self.bank.forget(growth);
+        self.residuals /= growth;
+        self.weight /= growth;
     }
 
     fn observe(
@@ -180,11 +212,16 @@ impl<const K: usize> Fit<K> {
         let y_ns = (time.0 as f64).max(1.0);
         let spread = self.spread();
         let cut = (CUT_RESIDUALS * spread).clamp(CUT_MIN, CUT_MAX);
+        let changed = self.has_changed();
+        let open = changed || self.weight <= DOUBTED;
+        let cut = if open { cut.max(CUT_CHANGED) } else { cut };
+        let growth = if changed { growth.max(GROWTH_MAX) } else { growth };
         self.bank.forget(growth);
         let residual = self.bank.add(y_ns, bytes as f64, (depth, mean_bytes), cut);
+        self.bias += BIAS_NEW * (residual - self.bias);
         self.residuals = self.residuals / growth + residual.abs();
         self.weight = self.weight / growth + 1.0;
-        if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX {
+        if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX && !changed {
             self.correct(y_ns, self.bank.answer().wait_ns(depth, mean_bytes), bytes, cut);
         }
     }

@@ -19,22 +19,29 @@ pub struct ZeroLatency {
     capabilities: Capabilities,
     /// Keeps every job instead.
     keeps: bool,
+    /// Whether its queues show the jobs inside.
+    shows: bool,
 }
 
 impl ZeroLatency {
     pub fn new() -> Arc<Self> {
-        Self::build(false)
+        Self::build(false, true)
+    }
+
+    /// One whose jobs leave the thread, as far as the runtime can tell.
+    pub fn unseen() -> Arc<Self> {
+        Self::build(false, false)
     }
 
     pub fn never() -> Arc<Self> {
-        Self::build(true)
+        Self::build(true, true)
     }
 
-    fn build(keeps: bool) -> Arc<Self> {
+    fn build(keeps: bool, shows: bool) -> Arc<Self> {
         let mut capabilities = Software::default().capabilities().clone();
         capabilities.waiting = Waiting::Polled { expected: Nanos(0) };
         capabilities.queue_depth = 128;
-        Arc::new(Self { capabilities, keeps })
+        Arc::new(Self { capabilities, keeps, shows })
     }
 }
 
@@ -48,8 +55,9 @@ impl Device for ZeroLatency {
     }
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        let (depth, keeps) = (self.capabilities.queue_depth, self.keeps);
-        Ok(Box::new(ZeroLatencyQueue { inside: Vec::with_capacity(depth), depth, keeps }))
+        let depth = self.capabilities.queue_depth;
+        let inside = Vec::with_capacity(depth);
+        Ok(Box::new(ZeroLatencyQueue { inside, depth, keeps: self.keeps, shows: self.shows }))
     }
 }
 
@@ -58,6 +66,7 @@ struct ZeroLatencyQueue {
     inside: Vec<Box<Job>>,
     depth: usize,
     keeps: bool,
+    shows: bool,
 }
 
 impl Queue for ZeroLatencyQueue {
@@ -81,6 +90,14 @@ impl Queue for ZeroLatencyQueue {
 
     fn pending(&self) -> usize {
         self.inside.len()
+    }
+
+    fn shows_jobs(&self) -> bool {
+        self.shows
+    }
+
+    fn inside(&self, tag: u64) -> Option<&Job> {
+        self.inside.iter().map(Box::as_ref).find(|job| self.shows && job.tag == tag)
     }
 }
 

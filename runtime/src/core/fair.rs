@@ -6,7 +6,7 @@ use policy::{Choice, Placement, Reason};
 use units::Nanos;
 
 use super::{BOOKED, Runtime};
-use crate::entry::Ticket;
+use crate::entry::{Entry, Ticket};
 use crate::slot::Asked;
 use crate::waiting::{Limits, Service};
 
@@ -87,6 +87,7 @@ impl Runtime {
         let mut meets = |device: usize| {
             let state = &mut self.states[device];
             self.slots[device].update(state, &asked);
+            self.slots[device].estimate(state, &asked);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))
@@ -107,23 +108,22 @@ impl Runtime {
         }
     }
 
-    /// A job is no longer waited for where it was.
-    pub(super) fn leave(&mut self, ticket: Ticket) {
-        let Some(service) = &mut self.service else { return };
-        if let Some(entry) = self.jobs.get_mut(ticket)
-            && std::mem::take(&mut entry.is_counted)
-        {
-            service.leave(entry.again.tenant());
-        }
-    }
-
-    /// Whether the choice may have to wait. A probe never does: its queue was opened for it.
+    /// Whether the choice may have to wait. A probe of a retired device never does: its queue was opened for it.
     #[inline]
     pub(super) fn is_limited(&self, choice: Choice) -> bool {
-        let is_probe = choice.reason == Reason::Probe;
         self.service.is_some()
             && choice.placement == Placement::Async
             && choice.device != 0
-            && !is_probe
+            && self.slots[choice.device].retired.is_none()
+    }
+}
+
+/// The job is no longer waited for where it was.
+#[inline]
+pub(super) fn leave(service: &mut Option<Box<Service>>, entry: &mut Entry) {
+    if let Some(service) = service
+        && std::mem::take(&mut entry.is_counted)
+    {
+        service.leave(entry.again.tenant());
     }
 }

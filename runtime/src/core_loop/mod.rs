@@ -127,7 +127,9 @@ pub struct Core(Rc<Inner>);
 impl Core {
     /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
     pub fn run(&self, job: Box<Job>) -> Run {
-        let ticket = self.0.runtime.borrow_mut().submit(job);
+        let mut runtime = self.0.runtime.borrow_mut();
+        let waiting = if runtime.weighs_costs() { wake::ready_count(&self.0.home) } else { 0 };
+        let ticket = runtime.submit_among(job, waiting);
         Run::new(&self.0.runtime, ticket)
     }
 
@@ -287,6 +289,7 @@ impl Inner {
     /// What wakes the loop came in order: it is in a queue before the thread is unparked, so that either the queue
     /// was seen full or the sleep ends at once.
     fn sleep(&self, outstanding: &Outstanding, source: &mut impl Source) {
+        self.runtime.borrow_mut().rest();
         if source.may_sleep() {
             if outstanding.jobs > 0 {
                 // A signal may be lost with its device: a turn now and then finds what is overdue.

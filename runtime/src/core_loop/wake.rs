@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Wake;
@@ -134,15 +135,18 @@ impl Wake for Signal {
     }
 }
 
-/// The loop that runs on this thread, and its tasks that are ready.
+/// The loop that runs on this thread, and its tasks that are ready: between two runs a queue without memory. As it is
+/// never dropped, the thread need not be asked whether it still is there.
 struct Here {
     id: Cell<u64>,
-    ready: RefCell<VecDeque<u32>>,
+    ready: RefCell<ManuallyDrop<VecDeque<u32>>>,
 }
 
 thread_local! {
-    static HERE: Here =
-        const { Here { id: Cell::new(NONE), ready: RefCell::new(VecDeque::new()) } };
+    static HERE: Here = const {
+        let ready = RefCell::new(ManuallyDrop::new(VecDeque::new()));
+        Here { id: Cell::new(NONE), ready }
+    };
 }
 
 const NONE: u64 = 0;
@@ -159,7 +163,7 @@ impl<'a> Running<'a> {
         assert_eq!(thread::current().id(), home.thread.id(), "a loop runs on its own thread");
         HERE.with(|here| {
             assert_eq!(here.id.replace(home.id), NONE, "a loop runs on this thread already");
-            here.ready.replace(ready.take());
+            **here.ready.borrow_mut() = ready.take();
         });
         Self(ready)
     }
@@ -177,11 +181,16 @@ impl<'a> Running<'a> {
     }
 }
 
+/// Tasks of this home that are ready to be polled; none while its loop does not run.
+pub(crate) fn ready_count(home: &Home) -> usize {
+    HERE.with(|here| if here.id.get() == home.id { here.ready.borrow().len() } else { 0 })
+}
+
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         HERE.with(|here| {
             here.id.set(NONE);
-            self.0.set(here.ready.take());
+            self.0.set(std::mem::take(&mut **here.ready.borrow_mut()));
         });
     }
 }

@@ -305,6 +305,54 @@ impl Drop for ScriptQueue {
     }
 }
 
+/// A device that keeps every job on the thread that submitted it, shows it, and never does it.
+pub struct Hung(Capabilities);
+
+impl Hung {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(Script::polled().capabilities.clone()))
+    }
+}
+
+impl Device for Hung {
+    fn name(&self) -> &str {
+        "hung"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(HungQueue(Vec::new())))
+    }
+}
+
+struct HungQueue(Vec<Job>);
+
+impl Queue for HungQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.0.push(*job);
+        Ok(())
+    }
+
+    fn poll(&mut self, _: &mut Vec<Completion>) -> usize {
+        0
+    }
+
+    fn pending(&self) -> usize {
+        self.0.len()
+    }
+
+    fn shows_jobs(&self) -> bool {
+        true
+    }
+
+    fn inside(&self, tag: u64) -> Option<&Job> {
+        self.0.iter().find(|job| job.tag == tag)
+    }
+}
+
 /// Every job goes there.
 pub struct Always(pub policy::Choice);
 

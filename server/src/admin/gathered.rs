@@ -5,6 +5,7 @@ use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
 use crate::scheduler::counts::{self, Key};
+use crate::scheduler::view::CurveRow;
 use crate::scheduler::{Reporting, Scheduler};
 
 /// What became of reports and of parameters.
@@ -44,6 +45,7 @@ pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos)
     let mut by_device =
         DEVICE_FAMILIES.map(|(name, _, _)| (name, Sums::by(["instance", "device"])));
     let mut fallbacks = Sums::by(["instance", "device", "reason"]);
+    let mut cpu_ns = Sums::by(["instance"]);
     for of in &totals {
         let instance = of.instance.as_str();
         for (key, counts) in &of.counted {
@@ -53,6 +55,7 @@ pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos)
                         sums.add([instance, op, device, placement, reason], counts.get(slot));
                     }
                 }
+                Key::Process => cpu_ns.add([instance], counts.get(counts::CPU_NS)),
                 Key::Device { device } => {
                     for ((_, sums), (_, slot, _)) in by_device.iter_mut().zip(DEVICE_FAMILIES) {
                         sums.add([instance, device], counts.get(slot));
@@ -76,7 +79,83 @@ pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos)
     }
     let help = "Jobs that reporters redid in software, by the device that did not do them.";
     fallbacks.write(page.counter("rebate_scheduler_fallback_total", help), |count| count);
+    let help = "CPU time of reporters, user and system.";
+    cpu_ns.write(page.counter("rebate_scheduler_cpu_seconds_total", help), |ns| seconds(Nanos(ns)));
 }
+
+/// What the scheduler has learnt and decided.
+pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
+    let ops = scheduler.curves(GAIN_WINDOW_MS, now);
+    let mut gains = page.gauge(
+        "rebate_scheduler_gain_ratio",
+        "Software's time over the time of the last minute's jobs, as measured and as predicted.",
+    );
+    for op in &ops {
+        for (kind, gain) in [("predicted", op.predicted_gain), ("measured", op.measured_gain)] {
+            if let Some(gain) = gain {
+                gains.sample(&[("op", &op.op), ("kind", kind)], gain);
+            }
+        }
+    }
+    let devices = || ops.iter().flat_map(|op| op.devices.iter().map(move |row| (&op.op, row)));
+    for (name, help, of) in FITTED_GAUGES {
+        let mut family = page.gauge(name, help);
+        for (op, row) in devices() {
+            if let Some(value) = of(row) {
+                family.sample(&[("op", op), ("device", &row.device)], value);
+            }
+        }
+    }
+    for (name, help, of) in FITTED_COUNTERS {
+        let mut family = page.counter(name, help);
+        for (op, row) in devices() {
+            family.sample(&[("op", op), ("device", &row.device)], of(row));
+        }
+    }
+    let mut curve = page.gauge("rebate_scheduler_curve_seconds", "Fitted time of a job by size.");
+    for (op, row) in devices() {
+        for point in &row.points {
+            let bytes = point.bytes.to_string();
+            for (part, ns) in [("service", point.service_ns), ("total", point.latency_ns)] {
+                let labels = [("op", op.as_str()), ("device", &row.device), ("bytes", &bytes)];
+                curve.sample(&[&labels[..], &[("part", part)]].concat(), seconds(Nanos(ns)));
+            }
+        }
+    }
+}
+
+const GAIN_WINDOW_MS: u64 = 60_000;
+
+/// A number of a curve.
+type OfCurve<T> = (&'static str, &'static str, fn(&CurveRow) -> T);
+
+const FITTED_GAUGES: [OfCurve<Option<u64>>; 3] = [
+    (
+        "rebate_scheduler_break_even_bytes",
+        "The size from which a device pays, as known now.",
+        |row| row.break_even_bytes,
+    ),
+    ("rebate_scheduler_offload_bytes_min", "The size in force, which follows it.", |row| {
+        row.bytes_min
+    }),
+    ("rebate_scheduler_device_weight", "A device's share beside those of others.", |row| {
+        row.weight.map(u64::from)
+    }),
+];
+
+const FITTED_COUNTERS: [OfCurve<u64>; 3] = [
+    ("rebate_scheduler_evidence_jobs_total", "Jobs that curves are learnt from.", |row| row.jobs),
+    (
+        "rebate_scheduler_evidence_refused_jobs_total",
+        "Jobs that could not be as they were reported.",
+        |row| row.refused_jobs,
+    ),
+    (
+        "rebate_scheduler_evidence_doubted_total",
+        "Times that a reporter was far from what the others agree on.",
+        |row| row.doubted,
+    ),
+];
 
 const PATH: [&str; 5] = ["instance", "op", "device", "placement", "reason"];
 

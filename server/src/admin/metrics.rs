@@ -28,6 +28,7 @@ pub(super) fn render(admin: &Admin) -> String {
     values(&mut page, &workers);
     upstream(&mut page, &workers);
     grpc(&mut page, &workers);
+    lanes(&mut page, &workers);
     jobs(&mut page, &plan.runtimes.read());
     devices(&mut page, &plan.devices);
     memcached(&mut page, &workers, plan.clock.now(), plan.connections.max());
@@ -39,6 +40,7 @@ pub(super) fn render(admin: &Admin) -> String {
     }
     if let Some(scheduler) = &plan.scheduler {
         gathered::gathered(&mut page, scheduler, plan.clock.now());
+        gathered::fitted(&mut page, scheduler, plan.clock.now());
     }
     process::write(&mut page, admin.process_started_unix_s);
     page.finish()
@@ -193,6 +195,21 @@ pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.upstream_timeouts));
 }
 
+pub(super) fn lanes(page: &mut Exposition, workers: &Workers<'_>) {
+    page.gauge("rebate_lanes", "Lanes of frontends on this host open now.")
+        .sample(&[], workers.sum(|c| &c.lanes.open));
+    page.counter("rebate_lane_jobs_total", "Jobs of lanes, by whether they were begun.")
+        .sample(&[("result", "begun")], workers.sum(|c| &c.lanes.jobs))
+        .sample(&[("result", "busy")], workers.sum(|c| &c.lanes.jobs_busy))
+        .sample(&[("result", "refused")], workers.sum(|c| &c.lanes.jobs_refused));
+    page.counter("rebate_lane_bells_total", "Times that a lane's frontend was woken.")
+        .sample(&[], workers.sum(|c| &c.lanes.bells));
+    page.counter("rebate_lane_copies_total", "Values copied on account of lanes.")
+        .sample(&[], workers.sum(|c| &c.lanes.copies));
+    page.counter("rebate_lane_copied_bytes_total", "Bytes of values copied on account of lanes.")
+        .sample(&[], workers.sum(|c| &c.lanes.copied_bytes));
+}
+
 pub(super) fn grpc(page: &mut Exposition, workers: &Workers<'_>) {
     page.gauge("rebate_grpc_connections", "gRPC connections open now.")
         .sample(&[], workers.sum(|c| &c.grpc.connections));
@@ -223,6 +240,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut lost = Sums::by(["device"]);
     let mut timeouts = Sums::by(["device"]);
     let mut missed = Sums::by(["device"]);
+    let mut corrupt = Sums::by(["device"]);
     for metrics in runtimes {
         for path in metrics.paths() {
             let (op, device) = (path.op.name(), path.device.as_str());
@@ -248,6 +266,9 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         for (device, count) in metrics.missed_deadlines() {
             missed.add([&device], count);
         }
+        for (device, count) in metrics.corrupt() {
+            corrupt.add([&device], count);
+        }
     }
     let count = |count| count;
     let help = "Jobs by where they ran, how they were waited for, why, and what they came to.";
@@ -265,6 +286,8 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     timeouts.write(page.counter("rebate_device_timeouts_total", help), count);
     let help = "Jobs done after their deadline, by the device that did them.";
     missed.write(page.counter("rebate_deadlines_missed_total", help), count);
+    let help = "Streams of a device that software did not read back as their input, redone.";
+    corrupt.write(page.counter("rebate_device_corrupt_total", help), count);
     let sum = |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|own| of(own)).sum::<u64>();
     page.counter("rebate_jobs_detached_total", "Jobs whose owner went away first.")
         .sample(&[], sum(runtime::Metrics::detached));

@@ -1,6 +1,7 @@
 //! The admin pages: what the server counts, whether it lives and is ready, and what it is configured to, over HTTP for
 //! scrapers, probes and people. They only show: nothing that is asked here changes how the server serves.
 
+mod curves;
 mod exposition;
 mod gathered;
 mod http;

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use units::ByteCount;
 
+use super::curves;
 use crate::scheduler::view::{OpSizes, PathRow, SizeRow, View};
 
 /// The window that a request asks for, `window_s=60` (ms); 0 is all that is known.
@@ -38,6 +39,7 @@ pub(super) fn html(view: &View) -> String {
     parameters(&mut page, view);
     instances(&mut page, view);
     paths(&mut page, &view.paths);
+    curves::write(&mut page, view);
     sizes(&mut page, &view.sizes);
     devices(&mut page, view);
     page.push_str("</main></body></html>\n");
@@ -63,6 +65,7 @@ fn parameters(page: &mut String, view: &View) {
         ("policy", policy.to_owned()),
         ("offload_bytes_min", bytes(sent.offload_bytes_min)),
         ("inline_bytes_max", bytes(sent.inline_bytes_max)),
+        ("parameters", if sent.fitted { "fitted" } else { "static" }.to_owned()),
         ("followers", sent.followers.to_string()),
         ("report every", time(u128::from(view.report_every_ms) * 1_000_000)),
     ] {
@@ -222,7 +225,7 @@ fn devices(page: &mut String, view: &View) {
 }
 
 /// The head of a table: columns of text, then of numbers.
-fn head(page: &mut String, texts: &[&str], numbers: &[&str]) {
+pub(super) fn head(page: &mut String, texts: &[&str], numbers: &[&str]) {
     let _ = write!(page, "<div class=\"scroll\"><table class=\"t{}\"><thead><tr>", texts.len());
     for name in texts.iter().chain(numbers) {
         let _ = write!(page, "<th>{name}</th>");
@@ -231,7 +234,7 @@ fn head(page: &mut String, texts: &[&str], numbers: &[&str]) {
 }
 
 /// A duration in the unit that suits it; powers of two of nanoseconds come out round enough.
-fn time(ns: u128) -> String {
+pub(super) fn time(ns: u128) -> String {
     let (unit_ns, unit) = match ns {
         0 => return "0".to_owned(),
         1..1_000 => return format!("{ns} ns"),
@@ -256,7 +259,7 @@ fn amount(count: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -283,7 +286,7 @@ const REFRESH_S: u32 = 5;
 const LATE_REPORTS: u64 = 3;
 
 /// Told apart by people who see colours differently (Okabe and Ito); devices beyond share them.
-const COLORS: [&str; 7] =
+pub(super) const COLORS: [&str; 7] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
 
 const STYLE: &str = "\
@@ -312,6 +315,8 @@ tbody tr:hover{background:var(--soft)}.bad{color:var(--bad);font-weight:600}\
 .legend{display:flex;flex-wrap:wrap;gap:1.2rem;list-style:none;padding:0;margin:.4rem 0}\
 .legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.4rem;border-radius:.15rem}\
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(30rem,1fr));gap:1.5rem}\
+.curves{width:100%;max-width:44rem}.curves text{font-size:11px;fill:currentColor}\
+.grid{stroke:var(--soft)}\
 figure{margin:0}figcaption{font-weight:600;margin-bottom:.3rem}\
 .row{display:grid;grid-template-columns:6.5rem 1fr 4.5rem 6.5rem;gap:.6rem;align-items:center;\
 font-variant-numeric:tabular-nums}\

@@ -194,7 +194,7 @@ fn every_counter_is_shown_by_its_own_number() {
     let counters = Counters::default();
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
-    let named = named.chain(counters.grpc.named());
+    let named = named.chain(counters.grpc.named()).chain(counters.lanes.named());
     let raw = counters.raw.iter().map(|counter| ("raw", counter));
     for (index, (name, counter)) in named.chain(raw).enumerate() {
         counter.add(1_000_000 + index as u64);
@@ -209,6 +209,7 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::values(&mut page, &workers);
     metrics::upstream(&mut page, &workers);
     metrics::grpc(&mut page, &workers);
+    metrics::lanes(&mut page, &workers);
     let text = page.finish();
     Metrics::read(&text);
     let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.rsplit(' ').next()).collect();

@@ -44,7 +44,7 @@ impl Seconds {
         u32::try_from(ns / 1_000_000_000 + OFFSET_S).unwrap_or(u32::MAX)
     }
 
-    fn expiry(&self, exptime_s: i32) -> u32 {
+    pub(crate) fn expiry(&self, exptime_s: i32) -> u32 {
         embedded::expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// memcached's port, where a server is named without one.
@@ -64,6 +65,30 @@ impl fmt::Display for HostPort {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+/// Where a compression service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompressionAddress {
+    /// Over gRPC, anywhere.
+    Grpc(api::Address),
+    /// On this host, over shared memory that is set up at this Unix socket.
+    Lane(PathBuf),
+}
+
+impl FromStr for CompressionAddress {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        if let Some(path) = text.strip_prefix("lane:") {
+            let path = PathBuf::from(path);
+            let valid = path.is_absolute() && path.file_name().is_some();
+            let problem = || NotAnAddress(format!("{text:?} names no socket: give lane:/PATH"));
+            return if valid { Ok(Self::Lane(path)) } else { Err(problem()) };
+        }
+        let problem = |error: api::BadAddress| NotAnAddress(format!("{error}, or lane:/PATH"));
+        text.parse().map(Self::Grpc).map_err(problem)
     }
 }
 
@@ -143,6 +168,20 @@ mod tests {
         let shown: Vec<_> = servers.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["a:11211", "b:1", "[::1]:11211", "[::1]:2"]);
         assert_eq!("embedded".parse(), Ok(StoreUrl::Embedded));
+    }
+
+    #[test]
+    fn a_compression_service_is_reached_by_grpc_or_by_a_lane() {
+        let lane = CompressionAddress::Lane("/run/rebate/lane".into());
+        assert_eq!("lane:/run/rebate/lane".parse(), Ok(lane));
+        for text in ["host:1", "/run/grpc", "grpc://host:1"] {
+            let address = CompressionAddress::Grpc(text.parse().unwrap());
+            assert_eq!(text.parse(), Ok(address));
+        }
+        for text in ["", "lane:", "lane:relative", "lane:/", "lane:host:1", "host"] {
+            let problem = text.parse::<CompressionAddress>().unwrap_err();
+            assert!(problem.to_string().contains("lane:/PATH"), "{problem}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use toml::Value;
 use units::{ByteCount, limits};
 
-use super::address::{HostPort, StoreUrl};
+use super::address::{CompressionAddress, HostPort, StoreUrl};
 
 /// One configuration key.
 #[derive(Debug, PartialEq)]
@@ -53,6 +53,8 @@ pub enum Kind {
     GrpcAddress,
     /// A list of gRPC addresses.
     GrpcAddresses,
+    /// A list of gRPC addresses and of lanes, see [`CompressionAddress`].
+    CompressionAddresses,
     /// A name of letters, digits and any of `-_.:/`; empty for none.
     Name,
     /// A list of such names.
@@ -66,6 +68,7 @@ pub const KEYS: &[Key] = &[
     restart("server.roles", Kind::Choices(ROLES)),
     restart("server.listen", Kind::Addresses),
     restart("server.grpc_listen", Kind::GrpcAddresses),
+    restart("server.lane_listen", Kind::Path),
     restart("server.unix_socket", Kind::Path),
     restart("server.unix_socket_mode", Kind::Mode),
     restart("server.admin_listen", Kind::Address),
@@ -94,7 +97,7 @@ pub const KEYS: &[Key] = &[
     hot("compress.readable_by", Kind::Choices(&["iaa"])),
     hot("compress.foreign", Kind::Choice(&["serve", "forbid"])),
     restart("runtime.devices", Kind::Names),
-    restart("runtime.compression", Kind::GrpcAddresses),
+    restart("runtime.compression", Kind::CompressionAddresses),
     restart("runtime.allow_virtual", Kind::Switch),
     restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)),
     restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
@@ -106,12 +109,16 @@ pub const KEYS: &[Key] = &[
     restart("runtime.job_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     restart("runtime.inflight_bytes_max", Kind::Bytes(limits::ITEM_BYTES_MAX_LOWEST, MEMORY_MAX)),
     restart("runtime.jobs_max", Kind::Count(1, JOBS_MAX)),
+    restart("runtime.tenant_jobs_max", Kind::Count(1, JOBS_MAX)),
+    restart("runtime.waiting_max", Kind::Count(0, JOBS_MAX)),
+    restart("runtime.verify_every", Kind::Count(0, JOBS_MAX)),
     restart("scheduler.address", Kind::GrpcAddress),
     restart("scheduler.instance", Kind::Name),
     hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
     restart("scheduler.history_s", Kind::Count(1, HISTORY_S_MAX)),
     restart("scheduler.instances_max", Kind::Count(1, INSTANCES_MAX)),
     restart("scheduler.history_bytes_max", Kind::Bytes(ByteCount::mib(1), MEMORY_MAX)),
+    hot("scheduler.parameters", Kind::Choice(&["static", "fitted"])),
     hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
     hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
@@ -212,6 +219,9 @@ impl Kind {
                 "HOST:PORT or the path of a Unix socket, or nothing for none".to_owned()
             }
             Kind::GrpcAddresses => "a list of HOST:PORT or paths of Unix sockets".to_owned(),
+            Kind::CompressionAddresses => {
+                "a list of HOST:PORT, paths of Unix sockets for gRPC, or lane:/PATH".to_owned()
+            }
             Kind::Name => "a name of letters, digits and any of -_.:/, or nothing".to_owned(),
             Kind::Names => "a list of names of letters, digits and any of -_.:/".to_owned(),
             Kind::StoreUrl => "embedded, memcached://HOST:PORT,... or grpc://HOST:PORT,... naming \
@@ -230,6 +240,9 @@ impl Kind {
         match self {
             Kind::GrpcAddress => value.as_str().is_some_and(|text| text.is_empty() || grpc(text)),
             Kind::GrpcAddresses => list_of(&grpc),
+            Kind::CompressionAddresses => {
+                list_of(&|text| text.parse::<CompressionAddress>().is_ok())
+            }
             Kind::Name => value.as_str().is_some_and(|name| name.is_empty() || is_name(name)),
             Kind::Names => list_of(&is_name),
             Kind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
@@ -263,7 +276,11 @@ impl Kind {
                 "false" | "off" | "no" | "0" => Some(Value::Boolean(false)),
                 _ => None,
             },
-            Kind::Choices(_) | Kind::Addresses | Kind::GrpcAddresses | Kind::Names => {
+            Kind::Choices(_)
+            | Kind::Addresses
+            | Kind::GrpcAddresses
+            | Kind::CompressionAddresses
+            | Kind::Names => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
             }

@@ -18,7 +18,7 @@ use toml::{Table, Value};
 
 use crate::config::Config;
 
-pub use address::{HostPort, NotAnAddress, StoreUrl};
+pub use address::{CompressionAddress, HostPort, NotAnAddress, StoreUrl};
 pub use error::{ConfigError, Origin};
 pub use keys::{Change, KEYS, Key, Kind};
 pub use print::{print, print_values};

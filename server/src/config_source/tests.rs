@@ -153,6 +153,7 @@ fn wrong_values_name_the_key_the_value_and_what_is_valid() {
 fn values_of_every_kind_are_read_from_text() {
     let texts = [
         ("server.listen", "127.0.0.1:1, [::1]:2"),
+        ("server.lane_listen", "/run/rebate.lane"),
         ("server.unix_socket", "/run/rebate.sock"),
         ("server.unix_socket_mode", "0o640"),
         ("server.admin_listen", ""),
@@ -220,6 +221,7 @@ fn what_is_printed_loads_as_the_same_configuration() {
 #[test]
 fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
     let mut config = Config::default();
+    config.server.lane_listen = Some("/run/rebate.lane".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
     config.scheduler.offload_bytes_min = Some(ByteCount(0));
     config.scheduler.inline_bytes_max = Some(ByteCount(0));

@@ -25,7 +25,14 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     if server.roles.is_empty() {
         refuse("server.roles", "is empty: this process would serve nothing".into());
     }
-    if !services.frontend && server.grpc_listen.is_empty() && !server.roles.is_empty() {
+    if server.lane_listen.is_some() && !services.compression {
+        refuse(
+            "server.lane_listen",
+            "is set and server.roles has no compression: there is nothing to serve there".into(),
+        );
+    }
+    let is_reachable = !server.grpc_listen.is_empty() || server.lane_listen.is_some();
+    if !services.frontend && !is_reachable && !server.roles.is_empty() {
         refuse(
             "server.grpc_listen",
             "is empty and server.roles has no frontend: no client could connect".into(),

@@ -13,6 +13,7 @@ pub(crate) enum Key {
     Path { op: String, device: String, placement: String, reason: String },
     Device { device: String },
     Fallback { device: String, reason: String },
+    Process,
 }
 
 impl Key {
@@ -21,6 +22,7 @@ impl Key {
             Key::Path { device, .. } | Key::Device { device } | Key::Fallback { device, .. } => {
                 device
             }
+            Key::Process => "",
         }
     }
 
@@ -32,6 +34,7 @@ impl Key {
             }
             Key::Device { device } => device.len(),
             Key::Fallback { device, reason } => device.len() + reason.len(),
+            Key::Process => 0,
         };
         (size_of::<Key>() + text) as u64
     }
@@ -121,6 +124,10 @@ impl Counts {
         Self::from_slots(slots.into_iter())
     }
 
+    pub(super) fn of_process(cpu_ns: u64) -> Self {
+        Self::from_slots([(CPU_NS, cpu_ns)].into_iter())
+    }
+
     pub(super) fn of_jobs(jobs: u64) -> Self {
         Self::from_slots([(JOBS, jobs)].into_iter())
     }
@@ -186,16 +193,25 @@ pub(super) fn read(report: &ReportRequest) -> Result<Counted, Refusal> {
             insert(&mut counted, key, Counts::of_jobs(*jobs))?;
         }
     }
+    insert(&mut counted, Key::Process, Counts::of_process(report.cpu_ns))?;
     // What never happened takes no room.
     counted.retain(|_, counts| !counts.is_empty());
     Ok(counted)
 }
 
-/// The same counts as messages.
+/// CPU time among the counts (ns).
+pub(super) fn cpu_ns(counted: &Counted) -> u64 {
+    counted.get(&Key::Process).map_or(0, |counts| counts.get(CPU_NS))
+}
+
+/// The counts of paths and devices as messages.
 pub(crate) fn write(counted: &Counted) -> (Vec<PathCounts>, Vec<DeviceCounts>) {
     let mut paths = Vec::new();
     let mut devices: BTreeMap<&str, DeviceCounts> = BTreeMap::new();
     for (key, counts) in counted {
+        if *key == Key::Process {
+            continue;
+        }
         let Key::Path { op, device, placement, reason } = key else {
             let device = devices.entry(key.device()).or_default();
             match key {
@@ -239,6 +255,7 @@ pub(super) fn slot_name(key: &Key, slot: u16) -> String {
         Key::Path { .. } => &PATH_SLOTS,
         Key::Device { .. } => &DEVICE_SLOTS,
         Key::Fallback { .. } => &PATH_SLOTS[..1],
+        Key::Process => &["cpu_ns"],
     };
     match slot {
         slot if usize::from(slot) < names.len() => names[usize::from(slot)].to_owned(),
@@ -318,6 +335,8 @@ pub(crate) const TIMEOUTS: u16 = 1;
 pub(crate) const PROBES: u16 = 2;
 pub(crate) const RESTORED: u16 = 3;
 const DEVICE_SLOTS: [&str; 4] = ["lost", "timeouts", "probes", "restored"];
+
+pub(crate) const CPU_NS: u16 = 0;
 
 /// A 64-bit number has this many powers of two.
 const CLASSES: u16 = 64;

@@ -65,10 +65,10 @@ struct Sum {
 
 /// What one report added.
 #[derive(Debug)]
-struct Step {
+pub(crate) struct Step {
     end: Nanos,
-    covered_ms: u64,
-    more: Vec<(Arc<Key>, Counts)>,
+    pub(super) covered_ms: u64,
+    pub(super) more: Vec<(Arc<Key>, Counts)>,
     bytes: u64,
 }
 
@@ -100,11 +100,15 @@ impl History {
         Self { bounds, instances: BTreeMap::new(), sums_bytes: 0, steps_bytes: 0 }
     }
 
-    /// Keeps what the report adds to those before it.
+    /// Keeps what the report adds to those before it, and returns it; nothing if it adds nothing.
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed then.
-    pub(crate) fn report(&mut self, report: &ReportRequest, now: Nanos) -> Result<(), Refusal> {
+    pub(crate) fn report(
+        &mut self,
+        report: &ReportRequest,
+        now: Nanos,
+    ) -> Result<Option<&Step>, Refusal> {
         counts::name("instance", &report.instance, INSTANCE_BYTES_MAX)?;
         counts::name("role", &report.role, ROLE_BYTES_MAX)?;
         let counted = counts::read(report)?;
@@ -131,11 +135,12 @@ impl History {
             reported: now,
         });
         (kept.sums, kept.sums_bytes, kept.reported) = (sums, sums_bytes, now);
-        if step.covered_ms > 0 || !step.more.is_empty() {
-            self.steps_bytes += step.bytes;
-            kept.steps.push_back(step);
+        if step.covered_ms == 0 && step.more.is_empty() {
+            return Ok(None);
         }
-        Ok(())
+        self.steps_bytes += step.bytes;
+        kept.steps.push_back(step);
+        Ok(kept.steps.back())
     }
 
     /// The counts that are asked for, by instance.
@@ -363,6 +368,7 @@ impl Filter {
             Key::Path { op, .. } => self.op.is_empty() || self.op == *op,
             // What happened to a device is of no one op.
             Key::Device { .. } | Key::Fallback { .. } => true,
+            Key::Process => return true,
         };
         op && (self.device.is_empty() || self.device == key.device())
     }

@@ -1,9 +1,11 @@
 //! The scheduler of a process that has one, and what every process tells its scheduler: counts are gathered and kept
-//! ([`history`]), shown ([`view`]), and parameters of the placement policy go back ([`parameters`]). The parameters are
-//! the configuration's: nothing here decides what they should be.
+//! ([`history`]), shown ([`view`]), and parameters of the placement policy go back ([`parameters`]): those of the
+//! configuration and, where it says so, what `policy::scheduling` makes of the reports ([`learn`]). Nothing here
+//! decides what they should be.
 
 pub(crate) mod counts;
 mod history;
+mod learn;
 mod parameters;
 mod reporter;
 pub(crate) mod view;
@@ -15,6 +17,7 @@ use api::v1::{
     InstanceCounts, PolicyParameters, QueryRequest, QueryResponse, ReportRequest, ReportResponse,
 };
 use parking_lot::Mutex;
+use policy::scheduling::Scheduling;
 use tokio::sync::watch;
 use units::{ByteCount, Nanos};
 
@@ -27,6 +30,8 @@ pub(crate) use reporter::{Reporter, Reporting};
 /// Gathers what processes report and sends them parameters; one per process, shared by its threads.
 pub(crate) struct Scheduler {
     history: Mutex<History>,
+    fitted: Mutex<Scheduling>,
+    config: Mutex<SchedulerConfig>,
     parameters: watch::Sender<PolicyParameters>,
     report_every_ms: AtomicU64,
     watchers: AtomicUsize,
@@ -63,9 +68,13 @@ impl Scheduler {
             keep: Nanos::secs(config.history_s),
             silent_after: SILENT_AFTER,
         };
+        let fitted = Scheduling::new(tick(config));
+        let first = parameters::of(config, &fitted, FIRST_REVISION);
         Self {
             history: Mutex::new(History::new(bounds)),
-            parameters: watch::Sender::new(parameters::of(config, FIRST_REVISION)),
+            fitted: Mutex::new(fitted),
+            config: Mutex::new(config.clone()),
+            parameters: watch::Sender::new(first),
             report_every_ms: AtomicU64::new(config.report_every_ms),
             watchers: AtomicUsize::new(0),
             instances_max: config.instances_max,
@@ -73,7 +82,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps a report.
+    /// Keeps a report, and learns from what it adds.
     ///
     /// # Errors
     /// [`Refusal`]; nothing was kept of it then.
@@ -82,10 +91,21 @@ impl Scheduler {
         report: &ReportRequest,
         now: Nanos,
     ) -> Result<ReportResponse, Refusal> {
-        let kept = self.history.lock().report(report, now);
-        let count = if kept.is_ok() { &self.received.kept } else { &self.received.refused };
-        count.up();
-        kept?;
+        let is_other = {
+            let mut history = self.history.lock();
+            let kept = history.report(report, now);
+            let count = if kept.is_ok() { &self.received.kept } else { &self.received.refused };
+            count.up();
+            let step = kept?;
+            let mut fitted = self.fitted.lock();
+            if let Some(step) = step {
+                learn::observe(&mut fitted, &report.instance, step, now);
+            }
+            fitted.decide(now)
+        };
+        if is_other {
+            self.send();
+        }
         Ok(ReportResponse {
             parameters_revision: self.parameters.borrow().revision,
             report_every_ms: u32::try_from(self.report_every_ms.load(Ordering::Relaxed))
@@ -105,6 +125,7 @@ impl Scheduler {
                 covered_ms: gathered.covered_ms,
                 paths,
                 devices,
+                cpu_ns: counts::cpu_ns(&gathered.counted),
             }
         };
         let gathered = self.history.lock().query(&filter, now);
@@ -153,8 +174,16 @@ impl Scheduler {
     /// Takes over what may change while serving. Other parameters are a new revision and go to all that follow.
     pub(crate) fn reload(&self, config: &SchedulerConfig) {
         self.report_every_ms.store(config.report_every_ms, Ordering::Relaxed);
+        self.fitted.lock().set_tick(tick(config));
+        self.config.lock().clone_from(config);
+        self.send();
+    }
+
+    /// Sends what holds now, if it is not what was sent last.
+    fn send(&self) {
+        let (fitted, config) = (self.fitted.lock(), self.config.lock());
         self.parameters.send_if_modified(|current| {
-            let same = parameters::of(config, current.revision);
+            let same = parameters::of(&config, &fitted, current.revision);
             let changed = same != *current;
             if changed {
                 *current = PolicyParameters { revision: current.revision + 1, ..same };
@@ -162,6 +191,11 @@ impl Scheduler {
             changed
         });
     }
+}
+
+/// Decisions are made at the pace of reports.
+fn tick(config: &SchedulerConfig) -> Nanos {
+    Nanos::millis(config.report_every_ms)
 }
 
 /// Someone who follows the parameters.

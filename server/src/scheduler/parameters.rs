@@ -1,15 +1,29 @@
-//! The parameters that a scheduler sends, from its configuration; and what they make of the configuration of a process
-//! that follows them. Unknown policies and values out of range change nothing.
+//! The parameters that a scheduler sends, from its configuration and from what it fitted; and what they make of the
+//! configuration of a process that follows them. Unknown policies and values out of range change nothing.
+
+use std::sync::Arc;
 
 use api::v1::PolicyParameters;
-use units::{ByteCount, limits};
+use policy::scheduling::{Decision, Scheduling};
+use policy::{FittedOffload, Offload, Policy};
+use units::{ByteCount, Op, limits};
 
-use crate::config::{PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
+use crate::config::{ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
+use crate::rules;
 
-/// What a scheduler with this configuration sends.
-pub(super) fn of(config: &SchedulerConfig, revision: u64) -> PolicyParameters {
+/// What a scheduler with this configuration sends that has learnt this.
+pub(super) fn of(config: &SchedulerConfig, fitted: &Scheduling, revision: u64) -> PolicyParameters {
     let named = POLICIES.iter().find(|(word, ..)| *word == config.policy);
+    let is_fitted = config.parameters == ParametersWord::Fitted;
+    let offload = |decision: &Decision| api::v1::Offload {
+        op: decision.op.name().to_owned(),
+        device: decision.device.clone(),
+        bytes_min: decision.bytes_min.min(limits::ITEM_BYTES_MAX_HIGHEST.0),
+        weight: u32::from(decision.weight),
+    };
     PolicyParameters {
+        offloads: fitted.decisions().filter(|_| is_fitted).map(offload).collect(),
+        probe_every: if is_fitted { fitted.probe_every() } else { 0 },
         revision,
         policy: named.map(|(_, _, name)| (*name).to_owned()),
         offload_bytes_min: config.offload_bytes_min.map(|bytes| bytes.0),
@@ -17,14 +31,61 @@ pub(super) fn of(config: &SchedulerConfig, revision: u64) -> PolicyParameters {
     }
 }
 
+/// The policy under these parameters, and the configuration that holds with it: `own` is the process's, `devices` are
+/// the names of what it has.
+///
+/// # Errors
+/// What is not valid, and what would be.
+pub(super) fn policy(
+    sent: &PolicyParameters,
+    own: &RuntimeSection,
+    devices: &[&str],
+    accelerators: usize,
+) -> Result<(Arc<dyn Policy>, RuntimeSection), String> {
+    let runtime = followed(sent, own)?;
+    let offloads = offloads(sent, devices)?;
+    let is_fitted = sent.probe_every > 0 || !sent.offloads.is_empty();
+    let is_bounded = matches!(runtime.policy, PolicyName::Auto | PolicyName::BoundedOffload);
+    if !is_fitted || !is_bounded || accelerators == 0 {
+        let policy = rules::policy(runtime.policy, &runtime, devices.len(), accelerators);
+        return Ok((policy, runtime));
+    }
+    let sizes = (runtime.offload_bytes_min.as_usize(), runtime.inline_bytes_max.as_usize());
+    let policy = FittedOffload::new(accelerators, sizes, sent.probe_every, &offloads);
+    Ok((Arc::new(policy), runtime))
+}
+
+/// What was fitted of devices and ops that are here.
+fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, String> {
+    let count = sent.offloads.len();
+    if count > OFFLOADS_MAX {
+        return Err(format!("offloads has {count} entries; valid is 0 to {OFFLOADS_MAX}"));
+    }
+    let mut own = Vec::new();
+    for offload in &sent.offloads {
+        let (bytes, bytes_max) = (ByteCount(offload.bytes_min), limits::ITEM_BYTES_MAX_HIGHEST);
+        if bytes > bytes_max {
+            return Err(format!("bytes_min = {} is not valid; valid is 0 to {bytes_max}", bytes.0));
+        }
+        let weight = u16::try_from(offload.weight).ok().filter(|own| WEIGHTS.contains(own));
+        let Some(weight) = weight else {
+            let (weight, max) = (offload.weight, WEIGHTS.end());
+            return Err(format!("weight = {weight} is not valid; valid is 1 to {max}"));
+        };
+        let op = Op::ALL.into_iter().find(|op| op.name() == offload.op);
+        let device = devices.iter().position(|name| *name == offload.device);
+        if let (Some(op), Some(device)) = (op, device) {
+            own.push(Offload { op, device, bytes_min: bytes.as_usize(), weight });
+        }
+    }
+    Ok(own)
+}
+
 /// The configuration that holds under these parameters; `own` is the process's.
 ///
 /// # Errors
 /// What is not valid, and what would be.
-pub(super) fn followed(
-    parameters: &PolicyParameters,
-    own: &RuntimeSection,
-) -> Result<RuntimeSection, String> {
+fn followed(parameters: &PolicyParameters, own: &RuntimeSection) -> Result<RuntimeSection, String> {
     let mut runtime = own.clone();
     if let Some(text) = &parameters.policy {
         let known = POLICIES.iter().find(|(_, _, name)| name == text);
@@ -63,14 +124,25 @@ const POLICIES: [(PolicyWord, PolicyName, &str); 9] = [
     (PolicyWord::LeastHostCycles, PolicyName::LeastHostCycles, "least-host-cycles"),
 ];
 
+/// More than any scheduler fits.
+const OFFLOADS_MAX: usize = 1_024;
+
+const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1_000;
+
 /// Of what a stranger sent, so much is shown.
 const SHOWN_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use policy::scheduling::{Evidence, SizeSums};
+    use units::Nanos;
+
     use super::*;
-    use crate::rules;
+
+    fn nothing() -> Scheduling {
+        Scheduling::new(Nanos::secs(1))
+    }
 
     #[test]
     fn what_is_sent_is_followed_by_its_name() {
@@ -81,13 +153,13 @@ mod tests {
                 offload_bytes_min: Some(ByteCount(7)),
                 ..SchedulerConfig::default()
             };
-            let followed = followed(&of(&config, 3), &own).unwrap();
+            let followed = followed(&of(&config, &nothing(), 3), &own).unwrap();
             assert_eq!(followed.policy, policy);
             assert_eq!(followed.offload_bytes_min, ByteCount(7));
             assert_eq!(followed.inline_bytes_max, own.inline_bytes_max);
             assert_eq!(rules::policy(policy, &followed, 2, 1).name(), name);
         }
-        let nothing = of(&SchedulerConfig::default(), 1);
+        let nothing = of(&SchedulerConfig::default(), &nothing(), 1);
         assert_eq!(nothing, PolicyParameters { revision: 1, ..PolicyParameters::default() });
         assert_eq!(followed(&nothing, &own).unwrap(), own);
     }
@@ -102,5 +174,60 @@ mod tests {
         }
         let sent = PolicyParameters { inline_bytes_max: Some(u64::MAX), ..<_>::default() };
         assert!(followed(&sent, &own).unwrap_err().contains("inline_bytes_max"));
+    }
+    /// Software takes ten times as long as the device at every size.
+    fn learnt() -> Scheduling {
+        let mut fitted = nothing();
+        for second in 1..10 {
+            for (device, times) in [("software", 10), ("virtual-iaa", 1)] {
+                let sums = |log2| SizeSums {
+                    log2,
+                    jobs: 50,
+                    work_bytes: 50 << log2,
+                    service_ns: times * 50 * 10_000,
+                    queueing_ns: 0,
+                };
+                let sizes = [sums(10), sums(14)];
+                let (reporter, op, covered) = ("one", Op::Compress, Nanos::secs(1));
+                let evidence = Evidence { reporter, op, device, covered, sizes: &sizes };
+                fitted.observe(&evidence, Nanos::secs(second));
+            }
+            fitted.decide(Nanos::secs(second));
+        }
+        fitted
+    }
+
+    #[test]
+    fn what_was_fitted_is_followed_where_there_is_such_a_device() {
+        let own = RuntimeSection::default();
+        let config =
+            SchedulerConfig { parameters: ParametersWord::Fitted, ..SchedulerConfig::default() };
+        let sent = of(&config, &learnt(), 4);
+        assert_eq!(sent.offloads.len(), 1);
+        assert_eq!(sent.offloads[0].bytes_min, 1_024);
+        assert!(sent.probe_every > 0);
+        let named = |sent: &PolicyParameters, devices: &[&str], accelerators| {
+            policy(sent, &own, devices, accelerators).map(|(policy, _)| policy.name())
+        };
+        let devices = ["software", "virtual-iaa", "worker"];
+        assert_eq!(named(&sent, &devices, 1), Ok("fitted-offload"));
+        assert_eq!(named(&sent, &devices[..1], 0), Ok("always-software"));
+        let software = PolicyParameters { policy: Some("batch".into()), ..sent.clone() };
+        assert_eq!(named(&software, &devices, 1), Ok("batch"), "another policy looks at none");
+        let fixed = of(&SchedulerConfig::default(), &learnt(), 4);
+        assert_eq!(named(&fixed, &devices, 1), Ok("bounded-offload"));
+        let strange =
+            api::v1::Offload { device: "x".into(), op: "y".into(), ..sent.offloads[0].clone() };
+        let with = |offload| PolicyParameters { offloads: vec![offload], ..sent.clone() };
+        assert_eq!(named(&with(strange), &devices, 1), Ok("fitted-offload"));
+        for (offload, said) in [
+            (api::v1::Offload { weight: 0, ..sent.offloads[0].clone() }, "weight = 0 is not valid"),
+            (api::v1::Offload { bytes_min: u64::MAX, ..sent.offloads[0].clone() }, "bytes_min = "),
+        ] {
+            assert!(named(&with(offload), &devices, 1).unwrap_err().contains(said));
+        }
+        let many = vec![sent.offloads[0].clone(); OFFLOADS_MAX + 1];
+        let many = PolicyParameters { offloads: many, ..sent };
+        assert!(named(&many, &devices, 1).unwrap_err().contains("1025 entries"));
     }
 }

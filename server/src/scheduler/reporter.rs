@@ -13,12 +13,12 @@ use api::v1::scheduler_client::SchedulerClient;
 use api::v1::{
     DeviceCounts, ParametersRequest, PathCounts, PolicyParameters, ReportRequest, SizeCounts,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use super::counts::{self, Counted, Counts, Key};
 use super::parameters;
 use crate::config::{Config, Services};
 use crate::counters::Counter;
-use crate::rules;
 use crate::worker::{Plan, Word, Worker};
 
 /// What became of reports and of parameters, for the page of metrics.
@@ -161,8 +161,11 @@ impl Reporter {
     /// Tells the workers, unless it is not valid: then they keep what they have.
     fn take(&self, sent: &PolicyParameters) {
         let reporting = &self.plan.reporting;
-        let runtime = match parameters::followed(sent, &self.plan.config.runtime) {
-            Ok(runtime) => runtime,
+        let (devices, accelerators) = (&self.plan.devices, self.plan.accelerators);
+        let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
+        let own = &self.plan.config.runtime;
+        let (policy, runtime) = match parameters::policy(sent, own, &names, accelerators) {
+            Ok(followed) => followed,
             Err(why) => {
                 reporting.invalid.up();
                 let revision = sent.revision;
@@ -170,8 +173,6 @@ impl Reporter {
                 return;
             }
         };
-        let (devices, accelerators) = (self.plan.devices.len(), self.plan.accelerators);
-        let policy = rules::policy(runtime.policy, &runtime, devices, accelerators);
         for worker in self.workers.iter() {
             worker.tell(Word::Policy(Arc::clone(&policy)));
         }
@@ -197,8 +198,16 @@ impl Reporter {
             parameters_revision: self.plan.reporting.revision(),
             paths,
             devices,
+            cpu_ns: cpu_ns(),
         }
     }
+}
+
+/// CPU time of this process since it started.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The counters of all workers as one.

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use api::v1::PolicyParameters;
+use model::cost::CostCurve;
+use policy::scheduling::{Fitted, Scheduling};
 use serde::Serialize;
-use units::Nanos;
+use units::{Nanos, Op};
 
-use super::Scheduler;
 use super::counts::{self, Counts, Key};
 use super::history::{Filter, Gathered};
+use super::{Scheduler, learn};
+use crate::config::ParametersWord;
 
 /// Everything that is shown.
 #[derive(Debug, Serialize)]
@@ -22,12 +25,53 @@ pub(crate) struct View {
     pub(crate) paths: Vec<PathRow>,
     pub(crate) sizes: Vec<OpSizes>,
     pub(crate) devices: Vec<DeviceRow>,
+    pub(crate) curves: Vec<OpCurves>,
+}
+
+/// What was fitted of one op.
+#[derive(Debug, Serialize)]
+pub(crate) struct OpCurves {
+    pub(crate) op: String,
+    /// How jobs of the window compare with all of them in software: times faster. None where software is not known.
+    pub(crate) predicted_gain: Option<f64>,
+    pub(crate) measured_gain: Option<f64>,
+    pub(crate) devices: Vec<CurveRow>,
+}
+
+/// What was fitted of one op on one device.
+#[derive(Debug, Serialize)]
+pub(crate) struct CurveRow {
+    pub(crate) device: String,
+    /// Jobs that it is learnt from.
+    pub(crate) jobs: u64,
+    /// Jobs that could not be as they were reported.
+    pub(crate) refused_jobs: u64,
+    /// Times that one reporter was far from the others.
+    pub(crate) doubted: u64,
+    /// The size from which the device pays, as far as is known now.
+    pub(crate) break_even_bytes: Option<u64>,
+    /// Smaller jobs are not offloaded to it, where parameters are fitted; it follows the break-even.
+    pub(crate) bytes_min: Option<u64>,
+    pub(crate) weight: Option<u16>,
+    pub(crate) points: Vec<CurvePoint>,
+}
+
+/// A size and what a job of it takes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct CurvePoint {
+    pub(crate) bytes: u64,
+    /// The device's own time.
+    pub(crate) service_ns: u64,
+    /// From submission to completion, as met now; unusually long ones are cut.
+    pub(crate) latency_ns: u64,
 }
 
 /// The parameters in force; what is null is each process's own.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sent {
     pub(crate) revision: u64,
+    /// Whether what was fitted is sent.
+    pub(crate) fitted: bool,
     pub(crate) policy: Option<String>,
     pub(crate) offload_bytes_min: Option<u64>,
     pub(crate) inline_bytes_max: Option<u64>,
@@ -103,25 +147,82 @@ impl Scheduler {
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
         let gathered = self.history.lock().query(&filter, now);
-        let PolicyParameters { revision, policy, offload_bytes_min, inline_bytes_max } =
-            self.parameters();
-        let followers = self.watching();
-        let mut sums: BTreeMap<&Key, Sum> = BTreeMap::new();
-        for of in &gathered {
-            for (key, counts) in &of.counted {
-                sums.entry(key).or_default().add(counts, of.covered_ms);
-            }
-        }
+        let parameters = self.sent();
+        let sums = summed(&gathered);
         View {
             window_ms,
             report_every_ms: self.report_every_ms.load(std::sync::atomic::Ordering::Relaxed),
-            parameters: Sent { revision, policy, offload_bytes_min, inline_bytes_max, followers },
+            parameters,
             instances: gathered.iter().map(instance).collect(),
             paths: sums.iter().filter_map(|(key, sum)| path(key, sum)).collect(),
             sizes: sizes(&sums),
             devices: devices(&sums),
+            curves: curves(&self.fitted.lock(), &sums, now),
         }
     }
+
+    /// What was learnt and decided, with the gains of the last while (ms).
+    pub(crate) fn curves(&self, window_ms: u64, now: Nanos) -> Vec<OpCurves> {
+        let filter = Filter { last_ms: window_ms, ..Filter::default() };
+        let gathered = self.history.lock().query(&filter, now);
+        curves(&self.fitted.lock(), &summed(&gathered), now)
+    }
+
+    fn sent(&self) -> Sent {
+        let PolicyParameters { revision, policy, offload_bytes_min, inline_bytes_max, .. } =
+            self.parameters();
+        let fitted = self.config.lock().parameters == ParametersWord::Fitted;
+        let followers = self.watching();
+        Sent { revision, fitted, policy, offload_bytes_min, inline_bytes_max, followers }
+    }
+}
+
+fn curves(fitted: &Scheduling, sums: &BTreeMap<&Key, Sum>, now: Nanos) -> Vec<OpCurves> {
+    let ran = learn::by_device(sums.iter().map(|(key, sum)| (*key, &sum.counts)), false);
+    let mut ops: BTreeMap<Op, OpCurves> = BTreeMap::new();
+    for of in fitted.fitted(now) {
+        let row = ops.entry(of.op).or_insert_with(|| {
+            let ran = ran.iter().filter(|((op, _), _)| *op == of.op);
+            let gain = fitted.gain(of.op, ran.flat_map(|(_, sizes)| sizes.values().copied()));
+            OpCurves {
+                op: of.op.name().to_owned(),
+                predicted_gain: gain.map(|gain| gain.predicted),
+                measured_gain: gain.map(|gain| gain.measured),
+                devices: Vec::new(),
+            }
+        });
+        row.devices.push(curve(&of));
+    }
+    ops.into_values().collect()
+}
+
+fn curve(of: &Fitted<'_>) -> CurveRow {
+    let (first, end) = of.seen_bytes.unwrap_or((1, 1));
+    let point = |log2: u32| {
+        let bytes = 1_u64 << log2;
+        let at = |curve: &CostCurve| curve.service.at(bytes as usize) as u64;
+        CurvePoint { bytes, service_ns: at(of.service), latency_ns: at(of.latency) }
+    };
+    CurveRow {
+        device: of.device.to_owned(),
+        jobs: of.jobs,
+        refused_jobs: of.refused_jobs,
+        doubted: of.doubted,
+        break_even_bytes: of.break_even_bytes,
+        bytes_min: of.decision.map(|decision| decision.bytes_min),
+        weight: of.decision.map(|decision| decision.weight),
+        points: (first.ilog2()..=end.ilog2()).map(point).collect(),
+    }
+}
+
+fn summed(gathered: &[Gathered]) -> BTreeMap<&Key, Sum> {
+    let mut sums: BTreeMap<&Key, Sum> = BTreeMap::new();
+    for of in gathered {
+        for (key, counts) in &of.counted {
+            sums.entry(key).or_default().add(counts, of.covered_ms);
+        }
+    }
+    sums
 }
 
 /// Of one key, over instances.
@@ -232,7 +333,7 @@ fn devices(sums: &BTreeMap<&Key, Sum>) -> Vec<DeviceRow> {
     for (key, sum) in sums {
         let counts = &sum.counts;
         match key {
-            Key::Path { .. } => {}
+            Key::Path { .. } | Key::Process => {}
             Key::Device { device } => {
                 let row = rows.entry(device).or_default();
                 row.lost = counts.get(counts::LOST);

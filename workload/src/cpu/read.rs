@@ -1,5 +1,5 @@
-//! Reads `perf script` text and folded stacks line by line: nothing is kept of a sample but which rules its frames
-//! match first. Lines that cannot be read are counted, and the rest goes on.
+//! Reads `perf script` text and folded stacks line by line, and pprof's profiles sample by sample: nothing is kept of a
+//! sample but which rules its frames match first. Lines that cannot be read are counted, and the rest goes on.
 
 use std::io::{self, Read};
 
@@ -7,6 +7,7 @@ use memchr::{memchr_iter, memrchr};
 
 use super::breakdown::{Breakdown, Category, CpuProfile, Malformed, Sums};
 use super::lines::Lines;
+use super::pprof::{self, Pprof, Sample};
 use super::rules::{NONE, Ranks, Rules, TABLES, Table};
 use super::symbols::Symbols;
 
@@ -22,7 +23,7 @@ pub enum CpuProfileError {
     /// Not one sample could be read.
     #[error(
         "no sample could be read from {lines} lines{example}; a profile is the text of \
-             `perf script`, or folded stacks: lines of `frame;frame;leaf COUNT`"
+             `perf script`, folded stacks (lines of `frame;frame;leaf COUNT`), or pprof's protobuf"
     )]
     Nothing {
         /// How many lines there were.
@@ -64,7 +65,10 @@ pub fn read_within(
         return Err(CpuProfileError::Binary(what));
     }
     if head.iter().any(|byte| *byte < b'\t') {
-        return Err(CpuProfileError::Binary("no text; pprof's protobuf is not read"));
+        if !pprof::may_be(&head) {
+            return Err(CpuProfileError::Binary("no text, and no pprof profile"));
+        }
+        return read_pprof(head.as_slice().chain(input), rules, limits);
     }
     let mut lines = Lines::new(head.as_slice().chain(input), limits.line_bytes_max);
     let mut tally = Tally::new(rules, limits.symbols_max);
@@ -86,19 +90,40 @@ pub fn read_within(
     Ok(tally.profile(malformed))
 }
 
+fn read_pprof(
+    input: impl Read,
+    rules: &Rules,
+    limits: Limits,
+) -> Result<CpuProfile, CpuProfileError> {
+    let bytes = pprof::bytes(input)?;
+    let profile = Pprof::new(&bytes)?;
+    let mut tally = Tally::new(rules, limits.symbols_max);
+    (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
+    let mut malformed = Malformed::default();
+    for index in 0..profile.count() {
+        match profile.sample(index) {
+            Some(sample) => tally.sample(&sample),
+            None => malformed.note(index as u64 + 1, b"a sample with a location that is not there"),
+        }
+    }
+    if tally.total.samples == 0 {
+        return Err(CpuProfileError::Binary("a pprof profile without a sample that can be read"));
+    }
+    Ok(tally.profile(malformed))
+}
+
 const HEAD_BYTES: u64 = 8;
 const EXAMPLE_BYTES: usize = 80;
 
 /// What binary files begin with, and what to do about them.
-const BINARY: [(&[u8], &str); 2] = [
-    (b"PERFILE2", "perf.data: run `perf script -i FILE` and give its output"),
-    (b"\x1f\x8b", "compressed: unpack it first; pprof's protobuf is not read even then"),
-];
+const BINARY: [(&[u8], &str); 1] =
+    [(b"PERFILE2", "perf.data: run `perf script -i FILE` and give its output")];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Perf,
     Folded,
+    Pprof,
 }
 
 /// What a sample counts.
@@ -165,6 +190,7 @@ impl<'a> Tally<'a> {
         match self.format {
             Some(Format::Perf) => self.perf(line),
             Some(Format::Folded) => self.folded(line),
+            Some(Format::Pprof) => false,
             None if line.trim_ascii().is_empty() || line.starts_with(b"#") => true,
             // Whichever form a line has first is the profile's.
             None if header(line).is_some() => {
@@ -263,7 +289,20 @@ impl<'a> Tally<'a> {
         };
         // A folded line stands for as many samples as it counts.
         let samples = if self.format == Some(Format::Folded) { sums.weight } else { sums.samples };
-        let sums = Sums { samples, ..sums };
+        self.add(stack, Sums { samples, ..sums });
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>) {
+        let Sample { weight, samples, instructions, frames } = sample;
+        let mut stack = Stack::new(Event::Weight, *weight);
+        for (index, (symbol, library)) in frames.iter().enumerate() {
+            self.frame(&mut stack, symbol, library, index == 0);
+        }
+        let (samples, weight, instructions) = (*samples, *weight, *instructions);
+        self.add(&stack, Sums { samples, weight, instructions });
+    }
+
+    fn add(&mut self, stack: &Stack, sums: Sums) {
         self.total.add(sums);
         for table in 0..TABLES {
             let own = self.sums[table].get_mut(usize::from(stack.rank[table]));
@@ -275,9 +314,12 @@ impl<'a> Tally<'a> {
     }
 
     fn profile(self, malformed: Malformed) -> CpuProfile {
-        let perf = self.format == Some(Format::Perf);
         CpuProfile {
-            format: if perf { "perf script" } else { "folded stacks" },
+            format: match self.format {
+                Some(Format::Perf) => "perf script",
+                Some(Format::Pprof) => "pprof",
+                Some(Format::Folded) | None => "folded stacks",
+            },
             event: self.event.clone().unwrap_or_else(|| "samples".to_owned()),
             total: self.total,
             leaf: self.breakdown(Table::Leaf),

@@ -104,7 +104,10 @@ fn what_is_no_profile_is_refused_with_what_to_do() {
     let refused = |bytes: &[u8]| read(bytes, &rules()).expect_err("refused").to_string();
     assert!(refused(b"PERFILE2xxxx").contains("perf script"));
     assert!(refused(b"\x1f\x8b\x08").contains("compressed"));
+    assert!(refused(b"\x1f\x8b\x08\x00\xff\xff\xff\xff").contains("1 GiB"));
     assert!(refused(b"\x0a\x04\x08\x01\x10\x02").contains("pprof"));
+    assert!(refused(b"\x0a\x04\x08\x01").contains("to its end"));
+    assert!(refused(b"\x00\x01").contains("no pprof profile"));
     let prose = refused(b"Dear all,\nthis is prose:\n");
     assert!(prose.contains("2 lines; line 1 is \"Dear all,\""), "{prose}");
     assert!(refused(b"").contains("0 lines"));
@@ -132,4 +135,100 @@ fn findings_map_to_table_4() {
     assert!(finds("kernel: 20.0 %") && finds("compression: 40.0 %"), "{found:?}");
     assert!(finds("memory copies and allocations: 10.0 %"), "{found:?}");
     assert!(!finds("logging"));
+}
+
+/// A message's field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut all = vec![(number << 3) | 2];
+    put(&mut all, bytes.len() as u64);
+    all.extend_from_slice(bytes);
+    all
+}
+
+/// Fields of numbers.
+fn numbers(fields: &[(u8, u64)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (number, value) in fields {
+        all.push(number << 3);
+        put(&mut all, *value);
+    }
+    all
+}
+
+fn put(all: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        all.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    all.push(value as u8);
+}
+
+/// `main -> compress_response -> ZSTD_compressBlock_fast`, the last two inlined into one place, and a sample of `main`
+/// alone; values are samples and nanoseconds.
+fn pprof() -> Vec<u8> {
+    let strings: [&[u8]; 8] = [
+        b"",
+        b"samples",
+        b"count",
+        b"cpu",
+        b"nanoseconds",
+        b"main",
+        b"compress_response",
+        b"ZSTD_compressBlock_fast",
+    ];
+    let sample = |ids: &[u64], values: [u64; 2]| {
+        let mut packed = Vec::new();
+        ids.iter().for_each(|id| put(&mut packed, *id));
+        let [count, time] = values;
+        [field(1, &packed), numbers(&[(2, count), (2, time)])].concat()
+    };
+    let location = |id, functions: &[u64]| {
+        let lines = functions.iter().map(|function| field(4, &numbers(&[(1, *function), (2, 7)])));
+        [numbers(&[(1, id), (2, 1)]), lines.collect::<Vec<_>>().concat()].concat()
+    };
+    let mut all = vec![
+        field(1, &numbers(&[(1, 1), (2, 2)])),
+        field(1, &numbers(&[(1, 3), (2, 4)])),
+        field(2, &sample(&[300, 1], [3, 30_000])),
+        field(2, &sample(&[1], [1, 10_000])),
+        field(2, &sample(&[9], [1, 10_000])),
+        field(3, &numbers(&[(1, 1), (5, 0)])),
+        field(4, &location(1, &[1])),
+        field(4, &location(300, &[3, 2])),
+    ];
+    for (id, name) in [(1, 5), (2, 6), (3, 7)] {
+        all.push(field(5, &numbers(&[(1, id), (2, name)])));
+    }
+    all.extend(strings.map(|text| field(6, text)));
+    all.concat()
+}
+
+#[test]
+fn pprof_is_read_packed_or_not() {
+    let plain = pprof();
+    let mut packed = vec![0; plain.len() + 100];
+    let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+    let count = compressor.gzip_compress(&plain, &mut packed).expect("there is room");
+    for bytes in [&plain[..], &packed[..count]] {
+        let profile = read(bytes, &rules()).expect("a profile");
+        assert_eq!((profile.format, profile.event.as_str()), ("pprof", "cpu"));
+        assert_eq!(profile.total, Sums { samples: 4, weight: 40_000, instructions: 0 });
+        assert_eq!(share(&profile, "Compression"), 0.75);
+        assert_eq!(profile.leaf.find("ZSTD").map(|one| one.sums.samples), Some(3));
+        assert_eq!(profile.malformed.lines, 1, "a location that is not there");
+    }
+}
+
+#[test]
+fn no_bytes_of_a_pprof_crash_it() {
+    let (mut prng, rules, plain) = (units::Prng::new(5), rules(), pprof());
+    for _ in 0..5_000 {
+        let mut bytes = plain.clone();
+        for _ in 0..1 + prng.below(4) {
+            let at = prng.below(bytes.len() as u64) as usize;
+            bytes[at] = prng.bits() as u8;
+        }
+        bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize);
+        let _ = read(bytes.as_slice(), &rules);
+    }
 }

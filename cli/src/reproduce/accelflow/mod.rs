@@ -1,0 +1,193 @@
+//! AccelFlow's results beside the simulator's, in two named scenarios (docs/decisions/0018-accelflow-scenarios.md): what
+//! arithmetic settles, what is predicted, what is calibrated, and what cannot be had. Nothing is fitted here.
+
+mod arithmetic;
+mod published;
+mod runs;
+
+use super::rows::{Kind, Row, Rows};
+use super::{Problem, Reproduce};
+use crate::experiment::Machine;
+use crate::report::{Column, Report, Section, Table};
+use crate::say;
+use runs::Runs;
+
+/// Simulates everything and writes `accelflow.json` and `accelflow.html`.
+///
+/// # Errors
+/// Why there are no results.
+pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
+    refuse_measuring(flags)?;
+    std::fs::create_dir_all(&flags.out)
+        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
+    rows.rows.extend(arithmetic::rows());
+    let runs = Runs::new(flags.quick, flags.runs)?;
+    rows.rows.extend(runs.rows()?);
+    rows.rows.extend(unreachable_rows());
+    rows.write(&flags.out).map_err(Problem::Failed)?;
+    let path = flags.out.join("accelflow.html");
+    std::fs::write(&path, report(&rows).html())
+        .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
+    rows.rows.iter().for_each(|row| say(&line(row)));
+    say(&format!("wrote accelflow.json and accelflow.html to {}", flags.out.display()));
+    Ok(())
+}
+
+/// The flags of experiments that measure.
+fn refuse_measuring(flags: &Reproduce) -> Result<(), Problem> {
+    let given = [
+        ("--duration", flags.duration.is_some()),
+        ("--rate", flags.rate.is_some()),
+        ("--sizes", !flags.sizes.is_empty()),
+        ("--gets", !flags.gets.is_empty()),
+        ("--loads", !flags.loads.is_empty()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Problem::Usage(format!("{flag}: accelflow measures nothing"))),
+        None => Ok(()),
+    }
+}
+
+/// Experiments whose inputs are not published, and what is missing.
+fn unreachable_rows() -> Vec<Row> {
+    let row = |id: &str, what: &str, published: Option<f64>, unit, reason: &str| Row {
+        id: id.to_owned(),
+        what: what.to_owned(),
+        published,
+        ours: None,
+        unit,
+        ci95: None,
+        kind: Kind::Unreachable,
+        devices: Vec::new(),
+        reason: Some(reason.to_owned()),
+    };
+    vec![
+        row(
+            "p99.hotel",
+            "figure 12: HotelReservation",
+            None,
+            "ms",
+            "its paths and times are not published",
+        ),
+        row(
+            "p99.media",
+            "figure 12: MediaServices",
+            None,
+            "ms",
+            "its paths and times are not published",
+        ),
+        row(
+            "p99_reduction.serverless.relief",
+            "figure 16: serverless functions",
+            Some(37.0),
+            "%",
+            "the functions' paths and times are not published",
+        ),
+        row(
+            "p99_reduction.emerald_rapids.relief",
+            "figure 20: processor generations",
+            Some(71.7),
+            "%",
+            "how each generation scales application and tax is not published",
+        ),
+        row(
+            "throughput_ratio.relief_applications",
+            "figure 15: RELIEF's own applications",
+            Some(1.8),
+            "times",
+            "its task graphs are not among our specs yet",
+        ),
+        row(
+            "energy_reduction.non_acc",
+            "energy for 400 K requests",
+            Some(74.0),
+            "%",
+            "energies per access are not published",
+        ),
+    ]
+}
+
+fn line(row: &Row) -> String {
+    let cells = cells(row);
+    format!("{:<48} {:>9} {:>22} {:<6} {}", cells[0], cells[1], cells[2], cells[3], cells[4])
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let ours = match (row.ours, row.ci95) {
+        (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
+        (Some(ours), None) => format!("{ours:.3}"),
+        (None, _) => "-".to_owned(),
+    };
+    let published = row.published.map_or("-".to_owned(), |value| format!("{value}"));
+    let kind = match row.kind {
+        Kind::Computed => "computed",
+        Kind::Predicted => "predicted",
+        Kind::Calibrated => "calibrated",
+        Kind::Unreachable => "unreachable",
+        Kind::Measured | Kind::Emulated => "measured",
+    };
+    let reason = row.reason.as_deref().unwrap_or_default();
+    let kind = format!("{kind}{}{reason}", if reason.is_empty() { "" } else { ": " });
+    vec![row.id.clone(), published, ours, row.unit.to_owned(), kind]
+}
+
+fn report(rows: &Rows) -> Report {
+    let facts = [
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("measured", "nothing: simulated, the same on any machine".to_owned()),
+    ];
+    let table = Table {
+        caption: "Published and ours, with 95 % intervals".to_owned(),
+        header: vec![
+            Column::text("row"),
+            Column::number("published"),
+            Column::number("ours"),
+            Column::text("unit"),
+            Column::text("kind"),
+        ],
+        rows: rows.rows.iter().map(cells).collect(),
+    };
+    let prose = [
+        "Two scenarios, defined and committed before anything was compared: steady takes published inputs wherever \
+         there are any; window is an overloaded server for 20.7 ms from empty, with inputs that a prototype's search \
+         chose against thirteen published means. Rows of those means are calibrated in it; all others are predicted.",
+        "Services in a row's name are SocialNetwork's; no service means the mean of all eight.",
+    ];
+    let follow = Section {
+        heading: "What does not follow from the published inputs".to_owned(),
+        prose: DOES_NOT_FOLLOW.map(str::to_owned).to_vec(),
+        figures: Vec::new(),
+        tables: Vec::new(),
+        notes: Vec::new(),
+    };
+    Report {
+        title: "AccelFlow, simulated".to_owned(),
+        subtitle: "The document's results beside a model of its server.".to_owned(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections: vec![
+            Section {
+                heading: "The document's numbers".to_owned(),
+                prose: prose.map(str::to_owned).to_vec(),
+                figures: Vec::new(),
+                tables: vec![table],
+                notes: Vec::new(),
+            },
+            follow,
+        ],
+    }
+}
+
+const DOES_NOT_FOLLOW: [&str; 5] = [
+    "13.4 K requests/s for each service are 107 K in all: 115 busy cores of 36 without accelerators, and 4.9 times what a \
+     manager of 1.5 us can do. So it is read as the load of the processor; then cores without accelerators are 40 % busy.",
+    "8.3 times the throughput of Non-acc: eight TCP PEs of speedup 3.5, with 24 % of the work in TCP, do at most 119 cores' \
+     work, 58 with the occupancy that figure 17 implies: 3.3 or 1.6 times 36 busy cores. It needs a Non-acc that stops at 20 \
+     to 40 % utilisation.",
+    "The utilisations at peak: TCP's follows from figure 1 and the speedups (row utilisation.tcp), those of RPC, LdB and \
+     encryption do not, by factors that differ from one accelerator to the next.",
+    "14 % more P99 from two to six chiplets: a hop of 60 cycles is 25 ns, and 87 ops with two such hops are 4 us, not 0.34 \
+     ms. Only a link's bandwidth could do it, and the printed 1 Gb/s a link would stop everything.",
+    "A P99 that grows 2.3 times from 5 to 15 K requests/s under Non-acc is no queue's: at 40 % utilisation nothing waits.",
+];

@@ -1,0 +1,408 @@
+//! The simulations behind the rows: both scenarios under every architecture, and what is varied in them. Every run of a
+//! scenario has the same seed, so architectures see the same requests.
+
+use std::cell::RefCell;
+
+use indicatif::ProgressBar;
+use sim::accelflow::{Architecture, Entries, SCENARIOS, Spec};
+use sim::{Interval, Plan, Report};
+
+use super::published::{Figure, Published, published};
+use crate::reproduce::rows::{Kind, Row};
+use crate::reproduce::{Problem, progress_bar};
+use crate::sim::{entries, simulate};
+
+/// What is simulated, and how often.
+pub(super) struct Runs {
+    published: Published,
+    replications: u32,
+    requests: u32,
+    bar: ProgressBar,
+    rows: RefCell<Vec<Row>>,
+}
+
+/// A scenario's reports, by architecture.
+type Reports = Vec<(Architecture, Report)>;
+
+impl Runs {
+    pub(super) fn new(quick: bool, runs: Option<usize>) -> Result<Self, Problem> {
+        let own = if quick { 5 } else { 10 };
+        let replications = u32::try_from(runs.unwrap_or(own)).unwrap_or(u32::MAX);
+        if !(5..=100).contains(&replications) {
+            return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
+        }
+        let requests = if quick { 12_000 } else { 40_000 };
+        let bar = progress_bar();
+        let rows = RefCell::new(Vec::new());
+        Ok(Self { published: published(), replications, requests, bar, rows })
+    }
+
+    /// Simulates all of it.
+    pub(super) fn rows(self) -> Result<Vec<Row>, Problem> {
+        for scenario in SCENARIOS {
+            self.bar.set_prefix(scenario);
+            let base = base(scenario)?;
+            let mut reports = Vec::new();
+            for architecture in Architecture::ALL {
+                reports.push((architecture, self.simulate(&base, architecture, &[])?));
+            }
+            self.times(scenario, &reports);
+            self.cuts(scenario, &reports);
+            self.orders(scenario, &reports);
+            self.varied(scenario, &base)?;
+        }
+        self.loads(&base("steady")?)?;
+        self.peak(&base("steady")?)?;
+        self.throughputs(&base("steady")?)?;
+        self.bar.finish_and_clear();
+        Ok(self.rows.into_inner())
+    }
+
+    fn simulate(
+        &self,
+        base: &Entries,
+        architecture: Architecture,
+        set: &[(&str, String)],
+    ) -> Result<Report, Problem> {
+        let mut entries = base.clone();
+        let requests = self.requests.to_string();
+        for (key, value) in set.iter().chain(&[("run.requests", requests)]) {
+            entries.set(key, value).map_err(|error| Problem::Failed(error.to_string()))?;
+        }
+        let spec = Spec::read(&entries, &trace::accelflow());
+        let spec = spec.map_err(|error| Problem::Failed(error.to_string()))?;
+        let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
+        let plan = Plan {
+            extent: spec.extent,
+            replications_min: self.replications,
+            replications_max: self.replications,
+            threads,
+            ..Plan::default()
+        };
+        self.bar.inc_length(1);
+        self.bar.set_message(architecture.name());
+        let report = simulate(&spec, architecture, &plan, &|_| {});
+        self.bar.inc(1);
+        report.map_err(|problem| match problem {
+            crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
+                Problem::Failed(text)
+            }
+        })
+    }
+
+    /// Figures 11 and 13.
+    fn times(&self, scenario: &str, reports: &Reports) {
+        for (architecture, report) in reports {
+            let name = architecture.name();
+            let figure = if self.published.p99_ms.columns.iter().any(|own| own == name) {
+                &self.published.p99_ms
+            } else {
+                &self.published.ablation_ms
+            };
+            let mean = |service: &str| self.published.mean_ms.bar(service, name);
+            for response in &report.responses {
+                let service = &response.name;
+                let bar = figure.bar(service, name);
+                let id = |what: &str| row_id(what, scenario, name, Some(service));
+                self.time(&id("p99"), response.p99_ns, bar, Kind::Predicted, report);
+                self.time(&id("mean"), response.mean_ns, mean(service), Kind::Predicted, report);
+            }
+            let across = report.across();
+            let kind = fitted(scenario);
+            let p99 = across.as_ref().and_then(|across| across.p99_ns);
+            let ideal = *architecture == Architecture::Ideal;
+            let kind = if ideal { Kind::Predicted } else { kind };
+            let id = |what: &str| row_id(what, scenario, name, None);
+            self.time(&id("p99"), p99, figure.bar("mean", name), kind, report);
+            let kind = if mean("mean").is_some() { kind } else { Kind::Predicted };
+            let found = across.map(|across| across.mean_ns);
+            self.time(&id("mean"), found, mean("mean"), kind, report);
+        }
+    }
+
+    fn time(&self, id: &str, found: Option<Interval>, bar: Option<f64>, kind: Kind, of: &Report) {
+        let found = found.map(|one| scaled(one, 1e-6));
+        self.add(id, "response time", "ms", kind, (found, bar), why_not(of));
+    }
+
+    /// By how much AccelFlow is below the others.
+    fn cuts(&self, scenario: &str, reports: &Reports) {
+        let Some(accelflow) = report(reports, Architecture::AccelFlow) else { return };
+        let others = [
+            (Architecture::NonAcc, 90.7, 77.2),
+            (Architecture::CpuCentric, 81.2, 53.9),
+            (Architecture::Relief, 68.8, 40.7),
+            (Architecture::Cohort, 70.1, 37.9),
+        ];
+        for (other, p99, mean) in others {
+            let Some(theirs) = report(reports, other) else { continue };
+            let found = accelflow.reduction(theirs);
+            let percent = |interval: Interval| scaled(interval, 100.0);
+            let id = |what: &str| row_id(what, scenario, other.name(), None);
+            let kind = fitted(scenario);
+            let cut = found.as_ref().and_then(|found| found.p99).map(percent);
+            let what = "AccelFlow below";
+            let reason = why_not(theirs).or_else(|| why_not(accelflow));
+            let pair = (cut, Some(p99));
+            self.add(&id("p99_reduction"), what, "%", kind, pair, reason.clone());
+            let pair = (found.map(|found| percent(found.mean)), Some(mean));
+            self.add(&id("mean_reduction"), what, "%", kind, pair, reason);
+        }
+    }
+
+    /// In how many services AccelFlow is best beyond the interval, and the published order comes out.
+    fn orders(&self, scenario: &str, reports: &Reports) {
+        let Some(accelflow) = report(reports, Architecture::AccelFlow) else { return };
+        let (mut best, mut whole) = (0.0, 0.0);
+        let services: Vec<&str> =
+            accelflow.responses.iter().map(|response| response.name.as_str()).collect();
+        for service in &services {
+            let apart = |other: &Architecture| {
+                let theirs = report(reports, *other)?.difference(accelflow, service)?;
+                Some(theirs.p99_ns?.ci95[0] > 0.0)
+            };
+            let mut others = Architecture::COMPARED.iter();
+            best +=
+                f64::from(u8::from(others.all(|other| {
+                    *other == Architecture::AccelFlow || apart(other).unwrap_or(false)
+                })));
+            let ours = |name: &str| {
+                let own = report(reports, Architecture::of_name(name)?)?.response(service)?;
+                Some(own.p99_ns?.value)
+            };
+            let theirs = |name: &str| self.published.p99_ms.bar(service, name);
+            let order = order(&self.published.p99_ms, &ours);
+            whole += f64::from(u8::from(
+                order.is_some() && order == self::order(&self.published.p99_ms, &theirs),
+            ));
+        }
+        let count = |value: f64| Some(exact(value));
+        let all = Some(services.len() as f64);
+        let what = "services in which AccelFlow's percentile is lowest beyond its interval";
+        let id = format!("accelflow_best.{scenario}");
+        self.add(&id, what, "1", Kind::Predicted, (count(best), all), None);
+        let what = "services in which the order of the five percentiles is the published one";
+        let id = format!("order_as_published.{scenario}");
+        self.add(&id, what, "1", Kind::Predicted, (count(whole), all), None);
+    }
+
+    /// Figures 18 and 19.
+    fn varied(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
+        let swept = [
+            ("chiplets", "hardware.chiplets", &self.published.chiplets_ms),
+            ("pes", "hardware.pes", &self.published.pes_ms),
+        ];
+        for (what, key, figure) in swept {
+            for column in &figure.columns {
+                let set = [(key, column.clone())];
+                let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+                let p99 = report.across().and_then(|across| across.p99_ns);
+                let id = format!("p99.{scenario}.accelflow.{what}_{column}");
+                let bar = figure.bar("mean", column);
+                self.time(&id, p99, bar, Kind::Predicted, &report);
+            }
+        }
+        Ok(())
+    }
+
+    /// Figure 12: SocialNetwork at three loads.
+    fn loads(&self, base: &Entries) -> Result<(), Problem> {
+        self.bar.set_prefix("loads");
+        let bars = [
+            (Architecture::NonAcc, [15.2, 22.1, 35.5]),
+            (Architecture::CpuCentric, [9.5, 13.1, 17.3]),
+            (Architecture::Relief, [5.3, 6.6, 9.2]),
+            (Architecture::Cohort, [5.3, 6.5, 8.8]),
+            (Architecture::AccelFlow, [2.2, 2.5, 3.0]),
+        ];
+        for (architecture, bars) in bars {
+            for (per_s, bar) in [5_000, 10_000, 15_000].into_iter().zip(bars) {
+                let set = [("load.total_per_s", per_s.to_string())];
+                let report = self.simulate(base, architecture, &set)?;
+                let p99 = report.across().and_then(|across| across.p99_ns);
+                let id =
+                    row_id("p99", "steady", architecture.name(), Some(&format!("load_{per_s}")));
+                self.time(&id, p99, Some(bar), Kind::Predicted, &report);
+            }
+        }
+        Ok(())
+    }
+
+    /// Utilisations at the published peak of AccelFlow.
+    fn peak(&self, base: &Entries) -> Result<(), Problem> {
+        self.bar.set_prefix("peak");
+        let set = [("load.total_per_s", "51600".to_owned())];
+        let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+        let groups: [(&str, &[&str], f64); 6] = [
+            ("tcp", &["tcp"], 92.0),
+            ("encryption", &["encrypt", "decrypt"], 82.0),
+            ("rpc", &["rpc"], 68.0),
+            ("serialization", &["serialize", "deserialize"], 73.0),
+            ("compression", &["compress", "decompress"], 38.0),
+            ("load_balance", &["load-balance"], 71.0),
+        ];
+        for (name, kinds, bar) in groups {
+            let found: Vec<Interval> = kinds
+                .iter()
+                .filter_map(|kind| report.fact(&format!("{kind}.utilisation")))
+                .collect();
+            let count = found.len() as f64;
+            let mean = |of: fn(&Interval) -> f64| 100.0 * found.iter().map(of).sum::<f64>() / count;
+            let ci95 = [mean(|one| one.ci95[0]), mean(|one| one.ci95[1])];
+            let interval = Interval { value: mean(|one| one.value), ci95 };
+            let what = "section VII-B4: busy PEs at 51.6 K requests/s";
+            let pair = (Some(interval), Some(bar));
+            self.add(&format!("utilisation.{name}"), what, "%", Kind::Predicted, pair, None);
+        }
+        Ok(())
+    }
+
+    /// Figure 14: the highest load at which every service's percentile is within five times its unloaded time.
+    fn throughputs(&self, base: &Entries) -> Result<(), Problem> {
+        self.bar.set_prefix("throughput");
+        let mut found: Vec<(&str, f64)> = Vec::new();
+        let architectures = Architecture::COMPARED.into_iter().chain([Architecture::Ideal]);
+        let named = architectures.map(|architecture| (architecture.name(), architecture, "fifo"));
+        for (name, architecture, discipline) in
+            named.chain([("deadline", Architecture::AccelFlow, "deadline")])
+        {
+            let set = [("dispatcher.discipline", discipline.to_owned())];
+            let highest = self.highest(base, architecture, &set)?;
+            let bar = self.published.throughput_krps.bar("mean", name);
+            let id = format!("max_throughput.steady.{}", name.replace('-', "_"));
+            let what = "highest load whose P99s are within 5 times figure 1's time";
+            let pair = (Some(exact(highest * 1e-3)), bar);
+            self.add(&id, what, "k/s", Kind::Predicted, pair, None);
+            found.push((name, highest));
+        }
+        let of =
+            |name: &str| found.iter().find(|(own, _)| *own == name).map_or(f64::NAN, |own| own.1);
+        let ratios = [
+            ("max_throughput_ratio.steady.non_acc", "accelflow", "non-acc", 8.3),
+            ("max_throughput_ratio.steady.relief", "accelflow", "relief", 2.2),
+            ("max_throughput_ratio.steady.ideal", "ideal", "accelflow", 1.087),
+            ("max_throughput_ratio.steady.deadline", "deadline", "accelflow", 1.6),
+        ];
+        for (id, ours, theirs, bar) in ratios {
+            let ratio = of(ours) / of(theirs);
+            let what = format!("throughput, {ours} over {theirs}");
+            let ratio = ratio.is_finite().then(|| exact(ratio));
+            self.add(id, &what, "times", Kind::Predicted, (ratio, Some(bar)), None);
+        }
+        Ok(())
+    }
+
+    /// By halving, to 2 %; zero if none is low enough.
+    fn highest(
+        &self,
+        base: &Entries,
+        architecture: Architecture,
+        set: &[(&str, String)],
+    ) -> Result<f64, Problem> {
+        let holds = |per_s: f64| -> Result<bool, Problem> {
+            let load = [("load.total_per_s", per_s.to_string())];
+            let set: Vec<(&str, String)> = set.iter().cloned().chain(load).collect();
+            let report = self.simulate(base, architecture, &set)?;
+            Ok(within(base, &report))
+        };
+        let (mut low, mut high) = (0.0, LOAD_MAX_PER_S);
+        let mut middle = LOAD_MIN_PER_S;
+        while high - low > 0.02 * high && high > LOAD_MIN_PER_S {
+            if holds(middle)? {
+                low = middle;
+            } else {
+                high = middle;
+            }
+            middle = f64::midpoint(low, high);
+        }
+        Ok(low)
+    }
+
+    fn add(
+        &self,
+        id: &str,
+        what: &str,
+        unit: &'static str,
+        kind: Kind,
+        (found, published): (Option<Interval>, Option<f64>),
+        reason: Option<String>,
+    ) {
+        let row = Row {
+            id: id.to_owned(),
+            what: what.to_owned(),
+            published,
+            ours: found.map(|found| found.value),
+            unit,
+            ci95: found.map(|found| found.ci95).filter(|[low, high]| low < high),
+            kind: if found.is_some() { kind } else { Kind::Unreachable },
+            devices: Vec::new(),
+            reason,
+        };
+        self.rows.borrow_mut().push(row);
+    }
+}
+
+/// A scenario as it is committed.
+fn base(scenario: &str) -> Result<Entries, Problem> {
+    entries(scenario, &[]).map_err(|problem| match problem {
+        crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
+            Problem::Failed(text)
+        }
+    })
+}
+
+/// The kind of a row of means that the window's inputs were fitted to.
+fn fitted(scenario: &str) -> Kind {
+    if scenario == "window" { Kind::Calibrated } else { Kind::Predicted }
+}
+
+fn row_id(what: &str, scenario: &str, architecture: &str, service: Option<&str>) -> String {
+    let service = service.map_or(String::new(), |service| format!(".{}", service.to_lowercase()));
+    format!("{what}.{scenario}.{}{service}", architecture.replace('-', "_"))
+}
+
+fn report(reports: &Reports, architecture: Architecture) -> Option<&Report> {
+    reports.iter().find(|(own, _)| *own == architecture).map(|(_, report)| report)
+}
+
+/// Why a report has no times.
+fn why_not(report: &Report) -> Option<String> {
+    match &report.verdict {
+        sim::Verdict::Refused { reason, .. } => Some(format!("no steady state: {reason}")),
+        sim::Verdict::Steady | sim::Verdict::Window => None,
+    }
+}
+
+/// The columns by their numbers, lowest first.
+fn order<'a>(figure: &'a Figure, of: &dyn Fn(&str) -> Option<f64>) -> Option<Vec<&'a str>> {
+    let columns = figure.columns.iter().map(|column| Some((column.as_str(), of(column)?)));
+    let mut columns = columns.collect::<Option<Vec<_>>>()?;
+    columns.sort_by(|a, b| a.1.total_cmp(&b.1));
+    Some(columns.into_iter().map(|(name, _)| name).collect())
+}
+
+/// True if every service's percentile is within the objective.
+fn within(base: &Entries, report: &Report) -> bool {
+    let of = |key: &str| {
+        let mut sources = base.sources();
+        let found = sources.find(|(own, ..)| *own == key);
+        found.and_then(|(_, value, ..)| value.parse::<f64>().ok())
+    };
+    let factor = of("work.slo_factor").unwrap_or(f64::NAN);
+    report.responses.iter().all(|response| {
+        let time_us = of(&format!("services.{}.time_us", response.name));
+        let most_ns = 1e3 * factor * time_us.unwrap_or(f64::NAN);
+        response.p99_ns.is_some_and(|p99| p99.value <= most_ns)
+    })
+}
+
+fn scaled(interval: Interval, by: f64) -> Interval {
+    Interval { value: interval.value * by, ci95: interval.ci95.map(|end| end * by) }
+}
+
+fn exact(value: f64) -> Interval {
+    Interval { value, ci95: [value, value] }
+}
+
+const LOAD_MIN_PER_S: f64 = 500.0;
+const LOAD_MAX_PER_S: f64 = 100_000.0;

@@ -1,0 +1,195 @@
+//! Experiment 5: Cache-1 as an open loop from idle past saturation, for every policy; and whether the policies that see
+//! load follow the best of those that do not.
+
+use std::collections::BTreeMap;
+
+use workload::PayloadClass;
+
+use super::closed::warm;
+use super::lab::Lab;
+use super::mode::Mode;
+use super::modes::CACHE1;
+use super::open::Open;
+use super::page::{colour, figure, line, origin, panel};
+use super::platform::Platform;
+use super::sample::{Sample, invalid};
+use super::work::Work;
+use crate::report::{Axis, Figure, Section};
+use crate::reproduce::Spread;
+use crate::reproduce::figures::table;
+use crate::reproduce::rows::Rows;
+
+/// Measures, adds the rows and draws.
+///
+/// # Errors
+/// That a job failed or the run is to stop.
+pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
+    let (mut figures, mut tables) = (Vec::new(), Vec::new());
+    for platform in lab.platforms() {
+        warm(platform, &work)?;
+        let found = Found::measure(lab, platform, &work)?;
+        found.write(rows);
+        let first = rows.rows.len();
+        found.write_followed(rows);
+        figures.push(found.figure());
+        let caption = format!("{}: beside the best static policy", platform.name);
+        tables.push(table(&caption, rows.rows[first..].iter()));
+    }
+    Ok(Section {
+        heading: "From idle past saturation".into(),
+        prose: vec![
+            "Cache-1, html, requests due at random (Poisson) times; latency counts from then. A \
+             line ends where less than 98 % of the requests are answered in the window: beyond \
+             that latency is the length of the queue. The seed has closed loops only, and leaves \
+             policies that see load to future work."
+                .into(),
+        ],
+        figures,
+        tables,
+        ..Section::default()
+    })
+}
+
+/// By mode and offered load (1/s).
+struct Found<'a> {
+    platform: &'a Platform,
+    loads_per_s: Vec<f64>,
+    runs: usize,
+    samples: BTreeMap<(Mode, u64), Vec<Sample>>,
+}
+
+impl<'a> Found<'a> {
+    fn measure(lab: &Lab, platform: &'a Platform, work: &Work) -> Result<Self, String> {
+        let plan = &lab.plan;
+        let mut loads_per_s = plan.loads_per_s.clone();
+        loads_per_s.sort_by(f64::total_cmp);
+        let mut samples = BTreeMap::<(Mode, u64), Vec<Sample>>::new();
+        lab.begin("loads", plan.runs * Mode::ALL.len() * loads_per_s.len());
+        for run in 0..plan.runs {
+            // Beyond the load at which it falls behind only the queue grows.
+            let mut open: Vec<Mode> = Mode::ALL.to_vec();
+            for &rate_per_s in &loads_per_s {
+                let mut kept_up = Vec::new();
+                for mode in Mode::ALL {
+                    let what = format!("{}, {rate_per_s}/s, {}", mode.id(), platform.id);
+                    if !open.contains(&mode) {
+                        lab.take(&what, || Ok(()))?;
+                        continue;
+                    }
+                    let seed = (run as u64) << 32 | rate_per_s as u64;
+                    let open = Open { rate_per_s, window: plan.window, batch: None, seed };
+                    let sample = lab.take(&what, || open.run(platform, mode, work))?;
+                    if sample.achieved >= ACHIEVED_MIN {
+                        kept_up.push(mode);
+                    }
+                    samples.entry((mode, rate_per_s as u64)).or_default().push(sample);
+                }
+                open = kept_up;
+            }
+        }
+        Ok(Self { platform, loads_per_s, runs: plan.runs, samples })
+    }
+
+    fn of(&self, mode: Mode, per_s: f64) -> &[Sample] {
+        self.samples.get(&(mode, per_s as u64)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A latency of each run that kept up (us).
+    fn quantile_us(&self, mode: Mode, per_s: f64, share: f64) -> Vec<f64> {
+        let of = |own: &Sample| match own.achieved >= ACHIEVED_MIN {
+            true => own.quantile_us(share),
+            false => f64::NAN,
+        };
+        self.of(mode, per_s).iter().map(of).collect()
+    }
+
+    /// The 99th percentile, where all runs kept up.
+    fn p99_us(&self, mode: Mode, per_s: f64) -> Option<Spread> {
+        let spread = Spread::of(self.quantile_us(mode, per_s, 0.99));
+        spread.filter(|spread| spread.count == self.runs)
+    }
+
+    fn at(&self, mode: Mode, per_s: f64) -> String {
+        format!("{}.cache1.{per_s}_per_s.{}", mode.id(), self.platform.id)
+    }
+
+    fn write(&self, rows: &mut Rows) {
+        for mode in Mode::ALL {
+            for &per_s in &self.loads_per_s {
+                let samples = self.of(mode, per_s);
+                if samples.is_empty() {
+                    continue;
+                }
+                let name = format!("{}, {}", mode.name(), self.platform.name);
+                let late = samples.iter().filter(|own| own.achieved < ACHIEVED_MIN).count();
+                let behind = || {
+                    let runs = samples.len();
+                    (late > 0).then(|| format!("{late} of {runs} runs did not keep up"))
+                };
+                let mut add = |metric: &str, what: &str, unit, values: Vec<f64>| {
+                    let id = format!("{metric}.{}", self.at(mode, per_s));
+                    let what = format!("{name}, {per_s}/s offered: {what}");
+                    let reason = invalid(samples).or_else(behind);
+                    rows.add(id, what, unit, values, self.platform.virtuals(mode), reason);
+                };
+                let answered = samples.iter().map(|own| own.achieved * per_s).collect();
+                add("throughput", "answered in the window", "1/s", answered);
+                add("p50", "median latency", "us", self.quantile_us(mode, per_s, 0.5));
+                add("p99", "99th percentile", "us", self.quantile_us(mode, per_s, 0.99));
+            }
+        }
+    }
+
+    /// The policies that see load, beside the best that does not, at every load.
+    fn write_followed(&self, rows: &mut Rows) {
+        for mode in [Mode::LeastLatency, Mode::LeastHostCycles] {
+            let mut wins = 0;
+            for &per_s in &self.loads_per_s {
+                let statics = Mode::SEED.map(|other| (other, self.p99_us(other, per_s)));
+                let known = statics.iter().filter_map(|(mode, own)| own.map(|own| (*mode, own)));
+                let best = known.min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+                let (Some(own), Some((other, best))) = (self.p99_us(mode, per_s), best) else {
+                    continue;
+                };
+                wins += usize::from(own.high < best.low);
+                let id = format!("p99_over_best.{}", self.at(mode, per_s));
+                let what = format!(
+                    "{}, {}, {per_s}/s: p99 over that of the best static policy",
+                    mode.name(),
+                    self.platform.name
+                );
+                let theirs = self.quantile_us(other, per_s, 0.99);
+                let own = self.quantile_us(mode, per_s, 0.99);
+                let ratios = own.iter().zip(theirs).map(|(own, best)| own / best);
+                let reason = Some(format!("the best is {}", other.name()));
+                rows.add(id, what, "ratio", ratios, self.platform.virtuals(mode), reason);
+            }
+            let id = format!("loads_better.{}.cache1.{}", mode.id(), self.platform.id);
+            let what = format!(
+                "{}, {}: loads at which all its runs are better than all of the best static one",
+                mode.name(),
+                self.platform.name
+            );
+            rows.add(id, what, "loads", [wins as f64], self.platform.virtuals(mode), None);
+        }
+    }
+
+    fn figure(&self) -> Figure {
+        let panel = |title: &str, share: f64| {
+            let lines = Mode::ALL.into_iter().map(|mode| {
+                let at = |per_s: &f64| (*per_s / 1e3, self.quantile_us(mode, *per_s, share));
+                let origin = origin(&self.platform.virtuals(mode));
+                line(mode.name(), colour(mode), origin, self.loads_per_s.iter().map(at))
+            });
+            let x = Axis::linear("offered load (1000 requests/s)");
+            panel(title, x, Axis::log10("latency (us)"), lines.collect())
+        };
+        let panels = vec![panel("median", 0.5), panel("99th percentile", 0.99)];
+        let id = format!("open-loop-{}", self.platform.id);
+        figure(id, format!("Cache-1, open loop: {}.", self.platform.name), panels)
+    }
+}
+
+/// A policy keeps up while it answers this share of what is offered.
+const ACHIEVED_MIN: f64 = 0.98;

@@ -1,0 +1,100 @@
+//! The offload runtime's experiments: chapters 2 and 4 of the seed and what it left to future work, in this process, on
+//! our core loop. Each file measures one, adds its rows and draws its part of the page; nothing is tuned here.
+
+mod closed;
+mod cores;
+mod lab;
+mod loads;
+mod mix;
+mod mode;
+mod modes;
+mod open;
+mod page;
+mod plan;
+mod platform;
+mod predicted;
+mod sample;
+mod sizes;
+mod sweeps;
+mod web;
+mod work;
+
+use super::rows::Rows;
+use super::{Problem, Reproduce, figures};
+use crate::experiment::Machine;
+use crate::report::{Report, Section};
+use crate::say;
+use lab::Lab;
+use plan::Plan;
+
+/// An experiment of its own.
+type Experiment = fn(&Lab, &mut Rows) -> Result<Section, String>;
+
+const EXPERIMENTS: [Experiment; 7] =
+    [sizes::run, modes::run, web::run, sweeps::run, cores::run, loads::run, mix::run];
+
+/// Runs everything and writes `runtime.json` and `runtime.html`.
+///
+/// # Errors
+/// Why there are no results.
+pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
+    let plan = Plan::new(flags)?;
+    std::fs::create_dir_all(&flags.out)
+        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    let failed = |error: String| Problem::Failed(error);
+    let stop = crate::load::stop_on_signal()
+        .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
+    let lab = Lab::new(plan, stop, super::progress_bar()).map_err(failed)?;
+    let mut rows = Rows::new("runtime", &Machine::here(), "in one process, threads not pinned");
+    let sections: Result<Vec<Section>, String> =
+        EXPERIMENTS.iter().map(|experiment| experiment(&lab, &mut rows)).collect();
+    lab.end();
+    let sections = sections.map_err(failed)?;
+    rows.write(&flags.out).map_err(failed)?;
+    let page = flags.out.join("runtime.html");
+    let html = report(&lab.plan, &rows, sections).html();
+    std::fs::write(&page, html).map_err(|error| failed(format!("{}: {error}", page.display())))?;
+    summary(&rows).iter().for_each(|line| say(line));
+    say(&format!("wrote {} and {}", flags.out.join("runtime.json").display(), page.display()));
+    Ok(())
+}
+
+/// Everything that has a published number beside it, and where jobs begin to pay.
+fn summary(rows: &Rows) -> Vec<String> {
+    let number = |value: Option<f64>| match value {
+        None => "-".to_owned(),
+        Some(value) if value.abs() < 100.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.0}"),
+    };
+    let shown = rows.rows.iter().filter(|row| {
+        row.published.is_some()
+            || row.id.starts_with("break_even.")
+            || row.id.starts_with("scaling.")
+    });
+    let mut lines = vec![format!("{:<44} {:>10} {:>10}", "", "published", "ours")];
+    lines.extend(shown.map(|row| {
+        let kind = format!("{:?}", row.kind).to_lowercase();
+        let (published, ours) = (number(row.published), number(row.ours));
+        format!("{:<44} {published:>10} {ours:>10} {} {kind}", row.id, row.unit)
+    }));
+    lines.push("calibrated: an input; it proves nothing. emulated: a virtual device".to_owned());
+    lines
+}
+
+fn report(plan: &Plan, rows: &Rows, mut sections: Vec<Section>) -> Report {
+    let facts = [
+        ("machine", rows.machine.clone()),
+        ("class", rows.machine_class.clone()),
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("runs of each point", plan.runs.to_string()),
+        ("emulated devices", "from profiles in specs/devices; results made by software".to_owned()),
+    ];
+    sections.push(figures::all_rows(rows));
+    Report {
+        title: "When and how to offload: software, waiting or not".into(),
+        subtitle: "Points are medians over runs on this machine; whiskers span the runs.".into(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections,
+    }
+}

@@ -1,0 +1,176 @@
+//! Requests that are due at times of their own: latency counts from then, so that a core that falls behind shows it.
+//! The source is a task of the same loop, and needs no other core. It measures one run.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use device::Pool;
+use runtime::core_loop::yield_now;
+use runtime::{Core, CoreConfig, CoreLoop};
+use units::{ByteCount, Nanos, Prng};
+use workload::{ArrivalKind, Arrivals};
+
+use super::mode::Mode;
+use super::platform::Platform;
+use super::sample::Sample;
+use super::work::{Work, check};
+
+/// An open loop, and beside it a closed loop of batch requests.
+pub(super) struct Open<'a> {
+    pub(super) rate_per_s: f64,
+    pub(super) window: Nanos,
+    pub(super) batch: Option<&'a Work>,
+    pub(super) seed: u64,
+}
+
+/// What the tasks of a run share.
+struct Run {
+    core: Core,
+    pool: Pool,
+    start: Instant,
+    window: Nanos,
+    log: RefCell<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    offered: usize,
+    /// Of the requests answered.
+    latency_ns: Vec<u64>,
+    in_window: usize,
+    batch_jobs: usize,
+    problem: Option<String>,
+}
+
+impl Open<'_> {
+    /// One run on the calling thread.
+    ///
+    /// # Errors
+    /// That a job failed or the loop did not start.
+    pub(super) fn run(
+        &self,
+        platform: &Platform,
+        mode: Mode,
+        work: &Work,
+    ) -> Result<Sample, String> {
+        let config = CoreConfig::new(platform.runtime(mode));
+        let core_loop = CoreLoop::new(config).map_err(|error| error.to_string())?;
+        let before = platform.counters();
+        let run = Rc::new(Run {
+            core: core_loop.core().clone(),
+            pool: Pool::heap(POOL_BYTES),
+            start: Instant::now(),
+            window: self.window,
+            log: RefCell::default(),
+        });
+        let arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
+        core_loop.core().spawn(source(Rc::clone(&run), work.clone(), arrivals, self.seed));
+        for task in 0..self.batch.map_or(0, |_| BATCH_TASKS) {
+            let batch = self.batch.map(Work::batch).unwrap_or_else(|| work.batch());
+            core_loop.core().spawn(batches(Rc::clone(&run), batch, self.seed ^ task));
+        }
+        core_loop.run();
+        let log = run.log.take();
+        if let Some(problem) = log.problem {
+            return Err(problem);
+        }
+        let achieved = log.in_window as f64 / log.offered.max(1) as f64;
+        let batch_jobs = log.batch_jobs;
+        let sample = Sample::new(log.latency_ns, self.window);
+        let sample = Sample { achieved, batch_jobs, ..sample };
+        Ok(sample.emulated(&before, &platform.counters()))
+    }
+}
+
+/// Begins every request when it is due, or as soon after as the core gets to it. The first of those that are due is
+/// submitted right here: while it looks at the clock this task is ready, and a policy would take it for one who waits.
+async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
+    let mut random = Prng::new(seed);
+    let mut next = arrivals.next_due(&mut random);
+    while next < run.window && !run.has_failed() {
+        while run.now() < next {
+            yield_now().await;
+        }
+        let (first, now) = (next, run.now());
+        loop {
+            run.log.borrow_mut().offered += 1;
+            next = arrivals.next_due(&mut random);
+            if next > now || next >= run.window {
+                break;
+            }
+            // Past the window what is late anyhow is counted, and not made.
+            if !run.is_over() {
+                let index = random.below(work.count() as u64) as usize;
+                run.core.spawn(request(Rc::clone(&run), work.clone(), index, next));
+            }
+        }
+        if !run.is_over() {
+            let index = random.below(work.count() as u64) as usize;
+            let running = run.core.run(work.job(index, &run.pool));
+            let run_of_task = Rc::clone(&run);
+            run.core.spawn(async move {
+                let done = running.await;
+                run_of_task.answered(first, check(&done).err());
+            });
+        }
+        // Also when the next is due already: who has waited goes first.
+        yield_now().await;
+    }
+}
+
+async fn request(run: Rc<Run>, work: Work, index: usize, due: Nanos) {
+    if run.is_over() || run.has_failed() {
+        return;
+    }
+    let done = run.core.run(work.job(index, &run.pool)).await;
+    run.answered(due, check(&done).err());
+}
+
+/// One batch request after the other as long as requests come.
+async fn batches(run: Rc<Run>, work: Work, seed: u64) {
+    let mut random = Prng::new(seed);
+    while run.now() < run.window && !run.has_failed() {
+        let index = random.below(work.count() as u64) as usize;
+        let done = work.request(&run.core, index, &run.pool).await;
+        run.batch_done(done.err());
+        // One that is done where it is asked for would keep the core for itself.
+        yield_now().await;
+    }
+}
+
+impl Run {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.start.elapsed())
+    }
+
+    fn answered(&self, due: Nanos, problem: Option<String>) {
+        let now = self.now();
+        let mut log = self.log.borrow_mut();
+        log.problem = log.problem.take().or(problem);
+        log.latency_ns.push(now.since(due).0);
+        log.in_window += usize::from(now <= self.window + GRACE);
+    }
+
+    fn batch_done(&self, problem: Option<String>) {
+        let mut log = self.log.borrow_mut();
+        log.problem = log.problem.take().or(problem);
+        log.batch_jobs += 1;
+    }
+
+    fn is_over(&self) -> bool {
+        self.now() > self.window + GRACE
+    }
+
+    fn has_failed(&self) -> bool {
+        self.log.borrow().problem.is_some()
+    }
+}
+
+/// A request that is due at the very end has as long to be answered.
+const GRACE: Nanos = Nanos::millis(1);
+
+/// Enough that one is always under way.
+const BATCH_TASKS: u64 = 4;
+
+const POOL_BYTES: ByteCount = ByteCount::mib(8);

@@ -1,0 +1,125 @@
+//! What jobs can run on in an experiment: a software and one device beside it. It runs none.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use device::virtual_device::VirtualCounters;
+use device::{Device, Software, Virtual, VirtualOptions, Worker};
+use runtime::{Fallback, RuntimeConfig};
+use units::{Nanos, SystemClock};
+use workload::DeviceProfile;
+
+use super::mode::Mode;
+use crate::devices::ENGINES;
+
+/// Software on the calling core, and a device; clones share both.
+#[derive(Clone)]
+pub(super) struct Platform {
+    pub(super) id: &'static str,
+    pub(super) name: &'static str,
+    software: Member,
+    device: Member,
+}
+
+/// A device, and its emulation where it is one.
+#[derive(Clone)]
+struct Member {
+    device: Arc<dyn Device>,
+    emulation: Option<Arc<Virtual>>,
+}
+
+impl Platform {
+    /// The seed's machine: its software and its BlueField-2, both emulated.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn published() -> Result<Self, String> {
+        let (software, device) = (emulated(EPYC)?, emulated(BLUEFIELD)?);
+        Ok(Self { id: "bluefield2", name: "virtual BlueField-2, EPYC 7542", software, device })
+    }
+
+    /// The same device beside the software of this build.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn own_codec() -> Result<Self, String> {
+        let (software, device) = (own_software(), emulated(BLUEFIELD)?);
+        Ok(Self { id: "bluefield2_own", name: "virtual BlueField-2, own codec", software, device })
+    }
+
+    /// The same device from its own cores. Of their software nothing is published: ours stands in, and is not compared.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn on_chip() -> Result<Self, String> {
+        let (software, device) = (own_software(), emulated("bluefield2-arm")?);
+        Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
+    }
+
+    /// Another core as the device; nothing is emulated.
+    ///
+    /// # Errors
+    /// That there is no thread.
+    pub(super) fn worker() -> Result<Self, String> {
+        let worker = Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES);
+        let worker: Arc<dyn Device> = Arc::new(worker.map_err(|error| error.to_string())?);
+        let device = Member { device: worker, emulation: None };
+        Ok(Self {
+            id: "worker",
+            name: "worker thread, own codec",
+            software: own_software(),
+            device,
+        })
+    }
+
+    /// The virtual devices that jobs of a mode may run on; software is every mode's last resort.
+    pub(super) fn virtuals(&self, mode: Mode) -> Vec<String> {
+        let device = (mode != Mode::Software).then_some(&self.device);
+        let used = [&self.software].into_iter().chain(device);
+        let used = used.filter(|member| member.emulation.is_some());
+        used.map(|member| member.device.name().to_owned()).collect()
+    }
+
+    /// What the emulations did up to now.
+    pub(super) fn counters(&self) -> Vec<VirtualCounters> {
+        let members = [&self.software, &self.device];
+        members.into_iter().flat_map(|own| &own.emulation).map(|own| own.counters()).collect()
+    }
+
+    /// The profile of the device, where it is emulated.
+    pub(super) fn profile(&self) -> Option<&DeviceProfile> {
+        self.device.emulation.as_ref().map(|own| own.profile())
+    }
+
+    /// A runtime over both, the mode deciding.
+    pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
+        RuntimeConfig {
+            devices: [&self.software, &self.device].map(|own| Arc::clone(&own.device)).to_vec(),
+            policy: mode.policy(),
+            compress: Fallback::Prefer,
+            decompress: Fallback::Prefer,
+            // Past saturation jobs wait for long; nothing here is lost.
+            job_timeout: Nanos::secs(10),
+            reprobe_after: Nanos::secs(1),
+            clock: Arc::new(SystemClock::new()),
+            seed: 1,
+        }
+    }
+}
+
+fn emulated(profile: &str) -> Result<Member, String> {
+    let profile = DeviceProfile::find(profile).map_err(|error| error.to_string())?;
+    let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
+    let device = Arc::new(device.map_err(|error| error.to_string())?);
+    Ok(Member { device: Arc::clone(&device) as Arc<dyn Device>, emulation: Some(device) })
+}
+
+fn own_software() -> Member {
+    Member { device: Arc::new(Software::new(ENGINES)), emulation: None }
+}
+
+const BLUEFIELD: &str = "bluefield2";
+const EPYC: &str = "epyc7542-isal";
+
+/// All of the seed's threads at once.
+const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(128).expect("above zero");

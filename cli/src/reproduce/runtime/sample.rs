@@ -1,0 +1,110 @@
+//! One measurement and the numbers in it: latencies, throughput, and whether it holds. Arithmetic only.
+
+use device::virtual_device::{LATE_SHARE_MAX, VirtualCounters};
+use units::Nanos;
+
+/// What one run of one load came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sample {
+    /// Of each request (ns), in order of size.
+    pub(super) latency_ns: Vec<u64>,
+    pub(super) elapsed: Nanos,
+    /// Time that jobs took on the software of the calling core.
+    pub(super) software: Nanos,
+    /// What the emulation took of the core beyond what the profile's submissions cost.
+    pub(super) excess: Nanos,
+    /// Answered in the window over offered; 1 where nothing is offered but by those who are answered.
+    pub(super) achieved: f64,
+    /// Batch jobs done beside.
+    pub(super) batch_jobs: usize,
+    /// Why it does not hold.
+    pub(super) invalid: Option<String>,
+}
+
+impl Sample {
+    /// Of latencies in any order.
+    pub(super) fn new(mut latency_ns: Vec<u64>, elapsed: Nanos) -> Self {
+        latency_ns.sort_unstable();
+        Self { latency_ns, elapsed, achieved: 1.0, ..Self::default() }
+    }
+
+    /// With what the emulations did meanwhile.
+    pub(super) fn emulated(self, before: &[VirtualCounters], after: &[VirtualCounters]) -> Self {
+        let since = before.iter().zip(after).map(|(before, after)| after.since(*before));
+        let all: Vec<VirtualCounters> = since.collect();
+        let late = all.iter().find(|own| !own.is_valid());
+        let invalid = late.map(|own| {
+            let (share, most) = (100.0 * own.late_share(), 100.0 * LATE_SHARE_MAX);
+            format!("{share:.2} % of the emulated jobs were late, more than {most} %")
+        });
+        let excess = Nanos(all.iter().map(|own| own.host_excess_ns).sum());
+        Self { excess, invalid: self.invalid.or(invalid), ..self }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.latency_ns.len()
+    }
+
+    /// Requests done (1/s).
+    pub(super) fn per_s(&self) -> f64 {
+        self.held(self.count() as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
+    }
+
+    /// Batch jobs done (1/s).
+    pub(super) fn batch_per_s(&self) -> f64 {
+        self.held(self.batch_jobs as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
+    }
+
+    /// The latency that this share of the requests does not exceed (us).
+    pub(super) fn quantile_us(&self, share: f64) -> f64 {
+        let rank = (share * self.count() as f64).ceil().max(1.0) as usize - 1;
+        self.held(self.latency_ns.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3))
+    }
+
+    /// The share of requests that took less.
+    pub(super) fn under(&self, limit: Nanos) -> f64 {
+        let under = self.latency_ns.partition_point(|ns| *ns < limit.0);
+        self.held(under as f64 / self.count().max(1) as f64)
+    }
+
+    /// A part of a request's share of the elapsed time (us).
+    pub(super) fn per_request_us(&self, part: Nanos) -> f64 {
+        self.held(part.0 as f64 / self.count().max(1) as f64 / 1e3)
+    }
+
+    /// Not a number in a measurement that does not hold.
+    fn held(&self, value: f64) -> f64 {
+        if self.invalid.is_some() { f64::NAN } else { value }
+    }
+}
+
+/// Why runs of a point do not hold.
+pub(super) fn invalid(samples: &[Sample]) -> Option<String> {
+    let reasons: Vec<&str> = samples.iter().filter_map(|own| own.invalid.as_deref()).collect();
+    let first = reasons.first()?;
+    Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_shares_and_rates_are_those_of_the_requests() {
+        let sample = Sample::new((1..=100).rev().map(|us| us * 1_000).collect(), Nanos::millis(1));
+        assert_eq!((sample.quantile_us(0.5), sample.quantile_us(0.99)), (50.0, 99.0));
+        assert_eq!((sample.quantile_us(0.0), sample.quantile_us(1.0)), (1.0, 100.0));
+        assert_eq!(sample.under(Nanos::micros(10)), 0.09);
+        assert_eq!(sample.per_s(), 100_000.0);
+        assert!(Sample::default().quantile_us(0.5).is_nan());
+    }
+
+    #[test]
+    fn what_does_not_hold_is_no_number() {
+        let sample = Sample::new(vec![1], Nanos(1));
+        let late = VirtualCounters { jobs: 100, late: 1, ..VirtualCounters::default() };
+        let late = sample.emulated(&[VirtualCounters::default()], &[late]);
+        assert!(late.per_s().is_nan() && late.under(Nanos(2)).is_nan());
+        assert!(invalid(&[late]).is_some_and(|reason| reason.starts_with("1 of 1 runs not valid")));
+    }
+}

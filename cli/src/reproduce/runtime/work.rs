@@ -1,0 +1,204 @@
+//! What a request does, and the data for it: one compression, or encryption and then compression as the seed's web
+//! server has it. Inputs are made once, before anything is measured. It times nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::cipher::{KEY_BYTES, NONCE_BYTES};
+use device::{
+    Class, Codec, Dialect, Input, Job, Key, Level, Nonce, Outcome, Pool, TAG_BYTES, Task,
+};
+use runtime::{Core, Finished};
+use units::{ByteCount, Nanos, Prng};
+use workload::{PayloadClass, Preset, SizeDist, Sizes, Values, Weighting};
+
+/// Requests of one kind; clones share the data.
+#[derive(Clone)]
+pub(super) struct Work {
+    inputs: Arc<[Bytes]>,
+    /// Each input is encrypted first.
+    key: Option<Key>,
+    class: Class,
+}
+
+/// What became of one request.
+pub(super) struct Done {
+    /// Time on the software of the calling core, where it ran there.
+    pub(super) software: Nanos,
+}
+
+impl Work {
+    /// Compressions of a preset's sizes: every size as often as it is likely.
+    ///
+    /// # Errors
+    /// That there is no such preset.
+    pub(super) fn of_preset(
+        stock: &Stock,
+        name: &str,
+        class: PayloadClass,
+    ) -> Result<Self, String> {
+        let preset = Preset::find(name).map_err(|error| error.to_string())?;
+        let sizes = Sizes::new(&preset.value_bytes.value, Weighting::Calls);
+        let sizes = sizes.map_err(|error| error.to_string())?;
+        let at = |index: usize| sizes.at((index as f64 + 0.5) / INPUTS as f64);
+        let lengths: Vec<usize> = (0..INPUTS).map(at).collect();
+        Ok(Self {
+            inputs: stock.inputs(class, &lengths)?,
+            key: None,
+            class: Class::LatencyCritical,
+        })
+    }
+
+    /// The web server's: objects of 8 KiB, encrypted, then compressed.
+    ///
+    /// # Errors
+    /// As [`Work::of_preset`].
+    pub(super) fn web_server(stock: &Stock) -> Result<Self, String> {
+        let work = Self::of_preset(stock, "web-server-8kib", PayloadClass::Html)?;
+        Ok(Self { key: Some(Key::new(&[7; KEY_BYTES])), ..work })
+    }
+
+    /// A few compressions of one size.
+    ///
+    /// # Errors
+    /// As [`Work::of_preset`].
+    pub(super) fn of_size(
+        stock: &Stock,
+        size: ByteCount,
+        class: PayloadClass,
+    ) -> Result<Self, String> {
+        let inputs = stock.inputs(class, &[size.as_usize(); INPUTS_OF_SIZE])?;
+        Ok(Self { inputs, key: None, class: Class::LatencyCritical })
+    }
+
+    /// The same for which only the total counts.
+    pub(super) fn batch(&self) -> Self {
+        Self { class: Class::Batch, ..self.clone() }
+    }
+
+    /// How many different inputs there are.
+    pub(super) fn count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// A mean over the compressions, by their sizes.
+    pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
+        let tag_bytes = if self.key.is_some() { TAG_BYTES } else { 0 };
+        let each = self.inputs.iter().map(|input| of((input.len() + tag_bytes) as u64));
+        each.sum::<f64>() / self.inputs.len() as f64
+    }
+
+    /// The request's job of compression, for who wants to see the job itself.
+    pub(super) fn job(&self, index: usize, pool: &Pool) -> Box<Job> {
+        self.compression(Input::heap(self.inputs[index].clone()), pool)
+    }
+
+    /// Makes one request.
+    ///
+    /// # Errors
+    /// What became of a job that was not done.
+    pub(super) async fn request(
+        &self,
+        core: &Core,
+        index: usize,
+        pool: &Pool,
+    ) -> Result<Done, String> {
+        let mut software = Nanos(0);
+        let plain = Input::heap(self.inputs[index].clone());
+        let input = match &self.key {
+            None => plain,
+            Some(key) => {
+                let done = core.run(encryption(plain, key, index, pool)).await;
+                // Of the software only compression can be offloaded.
+                let bytes = check(&done)?;
+                Input::pooled(done.job.output, 0..bytes)
+            }
+        };
+        let done = core.run(self.compression(input, pool)).await;
+        check(&done)?;
+        if done.path.device == 0 {
+            software += done.service;
+        }
+        Ok(Done { software })
+    }
+
+    fn compression(&self, input: Input, pool: &Pool) -> Box<Job> {
+        let dialect = Dialect::of(Codec::Deflate);
+        let output = pool.take(input.len() + input.len() / 8 + STREAM_SLACK_BYTES);
+        let mut job = Job::new(Task::Compress { dialect, level: Level::Default }, input, output);
+        job.class = self.class;
+        Box::new(job)
+    }
+}
+
+/// Each object has a nonce of its own, the same every time: an emulation makes results before a measurement begins,
+/// and can do so only for a ciphertext that comes again. No service may do this.
+fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
+    let mut nonce = [0; NONCE_BYTES];
+    nonce[..8].copy_from_slice(&(index as u64).to_le_bytes());
+    let output = pool.take(input.len() + TAG_BYTES);
+    let task = Task::Encrypt { key: key.clone(), nonce: Nonce(nonce) };
+    Box::new(Job::new(task, input, output))
+}
+
+/// The size of the result.
+///
+/// # Errors
+/// What became of a job that was not done.
+pub(super) fn check(done: &Finished) -> Result<usize, String> {
+    match &done.outcome {
+        Outcome::Done { output_bytes } => Ok(*output_bytes),
+        other => Err(format!("a {} job ended with {other:?}", done.job.task.op().name())),
+    }
+}
+
+/// Bytes of each class, made once: all inputs are slices of them.
+pub(super) struct Stock(Vec<(PayloadClass, Bytes)>);
+
+impl Stock {
+    /// Of the seed's four classes.
+    ///
+    /// # Errors
+    /// That the size is none.
+    pub(super) fn new() -> Result<Self, String> {
+        let sizes = Sizes::new(&SizeDist::Fixed { bytes: STOCK_BYTES as u64 }, Weighting::Calls);
+        let sizes = sizes.map_err(|error| error.to_string())?;
+        let of = |class| {
+            let values = Values::synthetic(class, sizes.clone(), STOCK_BYTES, SEED);
+            let mut bytes = Vec::with_capacity(STOCK_BYTES);
+            values.append_to(0, 0, &mut bytes);
+            (class, Bytes::from(bytes))
+        };
+        Ok(Self(CLASSES.map(of).to_vec()))
+    }
+
+    /// One input for each length.
+    fn inputs(&self, class: PayloadClass, lengths: &[usize]) -> Result<Arc<[Bytes]>, String> {
+        let found = self.0.iter().find(|(own, _)| *own == class);
+        let (_, bytes) = found.ok_or_else(|| format!("no data of class {class}"))?;
+        let mut random = Prng::new(SEED);
+        let slice = |length: &usize| {
+            let last = bytes.len().saturating_sub(*length) as u64;
+            let start = random.below(last + 1) as usize;
+            bytes.slice(start..(start + length).min(bytes.len()))
+        };
+        Ok(lengths.iter().map(slice).collect())
+    }
+}
+
+/// The seed's table 2.1.
+pub(super) const CLASSES: [PayloadClass; 4] =
+    [PayloadClass::Html, PayloadClass::Numeric, PayloadClass::Random, PayloadClass::Repeat];
+
+/// Several of the largest jobs.
+const STOCK_BYTES: usize = 4 << 20;
+
+/// A mean over so many sizes is within a percent of the distribution's.
+const INPUTS: usize = 512;
+
+const INPUTS_OF_SIZE: usize = 2;
+
+/// What a stream of incompressible bytes is longer by.
+const STREAM_SLACK_BYTES: usize = 1 << 10;
+
+const SEED: u64 = 1;

@@ -1,0 +1,335 @@
+//! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what the
+//! runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
+
+mod csv;
+mod points;
+mod show;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use sim::accelflow::{AccelFlow, Architecture, Entries, SCENARIOS, Spec, builtin};
+use sim::{Plan, Report, Response};
+
+use crate::load::fail;
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use csv::Csv;
+pub(crate) use points::{Assignment, Sweep};
+
+/// The flags of `rebate sim`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Sim {
+    /// A specification: steady, window, or a file of the same form.
+    #[arg(long, value_name = "FILE")]
+    spec: String,
+    /// Give a key another value.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<Assignment>,
+    /// Simulate once for each of these values; with several sweeps, for each combination.
+    #[arg(long, value_name = "KEY=A,B,C")]
+    sweep: Vec<Sweep>,
+    /// Which architectures: non-acc, cpu-centric, relief, cohort, per-type-queues, direct, control-flow, accelflow,
+    /// ideal, or all; without it the five of figure 11.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    architecture: Vec<String>,
+    /// Everything random follows from it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Independent replications, 5 to 100.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    runs: u32,
+    /// Go on with more replications, up to 20 times --runs, until every interval's half is at most this fraction.
+    #[arg(long, value_name = "FRACTION")]
+    precision: Option<f64>,
+    /// Threads; results do not depend on them [default: all].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+    /// Write one row for each number there as well.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// With --csv: keep what the file already has and simulate only the rest.
+    #[arg(long, requires = "csv")]
+    resume: bool,
+    /// Only list every key with its value and where that comes from.
+    #[arg(long)]
+    sources: bool,
+}
+
+/// Why there are no results.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// What was asked for cannot be used.
+    Usage(String),
+    /// It was tried and failed.
+    Failed(String),
+}
+
+/// What was simulated under one architecture.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) architecture: Architecture,
+    pub(crate) report: Report,
+}
+
+impl Sim {
+    /// Simulates and prints.
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.try_run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Problem::Usage(problem)) => fail(EXIT_USAGE, &problem),
+            Err(Problem::Failed(problem)) => fail(EXIT_FAILED, &problem),
+        }
+    }
+
+    fn try_run(&self) -> Result<(), Problem> {
+        let entries = entries(&self.spec, &self.set)?;
+        if self.sources {
+            for (key, value, kind, source) in entries.sources() {
+                say(&format!("{key} = {value}  # {kind}: {source}"));
+            }
+            return Ok(());
+        }
+        let architectures = architectures(&self.architecture)?;
+        let points = points::points(&self.sweep).map_err(Problem::Usage)?;
+        let catalog = trace::accelflow();
+        let mut specs = Vec::with_capacity(points.len());
+        for point in &points {
+            let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
+            let spec = Spec::read(&entries, &catalog);
+            specs.push(spec.map_err(|error| Problem::Usage(error.to_string()))?);
+        }
+        let mut csv = match &self.csv {
+            None => None,
+            Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(Problem::Usage)?),
+        };
+        let bar = Bar::new((points.len() * architectures.len()) as u64 * u64::from(self.runs));
+        let started = Instant::now();
+        let mut totals = Totals::default();
+        let mut shown = Vec::new();
+        for (point, spec) in points.iter().zip(&specs) {
+            let mut outcomes = Vec::new();
+            for architecture in &architectures {
+                let here = Here { spec: &self.spec, point, seed: self.seed, runs: self.runs };
+                if csv.as_ref().is_some_and(|csv| csv.has(&here, *architecture)) {
+                    bar.skip(self.runs);
+                    continue;
+                }
+                bar.say(point, *architecture);
+                let plan = self.plan(spec);
+                let report = simulate(spec, *architecture, &plan, &|done| bar.done(done))?;
+                bar.next(report.replications);
+                totals.add(&report);
+                let outcome = Outcome { architecture: *architecture, report };
+                if let Some(csv) = &mut csv {
+                    csv.write(&here, &outcome).map_err(Problem::Failed)?;
+                }
+                outcomes.push(outcome);
+            }
+            if self.json {
+                shown.push(show::json(point, &outcomes));
+            } else {
+                bar.hide(|| show::lines(spec, point, &outcomes).iter().for_each(|line| say(line)));
+            }
+        }
+        bar.end();
+        self.finish(&entries, shown, &totals, started.elapsed());
+        Ok(())
+    }
+
+    fn plan(&self, spec: &Spec) -> Plan {
+        let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
+        Plan {
+            seed: self.seed,
+            extent: spec.extent,
+            replications_min: self.runs,
+            replications_max: if self.precision.is_some() { 20 * self.runs } else { self.runs },
+            precision: self.precision,
+            threads: self.threads.unwrap_or(own),
+            ..Plan::default()
+        }
+    }
+
+    /// Rates are of this machine and this moment: for programs, and on stderr.
+    fn finish(
+        &self,
+        entries: &Entries,
+        shown: Vec<serde_json::Value>,
+        totals: &Totals,
+        wall: Duration,
+    ) {
+        let wall_s = wall.as_secs_f64().max(1e-9);
+        let (events, requests) = (totals.events as f64 / wall_s, totals.requests as f64 / wall_s);
+        if self.json {
+            let all = json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "spec": entries.name,
+                "about": entries.about,
+                "seed": self.seed,
+                "results": shown,
+                "events_per_second": events,
+                "requests_per_second": requests,
+            });
+            say(&format!("{all:#}"));
+        } else if std::io::stderr().is_terminal() {
+            eprintln!("{:.1} s, {:.0} simulated requests/s", wall_s, requests);
+        }
+    }
+}
+
+/// Where a number of a table belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    pub(crate) spec: &'a str,
+    pub(crate) point: &'a [Assignment],
+    pub(crate) seed: u64,
+    pub(crate) runs: u32,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    events: u64,
+    requests: u64,
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.events += report.events;
+        let count = |response: &Response| response.requests + response.warm_up;
+        self.requests += report.responses.iter().map(count).sum::<u64>();
+    }
+}
+
+/// The keys of a specification that is compiled in or a file, with these set.
+///
+/// # Errors
+/// What is wrong, and where.
+pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
+    let read = |path: &Path| {
+        let open = std::fs::read_to_string(path);
+        open.map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let folder = Path::new(spec).parent().unwrap_or(Path::new("")).to_owned();
+    let text = match builtin(spec) {
+        Some(text) if SCENARIOS.contains(&spec) => text.to_owned(),
+        _ => read(Path::new(spec)).map_err(|problem| {
+            Problem::Usage(format!("--spec {problem}; compiled in are {}", SCENARIOS.join(", ")))
+        })?,
+    };
+    // A base beside the file goes before the one that is compiled in.
+    let open = |base: &str| match (read(&folder.join(base)), builtin(base)) {
+        (Ok(text), _) if !SCENARIOS.contains(&spec) => Ok(text),
+        (_, Some(text)) => Ok(text.to_owned()),
+        (result, None) => result,
+    };
+    let entries = Entries::read(spec, &text, &open);
+    let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
+    points::set(entries, set).map_err(Problem::Usage)
+}
+
+/// Simulates one architecture.
+///
+/// # Errors
+/// Why there is no report.
+pub(crate) fn simulate(
+    spec: &Spec,
+    architecture: Architecture,
+    plan: &Plan,
+    progress: &(impl Fn(u32) + Sync),
+) -> Result<Report, Problem> {
+    plan.check().map_err(|error| Problem::Usage(error.to_string()))?;
+    let model = AccelFlow::new(spec, architecture, &trace::accelflow()).map_err(Problem::Usage)?;
+    plan.run(&model, progress)
+        .map_err(|error| Problem::Failed(format!("{}: {error}", architecture.name())))
+}
+
+fn architectures(names: &[String]) -> Result<Vec<Architecture>, Problem> {
+    if names.is_empty() {
+        return Ok(Architecture::COMPARED.to_vec());
+    }
+    if names == ["all"] {
+        return Ok(Architecture::ALL.to_vec());
+    }
+    let one = |name: &String| {
+        Architecture::of_name(name).ok_or_else(|| {
+            let valid = Architecture::ALL.map(Architecture::name).join(", ");
+            Problem::Usage(format!("--architecture {name}; there are {valid} and all"))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+/// A bar over all replications, on stderr, on a terminal, after two seconds.
+struct Bar {
+    bar: ProgressBar,
+    started: Instant,
+    before: AtomicU32,
+}
+
+impl Bar {
+    fn new(replications: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(replications), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {pos}/{len} {eta}");
+        let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
+        Self { bar, started: Instant::now(), before: AtomicU32::new(0) }
+    }
+
+    fn say(&self, point: &[Assignment], architecture: Architecture) {
+        let point: Vec<String> = point.iter().map(Assignment::to_string).collect();
+        self.bar
+            .set_prefix(format!("{} {}", point.join(" "), architecture.name()).trim().to_owned());
+    }
+
+    /// So many replications of this architecture are done.
+    fn done(&self, done: u32) {
+        if self.bar.is_hidden()
+            && self.started.elapsed() > BAR_AFTER
+            && std::io::stderr().is_terminal()
+        {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        let position = u64::from(self.before.load(Ordering::Relaxed) + done);
+        self.bar.set_position(position.max(self.bar.position()));
+    }
+
+    /// The next architecture begins.
+    fn next(&self, done: u32) {
+        self.before.fetch_add(done, Ordering::Relaxed);
+    }
+
+    fn skip(&self, replications: u32) {
+        self.next(replications);
+        self.done(0);
+    }
+
+    /// Prints without the bar in between.
+    fn hide(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+const BAR_AFTER: Duration = Duration::from_secs(2);
+
+const EXAMPLES: &str = "Examples:
+  rebate sim --spec steady
+  rebate sim --spec window --architecture all --runs 20
+  rebate sim --spec steady --sweep load.total_per_s=5000,10000,15000 --csv loads.csv
+  rebate sim --spec steady --architecture accelflow --sweep hardware.pes=2,4,8,16 --json
+  rebate sim --spec steady --set load.process=bursty --set hardware.chiplets=4
+  rebate sim --spec steady --sources
+
+Exit codes: 0 done, 1 the simulation failed, 2 bad usage or specification.";

@@ -1,0 +1,113 @@
+//! Keys that a command line sets, and the points of its sweeps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sim::accelflow::Entries;
+
+/// `key=value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+/// `key=a,b,c`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    pub(crate) key: String,
+    values: Vec<String>,
+}
+
+impl fmt::Display for Assignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
+                Ok(Self { key: key.trim().to_owned(), value: value.trim().to_owned() })
+            }
+            _ => Err("write KEY=VALUE, such as hardware.pes=4".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let valid = || "write KEY=A,B,C, such as hardware.pes=2,4,8".to_owned();
+        let Assignment { key, value } = text.parse().map_err(|_| valid())?;
+        let values: Vec<String> = value.split(',').map(|value| value.trim().to_owned()).collect();
+        if values.iter().any(String::is_empty) { Err(valid()) } else { Ok(Self { key, values }) }
+    }
+}
+
+/// Every combination of the sweeps' values, the last sweep's changing fastest; one empty point without sweeps.
+///
+/// # Errors
+/// There are too many.
+pub(super) fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
+    let mut points = vec![Vec::new()];
+    for sweep in sweeps {
+        if points.len() * sweep.values.len() > POINTS_MAX {
+            return Err(format!("--sweep: more than {POINTS_MAX} combinations"));
+        }
+        let more = |point: &Vec<Assignment>| {
+            let point = point.clone();
+            sweep.values.clone().into_iter().map(move |value| {
+                let mut point = point.clone();
+                point.push(Assignment { key: sweep.key.clone(), value });
+                point
+            })
+        };
+        points = points.iter().flat_map(more).collect();
+    }
+    Ok(points)
+}
+
+/// The keys with these set.
+///
+/// # Errors
+/// Which key there is not.
+pub(super) fn set(mut entries: Entries, point: &[Assignment]) -> Result<Entries, String> {
+    for Assignment { key, value } in point {
+        entries.set(key, value).map_err(|error| error.to_string())?;
+    }
+    Ok(entries)
+}
+
+const POINTS_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_combine_and_the_last_changes_fastest() {
+        let sweeps = ["a=1,2", "b=x,y"].map(|text| text.parse::<Sweep>().expect("valid"));
+        let points = points(&sweeps).expect("four");
+        let texts: Vec<String> = points
+            .iter()
+            .map(|point| point.iter().map(Assignment::to_string).collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(texts, ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]);
+        let wide: Sweep = format!("a={}", vec!["1"; 101].join(",")).parse().expect("valid");
+        assert!(super::points(&[wide.clone(), wide]).is_err());
+    }
+
+    #[test]
+    fn half_an_assignment_is_refused() {
+        for text in ["", "a", "=1", "a=", "a=1,,2"] {
+            assert!(text.parse::<Sweep>().is_err(), "{text:?}");
+        }
+        let set: Assignment = "a.b = c".parse().expect("valid");
+        assert_eq!((set.key.as_str(), set.value.as_str()), ("a.b", "c"));
+    }
+}

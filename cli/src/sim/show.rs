@@ -1,0 +1,189 @@
+//! Results for a terminal and for programs. What a run does not bear out is not shown: an overloaded architecture has a
+//! reason and a window on offer in the place of its times.
+
+use serde_json::{Value, json};
+use sim::accelflow::{Architecture, Spec};
+use sim::{Extent, Interval, Report, Verdict};
+
+use super::{Assignment, Outcome};
+
+/// The lines of one point.
+pub(super) fn lines(spec: &Spec, point: &[Assignment], outcomes: &[Outcome]) -> Vec<String> {
+    let Some(first) = outcomes.first() else { return Vec::new() };
+    let mut lines = head(spec, point, &first.report);
+    let shown: Vec<&Outcome> = outcomes.iter().filter(|one| !refused(&one.report)).collect();
+    if !shown.is_empty() {
+        lines.extend(times("99th percentile (us)", &shown, |report, name| match name {
+            Some(name) => report.response(name).and_then(|response| response.p99_ns),
+            None => report.across().and_then(|across| across.p99_ns),
+        }));
+        lines.extend(times("mean (us)", &shown, |report, name| match name {
+            Some(name) => report.response(name).and_then(|response| response.mean_ns),
+            None => report.across().map(|across| across.mean_ns),
+        }));
+        lines.extend(orders(&shown));
+        lines.extend(reductions(&shown));
+    }
+    lines.extend(facts(outcomes));
+    for outcome in outcomes {
+        if let Verdict::Refused { reason, window_ps } = &outcome.report.verdict {
+            let name = outcome.architecture.name();
+            let window = window_ps.as_ns() * 1e-3;
+            lines.push(format!("{name}: no steady state: {reason}."));
+            lines.push(format!("  Ask for a window instead: --set run.window_us={window:.0}"));
+        }
+    }
+    lines.push(String::new());
+    lines
+}
+
+fn head(spec: &Spec, point: &[Assignment], report: &Report) -> Vec<String> {
+    let extent = match report.extent {
+        Extent::Requests(count) => format!("{count} requests each, the steady state"),
+        Extent::WindowPs(window) => {
+            format!("windows of {:.0} us from empty", window.as_ns() * 1e-3)
+        }
+    };
+    let point: String = point.iter().map(|one| format!(" {one}")).collect();
+    vec![
+        format!("{}{point}: {}", spec.name, spec.about),
+        format!(
+            "{:.0} requests/s, {} replications of {extent}, seed {}; 95 % intervals",
+            spec.total_per_s(),
+            report.replications,
+            report.seed
+        ),
+        String::new(),
+    ]
+}
+
+fn refused(report: &Report) -> bool {
+    matches!(report.verdict, Verdict::Refused { .. })
+}
+
+/// A table of services by architectures, and the mean over services.
+fn times(
+    title: &str,
+    shown: &[&Outcome],
+    pick: impl Fn(&Report, Option<&str>) -> Option<Interval>,
+) -> Vec<String> {
+    let names = shown[0].report.responses.iter().map(|response| Some(response.name.as_str()));
+    let row = |name: Option<&str>| -> Vec<String> {
+        let cells = shown.iter().map(|one| pick(&one.report, name).map_or("-".to_owned(), micros));
+        std::iter::once(name.unwrap_or("mean of all").to_owned()).chain(cells).collect()
+    };
+    let head = shown.iter().map(|one| one.architecture.name().to_owned());
+    let mut rows: Vec<Vec<String>> = vec![std::iter::once(title.to_owned()).chain(head).collect()];
+    rows.extend(names.chain([None]).map(row));
+    aligned(&rows)
+}
+
+/// For each service the architectures by 99th percentile; `=` where the paired difference may be none.
+fn orders(shown: &[&Outcome]) -> Vec<String> {
+    if shown.len() < 2 {
+        return Vec::new();
+    }
+    let order = |name: &str| order(shown, name).map(|order| vec![name.to_owned(), order]);
+    let names = shown[0].report.responses.iter().map(|response| response.name.as_str());
+    let mut rows = vec![vec!["order of the percentiles".to_owned(), String::new()]];
+    rows.extend(names.filter_map(order));
+    if rows.len() == 1 { Vec::new() } else { left(&rows) }
+}
+
+fn order(shown: &[&Outcome], name: &str) -> Option<String> {
+    let p99 = |one: &&Outcome| one.report.response(name).and_then(|found| found.p99_ns);
+    let mut sorted: Vec<(&Outcome, f64)> =
+        shown.iter().filter_map(|one| Some((*one, p99(one)?.value))).collect();
+    sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut text = sorted.first()?.0.architecture.name().to_owned();
+    for pair in sorted.windows(2) {
+        let apart = pair[1].0.report.difference(&pair[0].0.report, name);
+        let apart = apart.and_then(|difference| difference.p99_ns);
+        let sign = if apart.is_some_and(|apart| apart.ci95[0] > 0.0) { "<" } else { "=" };
+        text += &format!(" {sign} {}", pair[1].0.architecture.name());
+    }
+    Some(text)
+}
+
+/// By how much AccelFlow is below the others.
+fn reductions(shown: &[&Outcome]) -> Vec<String> {
+    let accelflow = shown.iter().find(|one| one.architecture == Architecture::AccelFlow);
+    let Some(accelflow) = accelflow else { return Vec::new() };
+    let mut rows =
+        vec![["accelflow below", "percentile (%)", "mean (%)"].map(str::to_owned).to_vec()];
+    for other in shown.iter().filter(|one| one.architecture != Architecture::AccelFlow) {
+        let found = accelflow.report.reduction(&other.report);
+        let p99 = found.as_ref().and_then(|found| found.p99).map_or("-".to_owned(), percent);
+        let mean = found.map_or("-".to_owned(), |found| percent(found.mean));
+        rows.push(vec![other.architecture.name().to_owned(), p99, mean]);
+    }
+    if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
+}
+
+/// What was busy and how often what is rare came about (%), warm-up included.
+fn facts(outcomes: &[Outcome]) -> Vec<String> {
+    let head = outcomes.iter().map(|one| one.architecture.name().to_owned());
+    let title = "shares (%)".to_owned();
+    let mut rows: Vec<Vec<String>> = vec![std::iter::once(title).chain(head).collect()];
+    for name in outcomes[0].report.facts.iter().map(|fact| fact.name.as_str()) {
+        if !["utilisation", "share"].iter().any(|end| name.ends_with(end)) {
+            continue;
+        }
+        let values: Vec<f64> = outcomes
+            .iter()
+            .map(|one| one.report.fact(name).map_or(0.0, |fact| 100.0 * fact.value))
+            .collect();
+        if values.iter().any(|value| *value >= 0.005) {
+            let cells = values.iter().map(|value| format!("{value:.2}"));
+            rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
+        }
+    }
+    aligned(&rows)
+}
+
+/// The first column to the left, the others to the right; an empty line behind.
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column == 0 { format!("  {cell:width$}") } else { format!("  {cell:>width$}") }
+        });
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).chain([String::new()]).collect()
+}
+
+/// All columns to the left.
+fn left(rows: &[Vec<String>]) -> Vec<String> {
+    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+    let line = |row: &Vec<String>| format!("  {:width$}  {}", row[0], row[1]).trim_end().to_owned();
+    rows.iter().map(line).chain([String::new()]).collect()
+}
+
+fn micros(interval: Interval) -> String {
+    let half = (interval.ci95[1] - interval.ci95[0]) / 2.0;
+    format!("{:.1} ±{:.1}", interval.value * 1e-3, half * 1e-3)
+}
+
+fn percent(interval: Interval) -> String {
+    let half = (interval.ci95[1] - interval.ci95[0]) / 2.0;
+    format!("{:.1} ±{:.1}", 100.0 * interval.value, 100.0 * half)
+}
+
+/// One point for programs.
+pub(super) fn json(point: &[Assignment], outcomes: &[Outcome]) -> Value {
+    let set: serde_json::Map<String, Value> =
+        point.iter().map(|one| (one.key.clone(), json!(one.value))).collect();
+    let outcomes: Vec<Value> = outcomes
+        .iter()
+        .map(|one| {
+            let (report, across) = (&one.report, one.report.across());
+            json!({ "architecture": one.architecture, "report": report, "all": across })
+        })
+        .collect();
+    json!({ "set": set, "architectures": outcomes })
+}

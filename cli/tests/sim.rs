@@ -1,0 +1,107 @@
+//! `rebate sim` as a process: same bytes whatever the threads, resumed sweeps, refusals, errors.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn sim(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rebate"));
+    command.arg("sim").args(args).output().expect("the binary runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// Short runs of two architectures.
+const SHORT: [&str; 8] = [
+    "--spec",
+    "steady",
+    "--set",
+    "run.requests=2000",
+    "--runs",
+    "5",
+    "--architecture",
+    "relief,accelflow",
+];
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let with = |threads: &str, file: &Path| {
+        let file = file.to_str().expect("text");
+        let output = sim(&[&SHORT[..], &["--threads", threads, "--csv", file]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), std::fs::read_to_string(file).expect("rows"))
+    };
+    let one = with("1", &folder.path().join("one.csv"));
+    assert_eq!(one, with("3", &folder.path().join("three.csv")));
+    assert!(one.0.contains("order of the percentiles") || one.0.contains("mean (us)"), "{}", one.0);
+    assert!(one.1.starts_with("spec,architecture,seed,runs,verdict,name,metric,value,low,high\n"));
+}
+
+#[test]
+fn an_interrupted_sweep_is_taken_up_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sweep.csv");
+    let path = file.to_str().expect("text");
+    let swept = [&SHORT[..], &["--sweep", "hardware.pes=4,8", "--csv", path]].concat();
+    assert!(sim(&swept).status.success());
+    let whole = std::fs::read_to_string(&file).expect("rows");
+    // As if it had been stopped within the third of four.
+    let cut = whole.find("steady,8,relief").expect("the third") + 300;
+    std::fs::write(&file, &whole[..cut]).expect("written");
+    assert!(sim(&[&swept[..], &["--resume"]].concat()).status.success());
+    assert_eq!(std::fs::read_to_string(&file).expect("rows"), whole);
+    let other = sim(&[&SHORT[..], &["--csv", path, "--resume"]].concat());
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("has other columns"), "{}", text(&other.stderr));
+}
+
+#[test]
+fn an_overloaded_run_has_a_window_on_offer_and_no_percentile() {
+    let over = [&SHORT[..], &["--set", "load.total_per_s=60000"]].concat();
+    let output = sim(&[&over[..], &["--architecture", "relief"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("relief: no steady state: the manager: "), "{shown}");
+    assert!(shown.contains("--set run.window_us="), "{shown}");
+}
+
+#[test]
+fn json_has_rates_results_and_sources_are_listed() {
+    let output = sim(&[&SHORT[..], &["--json"]].concat());
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(found["events_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
+    assert!(found["requests_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
+    let architectures = &found["results"][0]["architectures"];
+    assert_eq!(architectures[1]["architecture"], "accelflow");
+    assert_eq!(architectures[1]["report"]["responses"].as_array().map(Vec::len), Some(8));
+    let listed = text(&sim(&["--spec", "window", "--sources"]).stdout);
+    assert!(listed.contains("costs.manager_ns = 410  # calibrated: decision 0018"), "{listed}");
+}
+
+#[test]
+fn errors_name_file_line_key_and_range() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("own.toml");
+    let path = file.to_str().expect("text");
+    let own = "base = \"accelflow.toml\"\nname = \"own\"\n[hardware]\n\
+               pes = { value = 999, kind = \"assumed\", source = \"me\" }\n";
+    let fault = |text_of: &str, args: &[&str]| {
+        std::fs::write(&file, text_of).expect("written");
+        let output = sim(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        text(&output.stderr)
+    };
+    let error = fault(own, &["--spec", path]);
+    let expected =
+        format!("{path}:4: hardware.pes is 999; it must be a whole number from 1 to 255");
+    assert!(error.contains(&expected), "{error}");
+    let error = fault(&own.replace("pes", "pez"), &["--spec", path]);
+    assert!(error.contains(":4: unknown key hardware.pez; there are hardware."), "{error}");
+    assert!(fault("x = [", &["--spec", path]).contains(":1: "));
+    assert!(fault("", &["--spec", "nowhere.toml"]).contains("compiled in are steady, window"));
+    assert!(fault("", &["--spec", "steady", "--set", "a.b=1"]).contains("unknown key a.b"));
+    assert!(fault("", &["--spec", "steady", "--runs", "4"]).contains("replications_min is 4"));
+    assert!(fault("", &["--spec", "steady", "--architecture", "x"]).contains("there are non-acc"));
+}

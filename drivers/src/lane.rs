@@ -1,0 +1,247 @@
+//! A compression service on the same host as a device: its queue is memory that the two processes share. To the
+//! service a lane is one more front door ([`Serving`]). As with [`crate::remote`], a queue is a connection and never
+//! reconnects: when the service goes, jobs inside come back as lost, and whoever wants to try again opens another
+//! queue. The lane has compression and decompression; any other op is refused as unsupported. It places nothing and
+//! retries nothing.
+//!
+//! # Set-up
+//! The client connects to the service's Unix socket and sends a greeting of 16 bytes: `REBALANE` and the version, a
+//! `u64`; with it goes, by `SCM_RIGHTS`, a memfd, its **half** of the shared memory. The service answers with the same
+//! greeting and a half of its own. Each checks that the other runs as the same user or as root. From then on any byte
+//! on the socket is a bell, and the end of the stream is the end of the lane. All numbers are in the machine's own byte
+//! order: the two are on one machine.
+//!
+//! # A half
+//! Only the side that made it can write it: it is sealed against any mapping for writing but the first, and against
+//! becoming shorter. Both halves have the same layout:
+//!
+//! | offset (bytes) | what |
+//! |---|---|
+//! | 0 | `tail`, u64: entries put into this half's ring since the beginning; entry `n` lies at `n mod 256` |
+//! | 64 | `head`, u64: entries of the other half's ring that this side is done with |
+//! | 128 | `asleep`, u64: 0 while this side looks at the memory by itself; else the number of its sleep |
+//! | 192 | `cpu`, u64: the processor that this side ran on last, plus 1; 0 before it ran |
+//! | 4096 | the ring: 256 entries of 64 bytes. The client's has jobs, the service's answers |
+//! | 20480 | blocks, to the end: the client's inputs, the service's results, at multiples of 64 from here |
+//!
+//! The number of a sleep is never used again; whoever publishes rings once for it.
+//!
+//! A job, as eight u64:
+//!
+//! | word | what |
+//! |---|---|
+//! | 0 | the client's mark, returned with the answer |
+//! | 1, byte 0 | op: 1 compress, 2 decompress |
+//! | 1, byte 1 | codec: 1 deflate, 2 zstd, 3 lz4 |
+//! | 1, byte 2 | window (log2 bytes), 255 none |
+//! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
+//! | 1, byte 4 | class: 0 latency-critical, 1 batch |
+//! | 1, bytes 5 and 6 | tenant; byte 7 is zero |
+//! | 2 | where the input is, from the beginning of the client's blocks (bytes) |
+//! | 3, low half | the input's size (bytes) |
+//! | 3, high half | the longest result that is of use; for decompress the original size (bytes) |
+//! | 4 | time left until the client stops waiting (ns), 0 for no limit |
+//! | 5 to 7 | zero |
+//!
+//! An answer:
+//!
+//! | word | what |
+//! |---|---|
+//! | 0 | the job's mark |
+//! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no room, 6 no job that could be run |
+//! | 2 | where the result is, from the beginning of the service's blocks (bytes) |
+//! | 3 | its size (bytes) |
+//! | 4 | time that the job took in the service, waiting included (ns) |
+//! | 5 to 7 | zero |
+//!
+//! An input's block is the service's to read until the answer; a result's the client's until its `head` passes the
+//! answer. A service holds at most 256 jobs and unread answers of a lane.
+
+mod entry;
+mod handshake;
+mod link;
+mod memory;
+mod patience;
+mod queue;
+mod serving;
+mod socket;
+mod watch;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
+use units::{ByteCount, Clock, SystemClock, limits};
+
+use link::Link;
+use memory::BLOCKS_BYTES_MAX;
+use queue::LaneQueue;
+
+pub use serving::{NoResult, Pause, Request, Serving, Taken, Tally, Ticket};
+
+/// A compression service on this host.
+pub struct Lane {
+    name: String,
+    path: PathBuf,
+    options: LaneOptions,
+    blocks_bytes: usize,
+    capabilities: Arc<Capabilities>,
+    counts: Arc<Counts>,
+}
+
+/// What a lane's path leaves open.
+#[derive(Clone)]
+pub struct LaneOptions {
+    /// What the service is given for each job.
+    pub timeout: Duration,
+    /// Jobs that one queue holds at most; a lane has room for 256.
+    pub queue_depth: usize,
+    /// The largest uncompressed side of a job that the service takes.
+    pub work_bytes_max: ByteCount,
+    /// The time that jobs' deadlines are on.
+    pub clock: Arc<dyn Clock>,
+    /// `Signalled`, and the lane decides by itself when polling pays; `Polled` for an owner that always polls.
+    pub waiting: Waiting,
+}
+
+impl Default for LaneOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(1),
+            queue_depth: queue::DEPTH_MAX,
+            work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
+            clock: Arc::new(SystemClock::new()),
+            waiting: Waiting::Signalled,
+        }
+    }
+}
+
+impl Lane {
+    /// The service that listens for lanes at `path`. It is not asked anything yet: a service that is not there refuses
+    /// its first jobs.
+    pub fn new(path: &Path, options: &LaneOptions) -> Self {
+        let work_bytes_max = options.work_bytes_max.as_usize().min(BLOCKS_BYTES_MAX / VALUES_MIN);
+        let blocks_bytes = (work_bytes_max * VALUES_MIN).max(BLOCKS_BYTES_MIN);
+        let own = Codec::ALL.map(Dialect::of);
+        let capabilities = Capabilities {
+            writes: own.into_iter().chain([Dialect::IAA]).collect(),
+            reads: own.to_vec(),
+            kernels: Vec::new(),
+            work_bytes_max: ByteCount(work_bytes_max as u64),
+            queue_depth: options.queue_depth.clamp(1, queue::DEPTH_MAX),
+            waiting: options.waiting,
+        };
+        Self {
+            name: format!("lane-{}", path.display()),
+            path: path.to_owned(),
+            options: options.clone(),
+            blocks_bytes,
+            capabilities: Arc::new(capabilities),
+            counts: Arc::default(),
+        }
+    }
+
+    /// None where there is no service now.
+    fn connect(&self) -> Result<Option<Arc<Link>>, Problem> {
+        let socket = match queue::connect(&self.path) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!("{}: {error}", self.name);
+                return Ok(None);
+            }
+        };
+        match Link::open(socket, self.blocks_bytes, &self.counts, &self.name) {
+            Ok(link) => Ok(Some(Arc::new(link))),
+            Err(Problem::Peer(why)) => {
+                tracing::warn!("{}: {why}", self.name);
+                Ok(None)
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+}
+
+impl Device for Lane {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        let open = || {
+            let link = self.connect()?;
+            LaneQueue::new(Arc::clone(&self.capabilities), &self.options, link, waker)
+        };
+        match open() {
+            Ok(queue) => Ok(Box::new(queue)),
+            Err(problem) => Err(DeviceError::Misconfigured(format!("{}: {problem}", self.name))),
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counts { opened, lost, bells, copies, copied_bytes } = &*self.counts;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        vec![
+            ("lanes_opened", read(opened)),
+            ("lanes_lost", read(lost)),
+            ("bells", read(bells)),
+            ("copies", read(copies)),
+            ("copied_bytes", read(copied_bytes)),
+        ]
+    }
+}
+
+/// Why there is no lane.
+#[derive(Debug)]
+pub enum Problem {
+    /// The other process is not one for this lane; it must change, or its operator.
+    Peer(String),
+    /// The system gives no memory that can be shared so; Linux does since 5.1.
+    Memory(std::io::Error),
+    /// The system gives no thread or no descriptor to wait with.
+    Watch(std::io::Error),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Peer(why) => write!(f, "not a peer for a lane: {why}"),
+            Problem::Memory(error) => write!(f, "no sealed memory: {error}"),
+            Problem::Watch(error) => write!(f, "nothing to wait with: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// What the client's side of a device's lanes counts.
+#[derive(Debug, Default)]
+struct Counts {
+    opened: AtomicU64,
+    lost: AtomicU64,
+    /// Times that the service was woken.
+    bells: AtomicU64,
+    /// Inputs copied into a lane, and results out of one.
+    copies: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+impl Counts {
+    fn copied(&self, bytes: usize) {
+        self.copies.fetch_add(1, Ordering::Relaxed);
+        self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A lane has room for so many of the largest values, in each direction.
+const VALUES_MIN: usize = 4;
+
+/// Room for all of a lane's jobs at 64 KiB. Memory that was never used is never taken.
+const BLOCKS_BYTES_MIN: usize = 16 << 20;

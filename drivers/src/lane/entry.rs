@@ -1,0 +1,241 @@
+//! Jobs and answers as entries of the rings: eight words each, in the machine's own byte order. Reading one never
+//! fails on account of where it came from, only of what it says: every field has its range, and a word that must be
+//! zero is. Whether offsets lie within anything is the memory's to say.
+
+use device::{Class, Codec, Dialect, Level, Task, TenantId};
+use units::Nanos;
+
+use super::memory::ENTRY_WORDS;
+
+type Words = [u64; ENTRY_WORDS];
+
+/// A job on its way to the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Submission {
+    /// The client's own, returned with the answer.
+    pub(super) mark: u64,
+    pub(super) task: Task,
+    pub(super) class: Class,
+    pub(super) tenant: TenantId,
+    /// Where the input is among the client's blocks, and how long.
+    pub(super) offset: u64,
+    pub(super) input_bytes: u32,
+    /// The longest result that is of use.
+    pub(super) output_bytes: u32,
+    /// What is left until the job's deadline.
+    pub(super) time_left: Option<Nanos>,
+}
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Done,
+    DoesNotFit,
+    InvalidInput,
+    /// A device failed it.
+    Fault,
+    /// No room for it.
+    Busy,
+    /// Nothing that the service could run.
+    Refused,
+}
+
+/// A job on its way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Completion {
+    pub(super) mark: u64,
+    pub(super) answer: Answer,
+    /// Where the result is among the service's blocks, and how long.
+    pub(super) offset: u64,
+    pub(super) output_bytes: u32,
+    pub(super) service: Nanos,
+}
+
+impl Submission {
+    /// The entry; none for a task that has none.
+    pub(super) fn encode(&self) -> Option<Words> {
+        let (op, dialect, level) = match self.task {
+            Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
+            Task::Decompress { dialect, .. } => (OP_DECOMPRESS, dialect, 0),
+            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Checksum { .. } | Task::Copy => {
+                return None;
+            }
+        };
+        let codec = match dialect.codec {
+            Codec::Deflate => 1,
+            Codec::Zstd => 2,
+            Codec::Lz4 => 3,
+        };
+        // Any wider window holds all of any value.
+        let window =
+            dialect.window_log2.map_or(NO_WINDOW, |log2| u64::from(log2.min(WINDOW_LOG2_MAX)));
+        let class = match self.class {
+            Class::LatencyCritical => 0,
+            Class::Batch => 1,
+        };
+        let tenant = u64::from(self.tenant.0);
+        let what = op | codec << 8 | window << 16 | level << 24 | class << 32 | tenant << 40;
+        let sizes = u64::from(self.input_bytes) | u64::from(self.output_bytes) << 32;
+        // Zero is none, and a deadline that has passed is the nearest to it.
+        let time_left = self.time_left.map_or(0, |left| left.0.max(1));
+        Some([self.mark, what, self.offset, sizes, time_left, 0, 0, 0])
+    }
+
+    /// What the entry says; the mark alone where that is no job.
+    pub(super) fn decode(words: Words) -> Result<Self, u64> {
+        let [mark, what, offset, sizes, time_left, rest @ ..] = words;
+        let task = task(what, (sizes >> 32) as usize).filter(|_| rest == [0; 3]);
+        let class = match byte(what, 4) {
+            0 => Some(Class::LatencyCritical),
+            1 => Some(Class::Batch),
+            _ => None,
+        };
+        let (Some(task), Some(class), 0) = (task, class, what >> 56) else { return Err(mark) };
+        Ok(Self {
+            mark,
+            task,
+            class,
+            tenant: TenantId((what >> 40) as u16),
+            offset,
+            input_bytes: sizes as u32,
+            output_bytes: (sizes >> 32) as u32,
+            time_left: (time_left != 0).then_some(Nanos(time_left)),
+        })
+    }
+}
+
+impl Completion {
+    pub(super) fn encode(&self) -> Words {
+        let sizes = u64::from(self.output_bytes);
+        [self.mark, self.answer as u64 + 1, self.offset, sizes, self.service.0, 0, 0, 0]
+    }
+
+    /// What the entry says, if it says something.
+    pub(super) fn decode(words: Words) -> Option<Self> {
+        let [mark, answer, offset, sizes, service, rest @ ..] = words;
+        let answer = ANSWERS.get(usize::try_from(answer).ok()?.checked_sub(1)?).copied()?;
+        let output_bytes = u32::try_from(sizes).ok().filter(|_| rest == [0; 3])?;
+        Some(Self { mark, answer, offset, output_bytes, service: Nanos(service) })
+    }
+}
+
+fn task(what: u64, output_bytes: usize) -> Option<Task> {
+    let codec = match byte(what, 1) {
+        1 => Codec::Deflate,
+        2 => Codec::Zstd,
+        3 => Codec::Lz4,
+        _ => return None,
+    };
+    let window_log2 = match byte(what, 2) {
+        NO_WINDOW => None,
+        log2 if log2 <= u64::from(WINDOW_LOG2_MAX) => Some(log2 as u8),
+        _ => return None,
+    };
+    let dialect = Dialect { codec, window_log2 };
+    match (what & 0xFF, byte(what, 3)) {
+        (OP_COMPRESS, level) => {
+            let level = LEVELS.into_iter().find(|own| level_code(*own) == level)?;
+            Some(Task::Compress { dialect, level })
+        }
+        (OP_DECOMPRESS, 0) => Some(Task::Decompress { dialect, original_bytes: output_bytes }),
+        _ => None,
+    }
+}
+
+fn byte(word: u64, number: u32) -> u64 {
+    word >> (8 * number) & 0xFF
+}
+
+const fn level_code(level: Level) -> u64 {
+    match level {
+        Level::Default => 0,
+        Level::Fast => 1,
+        Level::High => 2,
+    }
+}
+
+const LEVELS: [Level; 3] = [Level::Default, Level::Fast, Level::High];
+
+const ANSWERS: [Answer; 6] = [
+    Answer::Done,
+    Answer::DoesNotFit,
+    Answer::InvalidInput,
+    Answer::Fault,
+    Answer::Busy,
+    Answer::Refused,
+];
+
+const OP_COMPRESS: u64 = 1;
+const OP_DECOMPRESS: u64 = 2;
+
+/// A window may be of one byte, so that zero is not free to mean none.
+const NO_WINDOW: u64 = 0xFF;
+const WINDOW_LOG2_MAX: u8 = 31;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_task() -> impl Strategy<Value = Task> {
+        let codec = prop_oneof![Just(Codec::Deflate), Just(Codec::Zstd), Just(Codec::Lz4)];
+        let window_log2 = proptest::option::of(0..=WINDOW_LOG2_MAX);
+        let level = prop_oneof![Just(Level::Fast), Just(Level::Default), Just(Level::High)];
+        (codec, window_log2, proptest::option::of(level), any::<u32>()).prop_map(
+            |(codec, window_log2, level, bytes)| {
+                let dialect = Dialect { codec, window_log2 };
+                match level {
+                    Some(level) => Task::Compress { dialect, level },
+                    None => Task::Decompress { dialect, original_bytes: bytes as usize },
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_submission_is_read_as_it_was_written(
+            task in any_task(),
+            (mark, offset, input_bytes, room) in any::<(u64, u64, u32, u32)>(),
+            (tenant, batch, left) in any::<(u16, bool, Option<u64>)>(),
+        ) {
+            let output_bytes = task.output_bytes(0).map_or(room, |bytes| bytes as u32);
+            let class = if batch { Class::Batch } else { Class::LatencyCritical };
+            let time_left = left.map(|left| Nanos(left.max(1)));
+            let tenant = TenantId(tenant);
+            let submission = Submission {
+                mark, task, class, tenant, offset, input_bytes, output_bytes, time_left,
+            };
+            let words = submission.encode().expect("has an entry");
+            prop_assert_eq!(Submission::decode(words), Ok(submission));
+        }
+
+        #[test]
+        fn any_words_are_read_or_refused(words in any::<[u64; ENTRY_WORDS]>(), small in 0..9_u64) {
+            let mut words = words;
+            words[1] = if small < 7 { small } else { words[1] };
+            match Submission::decode(words) {
+                Ok(submission) => prop_assert_eq!(submission.encode(), Some(words)),
+                Err(mark) => prop_assert_eq!(mark, words[0]),
+            }
+            if let Some(completion) = Completion::decode(words) {
+                prop_assert_eq!(completion.encode(), words);
+            }
+        }
+    }
+
+    #[test]
+    fn every_answer_is_read_as_it_was_written_and_nothing_else_is_one() {
+        for answer in ANSWERS {
+            let completion =
+                Completion { mark: 5, answer, offset: 64, output_bytes: 7, service: Nanos(9) };
+            assert_eq!(Completion::decode(completion.encode()), Some(completion));
+        }
+        for word in [0, 7, u64::MAX] {
+            assert_eq!(Completion::decode([5, word, 64, 7, 9, 0, 0, 0]), None);
+        }
+        assert_eq!(Completion::decode([5, 1, 64, 1 << 32, 9, 0, 0, 0]), None);
+        assert_eq!(Completion::decode([5, 1, 64, 7, 9, 0, 0, 1]), None);
+    }
+}

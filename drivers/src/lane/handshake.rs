@@ -1,0 +1,145 @@
+//! When to sleep and when to wake: the one place where a missed word would mean a job that waits for ever. It touches
+//! no memory itself: callers give the loads, stores and fences, so that the same lines run on shared memory and in a
+//! model.
+//!
+//! The publisher writes, then looks whether the other sleeps; the sleeper says that it sleeps, then looks whether there
+//! is something. Each is a store and then a load of another word, which a processor may turn round; a sequentially
+//! consistent fence between the two forbids it on both sides. So of the two loads at least one sees the other side's
+//! store: either the publisher sees the sleep and rings, or the sleeper sees what was published and stays awake.
+//!
+//! A sleep has a number that is never used again. The publisher rings once for a number: many entries published during
+//! one sleep cost one bell, and a bell that was rung for an earlier sleep is never taken for this one's.
+
+/// Publishes by `store` (a release store of the tail); whether the other must be woken. `rung` is the sleep that was
+/// last rung for.
+pub(super) fn publish(
+    store: impl FnOnce(),
+    fence: impl FnOnce(),
+    asleep: impl FnOnce() -> u64,
+    rung: &mut u64,
+) -> bool {
+    store();
+    fence();
+    let sleep = asleep();
+    let must_ring = sleep != AWAKE && sleep != *rung;
+    if must_ring {
+        *rung = sleep;
+    }
+    must_ring
+}
+
+/// Says by `store` that this side sleeps from now on; whether it may, or `is_news` after all.
+pub(super) fn fall_asleep(
+    store: impl FnOnce(),
+    fence: impl FnOnce(),
+    is_news: impl FnOnce() -> bool,
+) -> bool {
+    store();
+    fence();
+    !is_news()
+}
+
+/// The word of a side that needs no bell.
+pub(super) const AWAKE: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// The words of two sides, and the bell: a byte in a socket.
+    struct Shared {
+        tail: AtomicU64,
+        asleep: AtomicU64,
+        bell: Mutex<bool>,
+        rings: Condvar,
+    }
+
+    fn fenced() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Orders of `entries` published one by one against a reader that sleeps whenever it sees nothing: it gets them
+    /// all. A missed bell would leave it asleep for ever, which the model reports as a deadlock. All orders, or those
+    /// with so many preemptions at most.
+    fn nothing_is_missed(entries: u64, preemptions_max: Option<usize>, fence: fn()) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = preemptions_max;
+        model.check(move || {
+            let shared = Arc::new(Shared {
+                tail: AtomicU64::new(0),
+                asleep: AtomicU64::new(AWAKE),
+                bell: Mutex::new(false),
+                rings: Condvar::new(),
+            });
+            let theirs = Arc::clone(&shared);
+            let publisher = thread::spawn(move || publish_all(&theirs, entries, fence));
+            let sleeps = read_all(&shared, entries, fence);
+            let bells = publisher.join().expect("no panic");
+            assert!(bells <= sleeps, "{bells} bells for {sleeps} sleeps");
+        });
+    }
+
+    fn publish_all(shared: &Shared, entries: u64, fence: fn()) -> u64 {
+        let (mut rung, mut bells) = (AWAKE, 0);
+        for entry in 1..=entries {
+            let must_ring = publish(
+                || shared.tail.store(entry, Ordering::Release),
+                fence,
+                || shared.asleep.load(Ordering::Relaxed),
+                &mut rung,
+            );
+            if must_ring {
+                bells += 1;
+                *shared.bell.lock().expect("no panic") = true;
+                shared.rings.notify_one();
+            }
+        }
+        bells
+    }
+
+    fn read_all(shared: &Shared, entries: u64, fence: fn()) -> u64 {
+        let (mut seen, mut sleeps) = (0, 0);
+        while seen < entries {
+            let tail = shared.tail.load(Ordering::Acquire);
+            if tail != seen {
+                seen = tail;
+                continue;
+            }
+            sleeps += 1;
+            let may_sleep = fall_asleep(
+                || shared.asleep.store(sleeps, Ordering::Relaxed),
+                fence,
+                || shared.tail.load(Ordering::Relaxed) != seen,
+            );
+            if may_sleep {
+                let mut bell = shared.bell.lock().expect("no panic");
+                while !*bell {
+                    bell = shared.rings.wait(bell).expect("no panic");
+                }
+                *bell = false;
+            }
+            shared.asleep.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
+    }
+
+    #[test]
+    fn one_entry_always_arrives() {
+        nothing_is_missed(1, None, fenced);
+    }
+
+    #[test]
+    fn two_entries_always_arrive() {
+        nothing_is_missed(2, Some(2), fenced);
+    }
+
+    #[test]
+    #[should_panic = "deadlock"]
+    fn without_the_fences_a_bell_would_be_missed() {
+        nothing_is_missed(1, None, || ());
+    }
+}

@@ -1,0 +1,181 @@
+//! The client's end of one lane, shared by its queue and by whoever watches the socket: both halves of the memory, the
+//! socket, and whether the service is still there. It is never made again: its end is final.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use rustix::thread::sched_getcpu;
+use tokio::sync::Notify;
+
+use super::handshake::{self, AWAKE};
+use super::memory::{ENTRIES, Own, Theirs, Word};
+use super::socket::{self, Heard};
+use super::{Counts, Problem};
+
+pub(super) struct Link {
+    pub(super) own: Arc<Own>,
+    socket: Arc<UnixStream>,
+    theirs: OnceLock<Theirs>,
+    gone: AtomicBool,
+    /// Held by whoever reads the socket: a watcher and the queue's owner may both want to.
+    reading: Mutex<()>,
+    /// Jobs that the service has not answered.
+    inside: AtomicUsize,
+    /// The service's sleep that was last rung for.
+    rung: Mutex<u64>,
+    /// Own sleeps so far.
+    sleeps: AtomicU64,
+    /// Tells a watcher that sleeps of jobs to poll for.
+    pub(super) submitted: Notify,
+    pub(super) counts: Arc<Counts>,
+    name: String,
+}
+
+impl Link {
+    /// Greets the service that accepted `socket`, or will.
+    pub(super) fn open(
+        socket: UnixStream,
+        blocks_bytes: usize,
+        counts: &Arc<Counts>,
+        name: &str,
+    ) -> Result<Self, Problem> {
+        socket::check_user(&socket).map_err(Problem::Peer)?;
+        let own = Own::new(blocks_bytes).map_err(Problem::Memory)?;
+        socket::greet(&socket, own.file()).map_err(|error| Problem::Peer(error.to_string()))?;
+        counts.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            own,
+            socket: Arc::new(socket),
+            theirs: OnceLock::new(),
+            gone: AtomicBool::new(false),
+            reading: Mutex::new(()),
+            inside: AtomicUsize::new(0),
+            rung: Mutex::new(AWAKE),
+            sleeps: AtomicU64::new(0),
+            submitted: Notify::new(),
+            counts: Arc::clone(counts),
+            name: name.to_owned(),
+        })
+    }
+
+    pub(super) fn socket(&self) -> &Arc<UnixStream> {
+        &self.socket
+    }
+
+    /// The service's half, once it has greeted.
+    pub(super) fn theirs(&self) -> Option<&Theirs> {
+        self.theirs.get()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn inside(&self) -> usize {
+        self.inside.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_inside(&self, jobs: usize) {
+        self.inside.store(jobs, Ordering::Relaxed);
+    }
+
+    /// Shows the service the first `tail` submissions, and wakes it if it sleeps.
+    pub(super) fn publish(&self, tail: u64) {
+        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        self.tell(|| self.own.word(Word::Tail).store(tail, Ordering::Release));
+    }
+
+    fn tell(&self, store: impl FnOnce()) {
+        let asleep = || self.theirs.get().map_or(AWAKE, |theirs| theirs.word(Word::Asleep));
+        let must_ring = {
+            let mut rung = self.rung.lock();
+            handshake::publish(store, || fence(Ordering::SeqCst), asleep, &mut rung)
+        };
+        if must_ring {
+            self.counts.bells.fetch_add(1, Ordering::Relaxed);
+            socket::ring(self.socket.as_fd());
+        }
+    }
+
+    /// Whether the service has answered something that the queue has not looked at.
+    pub(super) fn has_answers(&self) -> bool {
+        let seen = self.own.word(Word::Head).load(Ordering::Relaxed);
+        self.theirs.get().is_some_and(|theirs| theirs.word(Word::Tail) != seen)
+    }
+
+    /// Says that only a bell will wake this side from now on; false if there is something to do after all.
+    pub(super) fn fall_asleep(&self) -> bool {
+        let number = self.sleeps.fetch_add(1, Ordering::Relaxed) + 1;
+        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        let store = || self.own.word(Word::Asleep).store(number, Ordering::Relaxed);
+        let fence = || fence(Ordering::SeqCst);
+        handshake::fall_asleep(store, fence, || self.has_answers())
+    }
+
+    /// Needs no bell from now on.
+    pub(super) fn wake_up(&self) {
+        self.own.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Whether the service runs where this thread does: while this one polls, it could not.
+    pub(super) fn shares_its_core(&self) -> bool {
+        self.theirs.get().is_none_or(|theirs| theirs.word(Word::Cpu) == cpu())
+    }
+
+    /// Reads what came over the socket: the greeting first, then bells, then the end. False if it is the end.
+    pub(super) fn listen(&self) -> bool {
+        let _reading = self.reading.lock();
+        if self.is_gone() {
+            return false;
+        }
+        if self.theirs.get().is_none() {
+            match socket::greeting(self.socket.as_fd()).and_then(|half| match half {
+                Some(half) => Theirs::map(&half).map(Some),
+                None => Ok(None),
+            }) {
+                Ok(None) => {}
+                Ok(Some(theirs)) => {
+                    let _ = self.theirs.set(theirs);
+                    // What was submitted before could not be rung for.
+                    self.tell(|| ());
+                }
+                Err(why) => {
+                    self.lose(&why);
+                    return false;
+                }
+            }
+            return true;
+        }
+        if socket::listen(self.socket.as_fd()) == Heard::End {
+            self.lose("it hung up");
+            return false;
+        }
+        true
+    }
+
+    /// Ends the lane.
+    pub(super) fn lose(&self, why: &str) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("{}: {why}", self.name);
+            self.hang_up();
+        }
+    }
+
+    pub(super) fn hang_up(&self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// How many entries the peer has put into its ring beyond the first `seen`; none if that cannot be.
+pub(super) fn fresh(tail: u64, seen: u64) -> Option<u64> {
+    Some(tail.wrapping_sub(seen)).filter(|fresh| *fresh <= ENTRIES)
+}
+
+/// The processor that this thread runs on, as the word has it.
+pub(super) fn cpu() -> u64 {
+    sched_getcpu() as u64 + 1
+}

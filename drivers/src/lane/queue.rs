@@ -1,0 +1,329 @@
+//! One thread's way into a lane. Inputs are copied into the lane's own half, results out of the service's: what the
+//! service could change must not be what a checksum was computed of. A job leaves the queue the moment that it is given
+//! up; its block stays until the service has answered or the lane is over.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::Duration;
+
+use device::{
+    Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason, Task,
+    Waiting,
+};
+use slab::Slab;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use units::{Clock, Nanos};
+
+use super::entry::{self, Answer, Submission};
+use super::link::{Link, fresh};
+use super::memory::{ENTRIES, OwnBlock, Word};
+use super::watch::{self, Watch};
+use super::{LaneOptions, Problem};
+
+pub(super) struct LaneQueue {
+    capabilities: Arc<Capabilities>,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    /// None where there is no service, and never was.
+    link: Option<Arc<Link>>,
+    watch: Watch,
+    jobs: Slab<Inside>,
+    /// Of them, those that were given up.
+    given_up: usize,
+    finished: Vec<Completion>,
+    /// Entries written, and answers read.
+    submitted: u64,
+    answered: u64,
+    /// Tells two users of one place apart.
+    generation: u32,
+    /// Polls in a row that found nothing.
+    idle_polls: u32,
+    waker: Waker,
+}
+
+/// What the service has.
+struct Inside {
+    /// None once it was given up.
+    job: Option<Box<Job>>,
+    generation: u32,
+    _block: OwnBlock,
+}
+
+impl LaneQueue {
+    /// A queue on a socket that the service accepted, or will.
+    pub(super) fn new(
+        capabilities: Arc<Capabilities>,
+        options: &LaneOptions,
+        link: Option<Arc<Link>>,
+        waker: Waker,
+    ) -> Result<Self, Problem> {
+        let watch = match &link {
+            Some(link) => watch_over(link, capabilities.waiting, &waker)?,
+            None => Watch::None,
+        };
+        Ok(Self {
+            capabilities,
+            clock: Arc::clone(&options.clock),
+            timeout: options.timeout,
+            link,
+            watch,
+            jobs: Slab::new(),
+            given_up: 0,
+            finished: Vec::new(),
+            submitted: 0,
+            answered: 0,
+            generation: 0,
+            idle_polls: 0,
+            waker,
+        })
+    }
+
+    /// Writes the entry of a job whose input is in `block`.
+    fn enter(&mut self, link: &Link, job: Box<Job>, block: OwnBlock) {
+        self.generation = self.generation.wrapping_add(1);
+        let mark = self.jobs.vacant_key() as u64 | u64::from(self.generation) << 32;
+        let deadline = job.deadline.map(|deadline| deadline.since(self.clock.now()));
+        let timeout = Nanos(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX));
+        let submission = Submission {
+            mark,
+            task: job.task.clone(),
+            class: job.class,
+            tenant: job.tenant,
+            offset: block.offset(),
+            input_bytes: job.input.len() as u32,
+            output_bytes: output_bytes_max(&job, &self.capabilities),
+            time_left: Some(deadline.map_or(timeout, |left| left.min(timeout))),
+        };
+        let words = submission.encode().expect("the capabilities have no other task");
+        link.own.put(self.submitted, words);
+        self.submitted = self.submitted.wrapping_add(1);
+        self.jobs.insert(Inside { job: Some(job), generation: self.generation, _block: block });
+        link.set_inside(self.jobs.len());
+        link.publish(self.submitted);
+        if matches!(self.watch, Watch::Task(_)) {
+            link.submitted.notify_one();
+        }
+    }
+
+    /// Moves jobs that were answered to `finished`.
+    fn advance(&mut self) {
+        let Some(link) = self.link.clone() else { return };
+        // First: what was answered before the end is still good.
+        let gone = link.is_gone();
+        let before = self.answered;
+        if let Err(why) = self.read_answers(&link) {
+            link.lose(why);
+        }
+        if self.answered != before {
+            self.idle_polls = 0;
+        } else if !gone && !self.jobs.is_empty() {
+            self.idle_polls = self.idle_polls.wrapping_add(1);
+            // Whoever polls without a watcher learns of greeting and end here.
+            if link.theirs().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_LISTEN) {
+                link.listen();
+            }
+        }
+        if gone {
+            self.lose_all(&link);
+        }
+    }
+
+    /// Reads the ring to its end.
+    fn read_answers(&mut self, link: &Link) -> Result<(), &'static str> {
+        loop {
+            let Some(theirs) = link.theirs() else { return Ok(()) };
+            let count = fresh(theirs.word(Word::Tail), self.answered);
+            for _ in 0..count.ok_or("it claims answers that cannot be")? {
+                let answer = entry::Completion::decode(theirs.entry(self.answered));
+                self.answered = self.answered.wrapping_add(1);
+                self.take(link, answer.ok_or("an answer is none")?)?;
+            }
+            if count != Some(0) {
+                // The service may use the results' blocks again: all copies are made.
+                link.own.word(Word::Head).store(self.answered, Ordering::Release);
+                link.set_inside(self.jobs.len());
+            }
+            // With a thread to watch, this side counts as asleep whenever it does not look.
+            if !matches!(self.watch, Watch::Thread) || link.fall_asleep() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, link: &Link, answer: entry::Completion) -> Result<(), &'static str> {
+        let (key, generation) = (answer.mark as u32 as usize, (answer.mark >> 32) as u32);
+        if self.jobs.get(key).is_none_or(|inside| inside.generation != generation) {
+            return Err("it answers a job that it does not have");
+        }
+        let Some(mut job) = self.jobs.remove(key).job else {
+            self.given_up -= 1;
+            return Ok(());
+        };
+        let outcome = outcome(&mut job, link, &answer);
+        self.finished.push(Completion { job, outcome, service: answer.service });
+        Ok(())
+    }
+
+    fn lose_all(&mut self, link: &Link) {
+        for inside in self.jobs.drain() {
+            let Some(job) = inside.job else { continue };
+            let outcome = Outcome::Failed(DeviceError::Lost);
+            self.finished.push(Completion { job, outcome, service: Nanos(0) });
+        }
+        self.given_up = 0;
+        link.set_inside(0);
+    }
+}
+
+impl Queue for LaneQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        if !self.capabilities.accepts(&job.task, job.work_bytes()) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
+        // Answers that were not polled yet hold no place of the ring, and yet the depth is the depth.
+        if self.jobs.len() + self.finished.len() >= self.capabilities.queue_depth {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        }
+        let Some(link) = self.link.clone().filter(|link| !link.is_gone()) else {
+            return Err(Refused { job, reason: RefusedReason::Lost });
+        };
+        if let Some(error) = misfit(&job) {
+            let outcome = Outcome::Failed(error);
+            self.finished.push(Completion { job, outcome, service: Nanos(0) });
+            self.waker.wake_by_ref();
+            return Ok(());
+        }
+        let Some(mut block) = link.own.block(job.input.len()) else {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        };
+        block_mut(&mut block)[..job.input.len()].copy_from_slice(&job.input);
+        link.counts.copied(job.input.len());
+        self.enter(&link, job, block);
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        self.advance();
+        let count = self.finished.len();
+        done.append(&mut self.finished);
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.jobs.len() - self.given_up + self.finished.len()
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        let inside = self.jobs.iter_mut().map(|(_, inside)| &mut inside.job);
+        let found = inside.into_iter().find(|job| job.as_ref().is_some_and(|job| job.tag == tag));
+        let Some(job) = found.and_then(Option::take) else { return };
+        self.given_up += 1;
+        let outcome = Outcome::Failed(DeviceError::Cancelled);
+        self.finished.push(Completion { job, outcome, service: Nanos(0) });
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Drop for LaneQueue {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            link.hang_up();
+        }
+    }
+}
+
+fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch, Problem> {
+    if waiting != Waiting::Signalled {
+        return Ok(Watch::None);
+    }
+    let here = Handle::try_current();
+    let here = here.ok().filter(|own| own.runtime_flavor() == RuntimeFlavor::CurrentThread);
+    let watch = match here {
+        Some(executor) => watch::in_task(link, waker.clone(), &executor),
+        None => {
+            link.fall_asleep();
+            watch::in_thread(link, waker.clone())
+        }
+    };
+    watch.map_err(Problem::Watch)
+}
+
+/// What is wrong with a job that no service could do anything about.
+fn misfit(job: &Job) -> Option<DeviceError> {
+    let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
+    if misfits {
+        return Some(DeviceError::InvalidInput("the output buffer has no room for the result"));
+    }
+    let is_long = u32::try_from(job.input.len()).is_err();
+    is_long.then_some(DeviceError::Fault("the input is too long for a lane"))
+}
+
+/// The size of the result, or the most that there is room for.
+fn output_bytes_max(job: &Job, capabilities: &Capabilities) -> u32 {
+    let exact = job.task.output_bytes(job.input.len());
+    let most = || room(job).min(capabilities.work_bytes_max.as_usize());
+    u32::try_from(exact.unwrap_or_else(most)).unwrap_or(u32::MAX)
+}
+
+/// What the answer means for its job.
+fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
+    let fault = |what| Outcome::Failed(DeviceError::Fault(what));
+    let is_compress = matches!(job.task, Task::Compress { .. });
+    match answer.answer {
+        Answer::Done => copy_out(job, link, answer),
+        Answer::DoesNotFit if is_compress => Outcome::DoesNotFit,
+        Answer::InvalidInput if !is_compress => {
+            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
+        }
+        Answer::Fault => fault("the service failed the job"),
+        Answer::Busy => Outcome::Failed(DeviceError::Busy),
+        Answer::Refused => fault("the service refused the job as invalid"),
+        _ => fault("the service gave an outcome that this job cannot have"),
+    }
+}
+
+fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
+    let (start, output_bytes) = (job.output_offset, answer.output_bytes as usize);
+    let exact = job.task.output_bytes(job.input.len());
+    let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
+    if !expected || output_bytes > room(job) {
+        return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
+    }
+    let to = &mut job.output.space()[start..start + output_bytes];
+    if !link.theirs().is_some_and(|theirs| theirs.copy(answer.offset, to)) {
+        return Outcome::Failed(DeviceError::Fault(
+            "the service's result lies outside of its memory",
+        ));
+    }
+    link.counts.copied(output_bytes);
+    job.output.set_len(start + output_bytes);
+    Outcome::Done { output_bytes }
+}
+
+/// Room for the result (bytes).
+fn room(job: &Job) -> usize {
+    job.output.capacity().saturating_sub(job.output_offset)
+}
+
+fn block_mut(block: &mut OwnBlock) -> &mut [u8] {
+    block.as_mut()
+}
+
+/// Jobs that a lane holds at most.
+pub(super) const DEPTH_MAX: usize = ENTRIES as usize;
+
+/// How often whoever polls in vain asks the socket, too: a system call each time.
+const POLLS_PER_LISTEN: u32 = 1_024;
+
+/// Connects without waiting; a service whose queue of callers is full is not there.
+pub(super) fn connect(path: &std::path::Path) -> std::io::Result<UnixStream> {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,379 @@
+//! The service's end of one lane: jobs out of the client's ring, answers into the own. Everything that the client wrote
+//! is read once, checked, and copied before it is used; a client that breaks the rules of the rings loses its lane, and
+//! one that asks for nonsense its job. What a job may cost, and what runs it, is the caller's.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use device::{Buffer, Class, Memory, MemoryId, Pool, Task, TenantId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use units::{ByteCount, Nanos};
+
+use super::Problem;
+use super::entry::{Answer, Completion, Submission};
+use super::handshake::{self, AWAKE};
+use super::link::{cpu, fresh};
+use super::memory::{Blocks, ENTRIES, Own, Theirs, Word};
+use super::patience::{POLL_MAX, Patience};
+use super::socket::{self, Heard};
+
+/// One client's lane, on the thread that serves it.
+pub struct Serving {
+    socket: Arc<UnixStream>,
+    own: Arc<Own>,
+    theirs: Theirs,
+    /// Results, in the own half.
+    results: Pool,
+    memory: MemoryId,
+    /// Submissions read.
+    taken: u64,
+    /// Answers written, of which the client was shown and has read so many.
+    written: u64,
+    shown: u64,
+    read: u64,
+    /// Jobs without an answer.
+    inside: u64,
+    /// The results of answers that the client has not read.
+    unread: VecDeque<Option<Buffer>>,
+    rung: u64,
+    sleeps: u64,
+    patience: Patience,
+    polling: Option<Polling>,
+    tally: Tally,
+}
+
+struct Polling {
+    since: Instant,
+    looks: u32,
+}
+
+/// A job as the client asked for it. Its sizes are as claimed.
+#[derive(Debug)]
+pub struct Request {
+    /// The op and its parameters.
+    pub task: Task,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it must be good at.
+    pub class: Class,
+    /// Size of the input.
+    pub input_bytes: usize,
+    /// The longest result that is of use.
+    pub output_bytes: usize,
+    /// When the client stops waiting, from when it asked.
+    pub time_left: Option<Nanos>,
+    offset: u64,
+    /// What its answer must go to.
+    pub ticket: Ticket,
+}
+
+/// The claim to one answer.
+#[derive(Debug)]
+pub struct Ticket(u64);
+
+/// What the client's ring had.
+#[derive(Debug)]
+pub enum Taken {
+    /// No job, or no room for one until the client has read some answers.
+    Nothing,
+    /// Something that is no job; it has its answer.
+    Refused,
+    /// A job.
+    Job(Request),
+}
+
+/// Why a job has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoResult {
+    /// Compression only: it would be longer than what is of use.
+    DoesNotFit,
+    /// The input is no valid stream.
+    InvalidInput,
+    /// A device failed it.
+    Fault,
+    /// No room for it.
+    Busy,
+    /// Nothing that may be run.
+    Refused,
+}
+
+/// What to do until there is more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Look again, after others had their turn.
+    Look,
+    /// Sleep until the socket is readable, or one of the own jobs is done.
+    Sleep,
+}
+
+/// What a lane did since it was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times that the client was woken.
+    pub bells: u64,
+    /// Values copied: inputs into memory that the client cannot change, and results that were made elsewhere.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+}
+
+impl Serving {
+    /// Answers a client's greeting; none where it is not there yet.
+    ///
+    /// # Errors
+    /// [`Problem`]: this is no client for this process.
+    pub fn greet(socket: &Arc<UnixStream>) -> Result<Option<Self>, Problem> {
+        socket::check_user(socket).map_err(Problem::Peer)?;
+        let Some(half) = socket::greeting(socket).map_err(Problem::Peer)? else { return Ok(None) };
+        let theirs = Theirs::map(&half).map_err(Problem::Peer)?;
+        let own = Own::new(theirs.blocks_bytes()).map_err(Problem::Memory)?;
+        socket::greet(socket, own.file()).map_err(|error| Problem::Peer(error.to_string()))?;
+        let blocks = Blocks(Arc::clone(&own));
+        let memory = blocks.id();
+        // Nothing is retained: what one size gives back, any other may need.
+        let results = Pool::registered(Arc::new(blocks), ByteCount(0));
+        Ok(Some(Self {
+            socket: Arc::clone(socket),
+            own,
+            theirs,
+            results,
+            memory,
+            taken: 0,
+            written: 0,
+            shown: 0,
+            read: 0,
+            inside: 0,
+            unread: VecDeque::new(),
+            rung: AWAKE,
+            sleeps: 0,
+            patience: Patience::default(),
+            polling: None,
+            tally: Tally::default(),
+        }))
+    }
+
+    /// The next job.
+    ///
+    /// # Errors
+    /// [`Problem::Peer`]: the client breaks the rules, and is not to be served any longer.
+    pub fn take(&mut self) -> Result<Taken, Problem> {
+        self.reclaim()?;
+        if self.inside + self.unread.len() as u64 >= ENTRIES {
+            return Ok(Taken::Nothing);
+        }
+        match fresh(self.theirs.word(Word::Tail), self.taken) {
+            Some(0) => return Ok(Taken::Nothing),
+            Some(_) => {}
+            None => return Err(Problem::Peer("it claims jobs that cannot be".into())),
+        }
+        let words = self.theirs.entry(self.taken);
+        self.taken = self.taken.wrapping_add(1);
+        self.inside += 1;
+        self.note_work();
+        let submission = match Submission::decode(words) {
+            Ok(submission) => submission,
+            Err(mark) => {
+                self.fail(Ticket(mark), NoResult::Refused, Nanos(0));
+                return Ok(Taken::Refused);
+            }
+        };
+        let Submission { mark, task, class, tenant, offset, input_bytes, output_bytes, time_left } =
+            submission;
+        Ok(Taken::Job(Request {
+            task,
+            tenant,
+            class,
+            input_bytes: input_bytes as usize,
+            output_bytes: output_bytes as usize,
+            time_left,
+            offset,
+            ticket: Ticket(mark),
+        }))
+    }
+
+    /// Copies the input of a job to where the client cannot change it: the one copy that the service makes of a value.
+    /// False if it does not lie within the client's memory.
+    pub fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool {
+        let bytes = request.input_bytes;
+        let Some(space) = to.space().get_mut(..bytes) else { return false };
+        if !self.theirs.copy(request.offset, space) {
+            return false;
+        }
+        to.set_len(bytes);
+        self.tally.copy(bytes);
+        true
+    }
+
+    /// Room for a result where the client can read it; none when the lane's memory is exhausted.
+    pub fn output(&self, bytes: usize) -> Option<Buffer> {
+        Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.memory)
+    }
+
+    /// Answers with the first `output_bytes` of `output`, which is copied if it is not from [`Serving::output`].
+    pub fn finish(&mut self, ticket: Ticket, output: Buffer, output_bytes: usize, service: Nanos) {
+        let Some(result) = self.at_home(output, output_bytes) else {
+            return self.fail(ticket, NoResult::Busy, service);
+        };
+        let offset = self.own.offset_of(&result[..output_bytes]).expect("results are in this half");
+        self.write(ticket, Answer::Done, (offset, output_bytes as u32), service);
+        self.unread.push_back(Some(result));
+    }
+
+    /// Answers without a result.
+    pub fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
+        let answer = match why {
+            NoResult::DoesNotFit => Answer::DoesNotFit,
+            NoResult::InvalidInput => Answer::InvalidInput,
+            NoResult::Fault => Answer::Fault,
+            NoResult::Busy => Answer::Busy,
+            NoResult::Refused => Answer::Refused,
+        };
+        self.write(ticket, answer, (0, 0), service);
+        self.unread.push_back(None);
+    }
+
+    /// Shows the client all answers since the last call, and wakes it if it sleeps: once, however many they are.
+    pub fn show(&mut self) {
+        if self.shown == self.written {
+            return;
+        }
+        self.shown = self.written;
+        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        self.own.word(Word::Head).store(self.taken, Ordering::Release);
+        let (own, theirs, written) = (&self.own, &self.theirs, self.written);
+        let must_ring = handshake::publish(
+            || own.word(Word::Tail).store(written, Ordering::Release),
+            || fence(Ordering::SeqCst),
+            || theirs.word(Word::Asleep),
+            &mut self.rung,
+        );
+        if must_ring {
+            self.tally.bells += 1;
+            socket::ring(self.socket.as_fd());
+        }
+    }
+
+    /// What to do after a turn that found no job. `Sleep` was said to the client: a bell will come.
+    pub fn pause(&mut self) -> Pause {
+        let goes_on = match &mut self.polling {
+            Some(polling) => {
+                polling.looks = polling.looks.wrapping_add(1);
+                let is_over = polling.looks.is_multiple_of(LOOKS_PER_CLOCK)
+                    && polling.since.elapsed() >= POLL_MAX;
+                if is_over {
+                    self.patience.missed();
+                }
+                !is_over
+            }
+            None => !self.shares_its_core() && self.patience.may_poll(),
+        };
+        if goes_on {
+            let begin = || Polling { since: Instant::now(), looks: 0 };
+            self.polling.get_or_insert_with(begin);
+            self.own.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+            return Pause::Look;
+        }
+        self.polling = None;
+        self.sleeps += 1;
+        let (own, theirs, taken, sleeps) = (&self.own, &self.theirs, self.taken, self.sleeps);
+        own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        let may_sleep = handshake::fall_asleep(
+            || own.word(Word::Asleep).store(sleeps, Ordering::Relaxed),
+            || fence(Ordering::SeqCst),
+            || theirs.word(Word::Tail) != taken,
+        );
+        if may_sleep { Pause::Sleep } else { Pause::Look }
+    }
+
+    /// Reads the bells that have come; false if the client is gone.
+    pub fn listen(&self) -> bool {
+        socket::listen(self.socket.as_fd()) == Heard::Silence
+    }
+
+    /// For a thread that serves one lane and nothing else: returns when there may be a job (true), when `limit` has
+    /// passed (true), or when the client is gone (false).
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        while self.pause() == Pause::Look {
+            if self.theirs.word(Word::Tail) != self.taken {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let limit = Timespec::try_from(limit).ok();
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(0) => true,
+            _ => self.listen(),
+        }
+    }
+
+    /// What was counted since the last call.
+    pub fn tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
+    /// Jobs that were taken and have no answer.
+    pub fn inside(&self) -> usize {
+        self.inside as usize
+    }
+
+    /// Bytes of results that the client has not read, or a device has not let go of.
+    pub fn held(&self) -> ByteCount {
+        ByteCount(self.own.used_bytes() as u64)
+    }
+
+    fn shares_its_core(&self) -> bool {
+        self.theirs.word(Word::Cpu) == cpu()
+    }
+
+    /// A poll that found something was worth it.
+    fn note_work(&mut self) {
+        if self.polling.take().is_some() {
+            self.patience.found();
+        }
+    }
+
+    /// Frees the results that the client has read.
+    fn reclaim(&mut self) -> Result<(), Problem> {
+        let read = self.theirs.word(Word::Head).wrapping_sub(self.read);
+        if read > self.shown.wrapping_sub(self.read) {
+            return Err(Problem::Peer("it claims to have read answers that there are not".into()));
+        }
+        self.unread.drain(..read as usize);
+        self.read = self.read.wrapping_add(read);
+        Ok(())
+    }
+
+    fn write(&mut self, ticket: Ticket, answer: Answer, result: (u64, u32), service: Nanos) {
+        let (offset, output_bytes) = result;
+        let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
+        self.own.put(self.written, entry.encode());
+        self.written = self.written.wrapping_add(1);
+        self.inside -= 1;
+    }
+
+    /// The result in the own half.
+    fn at_home(&mut self, output: Buffer, bytes: usize) -> Option<Buffer> {
+        if output.memory() == self.memory {
+            return Some(output);
+        }
+        let mut copy = self.output(bytes)?;
+        copy.extend(&output[..bytes]);
+        self.tally.copy(bytes);
+        Some(copy)
+    }
+}
+
+impl Tally {
+    fn copy(&mut self, bytes: usize) {
+        self.copies += 1;
+        self.copied_bytes += bytes as u64;
+    }
+}
+
+/// A look at the memory costs less than one at the clock.
+const LOOKS_PER_CLOCK: u32 = 8;

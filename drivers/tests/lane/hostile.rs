@@ -1,0 +1,262 @@
+//! Peers that keep to no rule, for both ends of a lane: greetings as they must be, since anything else is refused at
+//! once, and after that any word of their half at any time. `draw` decides; the end that is attacked must neither
+//! panic nor hold more than a lane may, and jobs of its own come back once each. A test draws at random, the fuzz
+//! target `lane` from its input.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use device::{Codec, Completion, Device, Dialect, Input, Job, Level, Outcome, Pool, Task, Waiting};
+use drivers::lane::{NoResult, Pause, Serving, Taken};
+use drivers::{Lane, LaneOptions};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use units::{ByteCount, Nanos};
+
+/// Where words are, by the layout that `drivers::lane` states.
+const TAIL: u64 = 0;
+const HEAD: u64 = 64;
+const ASLEEP: u64 = 128;
+const CPU: u64 = 192;
+const RING: u64 = 4_096;
+const ENTRIES: u64 = 256;
+const BLOCKS: u64 = 20_480;
+const BLOCKS_BYTES: u64 = 256 << 10;
+
+const GREETING: &[u8; 16] = b"REBALANE\x01\0\0\0\0\0\0\0";
+
+/// A half that its owner writes as it likes.
+struct Half(File);
+
+impl Half {
+    fn new() -> Self {
+        let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let file = file.expect("a memfd");
+        ftruncate(&file, BLOCKS + BLOCKS_BYTES).expect("room");
+        fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+        Self(File::from(file))
+    }
+
+    fn set(&self, at: u64, word: u64) {
+        self.0.write_all_at(&word.to_ne_bytes(), at).expect("within the half");
+    }
+
+    fn greet(&self, socket: &UnixStream) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [self.0.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        let sent = sendmsg(socket, &[IoSlice::new(GREETING)], &mut control, SendFlags::empty());
+        assert_eq!(sent, Ok(GREETING.len()));
+    }
+}
+
+fn greeting(socket: &UnixStream) -> File {
+    let mut bytes = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let read =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty());
+    assert_eq!((read.expect("a greeting").bytes, &bytes), (16, GREETING));
+    let half = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    File::from(half.expect("a half"))
+}
+
+/// A number that is more often a telling one than not.
+fn number(draw: &mut dyn FnMut() -> u64, around: u64) -> u64 {
+    match draw() % 8 {
+        0 => draw(),
+        1 => u64::MAX - draw() % 4,
+        2 => around.wrapping_sub(1 + draw() % 3),
+        3 => around + draw() % (2 * ENTRIES),
+        _ => around + draw() % 4,
+    }
+}
+
+/// A client that attacks a service for so many steps.
+pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
+    let (client, service) = UnixStream::pair().expect("two sockets");
+    client.set_nonblocking(true).expect("can be set");
+    let half = Half::new();
+    half.greet(&client);
+    let socket = Arc::new(service);
+    let mut serving = Serving::greet(&socket).expect("a client").expect("has greeted");
+    let pool = Pool::heap(ByteCount(0));
+    let (mut tail, mut answers) = (0, 0);
+    for _ in 0..steps {
+        match draw() % 8 {
+            0 => half.set(HEAD, number(draw, answers)),
+            1 => half.set(ASLEEP, number(draw, 0)),
+            2 => half.set(CPU, number(draw, 0)),
+            3 => drop((&client).write(&[b'!'; 3_000][..(draw() % 3_000) as usize])),
+            4 if draw().is_multiple_of(16) => half.set(TAIL, number(draw, tail)),
+            _ => {
+                write_job(&half, tail, draw);
+                tail += 1;
+                half.set(TAIL, tail);
+            }
+        }
+        if draw().is_multiple_of(4) {
+            continue;
+        }
+        loop {
+            match serving.take() {
+                Ok(Taken::Nothing) => break,
+                Ok(Taken::Refused) => answers += 1,
+                Ok(Taken::Job(request)) => {
+                    let mut input = pool.take(request.input_bytes.min(1 << 20));
+                    let output = serving.output(request.output_bytes.min(1 << 20));
+                    match output.filter(|_| serving.copy_input(&request, &mut input)) {
+                        Some(mut output) => {
+                            let bytes = request.output_bytes.min(1 << 20);
+                            output.set_len(bytes);
+                            serving.finish(request.ticket, output, bytes, Nanos(1));
+                        }
+                        None => serving.fail(request.ticket, NoResult::Busy, Nanos(1)),
+                    }
+                    answers += 1;
+                }
+                Err(_) => return,
+            }
+            assert!(serving.inside() <= ENTRIES as usize);
+        }
+        serving.show();
+        while serving.pause() == Pause::Look && !draw().is_multiple_of(4) {}
+        assert!(serving.held().0 <= BLOCKS_BYTES, "{}", serving.held());
+        if !serving.listen() {
+            return;
+        }
+    }
+}
+
+/// A job that is one, nearly one, or none.
+fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
+    let at = RING + tail % ENTRIES * 64;
+    let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
+    let sizes = (draw() % 3_000) | ((draw() % 9_000) << 32);
+    let mut words = [tail, what, draw() % (BLOCKS_BYTES + 64), sizes, draw() % 3, 0, 0, 0];
+    if draw().is_multiple_of(4) {
+        words[(draw() % 8) as usize] = draw();
+    }
+    for (number, word) in (0..).zip(words) {
+        half.set(at + number * 8, word);
+    }
+}
+
+/// A service at `path` that attacks a client for so many steps.
+pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: usize) {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).expect("a free path");
+    let waiting = Waiting::Polled { expected: Nanos(0) };
+    let options = LaneOptions {
+        waiting,
+        work_bytes_max: ByteCount::kib(64),
+        queue_depth: 1 + (draw() % ENTRIES) as usize,
+        ..LaneOptions::default()
+    };
+    let lane = Lane::new(path, &options);
+    let mut queue = lane.open_queue(Waker::noop().clone()).expect("opens");
+    let (service, _) = listener.accept().expect("the queue connects");
+    service.set_nonblocking(true).expect("can be set");
+    let theirs = greeting(&service);
+    let half = Half::new();
+    half.greet(&service);
+    let pool = Pool::heap(ByteCount(0));
+    let (mut tag, mut tail, mut submitted) = (0, 0, 0_u64);
+    let mut inside = HashSet::new();
+    for _ in 0..steps {
+        match draw() % 8 {
+            0 => half.set(HEAD, number(draw, submitted)),
+            1 => half.set(ASLEEP, number(draw, 0)),
+            2 => drop((&service).write(&[b'!'; 64])),
+            3 if draw().is_multiple_of(32) => half.set(TAIL, number(draw, tail)),
+            3 => queue.cancel(draw() % (tag + 1)),
+            4 | 5 if submitted > tail => {
+                write_answer(&half, &theirs, tail, submitted, draw);
+                tail += 1;
+                half.set(TAIL, tail);
+            }
+            _ => {
+                tag += 1;
+                if queue.try_submit(job(tag, &pool, draw)).is_ok() {
+                    inside.insert(tag);
+                    submitted += 1;
+                }
+            }
+        }
+        let mut done = Vec::new();
+        queue.poll(&mut done);
+        done.iter().for_each(|completion| account(&mut inside, completion));
+        assert_eq!(queue.pending(), inside.len());
+    }
+    drop((service, listener));
+    let mut done = Vec::new();
+    for _ in 0..10_000 {
+        queue.poll(&mut done);
+    }
+    done.iter().for_each(|completion| account(&mut inside, completion));
+    assert!(inside.is_empty(), "{} jobs never came back", inside.len());
+    drop((queue, done));
+    assert_eq!(pool.outstanding(), ByteCount(0));
+}
+
+fn job(tag: u64, pool: &Pool, draw: &mut dyn FnMut() -> u64) -> Box<Job> {
+    let dialect = Dialect::of(Codec::Deflate);
+    let bytes = 1 + (draw() % 2_000) as usize;
+    let input = Input::heap(Bytes::from(vec![7; bytes]));
+    let task = match draw() % 2 {
+        0 => Task::Compress { dialect, level: Level::Fast },
+        _ => Task::Decompress { dialect, original_bytes: (draw() % 5_000) as usize },
+    };
+    let mut job = Job::new(task, input, pool.take(5_000 + 24));
+    (job.tag, job.output_offset) = (tag, (draw() % 25) as usize);
+    Box::new(job)
+}
+
+fn account(inside: &mut HashSet<u64>, completion: &Completion) {
+    assert!(inside.remove(&completion.job.tag), "a job came back twice");
+    if let Outcome::Done { output_bytes } = completion.outcome {
+        let job = &completion.job;
+        assert_eq!(job.output.len(), job.output_offset + output_bytes);
+        let exact = job.task.output_bytes(job.input.len());
+        assert!(exact.is_none_or(|exact| exact == output_bytes), "{completion:?}");
+    }
+}
+
+/// An answer that is one, nearly one, or none.
+fn write_answer(
+    half: &Half,
+    theirs: &File,
+    tail: u64,
+    submitted: u64,
+    draw: &mut dyn FnMut() -> u64,
+) {
+    let asked = tail.max(submitted.saturating_sub(1 + draw() % 4)) % ENTRIES;
+    let mut entry = [0; 32];
+    theirs.read_exact_at(&mut entry, RING + asked * 64).expect("a ring");
+    let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("eight"));
+    let output_bytes = word(24) >> 32;
+    let offset = draw() % (BLOCKS_BYTES + 64);
+    let mut words = [word(0), 1 + draw() % 6, offset, output_bytes, draw(), 0, 0, 0];
+    if draw().is_multiple_of(16) {
+        words[(draw() % 8) as usize] = draw();
+    }
+    for (number, word) in (0..).zip(words) {
+        half.set(RING + tail % ENTRIES * 64 + number * 8, word);
+    }
+}

@@ -1,0 +1,303 @@
+//! The lane device against services in this process: honest ones, silent ones, gone ones and hostile ones.
+
+mod hostile;
+mod service;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{
+    Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Queue,
+    RefusedReason, Task, Waiting,
+};
+use drivers::{Lane, LaneOptions};
+use service::{Manner, Service};
+use units::{ByteCount, Nanos, Prng};
+
+/// Whatever should happen does so within this, on a machine however busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn lane(path: &Path) -> Lane {
+    let options = LaneOptions { work_bytes_max: ByteCount::mib(16), ..LaneOptions::default() };
+    Lane::new(path, &options)
+}
+
+/// A service in a folder that goes with it.
+struct Placed {
+    service: Option<Service>,
+    folder: tempfile::TempDir,
+}
+
+impl Placed {
+    fn start(manner: Manner) -> Self {
+        let mut placed = Self { service: None, folder: tempfile::tempdir().expect("a folder") };
+        placed.restart(manner);
+        placed
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("lane")
+    }
+
+    fn restart(&mut self, manner: Manner) {
+        self.service = None;
+        self.service = Some(Service::start_at(&self.path(), manner));
+    }
+}
+
+/// The service outlives its test: other tests of the suite may still use it.
+fn served(waiting: Waiting) -> Arc<dyn Device> {
+    static SERVICE: std::sync::OnceLock<Placed> = std::sync::OnceLock::new();
+    let path = SERVICE.get_or_init(|| Placed::start(Manner::Honest)).path();
+    let work_bytes_max = ByteCount::mib(16);
+    Arc::new(Lane::new(&path, &LaneOptions { work_bytes_max, waiting, ..LaneOptions::default() }))
+}
+
+device::device_contract!(contract_signalled, served(Waiting::Signalled));
+device::device_contract!(contract_polled, served(Waiting::Polled { expected: Nanos::micros(5) }));
+
+/// Wakes the thread that waits.
+struct Unpark(thread::Thread, AtomicUsize);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.unpark();
+    }
+}
+
+fn open(lane: &Lane) -> Box<dyn Queue> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
+    lane.open_queue(waker).expect("a queue opens whether or not the service is there")
+}
+
+const TEXT: &[u8] = b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
+
+fn compress(pool: &Pool) -> Box<Job> {
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
+}
+
+fn pool() -> Pool {
+    Pool::heap(ByteCount(0))
+}
+
+/// Waits for wakes until `count` jobs are back; a missed one would wait until the test gives up.
+fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
+    let (mut done, start) = (Vec::new(), Instant::now());
+    while done.len() < count {
+        queue.poll(&mut done);
+        assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", done.len());
+        if done.len() < count {
+            thread::park_timeout(PATIENCE);
+        }
+    }
+    done
+}
+
+fn outcomes(queue: &mut dyn Queue, count: usize) -> Vec<Outcome> {
+    wait(queue, count).into_iter().map(|completion| completion.outcome).collect()
+}
+
+fn counter(lane: &Lane, name: &str) -> u64 {
+    let counters = lane.counters();
+    counters.iter().find(|(own, _)| *own == name).map(|(_, count)| *count).expect(name)
+}
+
+#[test]
+fn a_job_keeps_its_header_space_and_says_what_the_service_spent_on_it() {
+    let placed = Placed::start(Manner::Honest);
+    let lane = lane(&placed.path());
+    assert_eq!(lane.name(), format!("lane-{}", placed.path().display()));
+    let mut queue = open(&lane);
+    let mut job = compress(&pool());
+    job.output.extend(b"header");
+    job.output_offset = 6;
+    queue.try_submit(job).expect("room");
+    let completion = wait(queue.as_mut(), 1).remove(0);
+    let Outcome::Done { output_bytes } = completion.outcome else { panic!("{completion:?}") };
+    assert_eq!(completion.service, Nanos(7));
+    assert_eq!(&completion.job.output[..6], b"header");
+    let stream = completion.job.output.freeze(6..6 + output_bytes);
+    let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes: TEXT.len() };
+    let job = Job::new(task, Input::heap(stream), pool().take(TEXT.len()));
+    queue.try_submit(Box::new(job)).expect("room");
+    assert_eq!(&wait(queue.as_mut(), 1).remove(0).job.output[..], TEXT);
+    assert_eq!((counter(&lane, "lanes_opened"), counter(&lane, "copies")), (1, 4));
+}
+
+#[test]
+fn on_a_current_thread_executor_jobs_wake_their_task() {
+    let placed = Placed::start(Manner::Honest);
+    let lane = lane(&placed.path());
+    let options = tokio::runtime::LocalOptions::default();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let executor = builder.enable_all().build_local(options).expect("an executor");
+    executor.block_on(async {
+        let signal = Arc::new(Signal::default());
+        let mut queue = lane.open_queue(Waker::from(Arc::clone(&signal))).expect("opens");
+        for round in 0..600_usize {
+            let jobs = 1 + round % 7;
+            for _ in 0..jobs {
+                queue.try_submit(compress(&pool())).expect("room");
+            }
+            let mut done = Vec::new();
+            while done.len() < jobs {
+                if queue.poll(&mut done) == 0 {
+                    let woken = tokio::time::timeout(PATIENCE, signal.0.notified());
+                    woken.await.expect("is woken");
+                }
+            }
+            assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })), "{done:?}");
+            if round.is_multiple_of(20) {
+                // Long enough for both sides to fall asleep.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+}
+
+#[derive(Default)]
+struct Signal(tokio::sync::Notify);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+#[test]
+fn a_service_that_goes_takes_its_queue_and_a_new_queue_finds_it_again() {
+    let mut placed = Placed::start(Manner::Hang);
+    let (lane, pool) = (lane(&placed.path()), pool());
+    let mut queue = open(&lane);
+    for _ in 0..5 {
+        queue.try_submit(compress(&pool)).expect("room");
+    }
+    placed.service = None;
+    let lost = Outcome::Failed(DeviceError::Lost);
+    assert_eq!(outcomes(queue.as_mut(), 5), vec![lost; 5]);
+    assert_eq!(pool.outstanding(), ByteCount(0));
+    for mut queue in [queue, open(&lane)] {
+        let refused = queue.try_submit(compress(&pool)).expect_err("the service is gone");
+        assert_eq!(refused.reason, RefusedReason::Lost);
+    }
+    assert_eq!(counter(&lane, "lanes_lost"), 1);
+    placed.restart(Manner::Honest);
+    let mut queue = open(&lane);
+    queue.try_submit(compress(&pool)).expect("room");
+    assert!(matches!(outcomes(queue.as_mut(), 1)[0], Outcome::Done { .. }));
+}
+
+#[test]
+fn a_job_that_is_given_up_comes_back_at_once_and_its_answer_is_nobodys() {
+    let placed = Placed::start(Manner::Hang);
+    let lane = lane(&placed.path());
+    let mut queue = open(&lane);
+    for tag in 1..=3 {
+        let mut job = compress(&pool());
+        job.tag = tag;
+        queue.try_submit(job).expect("room");
+    }
+    queue.cancel(2);
+    queue.cancel(9);
+    assert_eq!(queue.pending(), 3);
+    let done = wait(queue.as_mut(), 1);
+    assert_eq!((done[0].job.tag, queue.pending()), (2, 2));
+    assert_eq!(done[0].outcome, Outcome::Failed(DeviceError::Cancelled));
+
+    let honest = Placed::start(Manner::Honest);
+    let mut queue = open(&self::lane(&honest.path()));
+    for tag in 1..=200 {
+        let mut job = compress(&pool());
+        job.tag = tag;
+        queue.try_submit(job).expect("room: what was given up is answered and gone");
+        queue.cancel(tag);
+        let outcome = outcomes(queue.as_mut(), 1).remove(0);
+        assert_eq!(outcome, Outcome::Failed(DeviceError::Cancelled));
+    }
+}
+
+#[test]
+fn a_queue_dropped_with_jobs_inside_gives_their_buffers_back_at_once() {
+    let placed = Placed::start(Manner::Hang);
+    let pool = pool();
+    let mut queue = open(&lane(&placed.path()));
+    queue.try_submit(compress(&pool)).expect("room");
+    drop(queue);
+    assert_eq!(pool.outstanding(), ByteCount(0));
+}
+
+#[test]
+fn a_service_without_room_says_so_and_a_full_queue_refuses() {
+    let placed = Placed::start(Manner::Busy);
+    let mut queue = open(&lane(&placed.path()));
+    queue.try_submit(compress(&pool())).expect("room");
+    assert_eq!(outcomes(queue.as_mut(), 1), [Outcome::Failed(DeviceError::Busy)]);
+
+    let silent = Placed::start(Manner::Hang);
+    let options = LaneOptions { queue_depth: 3, ..LaneOptions::default() };
+    let lane = Lane::new(&silent.path(), &options);
+    let mut queue = open(&lane);
+    for _ in 0..3 {
+        queue.try_submit(compress(&pool())).expect("room");
+    }
+    let refused = queue.try_submit(compress(&pool())).expect_err("three are inside");
+    assert_eq!(refused.reason, RefusedReason::Full);
+}
+
+#[test]
+fn an_input_that_finds_no_block_is_refused_as_full() {
+    let placed = Placed::start(Manner::Hang);
+    let mut queue = open(&Lane::new(&placed.path(), &LaneOptions::default()));
+    let input = Bytes::from(vec![7; 1 << 20]);
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let mut taken = 0;
+    let reason = loop {
+        let job = Job::new(task.clone(), Input::heap(input.clone()), pool().take(400));
+        match queue.try_submit(Box::new(job)) {
+            Ok(()) => taken += 1,
+            Err(refused) => break refused.reason,
+        }
+    };
+    assert_eq!((taken, reason), (16, RefusedReason::Full));
+}
+
+#[test]
+fn many_wakes_in_a_row_and_none_is_missed() {
+    let placed = Placed::start(Manner::Honest);
+    let mut draws = Prng::new(11);
+    let mut queue = open(&lane(&placed.path()));
+    for _ in 0..3_000 {
+        let jobs = 1 + draws.below(4) as usize;
+        for _ in 0..jobs {
+            queue.try_submit(compress(&pool())).expect("room");
+        }
+        wait(queue.as_mut(), jobs);
+        for _ in 0..draws.below(2_000) {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[test]
+fn a_hostile_client_wastes_only_its_own_lane() {
+    for seed in 0..200 {
+        let mut draws = Prng::new(seed);
+        hostile::attack_service(&mut || draws.bits(), 300);
+    }
+}
+
+#[test]
+fn a_hostile_service_wastes_only_the_jobs_that_it_was_given() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for seed in 0..200 {
+        let mut draws = Prng::new(seed);
+        hostile::attack_client(&folder.path().join("lane"), &mut || draws.bits(), 300);
+    }
+}

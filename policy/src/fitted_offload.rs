@@ -1,0 +1,215 @@
+//! `BoundedOffload` with what a scheduler fitted: per op and device the size from which offloading pays and the
+//! device's share, and a few jobs sent the other way so that both ways stay known. It fits nothing itself.
+
+use units::Op;
+
+use crate::placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
+
+/// When jobs of one op go to one accelerator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// The kind of work.
+    pub op: Op,
+    /// Index of the device.
+    pub device: usize,
+    /// Smaller jobs do not.
+    pub bytes_min: usize,
+    /// Its share, against the shares of the other accelerators that would be taken.
+    pub weight: u16,
+}
+
+/// Offload every job to one of the open accelerators that pay for its op and size, in the proportion of their weights,
+/// the calling thread doing other work. What none takes is software's, or where it is above `inline_bytes_max` that of
+/// the first open device behind the accelerators.
+#[derive(Clone, Debug)]
+pub struct FittedOffload {
+    accelerators: usize,
+    inline_bytes_max: usize,
+    /// One job in so many probes; 0 for none.
+    probe_every: u32,
+    /// By op, then accelerator.
+    offloads: Vec<(usize, u16)>,
+}
+
+impl FittedOffload {
+    /// With `accelerators` devices behind software; what `offloads` does not name is offloaded from
+    /// `offload_bytes_min` on, at a weight of 1.
+    pub fn new(
+        accelerators: usize,
+        (offload_bytes_min, inline_bytes_max): (usize, usize),
+        probe_every: u32,
+        offloads: &[Offload],
+    ) -> Self {
+        let mut table = vec![(offload_bytes_min, 1); Op::ALL.len() * accelerators];
+        for offload in offloads {
+            if (1..=accelerators).contains(&offload.device) {
+                let place = offload.op.index() * accelerators + offload.device - 1;
+                table[place] = (offload.bytes_min, offload.weight.max(1));
+            }
+        }
+        Self { accelerators, inline_bytes_max, probe_every, offloads: table }
+    }
+
+    /// The accelerators that pay for the job, with their weights.
+    fn paying(&self, job: &JobFacts) -> impl Iterator<Item = (usize, u64)> + Clone {
+        let first = job.op.index() * self.accelerators;
+        let own = &self.offloads[first..first + self.accelerators];
+        let bytes = job.work_bytes;
+        let pays = move |(at, (min, weight)): (usize, &(usize, u16))| {
+            (bytes >= *min).then_some((at + 1, u64::from(*weight)))
+        };
+        own.iter().enumerate().filter_map(pays)
+    }
+
+    /// One of the open accelerators that pay; the draw's upper half picks it.
+    fn offloaded(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Option<usize> {
+        let open = self.paying(job).filter(|(device, _)| is_open(snapshot.devices, *device));
+        let total: u64 = open.clone().map(|(_, weight)| weight).sum();
+        let mut left = ((draw >> 32) * total) >> 32;
+        for (device, weight) in open {
+            if left < weight {
+                return Some(device);
+            }
+            left -= weight;
+        }
+        None
+    }
+
+    /// Where the job goes if the draw's lower half makes it a probe: to any other of its places.
+    fn probe(&self, job: &JobFacts, snapshot: &Snapshot<'_>, chosen: Choice, draw: u64) -> Choice {
+        let drawn = draw & u64::from(u32::MAX);
+        let is_due = self.probe_every > 0 && drawn * u64::from(self.probe_every) < 1 << 32;
+        if !is_due {
+            return chosen;
+        }
+        // A long probe would hold the core, and one behind a queue would tell of the queue.
+        let home = snapshot.devices.first().is_some_and(|state| state.eligible);
+        let software = (home && job.work_bytes <= self.inline_bytes_max).then_some(0);
+        let free = |device: &usize| {
+            let state = snapshot.devices.get(*device);
+            state.is_some_and(|state| {
+                state.eligible && state.depth < state.capacity.div_ceil(PROBE_QUEUE_DIVISOR)
+            })
+        };
+        let places = software.into_iter().chain((1..=self.accelerators).filter(free));
+        let mut others = places.filter(|device| *device != chosen.device);
+        let count = others.clone().count() as u64;
+        match others.nth((((draw >> 32) * count) >> 32) as usize) {
+            Some(0) => Choice::software(Reason::Probe),
+            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Probe },
+            None => chosen,
+        }
+    }
+
+    /// Where a job goes that no accelerator takes.
+    fn stays(&self, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
+        let pays = self.paying(job).next().is_some();
+        let why = match pays {
+            true => snapshot.reason_without(1..=self.accelerators),
+            false if job.work_bytes > self.inline_bytes_max => Reason::Large,
+            false => Reason::Small,
+        };
+        let behind = self.accelerators + 1..=snapshot.devices.len();
+        match snapshot.first_open_of(behind) {
+            Some(device) if job.work_bytes > self.inline_bytes_max => {
+                Choice { device, placement: Placement::Async, reason: why }
+            }
+            _ => Choice::software(why),
+        }
+    }
+}
+
+impl Policy for FittedOffload {
+    fn name(&self) -> &'static str {
+        "fitted-offload"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
+        let chosen = match self.offloaded(job, snapshot, draw) {
+            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Policy },
+            None => self.stays(job, snapshot),
+        };
+        self.probe(job, snapshot, chosen, draw)
+    }
+}
+
+fn is_open(devices: &[DeviceState], device: usize) -> bool {
+    devices.get(device).is_some_and(|state| state.eligible && state.depth < state.capacity)
+}
+
+/// A device is probed only while less than this part of its queue is taken: what does not answer gets no more jobs.
+const PROBE_QUEUE_DIVISOR: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::tests::{device, job, software};
+
+    const NO_PROBE: u64 = u64::MAX;
+
+    fn policy(offloads: &[(usize, usize, u16)]) -> FittedOffload {
+        let own = |(device, bytes_min, weight): &(usize, usize, u16)| Offload {
+            op: Op::Compress,
+            device: *device,
+            bytes_min: *bytes_min,
+            weight: *weight,
+        };
+        let offloads: Vec<Offload> = offloads.iter().map(own).collect();
+        FittedOffload::new(2, (2_000, 9_000), 128, &offloads)
+    }
+
+    fn place(policy: &FittedOffload, work_bytes: usize, depths: [usize; 2], draw: u64) -> Choice {
+        let accelerator = |depth| DeviceState { depth, ..device(1, 1) };
+        let devices = [software(1), accelerator(depths[0]), accelerator(depths[1]), accelerator(0)];
+        policy.place(&JobFacts { work_bytes, ..job() }, &Snapshot::of(&devices), draw)
+    }
+
+    #[test]
+    fn each_op_and_device_has_its_size_and_what_is_not_named_the_configured_one() {
+        let policy = policy(&[(1, 500, 1), (2, usize::MAX, 1), (7, 1, 1)]);
+        let to = |device, reason| Choice { device, placement: Placement::Async, reason };
+        assert_eq!(place(&policy, 499, [0, 0], NO_PROBE), Choice::software(Reason::Small));
+        assert_eq!(place(&policy, 500, [0, 0], NO_PROBE), to(1, Reason::Policy));
+        assert_eq!(place(&policy, 9_000, [8, 0], NO_PROBE), Choice::software(Reason::QueueFull));
+        assert_eq!(place(&policy, 9_001, [8, 0], NO_PROBE), to(3, Reason::QueueFull));
+        let other = JobFacts { op: Op::Decompress, work_bytes: 1_999, ..job() };
+        let devices = [software(1), device(1, 1), device(1, 1)];
+        let small = policy.place(&other, &Snapshot::of(&devices), NO_PROBE);
+        assert_eq!(small, Choice::software(Reason::Small));
+    }
+
+    #[test]
+    fn what_pays_nowhere_and_is_long_goes_behind_the_accelerators() {
+        let policy = policy(&[(1, usize::MAX, 1), (2, usize::MAX, 1)]);
+        let choice = place(&policy, 9_001, [0, 0], NO_PROBE);
+        assert_eq!((choice.device, choice.reason), (3, Reason::Large));
+        assert_eq!(place(&policy, 9_000, [0, 0], NO_PROBE), Choice::software(Reason::Small));
+    }
+
+    #[test]
+    fn jobs_are_shared_by_weight_among_those_that_are_open() {
+        let policy = policy(&[(1, 1, 3), (2, 1, 1)]);
+        let draws = (0..400_u64).map(|at| (at * (1 << 32) / 400) << 32 | u64::from(u32::MAX));
+        let to_first = |depths: [usize; 2]| {
+            draws.clone().filter(|draw| place(&policy, 10, depths, *draw).device == 1).count()
+        };
+        assert_eq!((to_first([0, 0]), to_first([0, 8]), to_first([8, 0])), (300, 400, 0));
+    }
+
+    #[test]
+    fn one_job_in_so_many_goes_the_other_way_where_that_is_safe() {
+        let policy = policy(&[(1, 1_000, 1), (2, usize::MAX, 1)]);
+        let due = 1_u64 << 25;
+        assert_eq!(place(&policy, 10, [0, 0], due).reason, Reason::Small);
+        let probe = place(&policy, 10, [0, 0], due - 1);
+        assert_eq!((probe.device, probe.reason), (1, Reason::Probe));
+        let probe = place(&policy, 5_000, [0, 0], 0);
+        assert_eq!((probe.device, probe.reason), (0, Reason::Probe));
+        let probe = place(&policy, 5_000, [0, 0], 0xffff_ffff << 32);
+        assert_eq!((probe.device, probe.reason), (2, Reason::Probe));
+        let long = place(&policy, 9_001, [0, 2], 0);
+        assert_eq!((long.device, long.reason), (1, Reason::Policy), "neither the core nor a queue");
+        let never = FittedOffload { probe_every: 0, ..policy };
+        assert_eq!(place(&never, 10, [0, 0], 0).reason, Reason::Small);
+    }
+}

@@ -1,0 +1,169 @@
+//! A size in force that follows a proposed one without swinging: the proposal is made under the load that the size in
+//! force causes, so to offload less makes offloading look better. It moves only for a difference that matters and that
+//! lasts, by a bounded step; a step back is smaller than the one before and waits longer, and only steps that go on in
+//! one direction grow again. What does not depend on what is decided, when it changes, makes it quick at once.
+
+use model::cost::CostCurve;
+
+use super::REFERENCE_BYTES;
+
+/// What does not depend on what is decided, as powers of two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Levels([f64; 3]);
+
+impl Levels {
+    /// Of a device's own time, software's, and jobs per second.
+    pub(super) fn of(device: &CostCurve, software: &CostCurve, jobs_per_s: f64) -> Self {
+        let service = |curve: &CostCurve| curve.service.at(REFERENCE_BYTES).max(1.0);
+        Self([service(device), service(software), jobs_per_s.max(1.0)].map(f64::log2))
+    }
+
+    fn differ(&self, other: &Levels) -> bool {
+        self.0.iter().zip(other.0).any(|(own, other)| (own - other).abs() > REGIME_LOG2)
+    }
+}
+
+/// The smallest offloaded size, over time.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    /// In force.
+    log2: f64,
+    /// The size of the last step.
+    step: f64,
+    /// Its direction, 0 for none yet, and how many in a row had it.
+    went: i8,
+    run: u32,
+    /// Which way proposals lie, and for how many ticks they have.
+    leans: i8,
+    leant: u32,
+    /// Ticks before a step back, and those since the last step.
+    pause: u32,
+    waited: u32,
+    levels: Option<Levels>,
+}
+
+impl Control {
+    pub(super) fn new() -> Self {
+        Self {
+            log2: START_LOG2,
+            step: STEP_MAX_LOG2,
+            went: 0,
+            run: 0,
+            leans: 0,
+            leant: 0,
+            pause: 1,
+            waited: 0,
+            levels: None,
+        }
+    }
+
+    /// The size in force (bytes).
+    pub(super) fn bytes_min(&self) -> u64 {
+        self.log2.exp2().round() as u64
+    }
+
+    /// One tick; true if the size in force moved.
+    pub(super) fn follow(&mut self, proposed_log2: f64, levels: Levels) -> bool {
+        if self.levels.is_none_or(|own| own.differ(&levels)) {
+            self.levels = Some(levels);
+            (self.step, self.went, self.run, self.pause) = (STEP_MAX_LOG2, 0, 0, 1);
+        }
+        self.waited = self.waited.saturating_add(1);
+        let off = proposed_log2 - self.log2;
+        let way = match off {
+            off if off > BAND_LOG2 => 1,
+            off if off < -BAND_LOG2 => -1,
+            _ => 0,
+        };
+        self.leant = if way == self.leans { self.leant.saturating_add(1) } else { 1 };
+        self.leans = way;
+        let is_back = self.went == -way;
+        if way == 0 || self.leant < LEAN_TICKS || (is_back && self.waited < self.pause) {
+            return false;
+        }
+        self.run = if is_back { 1 } else { self.run.saturating_add(1) };
+        if is_back {
+            self.step = (self.step / 2.0).max(STEP_MIN_LOG2);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        } else if self.run > RUN_BEFORE_GROWTH {
+            (self.step, self.pause) = ((self.step * 2.0).min(STEP_MAX_LOG2), 1);
+        }
+        (self.went, self.waited) = (way, 0);
+        self.log2 += f64::from(way) * self.step.min(off.abs());
+        true
+    }
+}
+
+/// The shipped `runtime.offload_bytes_min`, 1 KiB.
+const START_LOG2: f64 = 10.0;
+
+/// A size is left for one that differs by more than a factor of 1.4: about what a curve is off by.
+const BAND_LOG2: f64 = 0.5;
+
+/// Twice in a row: one report may be of an odd second.
+const LEAN_TICKS: u32 = 2;
+
+/// At most eight times larger or smaller at once: from the smallest size to the largest takes some seconds.
+const STEP_MAX_LOG2: f64 = 3.0;
+
+/// Less is within what curves are off by.
+const STEP_MIN_LOG2: f64 = 0.25;
+
+/// A size that was stepped over is found again in two smaller steps; a third in one direction is on its way elsewhere.
+const RUN_BEFORE_GROWTH: u32 = 2;
+
+/// Ticks that a size in force is left alone after steps back and forth: what only the load tells is found in so long.
+const PAUSE_MAX: u32 = 16;
+
+/// A device, software or the load that changed by a factor of two is another situation.
+const REGIME_LOG2: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady() -> Levels {
+        Levels([10.0; 3])
+    }
+
+    #[test]
+    fn it_goes_to_a_proposal_that_stays_and_ignores_what_is_near_or_passes() {
+        let mut control = Control::new();
+        assert!(!control.follow(10.4, steady()) && !control.follow(20.0, steady()));
+        assert!(!control.follow(10.0, steady()), "one odd tick");
+        let moves: Vec<bool> = (0..6).map(|_| control.follow(16.0, steady())).collect();
+        assert_eq!(moves, [false, true, true, false, false, false]);
+        assert_eq!(control.bytes_min(), 1 << 16);
+    }
+
+    #[test]
+    fn what_swings_with_its_own_effect_comes_to_rest() {
+        // Above 14 the device looks good at every size, below at none.
+        let mut control = Control::new();
+        let ticks: Vec<(bool, f64)> = (0..200)
+            .map(|_| {
+                let proposed = if control.log2 > 14.0 { 6.0 } else { 21.0 };
+                (control.follow(proposed, steady()), control.log2)
+            })
+            .collect();
+        let late = &ticks[50..];
+        assert!(late.iter().all(|(_, log2)| (log2 - 14.0).abs() < 0.6), "{late:?}");
+        let moves = late.iter().filter(|(moved, _)| *moved).count();
+        assert!(moves <= 2 * (150 / PAUSE_MAX as usize + 1), "{moves}");
+    }
+
+    #[test]
+    fn another_situation_ends_the_pause() {
+        let mut control = Control::new();
+        (0..100).for_each(|_| {
+            let proposed = if control.log2 > 14.0 { 6.0 } else { 21.0 };
+            control.follow(proposed, steady());
+        });
+        let slower = Levels([13.3, 10.0, 10.0]);
+        let ticks = (0..20).position(|_| {
+            control.follow(21.0, slower);
+            control.log2 > 20.4
+        });
+        assert!(ticks.is_some_and(|ticks| ticks <= 5), "{ticks:?}");
+    }
+}

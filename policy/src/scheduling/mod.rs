@@ -1,0 +1,391 @@
+//! The scheduler's logic: what processes report of their jobs, by size, becomes cost curves per op and device
+//! (`curve`), and those become parameters of [`crate::FittedOffload`]: from which size on a device pays (`control`),
+//! and which share each device gets. Pure: reports and the time are arguments. It never asks who reports: one reporter
+//! that is far from the others is outvoted, and one that is alone is believed only as fast as the curves follow.
+//!
+//! What is compared is the time from submission to completion as jobs meet it now: a device's with its queue and the
+//! way there, software's without what else the core does meanwhile. What offloading takes of the calling core is not
+//! reported, so it is not weighed.
+
+mod control;
+mod curve;
+
+use std::collections::BTreeMap;
+
+use model::cost::{CostCurve, SizeCurve};
+use units::{Nanos, Op};
+
+use control::{Control, Levels};
+use curve::{CLASSES, Curve};
+
+/// What one process did with one op on one device since its last report.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The process.
+    pub reporter: &'a str,
+    /// The kind of work.
+    pub op: Op,
+    /// The device's name.
+    pub device: &'a str,
+    /// The time in which it was done.
+    pub covered: Nanos,
+    /// By size; each class once.
+    pub sizes: &'a [SizeSums],
+}
+
+/// Jobs of from 2^log2 bytes to below 2^(log2+1) bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeSums {
+    /// The class.
+    pub log2: u32,
+    /// How many.
+    pub jobs: u64,
+    /// Their sizes together (bytes).
+    pub work_bytes: u64,
+    /// Time the device worked, summed (ns).
+    pub service_ns: u64,
+    /// Time jobs waited beside that, summed (ns).
+    pub queueing_ns: u64,
+}
+
+/// What is sent about one op on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The kind of work.
+    pub op: Op,
+    /// The device's name.
+    pub device: String,
+    /// Smaller jobs are not offloaded to it (bytes).
+    pub bytes_min: u64,
+    /// Its share, 1 to [`WEIGHT_MAX`].
+    pub weight: u16,
+}
+
+/// What is known of one op on one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Fitted<'a> {
+    /// The kind of work.
+    pub op: Op,
+    /// The device's name.
+    pub device: &'a str,
+    /// The time that the device works.
+    pub service: &'a CostCurve,
+    /// The time from submission to completion, as met now.
+    pub latency: &'a CostCurve,
+    /// Jobs that this is learnt from.
+    pub jobs: u64,
+    /// Jobs that could not be as they were reported.
+    pub refused_jobs: u64,
+    /// Times that a reporter was far from what the others agree on.
+    pub doubted: u64,
+    /// Sizes of the op that occurred of late (bytes): the start of the smallest class and the end of the largest.
+    pub seen_bytes: Option<(u64, u64)>,
+    /// The size from which it pays as far as is known now (bytes), which the decision follows.
+    pub break_even_bytes: Option<u64>,
+    /// What is sent about it; nothing of software, nor of what too little is known of.
+    pub decision: Option<&'a Decision>,
+}
+
+/// How jobs that ran compare with all of them in software: times faster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gain {
+    /// By the curves, each job where the parameters send it.
+    pub predicted: f64,
+    /// As they ran.
+    pub measured: f64,
+}
+
+/// Everything that was learnt and decided.
+#[derive(Debug)]
+pub struct Scheduling {
+    tick: Nanos,
+    next_tick: Nanos,
+    ops: BTreeMap<Op, OpState>,
+    probe_every: u32,
+    /// Evidence that found no room.
+    pub left_out: u64,
+}
+
+/// The devices of one op.
+#[derive(Debug)]
+struct OpState {
+    since: Nanos,
+    /// When each size class last occurred.
+    seen: [Nanos; CLASSES],
+    devices: BTreeMap<String, DeviceState>,
+}
+
+#[derive(Debug)]
+struct DeviceState {
+    curve: Curve,
+    control: Control,
+    /// The size that it follows, as a power of two.
+    proposed_log2: Option<f64>,
+    decision: Option<Decision>,
+}
+
+impl DeviceState {
+    fn new() -> Self {
+        let (curve, control) = (Curve::new(), Control::new());
+        Self { curve, control, proposed_log2: None, decision: None }
+    }
+}
+
+impl Scheduling {
+    /// Decides at most once in so long: reports should come at least as often.
+    pub fn new(tick: Nanos) -> Self {
+        let (ops, next_tick) = (BTreeMap::new(), Nanos(0));
+        Self { tick, next_tick, ops, probe_every: PROBE_EVERY_COLD, left_out: 0 }
+    }
+
+    /// Decides at another pace.
+    pub fn set_tick(&mut self, tick: Nanos) {
+        self.tick = tick;
+    }
+
+    /// Learns.
+    pub fn observe(&mut self, evidence: &Evidence<'_>, now: Nanos) {
+        if !evidence.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(evidence, now) {
+            return;
+        }
+        let op = self.ops.entry(evidence.op).or_insert_with(|| OpState {
+            since: now,
+            seen: [Nanos(0); CLASSES],
+            devices: BTreeMap::new(),
+        });
+        let name = evidence.device;
+        if !op.devices.contains_key(name) {
+            op.devices.insert(name.to_owned(), DeviceState::new());
+        }
+        if let Some(state) = op.devices.get_mut(name) {
+            for class in state.curve.observe(evidence, now) {
+                op.seen[class] = now;
+            }
+        }
+    }
+
+    /// Whether the curve is there or may be: one of which nothing was heard for long makes room.
+    fn has_room(&mut self, evidence: &Evidence<'_>, now: Nanos) -> bool {
+        let known = self.ops.get(&evidence.op);
+        if known.is_some_and(|op| op.devices.contains_key(evidence.device)) {
+            return true;
+        }
+        if self.ops.values().map(|op| op.devices.len()).sum::<usize>() < CURVES_MAX {
+            return true;
+        }
+        let devices = self.ops.iter().flat_map(|(op, state)| {
+            state.devices.iter().map(move |(name, device)| (device.curve.last(), *op, name))
+        });
+        let oldest = devices.min_by_key(|(last, ..)| *last);
+        let leaver = oldest.filter(|(last, ..)| now.since(*last) >= STALE);
+        let Some((_, op, name)) = leaver.map(|(last, op, name)| (last, op, name.clone())) else {
+            self.left_out += 1;
+            return false;
+        };
+        if let Some(op) = self.ops.get_mut(&op) {
+            op.devices.remove(&name);
+        }
+        true
+    }
+
+    /// Decides anew where it is time to; true if anything is decided otherwise than before.
+    pub fn decide(&mut self, now: Nanos) -> bool {
+        if now < self.next_tick {
+            return false;
+        }
+        self.next_tick = Nanos(now.0.saturating_add(self.tick.0));
+        let mut changed = false;
+        for (op, state) in &mut self.ops {
+            changed |= state.decide(*op, now);
+        }
+        let cold = |op: &OpState| now.since(op.since) < COLD && op.is_undecided();
+        let is_cold = self.ops.values().any(cold) || self.ops.is_empty();
+        let probe_every = if is_cold { PROBE_EVERY_COLD } else { PROBE_EVERY };
+        changed |= probe_every != self.probe_every;
+        self.probe_every = probe_every;
+        changed
+    }
+
+    /// What holds now, by op and device.
+    pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
+        let devices = self.ops.values().flat_map(|op| op.devices.values());
+        devices.filter_map(|device| device.decision.as_ref())
+    }
+
+    /// One job in so many is to run where it would not.
+    pub fn probe_every(&self) -> u32 {
+        self.probe_every
+    }
+
+    /// What is known, by op and device.
+    pub fn fitted(&self, now: Nanos) -> impl Iterator<Item = Fitted<'_>> {
+        self.ops.iter().flat_map(move |(op, state)| {
+            let seen = state.seen(now);
+            state.devices.iter().map(move |(name, device)| Fitted {
+                op: *op,
+                device: name,
+                service: device.curve.service(),
+                latency: device.curve.latency(),
+                jobs: device.curve.jobs,
+                refused_jobs: device.curve.refused_jobs,
+                doubted: device.curve.doubted,
+                seen_bytes: seen.map(|(low, high)| (1 << low, 1 << (high + 1))),
+                break_even_bytes: device.proposed_log2.map(|log2| log2.exp2().round() as u64),
+                decision: device.decision.as_ref(),
+            })
+        })
+    }
+
+    /// What offloading gained for these jobs of one op, wherever they ran; nothing where software's cost is not known.
+    pub fn gain(&self, op: Op, ran: impl IntoIterator<Item = SizeSums>) -> Option<Gain> {
+        let state = self.ops.get(&op)?;
+        let software = &state.software()?.service;
+        let (mut in_software, mut predicted, mut measured) = (0.0, 0.0, 0.0);
+        for sums in ran.into_iter().filter(|sums| sums.jobs > 0) {
+            let bytes = sums.work_bytes / sums.jobs;
+            let jobs = sums.jobs as f64;
+            in_software += jobs * software.at(bytes as usize);
+            predicted += jobs * state.expected_ns(bytes, software);
+            measured += sums.service_ns as f64 + sums.queueing_ns as f64;
+        }
+        let gain = Gain { predicted: in_software / predicted, measured: in_software / measured };
+        (gain.predicted.is_finite() && gain.measured.is_finite()).then_some(gain)
+    }
+}
+
+impl OpState {
+    fn software(&self) -> Option<&CostCurve> {
+        let software = self.devices.get(SOFTWARE)?;
+        (software.curve.jobs >= JOBS_MIN).then(|| software.curve.service())
+    }
+
+    /// The smallest and the largest class that occurred of late.
+    fn seen(&self, now: Nanos) -> Option<(usize, usize)> {
+        let of_late = |at: &Nanos| at.0 > 0 && now.since(*at) < SEEN;
+        let low = self.seen.iter().position(of_late)?;
+        Some((low, self.seen.iter().rposition(of_late)?))
+    }
+
+    /// What a job takes on average where the decisions send it (ns).
+    fn expected_ns(&self, bytes: u64, software: &SizeCurve) -> f64 {
+        let decided = self.devices.values().filter_map(|device| {
+            let decision = device.decision.as_ref().filter(|own| bytes >= own.bytes_min)?;
+            let weight = f64::from(decision.weight);
+            Some((weight, weight * device.curve.latency().service.at(bytes as usize)))
+        });
+        let (weights, times) = decided.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        if weights > 0.0 { times / weights } else { software.at(bytes as usize) }
+    }
+
+    /// Whether a device is there of which nothing is decided, or nothing is there to compare with.
+    fn is_undecided(&self) -> bool {
+        let others = self.devices.iter().filter(|(name, _)| *name != SOFTWARE);
+        let decided = others.clone().filter(|(_, device)| device.decision.is_some()).count();
+        decided == 0 || decided < others.count()
+    }
+
+    fn decide(&mut self, op: Op, now: Nanos) -> bool {
+        let Some(software) = self.software().copied() else { return false };
+        let fresh = |device: &DeviceState| now.since(device.curve.last()) < STALE;
+        if !self.devices.get(SOFTWARE).is_some_and(fresh) {
+            return false;
+        }
+        let Some(seen) = self.seen(now) else { return false };
+        let rate = self.devices.values().map(|device| device.curve.jobs_per_s(now)).sum::<f64>();
+        let mut changed = false;
+        let others = self.devices.iter_mut().filter(|(name, _)| *name != SOFTWARE);
+        for (name, device) in others {
+            if device.curve.jobs < JOBS_MIN || !fresh(device) {
+                continue;
+            }
+            let levels = Levels::of(device.curve.service(), &software, rate);
+            let pays_from = pays_from(&device.curve.latency().service, &software.service, seen);
+            device.proposed_log2 = Some(pays_from);
+            let moved = device.control.follow(pays_from, levels);
+            if moved || device.decision.is_none() {
+                let (device_name, bytes_min) = (name.clone(), device.control.bytes_min());
+                let weight = device.decision.as_ref().map_or(WEIGHT_MAX, |own| own.weight);
+                device.decision = Some(Decision { op, device: device_name, bytes_min, weight });
+                changed = true;
+            }
+        }
+        self.share() | changed
+    }
+
+    /// Gives each device its share, in proportion to how fast it serves. The load is left out: who gets less serves
+    /// sooner, would get more, and the shares would swing.
+    fn share(&mut self) -> bool {
+        let speed = |device: &DeviceState| {
+            1.0 / device.curve.service().service.at(REFERENCE_BYTES).max(1.0)
+        };
+        let decided = |device: &&DeviceState| device.decision.is_some();
+        let fastest = self.devices.values().filter(decided).map(speed).fold(0.0, f64::max);
+        let mut changed = false;
+        for device in self.devices.values_mut() {
+            let wanted = f64::from(WEIGHT_MAX) * speed(device) / fastest;
+            let Some(decision) = &mut device.decision else { continue };
+            let now = f64::from(decision.weight);
+            if (wanted / now).log2().abs() < WEIGHT_BAND_LOG2 {
+                continue;
+            }
+            let bounded = wanted.clamp(now / WEIGHT_STEP, now * WEIGHT_STEP);
+            let weight = (bounded.round() as u16).clamp(1, WEIGHT_MAX);
+            changed |= weight != decision.weight;
+            decision.weight = weight;
+        }
+        changed
+    }
+}
+
+/// The size, as a power of two, from which on a device takes less time than software at every size that occurs; the
+/// end of those sizes where it takes more at the largest.
+fn pays_from(device: &SizeCurve, software: &SizeCurve, (low, high): (usize, usize)) -> f64 {
+    let mut from = (high + 1) as f64;
+    let steps = (high + 1 - low) * STEPS_PER_CLASS;
+    for step in 1..=steps {
+        let log2 = (high + 1) as f64 - step as f64 / STEPS_PER_CLASS as f64;
+        let bytes = log2.exp2() as usize;
+        if device.at(bytes) >= software.at(bytes) {
+            break;
+        }
+        from = log2;
+    }
+    from
+}
+
+/// The name of what runs on the calling core.
+pub const SOFTWARE: &str = "software";
+
+/// The largest share.
+pub const WEIGHT_MAX: u16 = 100;
+
+/// A size (bytes) at which devices are compared.
+const REFERENCE_BYTES: usize = 4_096;
+
+/// Fewer jobs than this say nothing: one slow one among them would decide.
+pub const JOBS_MIN: u64 = 32;
+
+/// A device that nobody used for this long is not decided about, and may be forgotten.
+const STALE: Nanos = Nanos::secs(30);
+
+/// Sizes that did not occur for this long do not count.
+const SEEN: Nanos = Nanos::secs(60);
+
+/// Each is some 20 KiB; two ops on a hundred devices have room.
+const CURVES_MAX: usize = 256;
+
+/// With one job in so many elsewhere, the cost of a place ten times as slow is some 4 % of the mean, and a 99th
+/// percentile does not see it.
+const PROBE_EVERY: u32 = 256;
+
+/// Until something is known: soon enough for a decision within seconds of the first thousands of jobs.
+const PROBE_EVERY_COLD: u32 = 32;
+
+/// What is not known by then is not learnt by probing more.
+const COLD: Nanos = Nanos::secs(20);
+
+/// Shares are changed for a third and more, and at most doubled or halved at a time.
+const WEIGHT_BAND_LOG2: f64 = 0.4;
+const WEIGHT_STEP: f64 = 2.0;
+
+const STEPS_PER_CLASS: usize = 8;

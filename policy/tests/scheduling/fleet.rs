@@ -1,0 +1,247 @@
+//! Services whose jobs run in software or on devices that they share, first come, first served; they report once a
+//! second and follow what the scheduler decides. Times have noise; sizes are even over the logarithm.
+
+use std::collections::BTreeMap;
+
+use device::{Class, TenantId};
+use policy::scheduling::{Decision, Evidence, Gain, Scheduling, SizeSums};
+use policy::{DeviceState, FittedOffload, JobFacts, Offload, Placement, Policy, Snapshot};
+use units::{Nanos, Op, Prng};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) fixed_ns: f64,
+    pub(crate) ns_per_byte: f64,
+}
+
+impl Line {
+    fn at(&self, bytes: usize) -> f64 {
+        self.fixed_ns + self.ns_per_byte * bytes as f64
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) line: Line,
+    pub(crate) jobs: u64,
+    free_ns: f64,
+    inside: Vec<f64>,
+}
+
+/// What one of the services says instead of the truth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nonsense {
+    Slow,
+    Quick,
+    Huge,
+    WrongSizes,
+    Nothing,
+}
+
+impl Nonsense {
+    pub(crate) const ALL: [Nonsense; 5] =
+        [Self::Slow, Self::Quick, Self::Huge, Self::WrongSizes, Self::Nothing];
+
+    fn of(self, device: &str, sums: SizeSums) -> SizeSums {
+        let times = if device == "software" { 100 } else { 1 };
+        match self {
+            Self::Slow => SizeSums { service_ns: sums.service_ns * times, ..sums },
+            Self::Quick => SizeSums { service_ns: sums.service_ns / times, ..sums },
+            Self::Huge => SizeSums { service_ns: u64::MAX, queueing_ns: u64::MAX, ..sums },
+            Self::WrongSizes => SizeSums { work_bytes: sums.work_bytes * 9, ..sums },
+            Self::Nothing => SizeSums { service_ns: 0, queueing_ns: 0, ..sums },
+        }
+    }
+}
+
+pub(crate) type Sums = BTreeMap<(String, u32), SizeSums>;
+
+pub(crate) struct Fleet {
+    pub(crate) software: Line,
+    pub(crate) devices: Vec<Shared>,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) outlier_one_in: u64,
+    pub(crate) nonsense: Option<Nonsense>,
+    /// Times that anything was decided otherwise.
+    pub(crate) changes: u64,
+    pub(crate) jobs: u64,
+    /// What ran, of all services.
+    pub(crate) ran: Sums,
+    prng: Prng,
+    policy: FittedOffload,
+    sums: Vec<Sums>,
+    now_ns: f64,
+}
+
+const JOBS_PER_S: f64 = 1_000.0;
+const QUEUE: usize = 64;
+
+impl Fleet {
+    pub(crate) fn new(services: usize, software: Line, devices: &[Line]) -> Self {
+        let shared = |line: &Line| Shared { line: *line, jobs: 0, free_ns: 0.0, inside: vec![] };
+        let mut fleet = Self {
+            software,
+            devices: devices.iter().map(shared).collect(),
+            scheduling: Scheduling::new(Nanos::secs(1)),
+            outlier_one_in: u64::MAX,
+            nonsense: None,
+            changes: 0,
+            jobs: 0,
+            prng: Prng::new(7),
+            policy: FittedOffload::new(0, (0, 0), 0, &[]),
+            sums: vec![Sums::new(); services],
+            ran: Sums::new(),
+            now_ns: 1e9,
+        };
+        fleet.follow();
+        fleet
+    }
+
+    pub(crate) fn with_seed(self, seed: u64) -> Self {
+        Self { prng: Prng::new(seed), ..self }
+    }
+
+    /// The same services with a scheduler that knows nothing.
+    pub(crate) fn anew(self) -> Self {
+        let scheduling = Scheduling::new(Nanos::secs(1));
+        let mut fleet = Self { scheduling, ..self };
+        fleet.follow();
+        fleet
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(self.now_ns as u64)
+    }
+
+    pub(crate) fn decision(&self, device: &str) -> Option<&Decision> {
+        self.scheduling.decisions().find(|decision| decision.device == device)
+    }
+
+    pub(crate) fn bytes_min(&self, device: &str) -> u64 {
+        self.decision(device).map_or(0, |decision| decision.bytes_min)
+    }
+
+    /// Of what ran.
+    pub(crate) fn gain(&self) -> Gain {
+        self.scheduling.gain(Op::Compress, self.ran.values().copied()).expect("software is known")
+    }
+
+    /// Services report one after the other, evenly over the second.
+    pub(crate) fn run_s(&mut self, seconds: u64) {
+        let services = self.sums.len();
+        for _ in 0..seconds {
+            for reporter in 0..services {
+                let end_ns = self.now_ns + 1e9 / services as f64;
+                let gap_ns = 1e9 / (JOBS_PER_S * services as f64);
+                loop {
+                    let next_ns = self.now_ns - gap_ns * (1.0 - self.prng.unit()).ln();
+                    if next_ns >= end_ns {
+                        break;
+                    }
+                    self.now_ns = next_ns;
+                    self.job();
+                }
+                self.now_ns = end_ns;
+                self.report(reporter);
+            }
+        }
+    }
+
+    fn job(&mut self) {
+        let bytes = (128.0 * 1_024_f64.powf(self.prng.unit())) as usize;
+        let now_ns = self.now_ns;
+        let mut states = vec![state(0)];
+        for device in &mut self.devices {
+            device.inside.retain(|done_ns| *done_ns > now_ns);
+            states.push(state(device.inside.len()));
+        }
+        let facts = JobFacts {
+            op: Op::Compress,
+            dialect: None,
+            work_bytes: bytes,
+            class: Class::LatencyCritical,
+            tenant: TenantId(0),
+            time_left: None,
+            last: None,
+        };
+        let choice = self.policy.place(&facts, &Snapshot::of(&states), self.prng.bits());
+        let outlier = self.prng.below(self.outlier_one_in) == 0;
+        let noise = 0.8 + 0.4 * self.prng.unit();
+        let (name, service_ns, waited_ns) = if choice.placement == Placement::Software {
+            ("software".to_owned(), self.software.at(bytes) * noise, 0.0)
+        } else {
+            let device = &mut self.devices[choice.device - 1];
+            let service_ns = device.line.at(bytes) * noise;
+            let start_ns = device.free_ns.max(now_ns);
+            device.free_ns = start_ns + service_ns;
+            device.inside.push(device.free_ns);
+            device.jobs += 1;
+            (name(choice.device), service_ns, start_ns - now_ns)
+        };
+        // The core was late to look.
+        let service_ns = if outlier { 100.0 * service_ns } else { service_ns };
+        let service = self.prng.below(self.sums.len() as u64) as usize;
+        self.jobs += 1;
+        let key = (name, bytes.ilog2());
+        for sums in [&mut self.sums[service], &mut self.ran] {
+            let own = sums.entry(key.clone()).or_default();
+            own.log2 = bytes.ilog2();
+            own.jobs += 1;
+            own.work_bytes += bytes as u64;
+            own.service_ns += service_ns as u64;
+            own.queueing_ns += waited_ns as u64;
+        }
+    }
+
+    fn report(&mut self, reporter: usize) {
+        let sums = std::mem::take(&mut self.sums[reporter]);
+        let mut by_device: BTreeMap<String, Vec<SizeSums>> = BTreeMap::new();
+        for ((device, _), own) in sums {
+            let lies = self.nonsense.filter(|_| reporter == 0);
+            let own = lies.map_or(own, |nonsense| nonsense.of(&device, own));
+            by_device.entry(device).or_default().push(own);
+        }
+        let now = self.now();
+        for (device, sizes) in &by_device {
+            let (covered, op) = (Nanos::secs(1), Op::Compress);
+            let reporter = format!("service-{reporter}");
+            let evidence = Evidence { reporter: &reporter, op, device, covered, sizes };
+            self.scheduling.observe(&evidence, now);
+        }
+        if self.scheduling.decide(now) {
+            self.changes += 1;
+            self.follow();
+        }
+    }
+
+    fn follow(&mut self) {
+        let index = |device: &str| {
+            (1..=self.devices.len()).find(|index| name(*index) == device).unwrap_or(0)
+        };
+        let offload = |own: &Decision| Offload {
+            op: own.op,
+            device: index(&own.device),
+            bytes_min: own.bytes_min as usize,
+            weight: own.weight,
+        };
+        let offloads: Vec<Offload> = self.scheduling.decisions().map(offload).collect();
+        let every = self.scheduling.probe_every();
+        let sizes = (1_024, 1 << 20);
+        self.policy = FittedOffload::new(self.devices.len(), sizes, every, &offloads);
+    }
+}
+
+fn name(device: usize) -> String {
+    if device == 1 { "virtual".to_owned() } else { format!("virtual-{device}") }
+}
+
+fn state(depth: usize) -> DeviceState {
+    DeviceState {
+        eligible: true,
+        healthy: true,
+        depth,
+        capacity: QUEUE,
+        estimated: None,
+        host: None,
+    }
+}

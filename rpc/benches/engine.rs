@@ -1,0 +1,269 @@
+//! What a message costs without a network: generated code against the interpreter of the same schema, a request through
+//! the whole engine, and a mailbox's round trip between two threads beside the floor that the machine itself sets, a
+//! cache line that goes back and forth. Medians of the runs; `--json`, `--quick`.
+#![allow(missing_docs)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use rpc::flat::{Build, View};
+use rpc::idl::{Interpreter, parse};
+use rpc::services::memcached::{Found, GetResult, Memcached, SetArgs};
+use rpc::services::post_storage::{Post, PostStorageService, StorePostArgs};
+use rpc::wire::{Out, Wire};
+use rpc::{Code, DataPage, Engine, Functions, Interface, Limits, Record, Reply, api, call};
+use rtrb::RingBuffer;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::json;
+
+const RUNS: usize = 7;
+const BUFFER_BYTES: usize = 1 << 14;
+
+fn main() {
+    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let (quick, as_json) = (has("--quick"), has("--json"));
+    let rounds = if quick { 2_000 } else { 400_000 };
+    let show = |id: &str, mut values: Vec<f64>| {
+        values.sort_unstable_by(f64::total_cmp);
+        let (median, least, most) = (values[RUNS / 2], values[0], values[RUNS - 1]);
+        if as_json {
+            println!(
+                "{}",
+                json!({ "id": id, "value": median, "unit": "ns", "spread": [least, most] })
+            );
+        } else {
+            println!("{id:44} {median:9.1} ns  [{least:.1}, {most:.1}]");
+        }
+    };
+    let [cache, posts] = [0, 1].map(|at| parse(rpc::services::IDL[at].1).expect("valid"));
+    let messages: [Message<'_>; 3] = [
+        ("set_k16_v32", &Memcached, &Interpreter::new(cache.clone()), Memcached::SET, set(32)),
+        ("set_k16_v1024", &Memcached, &Interpreter::new(cache), Memcached::SET, set(1024)),
+        (
+            "store_post",
+            &PostStorageService,
+            &Interpreter::new(posts),
+            PostStorageService::STORE_POST,
+            post(),
+        ),
+    ];
+    for (name, generated, table, function, block) in &messages {
+        let wire = written(*generated, *function, block);
+        for (kind, functions) in [("generated", *generated), ("table", *table as &dyn Functions)] {
+            show(
+                &format!("deserialize.{kind}.{name}"),
+                runs(|| read(functions, *function, &wire, rounds)),
+            );
+            show(
+                &format!("serialize.{kind}.{name}"),
+                runs(|| write(functions, *function, block, rounds)),
+            );
+        }
+    }
+    show("engine.inline.get_k16_v32", runs(|| engine(rounds)));
+    let hops = if quick { 2_000 } else { 200_000 };
+    if let Some(cores) = two_cores() {
+        show("floor.cache_line_round_trip", runs(|| ping_pong(hops, cores)));
+        show("mailbox.round_trip", runs(|| mailbox(hops, cores)));
+    } else {
+        eprintln!("no two cores to run on: no round trips");
+    }
+}
+
+/// A name, the two kinds of functions, the number of one, and its arguments.
+type Message<'a> = (&'a str, &'a dyn Functions, &'a Interpreter, u32, Vec<u8>);
+
+fn runs(mut one: impl FnMut() -> f64) -> Vec<f64> {
+    one();
+    (0..RUNS).map(|_| one()).collect()
+}
+
+fn set(value_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BUFFER_BYTES];
+    let mut build = Build::new(&mut bytes);
+    let block = build.block(SetArgs::SLOTS).expect("room");
+    build.set_bytes(block, SetArgs::KEY, &[b'k'; 16]).expect("room");
+    build.set_bytes(block, SetArgs::VALUE, &vec![b'v'; value_bytes]).expect("room");
+    let used = build.used();
+    bytes.truncate(used);
+    bytes
+}
+
+fn post() -> Vec<u8> {
+    let mut bytes = vec![0; BUFFER_BYTES];
+    let mut build = Build::new(&mut bytes);
+    let args = build.block(StorePostArgs::SLOTS).expect("room");
+    build.set(args, StorePostArgs::REQ_ID, 1);
+    let post = build.block(Post::SLOTS).expect("room");
+    build.set(post, Post::POST_ID, 7);
+    build.set_bytes(post, Post::TEXT, &[b't'; 140]).expect("room");
+    let urls = build.block(2).expect("room");
+    for slot in 0..2 {
+        let url = build.block(2).expect("room");
+        build.set_bytes(url, 0, b"http://short/1234567").expect("room");
+        build.set_bytes(url, 1, &[b'u'; 60]).expect("room");
+        build.link(urls, slot, url);
+    }
+    build.head(urls, 2);
+    build.set_block(post, Post::URLS, urls);
+    build.set(post, Post::TIMESTAMP, 1 << 40);
+    build.set_block(args, StorePostArgs::POST, post);
+    let used = build.used();
+    bytes.truncate(used);
+    bytes
+}
+
+fn written(functions: &dyn Functions, function: u32, block: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; BUFFER_BYTES];
+    let mut out = Out::framed(&mut bytes).expect("room");
+    functions.call(function, View::new(block), &mut out).expect("whole");
+    let length = out.frame().expect("short");
+    bytes[4..length].to_vec()
+}
+
+fn read(functions: &dyn Functions, function: u32, wire: &[u8], rounds: u32) -> f64 {
+    let mut bytes = vec![0; BUFFER_BYTES];
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        let mut build = Build::new(&mut bytes);
+        let mut wire = Wire::new(black_box(wire), BUFFER_BYTES);
+        black_box(functions.recv(function, &mut wire, &mut build)).expect("whole");
+    }
+    per(begun, rounds)
+}
+
+fn write(functions: &dyn Functions, function: u32, block: &[u8], rounds: u32) -> f64 {
+    let mut bytes = vec![0; BUFFER_BYTES];
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        let mut out = Out::framed(&mut bytes).expect("room");
+        functions.call(function, View::new(black_box(block)), &mut out).expect("whole");
+        black_box(out.frame()).expect("short");
+    }
+    per(begun, rounds)
+}
+
+/// A get through both halves, with a handler that finds the same 32 bytes every time.
+fn engine(rounds: u32) -> f64 {
+    let mut page = DataPage::default();
+    let [packet, recv, resp, frame] = [(); 4].map(|()| page.map(BUFFER_BYTES));
+    let mut engine = Engine::new(Limits::default(), Arc::new(Memcached));
+    let place = page.bytes_mut(packet).expect("mapped");
+    let length = call::frame(&Memcached, Memcached::GET, 1, place, |args| {
+        let block = args.block(1)?;
+        args.set_bytes(block, 0, &[b'k'; 16])?;
+        Ok(block)
+    });
+    let length = length.expect("room");
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        api::net_call_engine_write(&mut engine, packet, length).expect("taken");
+        api::net_call_engine_read(&mut engine, frame).expect("taken");
+        api::app_call_engine_read(&mut engine, recv).expect("taken");
+        while engine.step_rx(&mut page).is_some() {}
+        let done = engine.take(Interface::AppRecv).expect("a request");
+        let mut response = page.lend(resp).expect("mapped");
+        let bytes = &page.bytes(recv).expect("mapped")[..done.length];
+        let length = found(&Record::read(bytes).expect("a record"), &mut response);
+        page.put_back(resp, response);
+        api::app_call_engine_write(&mut engine, resp, length.expect("room")).expect("taken");
+        while engine.step_tx(&mut page).is_some() {}
+        black_box(engine.take(Interface::NetResp)).expect("a frame");
+    }
+    per(begun, rounds)
+}
+
+fn found(record: &Record<'_>, response: &mut [u8]) -> Result<usize, Code> {
+    let mut reply = Reply::to(record, response)?;
+    let result = reply.body.block(GetResult::SLOTS)?;
+    let found = reply.body.block(Found::SLOTS)?;
+    reply.body.set(found, Found::HIT, 1);
+    reply.body.set_bytes(found, Found::VALUE, &[b'v'; 32])?;
+    reply.body.set_block(result, GetResult::SUCCESS, found);
+    Ok(reply.seal(result))
+}
+
+/// The first two cores that this process may use.
+fn two_cores() -> Option<[usize; 2]> {
+    let set = sched_getaffinity(None).ok()?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    Some([cores.next()?, cores.next()?])
+}
+
+fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    // Unpinned it is measured as well, only less steadily.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// A line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+/// Two threads that pass a number to and fro on one line: the least that any round trip takes.
+fn ping_pong(hops: u64, [here, there]: [usize; 2]) -> f64 {
+    let line = Line::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(there);
+            for hop in 0..hops {
+                while line.0.load(Ordering::Acquire) != 2 * hop + 1 {
+                    std::hint::spin_loop();
+                }
+                line.0.store(2 * hop + 2, Ordering::Release);
+            }
+        });
+        pin(here);
+        let begun = Instant::now();
+        for hop in 0..hops {
+            line.0.store(2 * hop + 1, Ordering::Release);
+            while line.0.load(Ordering::Acquire) != 2 * hop + 2 {
+                std::hint::spin_loop();
+            }
+        }
+        per(begun, hops as u32)
+    })
+}
+
+/// A word and a buffer there and back through two rings, as between NetCore and AppCore.
+fn mailbox(hops: u64, [here, there]: [usize; 2]) -> f64 {
+    let (mut out, mut inbox) = RingBuffer::<(u64, Box<[u8]>)>::new(16);
+    let (mut back, mut returned) = RingBuffer::<(u64, Box<[u8]>)>::new(16);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            pin(there);
+            for _ in 0..hops {
+                let mail = loop {
+                    match inbox.pop() {
+                        Ok(mail) => break mail,
+                        Err(_) => std::hint::spin_loop(),
+                    }
+                };
+                back.push(mail).expect("room");
+            }
+        });
+        pin(here);
+        let mut buffer = vec![0; 64].into_boxed_slice();
+        let begun = Instant::now();
+        for hop in 0..hops {
+            out.push((hop, buffer)).expect("room");
+            buffer = loop {
+                match returned.pop() {
+                    Ok((_, buffer)) => break buffer,
+                    Err(_) => std::hint::spin_loop(),
+                }
+            };
+        }
+        black_box(buffer);
+        per(begun, hops as u32)
+    })
+}
+
+fn per(begun: Instant, rounds: u32) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e9 / f64::from(rounds)
+}

@@ -1,0 +1,115 @@
+//! Requests between packet and answer, and the services that were loaded: who answers a token, and with which
+//! functions. A token that is not in flight is nobody's.
+
+use std::sync::Arc;
+
+use crate::command::Address;
+use crate::functions::Functions;
+
+/// A request on its way, from the moment the RxEngine begins on its packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) token: u64,
+    pub(super) generation: u32,
+    /// The packet it came in.
+    pub(super) packet: Address,
+    /// Function and the caller's number, once the application has it.
+    pub(super) received: Option<(u32, i32)>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    generation: u32,
+    functions: Arc<dyn Functions>,
+    flights: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Flights {
+    /// By place; a token is a serial number above the place.
+    places: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    serial: u64,
+    /// The last is the current one.
+    loaded: Vec<Loaded>,
+}
+
+impl Flights {
+    pub(super) fn new(flights_max: usize, functions: Arc<dyn Functions>) -> Self {
+        Self {
+            places: vec![None; flights_max],
+            free: (0..flights_max).rev().collect(),
+            serial: 0,
+            loaded: vec![Loaded { generation: 1, functions, flights: 0 }],
+        }
+    }
+
+    pub(super) fn load(&mut self, functions: Arc<dyn Functions>) -> u32 {
+        let generation = self.current().generation.wrapping_add(1);
+        self.loaded.retain(|loaded| loaded.flights > 0);
+        self.loaded.push(Loaded { generation, functions, flights: 0 });
+        generation
+    }
+
+    pub(super) fn generations(&self) -> usize {
+        self.loaded.len()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// A packet takes off, with the functions that are current now; `None` if there is no place.
+    pub(super) fn start(&mut self, packet: Address) -> Option<u64> {
+        let place = self.free.pop()?;
+        self.serial += 1;
+        let token = self.serial * self.places.len() as u64 + place as u64;
+        let current = self.loaded.last_mut()?;
+        current.flights += 1;
+        let generation = current.generation;
+        self.places[place] = Some(Flight { token, generation, packet, received: None });
+        Some(token)
+    }
+
+    /// The application has it now.
+    pub(super) fn received(&mut self, token: u64, function: u32, sequence: i32) {
+        let place = self.place(token);
+        if let Some(flight) = self.places[place].as_mut().filter(|flight| flight.token == token) {
+            flight.received = Some((function, sequence));
+        }
+    }
+
+    /// The request with this token, and its functions.
+    pub(super) fn find(&self, token: u64) -> Option<(Flight, &dyn Functions)> {
+        let flight = self.places[self.place(token)].filter(|flight| flight.token == token)?;
+        let of = |loaded: &&Loaded| loaded.generation == flight.generation;
+        let loaded = self.loaded.iter().find(of)?;
+        Some((flight, &*loaded.functions))
+    }
+
+    /// It was answered, or was no request.
+    pub(super) fn land(&mut self, token: u64) {
+        let place = self.place(token);
+        let Some(flight) = self.places[place].take_if(|flight| flight.token == token) else {
+            return;
+        };
+        self.free.push(place);
+        let current = self.current().generation;
+        for loaded in &mut self.loaded {
+            loaded.flights -= usize::from(loaded.generation == flight.generation);
+        }
+        self.loaded.retain(|loaded| loaded.flights > 0 || loaded.generation == current);
+    }
+
+    fn place(&self, token: u64) -> usize {
+        (token % self.places.len() as u64) as usize
+    }
+
+    fn current(&self) -> &Loaded {
+        self.loaded.last().expect("one service is always loaded")
+    }
+}

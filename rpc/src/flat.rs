@@ -1,0 +1,238 @@
+//! The flat form of messages between engine and application: a tree of blocks that is read in place. It knows no schema
+//! and no wire.
+//!
+//! A block is a head of 8 bytes and slots of 8 bytes each, then what the slots point to. A struct's head has a bit for
+//! every field that is there; a list's head is its count, a map's twice that, with keys and values in turn. A slot
+//! holds a number, or where something is: its distance from its block's begin in the low half, its length in the upper
+//! one. Distances count from the block, so a block can be copied as it is, with all below it.
+
+use crate::command::Code;
+
+/// Writes blocks into a buffer, from its begin on; what does not fit is [`Code::Oversized`].
+#[derive(Debug)]
+pub struct Build<'a> {
+    bytes: &'a mut [u8],
+    used: usize,
+}
+
+impl<'a> Build<'a> {
+    /// Into this buffer. What lay in it does not matter.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, used: 0 }
+    }
+
+    /// Bytes written so far.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// A new block with so many empty slots; its place is how the other methods know it.
+    pub fn block(&mut self, slots: usize) -> Result<usize, Code> {
+        let size = slots.checked_add(1).and_then(|words| words.checked_mul(WORD));
+        self.reserve(size.ok_or(Code::Oversized)?).map(|(at, bytes)| {
+            bytes.fill(0);
+            at
+        })
+    }
+
+    /// The field in this slot is a number.
+    pub fn set(&mut self, block: usize, slot: usize, word: u64) {
+        self.put(block, slot, word);
+        self.mark(block, slot);
+    }
+
+    /// The field in this slot is a string.
+    pub fn set_bytes(&mut self, block: usize, slot: usize, bytes: &[u8]) -> Result<(), Code> {
+        self.put_bytes(block, slot, bytes)?;
+        self.mark(block, slot);
+        Ok(())
+    }
+
+    /// The field in this slot is the block `child`, which is complete: the next thing written is not its own.
+    pub fn set_block(&mut self, block: usize, slot: usize, child: usize) {
+        self.link(block, slot, child);
+        self.mark(block, slot);
+    }
+
+    /// A copy of a block and all below it, as a [`View`] shows it.
+    pub fn copy(&mut self, view: View<'_>) -> Result<usize, Code> {
+        self.append(view.0)
+    }
+
+    /// Fills a slot without saying that a field is there: for lists, and for who writes the head itself.
+    pub fn put(&mut self, block: usize, slot: usize, word: u64) {
+        let at = block + WORD * (slot + 1);
+        self.bytes[at..at + WORD].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// The same for a string.
+    pub fn put_bytes(&mut self, block: usize, slot: usize, bytes: &[u8]) -> Result<(), Code> {
+        let at = self.append(bytes)?;
+        self.put(block, slot, pointer(at - block, bytes.len()));
+        Ok(())
+    }
+
+    /// The same for a complete block.
+    pub fn link(&mut self, block: usize, slot: usize, child: usize) {
+        self.put(block, slot, pointer(child - block, self.used - child));
+    }
+
+    /// Writes a head.
+    pub fn head(&mut self, block: usize, head: u64) {
+        self.bytes[block..block + WORD].copy_from_slice(&head.to_le_bytes());
+    }
+
+    fn mark(&mut self, block: usize, slot: usize) {
+        let head = View(&self.bytes[block..]).head();
+        self.head(block, head | 1 << slot);
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<usize, Code> {
+        let padded = bytes.len().checked_next_multiple_of(WORD).ok_or(Code::Oversized)?;
+        let (at, place) = self.reserve(padded)?;
+        let (begin, rest) = place.split_at_mut(bytes.len());
+        begin.copy_from_slice(bytes);
+        rest.fill(0);
+        Ok(at)
+    }
+
+    fn reserve(&mut self, size: usize) -> Result<(usize, &mut [u8]), Code> {
+        let at = self.used;
+        let end = at.checked_add(size).filter(|end| *end <= self.bytes.len().min(SIZE_MAX));
+        self.used = end.ok_or(Code::Oversized)?;
+        Ok((at, &mut self.bytes[at..self.used]))
+    }
+}
+
+/// A block, read in place. Whatever the bytes, reading stays inside them: a wrong distance is [`Code::Malformed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View<'a>(&'a [u8]);
+
+impl<'a> View<'a> {
+    /// The block at the begin of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The block with all below it, as it can be kept.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Which fields are there, or how many items.
+    pub fn head(self) -> u64 {
+        self.0.first_chunk().map_or(0, |head| u64::from_le_bytes(*head))
+    }
+
+    /// Whether the field in this slot is there.
+    pub fn has(self, slot: usize) -> bool {
+        self.head() >> slot & 1 != 0
+    }
+
+    /// Items of a list, entries of a map twice.
+    pub fn count(self) -> usize {
+        usize::try_from(self.head()).unwrap_or(usize::MAX)
+    }
+
+    /// The slot's number.
+    pub fn word(self, slot: usize) -> Result<u64, Code> {
+        let at = slot.checked_add(1).and_then(|slot| slot.checked_mul(WORD));
+        let word = at.and_then(|at| self.0.get(at..)).and_then(|rest| rest.first_chunk());
+        word.map(|word| u64::from_le_bytes(*word)).ok_or(Code::Malformed)
+    }
+
+    /// The slot's string.
+    pub fn string(self, slot: usize) -> Result<&'a [u8], Code> {
+        let word = self.word(slot)?;
+        let (distance, length) = ((word & SIZE_MAX as u64) as usize, (word >> 32) as usize);
+        let rest = self.0.get(distance..).and_then(|rest| rest.get(..length));
+        rest.ok_or(Code::Malformed)
+    }
+
+    /// The slot's block.
+    pub fn block(self, slot: usize) -> Result<Self, Code> {
+        self.string(slot).map(View)
+    }
+
+    /// Whether this can be a function's result: one field, or for a function that returns nothing at most one.
+    pub fn check_result(self, returns: bool) -> Result<(), Code> {
+        match self.head().count_ones() {
+            1 => Ok(()),
+            0 if !returns && self.0.len() >= WORD => Ok(()),
+            _ => Err(Code::Malformed),
+        }
+    }
+
+    /// A field's number, if the field is there.
+    pub fn get(self, slot: usize) -> Option<u64> {
+        self.has(slot).then(|| self.word(slot).ok()).flatten()
+    }
+
+    /// A field's string, if the field is there.
+    pub fn get_string(self, slot: usize) -> Option<&'a [u8]> {
+        self.has(slot).then(|| self.string(slot).ok()).flatten()
+    }
+
+    /// A field's block, if the field is there.
+    pub fn get_block(self, slot: usize) -> Option<Self> {
+        self.has(slot).then(|| self.block(slot).ok()).flatten()
+    }
+}
+
+fn pointer(distance: usize, length: usize) -> u64 {
+    distance as u64 | (length as u64) << 32
+}
+
+/// A head, a slot.
+const WORD: usize = 8;
+/// Distances and lengths have 32 bits.
+const SIZE_MAX: usize = u32::MAX as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_in_place_and_can_be_moved() {
+        let mut bytes = [0xAA; 256];
+        let mut build = Build::new(&mut bytes);
+        let outer = build.block(2).expect("room");
+        let inner = build.block(2).expect("room");
+        build.set(inner, 1, 7);
+        build.set_bytes(inner, 0, b"abc").expect("room");
+        build.set_block(outer, 1, inner);
+        let used = build.used();
+        let view = View::new(&bytes[..used]);
+        assert!(!view.has(0) && view.has(1));
+        let inner = view.get_block(1).expect("there");
+        assert_eq!((inner.get_string(0), inner.get(1)), (Some(&b"abc"[..]), Some(7)));
+
+        let mut other = [0; 256];
+        let mut build = Build::new(&mut other);
+        let outer = build.block(9).expect("room");
+        let copy = build.copy(inner).expect("room");
+        build.set_block(outer, 3, copy);
+        let copied = View::new(&other).get_block(3).expect("there");
+        assert_eq!(copied.bytes(), inner.bytes());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut bytes = [0; 24];
+        let mut build = Build::new(&mut bytes);
+        assert_eq!(build.block(usize::MAX), Err(Code::Oversized));
+        assert_eq!(build.block(1), Ok(0));
+        assert_eq!(build.put_bytes(0, 0, b"123456789"), Err(Code::Oversized));
+        assert_eq!(build.put_bytes(0, 0, b"12345678"), Ok(()));
+    }
+
+    #[test]
+    fn reading_stays_inside() {
+        let wild = [0xFF; 24];
+        let view = View::new(&wild);
+        assert_eq!(view.string(0), Err(Code::Malformed));
+        assert_eq!(view.word(2), Err(Code::Malformed));
+        assert_eq!(view.word(usize::MAX), Err(Code::Malformed));
+        assert_eq!(View::new(&[]).head(), 0);
+    }
+}

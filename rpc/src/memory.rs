@@ -1,0 +1,128 @@
+//! The memory that the engine reads and writes by address: what it asks of a driver, and a simple page of buffers that
+//! can be lent to other threads. It allocates only when told to map.
+
+use crate::command::Address;
+
+/// Memory by address, as a driver provides it.
+pub trait Memory {
+    /// `length` bytes at `from` to read, and all that is mapped from `to` on to write. Buffers do not overlap: the same
+    /// one as `from` and `to` is [`Unmapped::To`].
+    fn pair(
+        &mut self,
+        from: Address,
+        length: usize,
+        to: Address,
+    ) -> Result<(&[u8], &mut [u8]), Unmapped>;
+
+    /// Memory operations that have not come back: while there are any, an engine drains (`MemReqInFlight`).
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+/// Which of two addresses is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmapped {
+    /// The one read from.
+    From,
+    /// The one written to.
+    To,
+}
+
+/// Buffers under addresses of their own. A buffer that is lent is not mapped until it is back.
+#[derive(Debug, Default)]
+pub struct DataPage {
+    buffers: Vec<Option<Box<[u8]>>>,
+}
+
+impl DataPage {
+    /// Maps a buffer of so many zero bytes.
+    ///
+    /// # Panics
+    /// Above 2^28 - 1 buffers, or 4 GiB for one.
+    pub fn map(&mut self, bytes: usize) -> Address {
+        assert!(u32::try_from(bytes).is_ok(), "a buffer of {bytes} bytes, above 4 GiB");
+        self.buffers.push(Some(vec![0; bytes].into_boxed_slice()));
+        assert!(self.buffers.len() < 1 << 28, "too many buffers");
+        Address::new((self.buffers.len() as u64) << OFFSET_BITS).expect("a multiple of 2^32")
+    }
+
+    /// Takes the buffer out, for another thread: from now on a fault.
+    pub fn lend(&mut self, at: Address) -> Option<Box<[u8]>> {
+        self.buffers.get_mut(index(at)?)?.take()
+    }
+
+    /// Puts a lent buffer, or another in its place, back; false if nothing was lent from there.
+    pub fn put_back(&mut self, at: Address, buffer: Box<[u8]>) -> bool {
+        let place = index(at).and_then(|index| self.buffers.get_mut(index));
+        let Some(place) = place.filter(|place| place.is_none()) else { return false };
+        *place = Some(buffer);
+        true
+    }
+
+    /// The mapped bytes from this address on.
+    pub fn bytes(&self, at: Address) -> Option<&[u8]> {
+        self.buffers.get(index(at)?)?.as_ref()?.get(offset(at)..)
+    }
+
+    /// The same, to write.
+    pub fn bytes_mut(&mut self, at: Address) -> Option<&mut [u8]> {
+        self.buffers.get_mut(index(at)?)?.as_mut()?.get_mut(offset(at)..)
+    }
+}
+
+impl Memory for DataPage {
+    fn pair(
+        &mut self,
+        from: Address,
+        length: usize,
+        to: Address,
+    ) -> Result<(&[u8], &mut [u8]), Unmapped> {
+        let source = index(from).filter(|at| *at < self.buffers.len()).ok_or(Unmapped::From)?;
+        let target = index(to).ok_or(Unmapped::To)?;
+        let Ok([source, target]) = self.buffers.get_disjoint_mut([source, target]) else {
+            return Err(Unmapped::To);
+        };
+        let source = source.as_deref().and_then(|bytes| bytes.get(offset(from)..));
+        let source = source.and_then(|bytes| bytes.get(..length)).ok_or(Unmapped::From)?;
+        let target = target.as_deref_mut().and_then(|bytes| bytes.get_mut(offset(to)..));
+        Ok((source, target.ok_or(Unmapped::To)?))
+    }
+}
+
+fn index(at: Address) -> Option<usize> {
+    usize::try_from(at.get() >> OFFSET_BITS).ok()?.checked_sub(1)
+}
+
+fn offset(at: Address) -> usize {
+    (at.get() & ((1 << OFFSET_BITS) - 1)) as usize
+}
+
+/// An address is a buffer's number, from 1, and an offset of so many bits.
+const OFFSET_BITS: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_or_was_never_mapped_is_a_fault() {
+        let mut page = DataPage::default();
+        let (first, second) = (page.map(32), page.map(32));
+        let third = Address::new(second.get() + (1 << OFFSET_BITS)).expect("aligned");
+        let pair = |page: &mut DataPage, from, length, to| page.pair(from, length, to).map(|_| ());
+        assert_eq!(pair(&mut page, first, 32, second), Ok(()));
+        assert_eq!(pair(&mut page, first, 33, second), Err(Unmapped::From));
+        assert_eq!(pair(&mut page, first, 1, first), Err(Unmapped::To));
+        assert_eq!(pair(&mut page, third, 0, first), Err(Unmapped::From));
+        assert_eq!(pair(&mut page, first, 0, third), Err(Unmapped::To));
+        assert_eq!(pair(&mut page, first, 0, Address::default()), Err(Unmapped::To));
+        let lent = page.lend(second).expect("mapped");
+        assert_eq!(pair(&mut page, first, 1, second), Err(Unmapped::To));
+        assert!(page.lend(second).is_none());
+        assert!(page.put_back(second, lent));
+        assert!(!page.put_back(second, Box::default()), "not lent");
+        let inside = Address::new(second.get() + 16).expect("aligned");
+        assert_eq!(page.pair(first, 4, inside).expect("mapped").1.len(), 16);
+    }
+}

@@ -1,0 +1,106 @@
+//! What lies in App.Recv and App.Resp: a head that names the request, then its block. It reads and writes no fields.
+
+use crate::command::Code;
+use crate::flat::{Build, View};
+
+/// A request as the application finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The engine's number for the request; the response repeats it.
+    pub token: u64,
+    /// Which function.
+    pub function: u32,
+    /// Of which of the services that were loaded, as [`crate::Engine::load`] numbered it.
+    pub generation: u32,
+    /// The arguments.
+    pub body: View<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// The record in these bytes; they end with it.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
+        Some(Self {
+            token: u64_at(head, 0),
+            function: u64_at(head, 8) as u32,
+            generation: (u64_at(head, 8) >> 32) as u32,
+            body: View::new(rest),
+        })
+    }
+
+    /// Writes the head of a request whose block follows it.
+    pub(crate) fn head(bytes: &mut [u8], token: u64, function: u32, generation: u32) {
+        bytes[..8].copy_from_slice(&token.to_le_bytes());
+        let which = u64::from(generation) << 32 | u64::from(function);
+        bytes[8..16].copy_from_slice(&which.to_le_bytes());
+        bytes[16..RECORD_HEAD_BYTES].fill(0);
+    }
+}
+
+/// A response as the application writes it: a result's block, or why there is none.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    token: u64,
+    head: &'a mut [u8; RECORD_HEAD_BYTES],
+    /// Where the result's block goes.
+    pub body: Build<'a>,
+}
+
+impl<'a> Reply<'a> {
+    /// An answer to this request, in this buffer.
+    pub fn to(request: &Record<'_>, buffer: &'a mut [u8]) -> Result<Self, Code> {
+        let (head, rest) = buffer.split_first_chunk_mut().ok_or(Code::Oversized)?;
+        Ok(Self { token: request.token, head, body: Build::new(rest) })
+    }
+
+    /// The answer is the block at `place`. Returns the record's length, as the engine is told it.
+    pub fn seal(self, place: usize) -> usize {
+        self.finish(REPLY, place as u64)
+    }
+
+    /// There is no answer, and this is why: the caller gets an application exception.
+    pub fn refuse(self, code: Code) -> usize {
+        self.finish(EXCEPTION, code as u64)
+    }
+
+    fn finish(self, kind: u64, what: u64) -> usize {
+        self.head[..8].copy_from_slice(&self.token.to_le_bytes());
+        self.head[8..16].copy_from_slice(&kind.to_le_bytes());
+        self.head[16..24].copy_from_slice(&what.to_le_bytes());
+        RECORD_HEAD_BYTES + self.body.used()
+    }
+}
+
+/// A response as the engine reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response<'a> {
+    pub(crate) token: u64,
+    pub(crate) what: Result<View<'a>, Code>,
+}
+
+impl<'a> Response<'a> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Code> {
+        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(Code::Truncated)?;
+        let what = match u64_at(head, 8) {
+            REPLY => {
+                let place = usize::try_from(u64_at(head, 16)).ok();
+                let block = place.and_then(|place| rest.get(place..)).ok_or(Code::Malformed)?;
+                Ok(View::new(block))
+            }
+            EXCEPTION => Err(Code::numbered(u64_at(head, 16)).ok_or(Code::Malformed)?),
+            _ => return Err(Code::Malformed),
+        };
+        Ok(Self { token: u64_at(head, 0), what })
+    }
+}
+
+fn u64_at(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&head[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// Bytes before a record's block.
+pub const RECORD_HEAD_BYTES: usize = 24;
+const REPLY: u64 = 0;
+const EXCEPTION: u64 = 1;

@@ -1,0 +1,427 @@
+//! Thrift's binary protocol in frames: bytes to values and back, message headers, application exceptions. It knows no
+//! schema and allocates nothing; whatever the bytes, it stays inside them.
+
+use crate::command::Code;
+
+/// The protocol's type numbers.
+pub mod kind {
+    /// Ends a struct.
+    pub const STOP: u8 = 0;
+    /// A byte, 0 or 1.
+    pub const BOOL: u8 = 2;
+    /// One byte.
+    pub const BYTE: u8 = 3;
+    /// IEEE 754, eight bytes.
+    pub const DOUBLE: u8 = 4;
+    /// Two bytes.
+    pub const I16: u8 = 6;
+    /// Four bytes.
+    pub const I32: u8 = 8;
+    /// Eight bytes.
+    pub const I64: u8 = 10;
+    /// A length and bytes.
+    pub const STRING: u8 = 11;
+    /// Fields and a stop.
+    pub const STRUCT: u8 = 12;
+    /// Two types, a count, keys and values in turn.
+    pub const MAP: u8 = 13;
+    /// A type, a count, items.
+    pub const SET: u8 = 14;
+    /// A type, a count, items.
+    pub const LIST: u8 = 15;
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// Awaits an answer.
+    Call = 1,
+    /// Is one.
+    Reply = 2,
+    /// The answer is that there is none: a `TApplicationException`.
+    Exception = 3,
+    /// Awaits none.
+    Oneway = 4,
+}
+
+/// A message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What it is.
+    pub kind: MessageKind,
+    /// The function.
+    pub name: &'a [u8],
+    /// The caller's number for it.
+    pub sequence: i32,
+}
+
+/// Reads values off bytes.
+#[derive(Clone, Debug)]
+pub struct Wire<'a> {
+    bytes: &'a [u8],
+    field_bytes_max: usize,
+}
+
+impl<'a> Wire<'a> {
+    /// Over these bytes; strings longer than `field_bytes_max` are [`Code::Oversized`].
+    pub fn new(bytes: &'a [u8], field_bytes_max: usize) -> Self {
+        Self { bytes, field_bytes_max }
+    }
+
+    /// Over the message in a frame, its four bytes of length included.
+    pub fn framed(frame: &'a [u8], field_bytes_max: usize) -> Result<Self, Code> {
+        let mut wire = Self::new(frame, field_bytes_max);
+        let length = usize::try_from(wire.i32()?).map_err(|_| Code::Malformed)?;
+        match wire.bytes.len() {
+            there if there < length => Err(Code::Truncated),
+            there if there > length => Err(Code::Malformed),
+            _ => Ok(wire),
+        }
+    }
+
+    /// A message's header, in the strict form or the old one without a version.
+    pub fn message(&mut self) -> Result<Message<'a>, Code> {
+        let first = self.i32()?;
+        let (kind, name) = if first < 0 {
+            if first as u32 & VERSION_MASK != VERSION_1 {
+                return Err(Code::Malformed);
+            }
+            ((first & 0xFF) as u8, self.string()?)
+        } else {
+            let name = self.take_string(first)?;
+            (self.byte()?, name)
+        };
+        let kind = match kind {
+            1 => MessageKind::Call,
+            2 => MessageKind::Reply,
+            3 => MessageKind::Exception,
+            4 => MessageKind::Oneway,
+            _ => return Err(Code::Malformed),
+        };
+        Ok(Message { kind, name, sequence: self.i32()? })
+    }
+
+    /// A field's type and number; [`kind::STOP`] has none.
+    pub fn field(&mut self) -> Result<(u8, i16), Code> {
+        match self.byte()? {
+            kind::STOP => Ok((kind::STOP, 0)),
+            kind => Ok((kind, self.i16()?)),
+        }
+    }
+
+    /// The count of a list or set of `item`s.
+    pub fn list(&mut self, item: u8) -> Result<usize, Code> {
+        let found = self.byte()?;
+        let count = self.count(1)?;
+        if count > 0 && found != item { Err(Code::Malformed) } else { Ok(count) }
+    }
+
+    /// The count of a map's entries.
+    pub fn map(&mut self, key: u8, value: u8) -> Result<usize, Code> {
+        let found = (self.byte()?, self.byte()?);
+        let count = self.count(2)?;
+        if count > 0 && found != (key, value) { Err(Code::Malformed) } else { Ok(count) }
+    }
+
+    /// A bool, as 0 or 1.
+    pub fn bool(&mut self) -> Result<u64, Code> {
+        self.byte().map(|byte| u64::from(byte != 0))
+    }
+
+    /// A byte.
+    pub fn byte(&mut self) -> Result<u8, Code> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// A number of two bytes.
+    pub fn i16(&mut self) -> Result<i16, Code> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    /// A number of four bytes.
+    pub fn i32(&mut self) -> Result<i32, Code> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    /// A number of eight bytes; a double's bits are read so, too.
+    pub fn i64(&mut self) -> Result<i64, Code> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    /// A string or binary.
+    pub fn string(&mut self) -> Result<&'a [u8], Code> {
+        let length = self.i32()?;
+        self.take_string(length)
+    }
+
+    /// Reads past a value that nobody asked for.
+    pub fn skip(&mut self, kind: u8) -> Result<(), Code> {
+        self.skip_within(kind, SKIP_DEPTH_MAX)
+    }
+
+    /// Nothing may follow.
+    pub fn end(&self) -> Result<(), Code> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(Code::Malformed) }
+    }
+
+    fn skip_within(&mut self, kind: u8, depth: u32) -> Result<(), Code> {
+        let depth = depth.checked_sub(1).ok_or(Code::Malformed)?;
+        if let Some(bytes) = fixed_bytes(kind) {
+            return self.take(bytes).map(|_| ());
+        }
+        match kind {
+            kind::STRING => self.string().map(|_| ()),
+            kind::STRUCT => loop {
+                match self.field()? {
+                    (kind::STOP, _) => return Ok(()),
+                    (kind, _) => self.skip_within(kind, depth)?,
+                }
+            },
+            kind::LIST | kind::SET => {
+                let item = self.byte()?;
+                let count = self.count(1)?;
+                self.skip_many(&[item], count, depth)
+            }
+            kind::MAP => {
+                let pair = [self.byte()?, self.byte()?];
+                let count = self.count(2)?;
+                self.skip_many(&pair, count, depth)
+            }
+            _ => Err(Code::Malformed),
+        }
+    }
+
+    fn skip_many(&mut self, kinds: &[u8], count: usize, depth: u32) -> Result<(), Code> {
+        for _ in 0..count {
+            for kind in kinds {
+                self.skip_within(*kind, depth)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A count of things that take at least so many bytes each.
+    fn count(&mut self, bytes_min: usize) -> Result<usize, Code> {
+        let count = usize::try_from(self.i32()?).map_err(|_| Code::Malformed)?;
+        if count > self.bytes.len() / bytes_min { Err(Code::Truncated) } else { Ok(count) }
+    }
+
+    fn take_string(&mut self, length: i32) -> Result<&'a [u8], Code> {
+        let length = usize::try_from(length).map_err(|_| Code::Malformed)?;
+        if length > self.field_bytes_max {
+            return Err(Code::Oversized);
+        }
+        self.take(length)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Code> {
+        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(Code::Truncated)?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Code> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(Code::Truncated)?;
+        self.bytes = rest;
+        Ok(*taken)
+    }
+}
+
+/// Writes values into a buffer; what does not fit is [`Code::Oversized`].
+#[derive(Debug)]
+pub struct Out<'a> {
+    bytes: &'a mut [u8],
+    used: usize,
+}
+
+impl<'a> Out<'a> {
+    /// Into this buffer, leaving room for the frame's length, which [`Out::frame`] writes.
+    pub fn framed(bytes: &'a mut [u8]) -> Result<Self, Code> {
+        let mut out = Self { bytes, used: 0 };
+        out.i32(0)?;
+        Ok(out)
+    }
+
+    /// Writes the frame's length and returns the bytes of the frame.
+    pub fn frame(self) -> Result<usize, Code> {
+        let length = i32::try_from(self.used - FRAME_HEAD_BYTES).map_err(|_| Code::Oversized)?;
+        self.bytes[..FRAME_HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
+        Ok(self.used)
+    }
+
+    /// A message's header, in the strict form.
+    pub fn message(&mut self, message: &Message<'_>) -> Result<(), Code> {
+        self.put((VERSION_1 | message.kind as u32).to_be_bytes())?;
+        self.string(message.name)?;
+        self.i32(message.sequence)
+    }
+
+    /// A field's type and number.
+    pub fn field(&mut self, kind: u8, id: i16) -> Result<(), Code> {
+        let [high, low] = id.to_be_bytes();
+        self.put([kind, high, low])
+    }
+
+    /// The end of a struct.
+    pub fn stop(&mut self) -> Result<(), Code> {
+        self.byte(kind::STOP)
+    }
+
+    /// The head of a list or set.
+    pub fn list(&mut self, item: u8, count: usize) -> Result<(), Code> {
+        self.byte(item)?;
+        self.i32(i32::try_from(count).map_err(|_| Code::Malformed)?)
+    }
+
+    /// The head of a map.
+    pub fn map(&mut self, key: u8, value: u8, count: usize) -> Result<(), Code> {
+        self.byte(key)?;
+        self.list(value, count)
+    }
+
+    /// One byte.
+    pub fn byte(&mut self, byte: u8) -> Result<(), Code> {
+        self.put([byte])
+    }
+
+    /// Two bytes.
+    pub fn i16(&mut self, value: i16) -> Result<(), Code> {
+        self.put(value.to_be_bytes())
+    }
+
+    /// Four bytes.
+    pub fn i32(&mut self, value: i32) -> Result<(), Code> {
+        self.put(value.to_be_bytes())
+    }
+
+    /// Eight bytes.
+    pub fn i64(&mut self, value: i64) -> Result<(), Code> {
+        self.put(value.to_be_bytes())
+    }
+
+    /// A length and bytes.
+    pub fn string(&mut self, value: &[u8]) -> Result<(), Code> {
+        self.i32(i32::try_from(value.len()).map_err(|_| Code::Oversized)?)?;
+        self.reserve(value.len())?.copy_from_slice(value);
+        Ok(())
+    }
+
+    fn put<const N: usize>(&mut self, value: [u8; N]) -> Result<(), Code> {
+        self.reserve(N)?.copy_from_slice(&value);
+        Ok(())
+    }
+
+    fn reserve(&mut self, length: usize) -> Result<&mut [u8], Code> {
+        let begin = self.used;
+        let end = begin.checked_add(length).filter(|end| *end <= self.bytes.len());
+        self.used = end.ok_or(Code::Oversized)?;
+        Ok(&mut self.bytes[begin..self.used])
+    }
+}
+
+/// The frame that tells a caller why its packet was refused. `None` if the packet does not say who calls what, and then
+/// the connection is of no more use; an empty frame, of length 0, where no answer is awaited.
+pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
+    let body = packet.get(FRAME_HEAD_BYTES..)?;
+    let message = Wire::new(body, body.len()).message().ok()?;
+    match message.kind {
+        MessageKind::Call => exception(message.name, message.sequence, code, out).ok(),
+        MessageKind::Oneway => Some(0),
+        MessageKind::Reply | MessageKind::Exception => None,
+    }
+}
+
+/// A `TApplicationException` as a frame.
+pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Result<usize, Code> {
+    let mut out = Out::framed(out)?;
+    out.message(&Message { kind: MessageKind::Exception, name, sequence })?;
+    out.field(kind::STRING, 1)?;
+    out.string(code.to_string().as_bytes())?;
+    out.field(kind::I32, 2)?;
+    out.i32(exception_type(code))?;
+    out.stop()?;
+    out.frame()
+}
+
+/// Thrift's number for a reason.
+const fn exception_type(code: Code) -> i32 {
+    match code {
+        Code::UnknownFunction => 1,
+        Code::Truncated | Code::Malformed | Code::Oversized => 7,
+        Code::Done | Code::Unmapped | Code::BadOpcode | Code::Unarmed | Code::QueueFull => 6,
+    }
+}
+
+const fn fixed_bytes(kind: u8) -> Option<usize> {
+    match kind {
+        kind::BOOL | kind::BYTE => Some(1),
+        kind::I16 => Some(2),
+        kind::I32 => Some(4),
+        kind::I64 | kind::DOUBLE => Some(8),
+        _ => None,
+    }
+}
+
+/// A frame's length comes first.
+pub const FRAME_HEAD_BYTES: usize = 4;
+const VERSION_1: u32 = 0x8001_0000;
+const VERSION_MASK: u32 = 0xFFFF_0000;
+/// Deeper than this nothing is skipped: recursion is bounded whatever comes.
+const SKIP_DEPTH_MAX: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(bytes: &[u8]) -> Wire<'_> {
+        Wire::new(bytes, 16)
+    }
+
+    #[test]
+    fn headers_are_read_in_both_forms() {
+        let strict = b"\x80\x01\x00\x01\x00\x00\x00\x03Set\x00\x00\x00\x07";
+        let old = b"\x00\x00\x00\x03Set\x01\x00\x00\x00\x07";
+        let expected = Message { kind: MessageKind::Call, name: b"Set", sequence: 7 };
+        assert_eq!(wire(strict).message(), Ok(expected));
+        assert_eq!(wire(old).message(), Ok(expected));
+        let mut bytes = [0; 64];
+        let mut out = Out::framed(&mut bytes).expect("room");
+        out.message(&expected).expect("room");
+        let length = out.frame().expect("short");
+        assert_eq!(&bytes[..length], [b"\x00\x00\x00\x0f", &strict[..]].concat());
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_code() {
+        assert_eq!(wire(b"\x80\x02\x00\x01").message(), Err(Code::Malformed), "version");
+        assert_eq!(wire(b"\x80\x01\x00\x09\0\0\0\0\0\0\0\0").message(), Err(Code::Malformed));
+        assert_eq!(wire(b"\x80\x01\x00").message(), Err(Code::Truncated));
+        assert_eq!(wire(b"\xff\xff\xff\xff").string(), Err(Code::Malformed), "negative");
+        assert_eq!(wire(b"\0\0\0\x11").string(), Err(Code::Oversized));
+        assert_eq!(wire(b"\0\0\0\x10abc").string(), Err(Code::Truncated));
+        assert_eq!(wire(b"\x0a\x7f\xff\xff\xff").list(kind::I64), Err(Code::Truncated));
+        assert_eq!(wire(b"\x08\0\0\0\x01\0").list(kind::I64), Err(Code::Malformed));
+        assert_eq!(wire(b"\x00\0\0\0\0").list(kind::I64), Ok(0), "an empty list of anything");
+        let deep = [kind::LIST, 0, 0, 0, 1].repeat(1_000);
+        assert_eq!(wire(&deep).skip(kind::LIST), Err(Code::Malformed));
+        assert_eq!(Wire::framed(b"\0\0\0\x02a", 16).map(|_| ()), Err(Code::Truncated));
+        assert_eq!(Wire::framed(b"\0\0\0\x00a", 16).map(|_| ()), Err(Code::Malformed));
+    }
+
+    #[test]
+    fn refusals_are_what_thrift_reads() {
+        let packet = b"\0\0\0\x0f\x80\x01\x00\x01\x00\x00\x00\x03Foo\x00\x00\x00\x07";
+        let mut out = [0; 128];
+        let length = refusal(packet, Code::UnknownFunction, &mut out).expect("an answer");
+        let mut wire = Wire::framed(&out[..length], 64).expect("a frame");
+        let message = wire.message().expect("a header");
+        assert_eq!(message, Message { kind: MessageKind::Exception, name: b"Foo", sequence: 7 });
+        assert_eq!(wire.field(), Ok((kind::STRING, 1)));
+        assert_eq!(wire.string(), Ok(&b"unknown function"[..]));
+        assert_eq!(wire.field(), Ok((kind::I32, 2)));
+        assert_eq!(wire.i32(), Ok(1));
+        assert_eq!(wire.field(), Ok((kind::STOP, 0)));
+        assert_eq!(wire.end(), Ok(()));
+        assert_eq!(refusal(b"\0\0\0\x01a", Code::Truncated, &mut out), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! What a device did not do: refused, failed, lost or kept too long. The job is redone in software where that is allowed,
+//! and the device retired where it is to blame. It decides nothing about jobs that went well.
+
+use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
+use policy::{Choice, Reason};
+use units::Nanos;
+
+use super::fair::leave;
+use super::{BOOKED, Runtime};
+use crate::entry::{Entry, Ticket};
+
+impl Runtime {
+    /// The device did not take the job.
+    pub(super) fn refused(&mut self, job: Box<Job>, device: usize, reason: RefusedReason) {
+        let why = match reason {
+            RefusedReason::Full => Reason::QueueFull,
+            RefusedReason::Unsupported => Reason::Ineligible,
+            RefusedReason::Lost => Reason::DeviceLost,
+        };
+        if reason == RefusedReason::Lost {
+            self.retire(device);
+        }
+        if device != 0 && self.may_fall_back(&job.task) {
+            self.redo(job, why);
+        } else {
+            self.fail(job, DeviceError::Fault("the device refused the job"));
+        }
+    }
+
+    /// Runs a job again, in software, with the reason on record.
+    pub(super) fn redo(&mut self, job: Box<Job>, reason: Reason) {
+        let choice = Choice::software(reason);
+        let ticket = Ticket::from_mark(job.tag);
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
+        leave(&mut self.service, entry);
+        entry.met = None;
+        let from = std::mem::replace(&mut entry.choice, choice).device;
+        self.slots[from].waiting -= 1;
+        self.slots[0].waiting += 1;
+        self.metrics.count_fallback(from, reason);
+        if self.redos.is_empty() && self.redo_bytes_left > 0 {
+            self.redo_now(job, choice);
+        } else {
+            self.redos.push_back(job);
+        }
+    }
+
+    fn redo_now(&mut self, job: Box<Job>, choice: Choice) {
+        self.redo_bytes_left = self.redo_bytes_left.saturating_sub(job.work_bytes().max(1));
+        self.hand_over(job, choice);
+    }
+
+    /// Redoes what earlier turns left, as much as one may.
+    pub(super) fn serve_redos(&mut self) {
+        while self.redo_bytes_left > 0
+            && let Some(job) = self.redos.pop_front()
+        {
+            let ticket = Ticket::from_mark(job.tag);
+            let entry = self.jobs.get(ticket).expect(BOOKED);
+            if entry.is_detached() {
+                self.slots[0].waiting -= 1;
+                self.jobs.close(ticket);
+            } else {
+                let choice = entry.choice;
+                self.redo_now(job, choice);
+            }
+        }
+    }
+
+    /// A turn or a submission begins.
+    pub(super) fn allow_redos(&mut self) {
+        self.redo_bytes_left = REDO_BYTES_PER_TURN;
+    }
+
+    pub(super) fn retire(&mut self, device: usize) {
+        if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
+            self.retired += 1;
+            self.metrics.count_lost(device);
+        }
+    }
+
+    /// It did a job of its new queue.
+    fn restore(&mut self, device: usize) {
+        self.slots[device].retired = None;
+        self.retired -= 1;
+        self.metrics.count_restored(device);
+    }
+
+    /// The end of a job that its device did not do, or of any while a device is retired.
+    #[cold]
+    pub(super) fn complete_oddly(
+        &mut self,
+        device: usize,
+        ticket: Ticket,
+        completion: Completion,
+        fault: Option<Reason>,
+    ) {
+        let retired = self.slots[device].retired.as_ref();
+        let is_probe = retired.is_some_and(|retired| retired.is_probed);
+        match fault {
+            Some(Reason::DeviceLost) => self.retire(device),
+            None if is_probe => self.restore(device),
+            None | Some(_) => {}
+        }
+        let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
+        match fault {
+            Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
+                self.redo(completion.job, reason);
+            }
+            _ => self.finish(completion),
+        }
+    }
+
+    pub(super) fn fail(&mut self, job: Box<Job>, error: DeviceError) {
+        self.finish(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
+    }
+
+    /// Redoes in software what a device has kept longer than the timeout; the device keeps the
+    /// buffers it has.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        if now < self.next_expiry_check {
+            return;
+        }
+        self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
+        let timeout = self.job_timeout;
+        let overdue = |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
+        for ticket in self.jobs.find(overdue) {
+            self.expire_one(ticket);
+        }
+    }
+
+    pub(super) fn expire_one(&mut self, ticket: Ticket) {
+        let device = self.jobs.get(ticket).expect(BOOKED).choice.device;
+        if let Some(job) = self.stop_waiting(device, ticket) {
+            // No device kept it; it never came in.
+            return self.refused(job, device, RefusedReason::Full);
+        }
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
+        leave(&mut self.service, entry);
+        if let Some(job) = self.slots[device].shown(ticket.mark()) {
+            entry.again.keep_shown(job);
+        }
+        let again = entry.again.take(ticket.mark()).filter(|_| !entry.is_detached());
+        self.metrics.count_timeout(device);
+        self.slots[device].cancel(ticket.mark());
+        self.retire(device);
+        let Some(job) = again else {
+            self.slots[device].waiting -= 1;
+            self.jobs.close(ticket);
+            return;
+        };
+        if self.may_fall_back(&job.task) {
+            self.redo(job, Reason::Timeout);
+        } else {
+            self.fail(job, DeviceError::Timeout);
+        }
+    }
+}
+
+/// A lost device gives back all that it had at once. What is beyond this is redone in the next turns, so that the
+/// thread's other work waits for some milliseconds at most.
+const REDO_BYTES_PER_TURN: usize = 256 << 10;
+
+/// Why the job must be done elsewhere; none when this outcome is the job's own.
+pub(super) fn fault(outcome: &Outcome) -> Option<Reason> {
+    match outcome {
+        Outcome::Done { .. } | Outcome::DoesNotFit => None,
+        Outcome::Failed(DeviceError::InvalidInput(_)) => None,
+        Outcome::Failed(DeviceError::Lost | DeviceError::Misconfigured(_)) => {
+            Some(Reason::DeviceLost)
+        }
+        Outcome::Failed(DeviceError::Timeout) => Some(Reason::Timeout),
+        Outcome::Failed(DeviceError::Busy) => Some(Reason::QueueFull),
+        Outcome::Failed(_) => Some(Reason::DeviceFault),
+    }
+}

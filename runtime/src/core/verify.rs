@@ -1,0 +1,78 @@
+//! Reads back a sample of the streams that devices write, in software: a wrong one is a fault of its device, and the
+//! job is redone. Decompressed values need none of that: their checksums are looked at.
+
+use std::num::NonZeroU32;
+
+use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task};
+use units::ByteCount;
+
+use super::{BOOKED, Runtime};
+use crate::entry::Ticket;
+
+/// Which streams are read back.
+#[derive(Default)]
+pub(super) struct Sample {
+    every: Option<NonZeroU32>,
+    seen: u32,
+}
+
+impl Runtime {
+    /// Reads back one in so many of the streams that devices write, or none, as at first.
+    pub fn set_verify_every(&mut self, every: Option<NonZeroU32>) {
+        self.sample = Sample { every, seen: 0 };
+    }
+
+    /// Makes a failure of the job if it was drawn and its stream is not what it should be.
+    #[inline]
+    pub(super) fn verify(&mut self, device: usize, completion: &mut Completion) {
+        if let Some(every) = self.sample.every
+            && device != 0
+            && matches!(completion.job.task, Task::Compress { .. })
+            && matches!(completion.outcome, Outcome::Done { .. })
+            && completion.job.input.len() <= VERIFIED_BYTES_MAX
+        {
+            self.sample.seen += 1;
+            if self.sample.seen >= every.get() {
+                self.sample.seen = 0;
+                self.verify_one(device, completion);
+            }
+        }
+    }
+
+    #[cold]
+    fn verify_one(&mut self, device: usize, completion: &mut Completion) {
+        if self.reads_back(completion).unwrap_or(false) {
+            return;
+        }
+        self.metrics.count_corrupt(device);
+        completion.outcome = Outcome::Failed(DeviceError::Fault("wrote what cannot be read back"));
+        // A device may have put its result in place of the buffer; the second try needs all of the room.
+        let job = &mut completion.job;
+        let entry = self.jobs.get(Ticket::from_mark(job.tag)).expect(BOOKED);
+        if job.output.capacity() < entry.again.output_bytes() && job.output_offset == 0 {
+            job.output = Pool::heap(ByteCount(0)).take(entry.again.output_bytes());
+        }
+    }
+
+    /// Whether software makes the input of the stream; none when there is no stream or no room.
+    fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
+        let Completion { job, outcome, .. } = completion;
+        let Outcome::Done { output_bytes } = *outcome else { return None };
+        let end = job.output_offset.checked_add(output_bytes)?;
+        let stream = job.output.get(job.output_offset..end)?;
+        let (dialect, original_bytes) = (job.task.dialect()?, job.input.len());
+        let pool = Pool::heap(ByteCount(0));
+        let mut input = pool.take(stream.len());
+        input.extend(stream);
+        let input = Input::pooled(input, 0..stream.len());
+        let task = Task::Decompress { dialect, original_bytes };
+        let aside = Job::new(task, input, pool.take(original_bytes));
+        let Completion { job: read, outcome, .. } = self.slots[0].aside(Box::new(aside))?;
+        let is_done =
+            matches!(outcome, Outcome::Done { output_bytes } if output_bytes == original_bytes);
+        Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
+    }
+}
+
+/// To read back a larger stream would keep the thread from its other work for too long.
+const VERIFIED_BYTES_MAX: usize = 256 << 10;

@@ -1,0 +1,95 @@
+//! What came to one core and where it went: how far jobs lie apart, and where the policy sent the last of a kind. It
+//! decides nothing.
+
+use policy::Placement;
+use units::{Nanos, Op};
+
+use crate::slot::OPS;
+
+/// Of one runtime.
+pub(crate) struct History {
+    arrived: Nanos,
+    gap_ns: f64,
+    arrivals: u64,
+    /// By op and size.
+    last: [[Option<(usize, Placement)>; CLASSES]; OPS],
+}
+
+impl Default for History {
+    fn default() -> Self {
+        let last = [[None; CLASSES]; OPS];
+        Self { arrived: Nanos(0), gap_ns: GAP_NS_MAX, arrivals: 0, last }
+    }
+}
+
+impl History {
+    /// A job came; the time between one and the next, smoothed.
+    #[inline]
+    pub(crate) fn arrived(&mut self, now: Nanos) -> Nanos {
+        let gap_ns = (now.since(self.arrived).0 as f64).min(GAP_NS_MAX);
+        self.arrived = now;
+        self.arrivals += 1;
+        self.gap_ns += (gap_ns - self.gap_ns) / GAPS;
+        Nanos(self.gap_ns as u64)
+    }
+
+    /// Jobs that came.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Where the policy sent the last such job.
+    #[inline]
+    pub(crate) fn last(&self, op: Op, bytes: usize) -> Option<(usize, Placement)> {
+        self.last[op.index() % OPS][class(bytes)]
+    }
+
+    #[inline]
+    pub(crate) fn remember(&mut self, op: Op, bytes: usize, place: (usize, Placement)) {
+        self.last[op.index() % OPS][class(bytes)] = Some(place);
+    }
+}
+
+/// By powers of two, up to 1 GiB and beyond.
+fn class(bytes: usize) -> usize {
+    (bytes.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+const CLASSES: usize = 31;
+
+/// A newer gap weighs one in so many.
+const GAPS: f64 = 64.0;
+
+/// A longer pause says no more than that nobody came for long, and must not outweigh what comes after it.
+const GAP_NS_MAX: f64 = 1e6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gap_is_smoothed_and_a_pause_is_soon_forgotten() {
+        let mut history = History::default();
+        let mut now = Nanos(0);
+        let mut gap_after = |gap: Nanos, jobs: u32| {
+            let mut seen = Nanos(0);
+            for _ in 0..jobs {
+                now += gap;
+                seen = history.arrived(now);
+            }
+            seen.0
+        };
+        assert!((20_000..21_000).contains(&gap_after(Nanos::micros(20), 1_000)));
+        assert!(gap_after(Nanos::secs(100), 1) < 40_000);
+        assert!(gap_after(Nanos::micros(20), 200) < 21_000);
+    }
+
+    #[test]
+    fn places_are_remembered_by_op_and_size() {
+        let mut history = History::default();
+        history.remember(Op::Compress, 5_000, (1, Placement::Sync));
+        assert_eq!(history.last(Op::Compress, 4_096), Some((1, Placement::Sync)));
+        assert_eq!(history.last(Op::Compress, 4_095), None);
+        assert_eq!(history.last(Op::Decompress, 5_000), None);
+    }
+}

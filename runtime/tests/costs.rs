@@ -1,0 +1,220 @@
+//! Policies that weigh costs, under the runtime and in virtual time: what it learns from jobs that come back is enough
+//! for them to take the better place when nothing is busy, when the device is, and when it changes. One core with a
+//! run queue, software on it, and a device with one engine; numbers are BlueField-2-like. Nothing is measured.
+
+mod common;
+#[path = "costs/machine.rs"]
+mod machine;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::*;
+use device::{Class, Job};
+use machine::{Done, Load, Machine};
+use parking_lot::Mutex;
+use policy::{
+    AlwaysSoftware, AsyncOffload, Choice, JobFacts, LeastHostCycles, LeastLatency, Placement,
+    Policy, Reason, Snapshot, SyncOffload,
+};
+use runtime::{CoreConfig, CoreLoop};
+use units::{ManualClock, Nanos};
+
+fn least_latency() -> Arc<dyn Policy> {
+    Arc::new(LeastLatency { inline_bytes_max: 256 << 10 })
+}
+
+fn statics() -> [Arc<dyn Policy>; 3] {
+    [
+        Arc::new(AlwaysSoftware),
+        Arc::new(SyncOffload { work_bytes_min: 0 }),
+        Arc::new(AsyncOffload { work_bytes_min: 0 }),
+    ]
+}
+
+fn run(policy: Arc<dyn Policy>, load: &Load) -> Vec<Done> {
+    Machine::new(policy, load).run()
+}
+
+/// Without the first tenth, in which the costs are learnt.
+fn settled(done: &[Done]) -> Vec<Done> {
+    let mut settled: Vec<_> =
+        done.iter().filter(|one| one.index >= done.len() / 10).copied().collect();
+    settled.sort_by_key(|one| one.index);
+    settled
+}
+
+fn p99_us(done: &[Done]) -> f64 {
+    let mut all: Vec<_> = done.iter().map(|one| one.latency_ns).collect();
+    all.sort_unstable();
+    all[(all.len() - 1) * 99 / 100] as f64 / 1e3
+}
+
+/// Of the jobs placed by choice, how many are offloaded.
+fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
+    let chosen =
+        done.iter().filter(|one| one.choice.reason != Reason::Probe && sizes.contains(&one.bytes));
+    let (mut offloaded, mut all) = (0, 0);
+    for one in chosen {
+        offloaded += u32::from(one.choice.device != 0);
+        all += 1;
+    }
+    assert!(all > 0, "no job of {sizes:?}");
+    f64::from(offloaded) / f64::from(all)
+}
+
+#[test]
+fn while_little_comes_each_size_goes_where_it_is_done_sooner() {
+    let done = settled(&run(least_latency(), &Load::of(10_000.0)));
+    // Software is done first below 310 bytes.
+    assert!(offloaded(&done, 0..200) < 0.05, "{}", offloaded(&done, 0..200));
+    assert!(offloaded(&done, 500..usize::MAX) > 0.95, "{}", offloaded(&done, 500..usize::MAX));
+    let probes = done.iter().filter(|one| one.choice.reason == Reason::Probe).count();
+    assert!(probes > 0 && probes * 100 < done.len(), "{probes} probes");
+}
+
+#[test]
+fn it_follows_the_better_place_from_idle_to_past_what_the_device_carries() {
+    println!("p99 (us): software, sync, async; least latency");
+    let mut wins = 0;
+    for per_second in [10e3, 100e3, 300e3, 400e3, 460e3] {
+        let load = Load::of(per_second);
+        let p99 = |policy| p99_us(&settled(&run(policy, &load)));
+        let others = statics().map(p99);
+        let least = p99(least_latency());
+        println!("{per_second:>8} {others:8.1?} {least:8.1}");
+        let best = others.into_iter().fold(f64::INFINITY, f64::min);
+        assert!(least <= 1.10 * best, "{per_second}: {least} against {others:?}");
+        wins += usize::from(least < 0.95 * best);
+    }
+    assert!(wins >= 2, "better than every static policy at {wins} loads");
+}
+
+#[test]
+fn it_leaves_a_device_that_slows_tenfold_and_comes_back() {
+    const SLOW: usize = 10_000;
+    const FAST: usize = 40_000;
+    const LEAVES_WITHIN: usize = 500;
+    /// Less than half a second: what is not chosen is seen by probes only.
+    const RETURNS_WITHIN: usize = 20_000;
+    let load = Load { jobs: 80_000, slow: Some((SLOW..FAST, 10.0)), ..Load::of(50e3) };
+    let mut done = run(least_latency(), &load);
+    done.sort_by_key(|one| one.index);
+    let all = 0..usize::MAX;
+    let share = |jobs: Range<usize>| offloaded(&done[jobs], all.clone());
+    let before = share(SLOW / 2..SLOW);
+    let first = share(SLOW + LEAVES_WITHIN..SLOW + 2 * LEAVES_WITHIN);
+    let during = share(SLOW + LEAVES_WITHIN..FAST);
+    let after = share(FAST + RETURNS_WITHIN..load.jobs);
+    println!(
+        "offloaded: before {before:.3}, at first {first:.3}, slow {during:.3}, after {after:.3}"
+    );
+    assert!(first < 0.1 && during < 0.05, "{first} {during}");
+    assert!(after > 0.8 * before, "{after} against {before}");
+}
+
+#[test]
+fn least_host_cycles_spares_the_core_within_its_bound() {
+    let policy = LeastHostCycles { latency_max: Nanos::micros(100), inline_bytes_max: 256 << 10 };
+    let policy: Arc<dyn Policy> = Arc::new(policy);
+    for per_second in [50e3, 300e3] {
+        let done = settled(&run(Arc::clone(&policy), &Load::of(per_second)));
+        // An offload takes half a microsecond of the core, software at least 1.6.
+        assert!(offloaded(&done, 0..usize::MAX) > 0.95, "{per_second}");
+    }
+    let tight = LeastHostCycles { latency_max: Nanos::micros(3), inline_bytes_max: 256 << 10 };
+    let done = settled(&run(Arc::new(tight), &Load::of(10e3)));
+    // Nothing is done within 3 us from 4 KiB on, and the device is the quicker place; small jobs are spared all the same.
+    assert!(offloaded(&done, 64..300) > 0.9 && offloaded(&done, 4_096..8_192) > 0.9);
+}
+
+#[test]
+fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
+    let load = Load { batch: 0.5, ..Load::of(400e3) };
+    let done = settled(&run(least_latency(), &load));
+    let p99 = |class: Class| {
+        p99_us(&done.iter().filter(|one| one.class == class).copied().collect::<Vec<_>>())
+    };
+    assert!(p99(Class::LatencyCritical) < p99(Class::Batch));
+}
+
+/// Writes down what it was shown, and offloads everything.
+#[derive(Default)]
+struct Shown(Mutex<Vec<(usize, Option<Nanos>, bool)>>);
+
+impl Policy for Shown {
+    fn name(&self) -> &'static str {
+        "shown"
+    }
+
+    fn weighs_costs(&self) -> bool {
+        true
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _: u64) -> Choice {
+        let mut shown = self.0.lock();
+        shown.push((snapshot.waiting, snapshot.gap, job.last.is_some()));
+        let reason = if shown.len() == 1 { Reason::Probe } else { Reason::Policy };
+        Choice { device: DEVICE, placement: Placement::Async, reason }
+    }
+}
+
+#[test]
+fn on_our_loop_a_policy_is_told_how_many_tasks_wait() {
+    let (device, policy) = (Script::polled(), Arc::new(Shown::default()));
+    let clock = ManualClock::default();
+    let mut config = config(vec![software(), Arc::clone(&device) as _], Arc::new(clock.clone()));
+    config.policy = Arc::clone(&policy) as _;
+    let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
+    let pool = device::Pool::heap(units::ByteCount(0));
+    for _ in 0..4 {
+        let (core, job) = (core_loop.core().clone(), compress(&pool, 2));
+        let (device, clock) = (Arc::clone(&device), clock.clone());
+        core_loop.core().spawn(async move {
+            clock.advance(Nanos(500));
+            let job = core.run(job);
+            device.do_one();
+            job.await;
+        });
+    }
+    core_loop.run();
+    let shown = policy.0.lock();
+    let waiting: Vec<_> = shown.iter().map(|(waiting, ..)| *waiting).collect();
+    assert_eq!(waiting, [3, 2, 1, 0]);
+    assert!(shown.iter().all(|(_, gap, _)| gap.is_some_and(|gap| gap.0 > 0)));
+    let last: Vec<_> = shown.iter().map(|(.., last)| *last).collect();
+    assert_eq!(last, [false, false, true, true], "a probe is no place to stay");
+}
+
+#[test]
+fn whoever_is_back_and_not_yet_claimed_waits_for_the_core() {
+    let (device, policy) = (Script::polled(), Arc::new(Shown::default()));
+    let shown = Arc::clone(&policy);
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| config.policy = policy);
+    let first = [rig.submit(1), rig.submit(2), rig.submit(3)];
+    (0..3).for_each(|_| device.do_one());
+    rig.core.turn();
+    let mut submit = || {
+        rig.submit(4);
+        shown.0.lock().last().expect("it was asked").0
+    };
+    assert_eq!(submit(), 3);
+    rig.finished(first[0]);
+    rig.core.detach(first[1]);
+    rig.submit(5);
+    assert_eq!(shown.0.lock().last().expect("it was asked").0, 1);
+}
+
+#[test]
+fn weighing_costs_takes_no_allocation_per_job() {
+    let mut machine = Machine::new(least_latency(), &Load::of(10e3));
+    let mut job: Option<Box<Job>> = Some(machine.job(2_000));
+    let mut jobs = |count: usize| {
+        for _ in 0..count {
+            job = job.take().map(|job| machine.one(job));
+        }
+    };
+    jobs(5_000);
+    let counted = allocation_counter::measure(|| jobs(5_000));
+    assert_eq!(counted.count_total, 0);
+}

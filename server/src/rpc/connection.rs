@@ -1,0 +1,132 @@
+//! A client's connection: bytes in until a frame is whole, bytes out until they are sent. One request at a time is
+//! under way, as with every Thrift server, so answers are in order.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use rpc::wire::FRAME_HEAD_BYTES;
+
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    inbound: Vec<u8>,
+    /// Bytes of `inbound` that were taken already.
+    taken: usize,
+    outbound: Vec<u8>,
+    sent: usize,
+    /// A request is under way.
+    pub(super) awaits: bool,
+    /// The other end sends no more.
+    pub(super) ended: bool,
+}
+
+/// What the bytes so far come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Inbound<'a> {
+    /// A frame, its head included.
+    Frame(&'a [u8]),
+    /// More bytes have to come.
+    Partial,
+    /// A frame that is longer than any may be, or of a negative length.
+    TooLong,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            inbound: Vec::new(),
+            taken: 0,
+            outbound: Vec::new(),
+            sent: 0,
+            awaits: false,
+            ended: false,
+        })
+    }
+
+    /// Reads what there is, at most so far that one whole frame is in.
+    pub(super) fn read(&mut self, frame_bytes_max: usize) -> io::Result<()> {
+        if self.taken == self.inbound.len() {
+            self.inbound.clear();
+            self.inbound.shrink_to(READ_BYTES);
+            self.taken = 0;
+        } else if self.taken > READ_BYTES {
+            self.inbound.drain(..self.taken);
+            self.taken = 0;
+        }
+        while self.wants_more(frame_bytes_max) {
+            let begin = self.inbound.len();
+            self.inbound.resize(begin + READ_BYTES, 0);
+            let result = self.stream.read(&mut self.inbound[begin..]);
+            self.inbound.truncate(begin + *result.as_ref().unwrap_or(&0));
+            match result {
+                Ok(0) => self.ended = true,
+                Ok(count) if count < READ_BYTES => return Ok(()),
+                Ok(_) => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether bytes are worth reading now: no frame is whole, and no answer waits that is not being taken.
+    pub(super) fn wants_more(&self, frame_bytes_max: usize) -> bool {
+        !self.ended
+            && self.outbound.len() < OUTBOUND_BYTES_MAX
+            && self.inbound(frame_bytes_max) == Inbound::Partial
+    }
+
+    /// The next frame, if it is whole.
+    pub(super) fn inbound(&self, frame_bytes_max: usize) -> Inbound<'_> {
+        let bytes = &self.inbound[self.taken..];
+        let Some(head) = bytes.first_chunk::<FRAME_HEAD_BYTES>() else { return Inbound::Partial };
+        match usize::try_from(i32::from_be_bytes(*head)) {
+            Ok(length) if length + FRAME_HEAD_BYTES <= frame_bytes_max => {
+                let frame = bytes.get(..length + FRAME_HEAD_BYTES);
+                frame.map_or(Inbound::Partial, Inbound::Frame)
+            }
+            _ => Inbound::TooLong,
+        }
+    }
+
+    /// The frame that was there is taken.
+    pub(super) fn consume(&mut self, frame_bytes: usize) {
+        self.taken += frame_bytes;
+        self.awaits = true;
+    }
+
+    /// A frame to send.
+    pub(super) fn answer(&mut self, frame: &[u8]) {
+        self.outbound.extend_from_slice(frame);
+        self.awaits = false;
+    }
+
+    /// Sends what there is, as far as the socket takes it.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        while self.sent < self.outbound.len() {
+            match self.stream.write(&self.outbound[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.outbound.clear();
+        self.outbound.shrink_to(OUTBOUND_BYTES_MAX);
+        Ok(())
+    }
+
+    /// Bytes wait for the socket.
+    pub(super) fn has_outbound(&self) -> bool {
+        self.sent < self.outbound.len()
+    }
+}
+
+/// What one read asks for.
+const READ_BYTES: usize = 16 << 10;
+/// Above this nothing more is read from a client that does not take its answers.
+const OUTBOUND_BYTES_MAX: usize = 256 << 10;

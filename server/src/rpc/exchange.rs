@@ -1,0 +1,173 @@
+//! The engine with its data page, as NetCore holds it: frames in, frames out, each with the number of who sent it. It
+//! knows no sockets and no threads.
+
+use std::sync::Arc;
+
+use rpc::{Address, Code, DataPage, Engine, Functions, Interface, Limits, api, wire};
+
+/// Where the application runs: on this thread or behind a mailbox.
+pub(super) trait Application {
+    /// Moves requests to the application and responses from it; whether anything moved.
+    fn turn(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool;
+
+    /// The engine is through with this response.
+    fn released(&mut self, page: &mut DataPage, response: Address);
+
+    /// Whether it can still answer.
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+/// What a frame was answered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer<'a> {
+    /// A frame to send; empty if none is awaited.
+    Frame(&'a [u8]),
+    /// The same, and it tells the caller of a refusal.
+    Refusal(&'a [u8]),
+    /// The message does not say who calls what: the connection is of no more use.
+    None,
+}
+
+pub(super) struct Exchange {
+    pub(super) engine: Engine,
+    pub(super) page: DataPage,
+    /// Buffers for packets and frames that nothing lies in.
+    packets: Vec<Address>,
+    frames: Vec<Address>,
+    /// Whose packet lies where, and how long it is.
+    owners: Vec<(Address, usize, usize)>,
+    depth: usize,
+}
+
+impl Exchange {
+    /// With room for `depth` packets of at most `buffer_bytes`.
+    pub(super) fn new(functions: Arc<dyn Functions>, depth: usize, buffer_bytes: usize) -> Self {
+        let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
+        let mut page = DataPage::default();
+        let packets = (0..depth).map(|_| page.map(buffer_bytes)).collect();
+        // A refusal has to fit whatever the longest message is.
+        let frame_bytes = buffer_bytes + REFUSAL_BYTES;
+        let frames = (0..depth).map(|_| page.map(frame_bytes)).collect();
+        Self {
+            engine: Engine::new(limits, functions),
+            page,
+            packets,
+            frames,
+            owners: Vec::new(),
+            depth,
+        }
+    }
+
+    /// Whether another frame can be submitted.
+    pub(super) fn has_room(&self) -> bool {
+        self.owners.len() < self.depth
+    }
+
+    /// Whether answers are awaited.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
+    /// Takes a frame, its head included and no longer than a buffer; there has to be room.
+    pub(super) fn submit(&mut self, owner: usize, frame: &[u8]) {
+        let packet = self.packets.pop().expect("there is room, and a buffer for each place");
+        let place = self.page.bytes_mut(packet).expect("packets are never lent");
+        place[..frame.len()].copy_from_slice(frame);
+        self.owners.push((packet, owner, frame.len()));
+        let issued = api::net_call_engine_write(&mut self.engine, packet, frame.len());
+        issued.expect("no more is written than the engine's depth, and all of it is read");
+        let frame = self.frames.pop().expect("a buffer for each packet");
+        let issued = api::net_call_engine_read(&mut self.engine, frame);
+        issued.expect("one read for each packet, and what it returned is taken");
+    }
+
+    /// Steps engine and application until neither moves; whether anything did.
+    pub(super) fn turn(&mut self, app: &mut impl Application) -> bool {
+        let mut moved = false;
+        loop {
+            let mut again = app.turn(&mut self.engine, &mut self.page);
+            while self.engine.step_rx(&mut self.page).is_some() {
+                again = true;
+            }
+            while let Some(step) = self.engine.step_tx(&mut self.page) {
+                again = true;
+                if let Some(response) = step.released {
+                    app.released(&mut self.page, response);
+                }
+            }
+            moved |= again;
+            if !again {
+                return moved;
+            }
+        }
+    }
+
+    /// Hands the next answer to `to`, with the number of whom it is for; false if there is none.
+    pub(super) fn take(&mut self, to: impl FnOnce(usize, Answer<'_>)) -> bool {
+        let Some(done) = self.engine.take(Interface::NetResp) else { return false };
+        self.frames.push(done.buffer);
+        let place = self.owners.iter().position(|(packet, ..)| *packet == done.about);
+        let Some(place) = place else { return true };
+        let (packet, owner, length) = self.owners.swap_remove(place);
+        self.packets.push(packet);
+        if done.code == Code::Done {
+            let frame = self.page.bytes(done.buffer).and_then(|bytes| bytes.get(..done.length));
+            to(owner, frame.map_or(Answer::None, Answer::Frame));
+        } else {
+            let message = self.page.bytes(packet).and_then(|bytes| bytes.get(..length));
+            let mut frame = vec![0; length + REFUSAL_BYTES];
+            let refused = message.and_then(|bytes| wire::refusal(bytes, done.code, &mut frame));
+            to(owner, refused.map_or(Answer::None, |length| Answer::Refusal(&frame[..length])));
+        }
+        true
+    }
+}
+
+/// A refusal repeats the function's name, which is part of the message, and adds less than this.
+const REFUSAL_BYTES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use rpc::services::unique_id::UniqueIdService;
+    use rpc::{Record, Reply, call};
+
+    use super::super::inline::Inline;
+    use super::*;
+
+    struct Seven;
+
+    impl super::super::handlers::Handler for Seven {
+        fn handle(&mut self, _: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+            let block = reply.body.block(1)?;
+            reply.body.set(block, 0, 7);
+            Ok(block)
+        }
+    }
+
+    #[test]
+    fn frames_go_through_engine_and_handler_and_refusals_come_back() {
+        let mut exchange = Exchange::new(Arc::new(UniqueIdService), 1, 1024);
+        let mut app = Inline::new(Box::new(Seven), &mut exchange, 1024);
+        let mut frame = [0; 256];
+        let length = call::frame(&UniqueIdService, 0, 3, &mut frame, |args| args.block(3));
+        let length = length.expect("room");
+        for (bytes, refused) in [(&frame[..length], false), (&frame[..length - 1], true)].repeat(9)
+        {
+            let mut bytes = bytes.to_vec();
+            let message_bytes = (bytes.len() - 4) as u32;
+            bytes[..4].copy_from_slice(&message_bytes.to_be_bytes());
+            assert!(exchange.has_room());
+            exchange.submit(11, &bytes);
+            exchange.turn(&mut app);
+            let answered = exchange.take(|owner, answer| {
+                assert_eq!(owner, 11);
+                let is_refusal = matches!(answer, Answer::Refusal(_));
+                assert_eq!(is_refusal, refused, "{answer:?}");
+            });
+            assert!(answered);
+        }
+        assert!(!exchange.is_busy());
+    }
+}

@@ -1,0 +1,247 @@
+//! What the services do: a request's record in, a response's record out. They read and write records in place and know
+//! nothing of wires, sockets or threads.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpc::flat::{Build, View};
+use rpc::services::memcached::{
+    CacheError, Found, GetArgs, GetResult, Memcached, SetArgs, SetResult,
+};
+use rpc::services::post_storage::{
+    Post, PostStorageService, ReadPostArgs, ReadPostResult, ReadPostsArgs, ReadPostsResult,
+    ServiceException, StorePostArgs, StorePostResult,
+};
+use rpc::services::unique_id::{ComposeUniqueIdResult, UniqueIdService};
+use rpc::{Code, Functions, Record, Reply};
+use store::embedded::{Embedded, Fetch, Mode, NewItem, Options};
+use units::limits::{ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX};
+use units::{ByteCount, Clock};
+
+use super::{RpcOptions, RpcService};
+use crate::backend::Seconds;
+
+/// A service's business logic. An error is why there is no answer; what the IDL declares is an answer.
+pub(super) trait Handler: Send {
+    /// Builds the result's block and returns its place.
+    fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code>;
+}
+
+/// The functions and the handler of a service.
+pub(super) fn of(
+    options: &RpcOptions,
+    clock: Arc<dyn Clock>,
+) -> (Arc<dyn Functions>, Box<dyn Handler>) {
+    let time = Seconds::start(Arc::clone(&clock));
+    match options.service {
+        RpcService::Memcached => {
+            let store = store(options, 1);
+            (Arc::new(Memcached), Box::new(Cache { store, time }))
+        }
+        RpcService::PostStorage => {
+            let store = store(options, RECORD_GROWTH as u64);
+            (Arc::new(PostStorageService), Box::new(Posts { store, time }))
+        }
+        RpcService::UniqueId => (Arc::new(UniqueIdService), Box::new(Ids { clock, last: 0 })),
+    }
+}
+
+/// Answers `request` into `buffer`; the response's length.
+pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &mut [u8]) -> usize {
+    let Ok(mut reply) = Reply::to(request, buffer) else { return 0 };
+    match handler.handle(request, &mut reply) {
+        Ok(block) => reply.seal(block),
+        Err(code) => reply.refuse(code),
+    }
+}
+
+/// In place of a response that the engine refused: the request is not to be forgotten.
+pub(super) fn refuse(token: u64, code: Code, buffer: &mut [u8]) -> Option<usize> {
+    let request = Record { token, function: 0, generation: 0, body: View::new(&[]) };
+    Reply::to(&request, buffer).ok().map(|reply| reply.refuse(code))
+}
+
+/// A record may take this many times the message's bytes; one that takes more is refused as oversized.
+pub(super) const RECORD_GROWTH: usize = 2;
+
+fn store(options: &RpcOptions, growth: u64) -> Embedded {
+    let overhead_bytes = (KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES) as u64;
+    let item_bytes_max = ByteCount(growth * options.message_bytes_max.0 + overhead_bytes);
+    // Clients choose the keys: the hash is seeded by chance.
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    Embedded::new(Options { limit: options.memory, item_bytes_max, evict: true, seed })
+}
+
+struct Cache {
+    store: Embedded,
+    time: Seconds,
+}
+
+impl Handler for Cache {
+    fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+        match request.function {
+            Memcached::SET => self.set(SetArgs(request.body), &mut reply.body),
+            Memcached::GET => self.get(GetArgs(request.body), &mut reply.body),
+            _ => Err(Code::UnknownFunction),
+        }
+    }
+}
+
+impl Cache {
+    fn set(&self, args: SetArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
+        let (Some(key), Some(value)) = (args.key(), args.value()) else {
+            return Err(Code::Malformed);
+        };
+        let result = to.block(SetResult::SLOTS)?;
+        let item = NewItem {
+            value: Bytes::copy_from_slice(value),
+            flags: args.flags().unwrap_or(0) as u32,
+            exptime_s: self.time.expiry(args.expiry_s().unwrap_or(0)),
+            key_is_binary: false,
+        };
+        let problem = if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            Some(format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len()))
+        } else {
+            let stored = self.store.store(key, item, Mode::Set, self.time.now_s());
+            stored.err().map(|error| error.to_string())
+        };
+        if let Some(problem) = problem {
+            let error = to.block(CacheError::SLOTS)?;
+            to.set_bytes(error, CacheError::MESSAGE, problem.as_bytes())?;
+            to.set_block(result, SetResult::ERROR, error);
+        }
+        Ok(result)
+    }
+
+    fn get(&self, args: GetArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
+        let key = args.key().ok_or(Code::Malformed)?;
+        let item = self.store.fetch(key, &Fetch::GET, self.time.now_s());
+        let result = to.block(GetResult::SLOTS)?;
+        let found = to.block(Found::SLOTS)?;
+        to.set(found, Found::HIT, u64::from(item.is_some()));
+        if let Some(item) = item {
+            to.set(found, Found::FLAGS, u64::from(item.flags));
+            to.set_bytes(found, Found::VALUE, &item.value)?;
+        }
+        to.set_block(result, GetResult::SUCCESS, found);
+        Ok(result)
+    }
+}
+
+/// Posts are kept as the blocks they came in: storing and reading one copies it and looks at no field but its number.
+struct Posts {
+    store: Embedded,
+    time: Seconds,
+}
+
+impl Handler for Posts {
+    fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+        match request.function {
+            PostStorageService::STORE_POST => {
+                self.store_post(StorePostArgs(request.body), &mut reply.body)
+            }
+            PostStorageService::READ_POST => {
+                self.read_post(ReadPostArgs(request.body), &mut reply.body)
+            }
+            PostStorageService::READ_POSTS => {
+                self.read_posts(ReadPostsArgs(request.body), &mut reply.body)
+            }
+            _ => Err(Code::UnknownFunction),
+        }
+    }
+}
+
+impl Posts {
+    fn store_post(&self, args: StorePostArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
+        let post = args.post().ok_or(Code::Malformed)?;
+        let result = to.block(StorePostResult::SLOTS)?;
+        let problem = match post.post_id() {
+            None => Some("the post has no post_id".to_owned()),
+            Some(id) => {
+                let value = Bytes::copy_from_slice(post.0.bytes());
+                let item = NewItem { value, ..NewItem::default() };
+                let key = id.to_be_bytes();
+                let stored = self.store.store(&key, item, Mode::Set, self.time.now_s());
+                stored.err().map(|error| error.to_string())
+            }
+        };
+        if let Some(problem) = problem {
+            let error = exception(to, NOT_STORED, &problem)?;
+            to.set_block(result, StorePostResult::ERROR, error);
+        }
+        Ok(result)
+    }
+
+    fn read_post(&self, args: ReadPostArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
+        let result = to.block(ReadPostResult::SLOTS)?;
+        let id = args.post_id().unwrap_or(0);
+        match self.find(id) {
+            Some(post) => {
+                let post = to.copy(View::new(&post))?;
+                to.set_block(result, ReadPostResult::SUCCESS, post);
+            }
+            None => {
+                let error = exception(to, NOT_FOUND, &format!("no post {id}"))?;
+                to.set_block(result, ReadPostResult::ERROR, error);
+            }
+        }
+        Ok(result)
+    }
+
+    /// All of them or none, as one that is missing cannot be told by its place.
+    fn read_posts(&self, args: ReadPostsArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
+        let result = to.block(ReadPostsResult::SLOTS)?;
+        let ids = args.post_ids().unwrap_or(View::new(&[]));
+        let posts = to.block(ids.count())?;
+        for slot in 0..ids.count() {
+            let id = ids.word(slot)? as i64;
+            let Some(post) = self.find(id) else {
+                let error = exception(to, NOT_FOUND, &format!("no post {id}"))?;
+                to.set_block(result, ReadPostsResult::ERROR, error);
+                return Ok(result);
+            };
+            let post = to.copy(View::new(&post))?;
+            to.link(posts, slot, post);
+        }
+        to.head(posts, ids.count() as u64);
+        to.set_block(result, ReadPostsResult::SUCCESS, posts);
+        Ok(result)
+    }
+
+    fn find(&self, id: i64) -> Option<Bytes> {
+        let found = self.store.fetch(&id.to_be_bytes(), &Fetch::GET, self.time.now_s())?;
+        debug_assert_eq!(Post(View::new(&found.value)).post_id(), Some(id));
+        Some(found.value)
+    }
+}
+
+fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code> {
+    let error = to.block(ServiceException::SLOTS)?;
+    to.set(error, ServiceException::CODE, code as u64);
+    to.set_bytes(error, ServiceException::MESSAGE, message.as_bytes())?;
+    Ok(error)
+}
+
+/// Numbers made of the time and a count, so that they rise: 42 bits of milliseconds, 21 of count.
+struct Ids {
+    clock: Arc<dyn Clock>,
+    last: u64,
+}
+
+impl Handler for Ids {
+    fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+        if request.function != UniqueIdService::COMPOSE_UNIQUE_ID {
+            return Err(Code::UnknownFunction);
+        }
+        let now_ms = self.clock.now().0 / 1_000_000;
+        self.last = (self.last + 1).max((now_ms & MILLIS_MASK) << COUNT_BITS);
+        let result = reply.body.block(ComposeUniqueIdResult::SLOTS)?;
+        reply.body.set(result, ComposeUniqueIdResult::SUCCESS, self.last);
+        Ok(result)
+    }
+}
+
+const COUNT_BITS: u32 = 21;
+const MILLIS_MASK: u64 = (1 << 42) - 1;
+const NOT_FOUND: i32 = 404;
+const NOT_STORED: i32 = 507;

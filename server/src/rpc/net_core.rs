@@ -1,0 +1,227 @@
+//! NetCore: one thread's loop over sockets and the exchange. It sleeps in the kernel while nothing is under way, and
+//! looks at sockets and mailboxes in turn while something is.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rpc::wire::FRAME_HEAD_BYTES;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::connection::{Connection, Inbound};
+use super::exchange::{Answer, Application, Exchange};
+use super::{RpcCounters, RpcOptions};
+
+pub(super) struct NetCore {
+    epoll: OwnedFd,
+    listener: TcpListener,
+    connections: Slab<Connection>,
+    connections_max: usize,
+    frame_bytes_max: usize,
+    /// Connections with a whole frame that is not under way.
+    ready: VecDeque<usize>,
+    counters: Arc<RpcCounters>,
+    stop: Arc<AtomicBool>,
+}
+
+impl NetCore {
+    pub(super) fn new(
+        listener: TcpListener,
+        wake: &OwnedFd,
+        options: &RpcOptions,
+        counters: Arc<RpcCounters>,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            listener,
+            connections: Slab::new(),
+            connections_max: options.connections_max,
+            frame_bytes_max: options.message_bytes_max.as_usize() + FRAME_HEAD_BYTES,
+            ready: VecDeque::new(),
+            counters,
+            stop,
+        })
+    }
+
+    /// Until it is told to stop.
+    pub(super) fn run(
+        mut self,
+        mut exchange: Exchange,
+        mut app: impl Application,
+    ) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut idle_rounds = 0u32;
+        while !self.stop.load(Ordering::Acquire) {
+            if !app.is_alive() {
+                return Err(io::Error::other("the application's thread has ended"));
+            }
+            let moved = self.exchange(&mut exchange, &mut app);
+            idle_rounds = if moved { 0 } else { idle_rounds.wrapping_add(1) };
+            let busy = exchange.is_busy();
+            // Between two looks at the sockets the mailbox is looked at often: answers are near.
+            if busy && !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) {
+                std::hint::spin_loop();
+                continue;
+            }
+            if busy && idle_rounds > 0 {
+                std::thread::yield_now();
+            }
+            events.clear();
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let timeout = busy.then_some(&now);
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    WAKE => {}
+                    index => self.served(index as usize, event.flags),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames to the engine and answers from it, until nothing moves; whether anything did.
+    fn exchange(&mut self, exchange: &mut Exchange, app: &mut impl Application) -> bool {
+        let mut moved = false;
+        loop {
+            let mut again = self.submit(exchange);
+            again |= exchange.turn(app);
+            while exchange.take(|owner, answer| self.answer(owner, &answer)) {
+                again = true;
+            }
+            moved |= again;
+            if !again {
+                return moved;
+            }
+        }
+    }
+
+    fn submit(&mut self, exchange: &mut Exchange) -> bool {
+        let mut submitted = false;
+        while exchange.has_room() {
+            let Some(index) = self.ready.pop_front() else { break };
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            if connection.awaits {
+                continue;
+            }
+            let Inbound::Frame(frame) = connection.inbound(self.frame_bytes_max) else { continue };
+            exchange.submit(index, frame);
+            let length = frame.len();
+            connection.consume(length);
+            submitted = true;
+        }
+        submitted
+    }
+
+    fn answer(&mut self, index: usize, answer: &Answer<'_>) {
+        let counters = &self.counters;
+        let (frame, counter) = match answer {
+            Answer::Frame(frame) => (Some(*frame), &counters.requests),
+            Answer::Refusal(frame) => (Some(*frame), &counters.refused),
+            Answer::None => (None, &counters.refused),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        match frame {
+            Some(frame) => connection.answer(frame),
+            None => {
+                connection.awaits = false;
+                return self.close(index);
+            }
+        }
+        if connection.write().is_err() {
+            return self.close(index);
+        }
+        self.advance(index);
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // Nothing more, or no file left for it: the listener tells again.
+                Err(_) => return,
+            };
+            if self.connections.len() >= self.connections_max {
+                continue;
+            }
+            let Ok(connection) = Connection::new(stream) else { continue };
+            self.counters.connections.fetch_add(1, Ordering::Relaxed);
+            let entry = self.connections.vacant_entry();
+            let data = epoll::EventData::new_u64(entry.key() as u64);
+            if epoll::add(&self.epoll, &connection.stream, data, edges()).is_ok() {
+                entry.insert(connection);
+            }
+        }
+    }
+
+    /// A socket can be read or written.
+    fn served(&mut self, index: usize, flags: epoll::EventFlags) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if flags.contains(epoll::EventFlags::OUT) && connection.write().is_err() {
+            return self.close(index);
+        }
+        self.advance(index);
+    }
+
+    /// Reads on where that is due, and queues a whole frame. Sockets tell of new bytes once, so this is called whenever
+    /// reading may have become due.
+    fn advance(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.wants_more(self.frame_bytes_max)
+            && connection.read(self.frame_bytes_max).is_err()
+        {
+            return self.close(index);
+        }
+        let connection = &self.connections[index];
+        match connection.inbound(self.frame_bytes_max) {
+            Inbound::Frame(_) if !connection.awaits => self.ready.push_back(index),
+            Inbound::Frame(_) => {}
+            Inbound::Partial if connection.ended && !connection.has_outbound() => self.close(index),
+            Inbound::Partial => {}
+            Inbound::TooLong => {
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
+                self.close(index);
+            }
+        }
+    }
+
+    /// A connection with a request under way keeps its number until that is back, so that the answer is nobody else's.
+    fn close(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+        connection.ended = true;
+        if !connection.awaits {
+            self.connections.remove(index);
+        }
+    }
+}
+
+/// Told once of each change, in both directions.
+fn edges() -> epoll::EventFlags {
+    epoll::EventFlags::IN
+        | epoll::EventFlags::OUT
+        | epoll::EventFlags::RDHUP
+        | epoll::EventFlags::ET
+}
+
+const LISTENER: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+const EVENTS_MAX: usize = 256;
+/// A look at the sockets costs as much as some tens of looks into a mailbox.
+const ROUNDS_PER_WAIT: u32 = 64;

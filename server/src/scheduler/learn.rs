@@ -1,0 +1,181 @@
+//! The way from what a report adds to evidence for `policy::scheduling`: sums over the ways that jobs were waited for
+//! and the reasons why, for the ops that there are. What failed took no honest time, so a path on which much failed is
+//! left out; the few jobs that took far longer than the others, because a core was late or preempted, are cut to what
+//! is still usual.
+
+use std::collections::BTreeMap;
+
+use policy::scheduling::{Evidence, SOFTWARE, Scheduling, SizeSums};
+use units::{Nanos, Op};
+
+use super::counts::{self, Counts, Key};
+use super::history::Step;
+
+/// Learns from one report of an instance.
+pub(super) fn observe(fitted: &mut Scheduling, instance: &str, step: &Step, now: Nanos) {
+    let covered = Nanos::millis(step.covered_ms.min(COVERED_MS_MAX));
+    let more = step.more.iter().map(|(key, counts)| (&**key, counts));
+    for ((op, device), sums) in by_device(more, true) {
+        let sizes: Vec<SizeSums> = sums.into_values().collect();
+        let evidence = Evidence { reporter: instance, op, device, covered, sizes: &sizes };
+        fitted.observe(&evidence, now);
+    }
+}
+
+/// Jobs by op and device, then by class of size.
+pub(super) type BySize = BTreeMap<u32, SizeSums>;
+
+/// Sums of paths, with times as they were, or cut to what is usual.
+pub(super) fn by_device<'a>(
+    counted: impl IntoIterator<Item = (&'a Key, &'a Counts)>,
+    is_cut: bool,
+) -> BTreeMap<(Op, &'a str), BySize> {
+    let mut sums: BTreeMap<(Op, &str), BySize> = BTreeMap::new();
+    for (key, counts) in counted {
+        let Key::Path { op, device, .. } = key else { continue };
+        let Some(op) = Op::ALL.into_iter().find(|known| known.name() == op) else { continue };
+        let (jobs, failed) = (counts.get(counts::JOBS), counts.get(counts::FAILED));
+        if failed > jobs / FAILED_DIVISOR {
+            continue;
+        }
+        let usual = |classes: Vec<u64>| if is_cut { usual_share(&classes) } else { 1.0 };
+        let service = usual(counts.service_classes());
+        let queueing = usual(counts.queueing_classes());
+        let own = sums.entry((op, device)).or_default();
+        for size in counts.sizes() {
+            let sum = own
+                .entry(size.log2)
+                .or_insert_with(|| SizeSums { log2: size.log2, ..SizeSums::default() });
+            sum.jobs = sum.jobs.saturating_add(size.jobs);
+            sum.work_bytes = sum.work_bytes.saturating_add(size.work_bytes);
+            let scaled = |ns: u64, share: f64| (ns as f64 * share) as u64;
+            sum.service_ns = sum.service_ns.saturating_add(scaled(size.service_ns, service));
+            // In software a job waits only for what was tried elsewhere before.
+            let queueing = if device == SOFTWARE { 0.0 } else { queueing };
+            sum.queueing_ns = sum.queueing_ns.saturating_add(scaled(size.queueing_ns, queueing));
+        }
+    }
+    sums
+}
+
+/// The share that is left of times counted by powers of two once those far above the 90th percentile are cut.
+fn usual_share(log2_ns: &[u64]) -> f64 {
+    let total: u128 = log2_ns.iter().map(|jobs| u128::from(*jobs)).sum();
+    let mut reached = 0;
+    let within = |jobs: &u64| {
+        reached += u128::from(*jobs);
+        reached * 10 >= total * 9
+    };
+    let Some(high) = log2_ns.iter().position(within).filter(|_| total > 0) else { return 1.0 };
+    let cut_ns = USUAL_TIMES * (high as f64 + 1.0).exp2();
+    let (mut all, mut left) = (0.0, 0.0);
+    for (log2, jobs) in log2_ns.iter().enumerate() {
+        let middle_ns = 1.5 * (log2 as f64).exp2();
+        all += *jobs as f64 * middle_ns;
+        left += *jobs as f64 * middle_ns.min(cut_ns);
+    }
+    left / all
+}
+
+/// Larger jobs take so many times as long as the 90th percentile at most.
+const USUAL_TIMES: f64 = 4.0;
+
+/// A process that reports for the first time covers all of its life; a day of it is as good.
+const COVERED_MS_MAX: u64 = 86_400_000;
+
+/// One failed job in so many pulls a mean down by as little as curves are off.
+const FAILED_DIVISOR: u64 = 100;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use api::v1::{PathCounts, ReportRequest, SizeCounts};
+
+    use crate::config::{ParametersWord, SchedulerConfig};
+    use crate::scheduler::Scheduler;
+
+    use super::*;
+
+    fn path(device: &str, jobs: u64, each_ns: u64) -> PathCounts {
+        let size = |log2: u32| SizeCounts {
+            log2,
+            jobs,
+            work_bytes: jobs << log2,
+            service_ns: jobs * each_ns,
+            queueing_ns: 0,
+        };
+        PathCounts {
+            op: "compress".into(),
+            device: device.into(),
+            placement: "async".into(),
+            reason: "policy".into(),
+            jobs: 2 * jobs,
+            sizes: vec![size(11), size(15)],
+            ..PathCounts::default()
+        }
+    }
+
+    /// Reports of so many seconds: software takes 90 us a job, the device 10.
+    fn report(scheduler: &Scheduler, seconds: std::ops::Range<u64>, failed: u64) {
+        for second in seconds {
+            let device = path("virtual-iaa", 50 * second, 10_000);
+            let device = PathCounts { failed: failed * second, ..device };
+            let report = ReportRequest {
+                instance: "one".into(),
+                role: "frontend".into(),
+                uptime_ms: second * 1_000,
+                paths: vec![path("software", 50 * second, 90_000), device],
+                cpu_ns: second * 500_000_000,
+                ..ReportRequest::default()
+            };
+            scheduler.report(&report, Nanos::secs(second)).unwrap();
+        }
+    }
+
+    fn config(parameters: ParametersWord) -> SchedulerConfig {
+        SchedulerConfig { parameters, ..SchedulerConfig::default() }
+    }
+
+    #[test]
+    fn what_is_reported_becomes_parameters_where_the_configuration_says_so() {
+        let scheduler = Scheduler::new(&config(ParametersWord::Static));
+        report(&scheduler, 1..8, 0);
+        assert_eq!(scheduler.parameters().revision, 1, "static parameters stay");
+        assert!(scheduler.parameters().offloads.is_empty());
+        scheduler.reload(&config(ParametersWord::Fitted));
+        let sent = scheduler.parameters();
+        assert_eq!((sent.revision, sent.offloads.len()), (2, 1));
+        assert_eq!(sent.offloads[0].device, "virtual-iaa");
+        let view = scheduler.view(60_000, Nanos::secs(8));
+        let gain = view.curves[0].measured_gain.unwrap();
+        // Half of the jobs take 10 us instead of 90.
+        assert!((gain - 1.8).abs() < 0.05, "{gain}");
+        assert_eq!(view.curves[0].devices.len(), 2);
+        let answer = scheduler.query(<_>::default(), Nanos::secs(8));
+        assert_eq!(answer.instances[0].cpu_ns, 3_500_000_000);
+        scheduler.reload(&config(ParametersWord::Static));
+        assert!(scheduler.parameters().offloads.is_empty());
+    }
+
+    #[test]
+    fn the_few_that_took_far_too_long_are_cut() {
+        assert_eq!(usual_share(&[]), 1.0);
+        assert_eq!(usual_share(&[0, 5, 90, 5]), 1.0);
+        // 95 jobs of about 1.5 us, 5 of about 4 ms: those count as 8 us.
+        let mut classes = vec![0; 23];
+        (classes[10], classes[21]) = (95, 5);
+        let left_ns = usual_share(&classes) * (95.0 * 1_536.0 + 5.0 * 1.5 * 2_097_152.0);
+        assert!((left_ns - (95.0 * 1_536.0 + 5.0 * 8_192.0)).abs() < 1.0, "{left_ns}");
+        // As many as this are no exception.
+        (classes[10], classes[21]) = (80, 20);
+        assert_eq!(usual_share(&classes), 1.0);
+    }
+
+    #[test]
+    fn a_path_on_which_jobs_fail_teaches_nothing() {
+        let scheduler = Scheduler::new(&config(ParametersWord::Fitted));
+        report(&scheduler, 1..8, 2);
+        assert!(scheduler.parameters().offloads.is_empty());
+        assert!(scheduler.parameters().probe_every > 0, "it is tried to learn");
+    }
+}

@@ -1,0 +1,62 @@
+//! Simulated requests a second on one core: the eight services in equal shares on the full model, each architecture in the
+//! `steady` scenario. The median of the runs, by the thread's processor time. `--json` prints the rows as JSON,
+//! `--quick` runs shortly.
+#![allow(missing_docs)]
+
+use std::hint::black_box;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
+use sim::{Extent, Simulate, Streams};
+
+const RUNS: usize = 5;
+/// What the design asks of one core for AccelFlow.
+const BAR_PER_S: f64 = 300_000.0;
+
+fn main() {
+    let has = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let (quick, as_json) = (has("--quick"), has("--json"));
+    let requests: u64 = if quick { 10_000 } else { 100_000 };
+    let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
+    let text = builtin("steady").expect("compiled in");
+    let entries = Entries::read("steady", text, &open).expect("valid");
+    let catalog = trace::accelflow();
+    let spec = Spec::read(&entries, &catalog).expect("valid");
+    for architecture in Architecture::ALL {
+        let model = AccelFlow::new(&spec, architecture, &catalog).expect("a model");
+        let mut events = 0;
+        let mut rates: Vec<f64> = (0..RUNS as u32)
+            .map(|run| {
+                let start = processor_s();
+                let sample =
+                    model.replicate(&Streams::new(1, run), Extent::Requests(requests), 1 << 40);
+                events = black_box(sample).expect("a run").events;
+                requests as f64 / (processor_s() - start)
+            })
+            .collect();
+        rates.sort_unstable_by(f64::total_cmp);
+        let (median, low, high) = (rates[RUNS / 2], rates[0], rates[RUNS - 1]);
+        let each = events as f64 / requests as f64;
+        let name = architecture.name();
+        if as_json {
+            let row = json!({
+                "id": format!("requests_per_second.{name}.steady"), "value": median, "low": low,
+                "high": high, "unit": "1/s", "runs": RUNS, "bar": BAR_PER_S,
+                "events_per_request": each,
+            });
+            println!("{row}");
+        } else {
+            let [median, low, high] = [median, low, high].map(|rate| rate / 1e3);
+            println!(
+                "{name:16} {median:7.0} k requests/s ({low:.0} to {high:.0}), {each:.1} events each"
+            );
+        }
+    }
+}
+
+/// Processor time of this thread (s): neighbours on the machine take none of it.
+fn processor_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}

@@ -1,0 +1,124 @@
+//! What a run counts, and the single numbers made of it.
+
+use super::spec::Spec;
+use super::topology::KINDS;
+use crate::Picos;
+
+/// Counted over a run; windows are summed up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) duration: Picos,
+    pub(super) events: u64,
+    pub(super) requests: u64,
+    /// Invocations of accelerators, fallbacks among them.
+    pub(super) ops: u64,
+    pub(super) overflows: u64,
+    pub(super) fallbacks: u64,
+    pub(super) wipes: u64,
+    pub(super) tlb_misses: u64,
+    pub(super) page_faults: u64,
+    pub(super) timeouts: u64,
+    pub(super) missed: u64,
+    pub(super) dispatches: u64,
+    pub(super) instructions: u64,
+    pub(super) pes_busy: [Picos; KINDS.len()],
+    pub(super) cores_busy: Picos,
+    /// The part of it in which cores decided what follows an accelerator.
+    pub(super) visits: Picos,
+    pub(super) manager_busy: Picos,
+    pub(super) engines_busy: Picos,
+    pub(super) links_busy: Picos,
+    /// From an op's end to the end of who decided what follows; waiting included, but for a core.
+    pub(super) deciding: Picos,
+    /// From there until the data has landed or a core knows.
+    pub(super) moving: Picos,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        let sums = [
+            (&mut self.events, other.events),
+            (&mut self.requests, other.requests),
+            (&mut self.ops, other.ops),
+            (&mut self.overflows, other.overflows),
+            (&mut self.fallbacks, other.fallbacks),
+            (&mut self.wipes, other.wipes),
+            (&mut self.tlb_misses, other.tlb_misses),
+            (&mut self.page_faults, other.page_faults),
+            (&mut self.timeouts, other.timeouts),
+            (&mut self.missed, other.missed),
+            (&mut self.dispatches, other.dispatches),
+            (&mut self.instructions, other.instructions),
+        ];
+        sums.into_iter().for_each(|(own, more)| *own += more);
+        let times = [
+            (&mut self.duration, other.duration),
+            (&mut self.cores_busy, other.cores_busy),
+            (&mut self.visits, other.visits),
+            (&mut self.manager_busy, other.manager_busy),
+            (&mut self.engines_busy, other.engines_busy),
+            (&mut self.links_busy, other.links_busy),
+            (&mut self.deciding, other.deciding),
+            (&mut self.moving, other.moving),
+        ];
+        times.into_iter().for_each(|(own, more)| *own += more);
+        self.pes_busy.iter_mut().zip(other.pes_busy).for_each(|(own, more)| *own += more);
+    }
+
+    /// In the order of [`names`].
+    pub(super) fn facts(&self, spec: &Spec) -> Vec<f64> {
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let time = |part: Picos, servers: u32| {
+            share(part.0 as f64, self.duration.0 as f64 * f64::from(servers))
+        };
+        let of = |part: u64, whole: u64| share(part as f64, whole as f64);
+        let hardware = &spec.hardware;
+        let pes: Picos = self.pes_busy.iter().fold(Picos(0), |sum, busy| sum + *busy);
+        let working = pes + self.cores_busy.since(self.visits);
+        let handled = (working + self.deciding + self.moving).0 as f64;
+        let mut facts = vec![
+            time(self.cores_busy, hardware.cores),
+            time(self.manager_busy, 1),
+            time(self.engines_busy, hardware.dma_engines),
+        ];
+        facts.extend(self.pes_busy.iter().map(|busy| time(*busy, hardware.pes)));
+        facts.extend([
+            of(self.overflows, self.ops),
+            of(self.fallbacks, self.ops),
+            of(self.wipes, self.ops),
+            of(self.tlb_misses, self.ops),
+            of(self.page_faults, self.ops),
+            of(self.instructions, self.dispatches),
+            share(self.deciding.0 as f64, handled),
+            share(self.moving.0 as f64, handled),
+            1e6 * of(self.timeouts, self.requests),
+            of(self.missed, self.requests),
+            of(self.ops, self.requests),
+            of(self.events, self.requests),
+        ]);
+        facts
+    }
+}
+
+/// What [`Counts::facts`] are called.
+pub(super) fn names() -> Vec<String> {
+    let mut names =
+        ["cores.utilisation", "manager.utilisation", "dma.utilisation"].map(str::to_owned).to_vec();
+    names.extend(KINDS.map(|kind| format!("{}.utilisation", kind.name())));
+    let shares = [
+        "ops.overflow_share",
+        "ops.fallback_share",
+        "ops.wipe_share",
+        "ops.tlb_miss_share",
+        "ops.page_fault_share",
+        "dispatcher.instructions",
+        "orchestration.share",
+        "transfer.share",
+        "timeouts_per_million",
+        "slo.missed_share",
+        "ops_per_request",
+        "events_per_request",
+    ];
+    names.extend(shares.map(str::to_owned));
+    names
+}

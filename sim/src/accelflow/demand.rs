@@ -1,0 +1,79 @@
+//! What the offered load asks of cores, manager and accelerators on average, known without a run. It draws nothing and
+//! knows no queue: what waits how long is the run's.
+
+use super::AccelFlow;
+use super::orchestrators::{Queues, Via};
+use super::program::{OpStep, Step};
+use super::topology::KINDS;
+
+/// Work that comes in a unit of time, in units of that time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    cores: f64,
+    manager: f64,
+    accelerators: [f64; KINDS.len()],
+    /// What the accelerators' work would be on cores.
+    instead: [f64; KINDS.len()],
+}
+
+/// Why no steady state can exist: cores or the manager get more than they can do, or accelerators do before which ops may
+/// wait without end. Where queues are finite, what accelerators cannot do falls back to cores.
+pub(super) fn overload(model: &AccelFlow) -> Option<String> {
+    let demand = demand(model);
+    let hardware = &model.spec.hardware;
+    let over = |name: &str, load: f64| {
+        (load >= 1.0).then(|| format!("{name}: {load:.2} times what can be done is asked for"))
+    };
+    let pes = f64::from(hardware.pes);
+    let endless = matches!(model.queues, Queues::Central | Queues::PerType);
+    let mut accelerators = demand.accelerators.iter().zip(KINDS).filter(|_| endless);
+    let loads = demand.accelerators.iter().zip(&demand.instead).filter(|_| !endless);
+    let fallen = loads.map(|(load, instead)| instead * f64::max(0.0, 1.0 - pes / load));
+    over("cores", (demand.cores + fallen.sum::<f64>()) / f64::from(hardware.cores))
+        .or_else(|| over("the manager", demand.manager))
+        .or_else(|| accelerators.find_map(|(load, kind)| over(kind.name(), load / pes)))
+}
+
+fn demand(model: &AccelFlow) -> Demand {
+    let mut demand = Demand::default();
+    let services = model.programs.iter().zip(&model.behind).zip(&model.arrivals);
+    for ((program, behind), arrivals) in services {
+        let requests_per_ps = 1e-3 / arrivals.mean_gap_ns();
+        for ((step, times), next) in program.steps.iter().zip(&program.times).zip(behind) {
+            let per_ps = requests_per_ps * times;
+            match step {
+                Step::Core { ps, submits_ps } => {
+                    let submits_ps = if model.queues == Queues::None { 0.0 } else { *submits_ps };
+                    demand.cores += per_ps * (ps + submits_ps);
+                }
+                Step::Op(op) if model.queues == Queues::None => demand.cores += per_ps * op.cpu_ps,
+                Step::Op(op) => demand.op(op, per_ps, large_share(model, next.unwrap_or(op.kind))),
+                Step::Fork { .. } | Step::Arrive | Step::Done => {}
+            }
+        }
+    }
+    demand
+}
+
+impl Demand {
+    /// An op that is made so often, whose payload does not fit an entry for this share.
+    fn op(&mut self, op: &OpStep, per_ps: f64, large: f64) {
+        self.accelerators[usize::from(op.kind)] += per_ps * op.pe_ps;
+        self.instead[usize::from(op.kind)] += per_ps * op.cpu_ps;
+        for (handoff, share) in op.after.iter().zip([1.0 - large, large]) {
+            let work = per_ps * share * handoff.time.0 as f64;
+            match handoff.via {
+                Via::Manager => self.manager += work,
+                Via::Core => self.cores += work,
+                Via::Dispatcher => {}
+            }
+        }
+    }
+}
+
+/// The share of an accelerator's payloads that do not fit an entry.
+fn large_share(model: &AccelFlow, kind: u8) -> f64 {
+    let points = model.sizes[usize::from(kind)].points();
+    let inline = model.spec.hardware.inline_bytes;
+    points.iter().filter(|point| point.bytes > inline).count() as f64 / points.len() as f64
+}

@@ -1,0 +1,343 @@
+//! A specification as a flat list of keys, each with its value, where it stands and where it comes from. A file may name
+//! another as its `base` and then says only what differs. Reading files is the caller's; what a key means is `spec`'s.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+/// The keys of a specification.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    map: BTreeMap<String, Entry>,
+    /// What it is called.
+    pub name: String,
+    /// One sentence on it.
+    pub about: String,
+}
+
+/// One key's value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    kind: String,
+    source: String,
+    file: String,
+    line: usize,
+}
+
+/// What is wrong with a specification, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct SpecError {
+    /// `file:line`, a file, or the command line.
+    pub place: String,
+    /// The key, its value and what may stand there.
+    pub problem: String,
+}
+
+/// How a number came into a specification.
+pub const KINDS: [&str; 4] = ["published", "derived", "calibrated", "assumed"];
+
+impl SpecError {
+    fn at(file: &str, line: usize, problem: impl Into<String>) -> Self {
+        let place = if line > 0 { format!("{file}:{line}") } else { file.to_owned() };
+        Self { place, problem: problem.into() }
+    }
+}
+
+impl Entries {
+    /// Reads the `text` of `file`. `open` gives the text of a base by its name, or says why it cannot.
+    ///
+    /// # Errors
+    /// The first fault, with file, line and key.
+    pub fn read(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, SpecError> {
+        Self::read_within(file, text, open, BASES_MAX)
+    }
+
+    fn read_within(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+        bases: usize,
+    ) -> Result<Self, SpecError> {
+        if text.len() > TEXT_BYTES_MAX {
+            let problem =
+                format!("{} bytes; a specification has at most {TEXT_BYTES_MAX}", text.len());
+            return Err(SpecError::at(file, 0, problem));
+        }
+        let table: Table = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| 1 + text[..span.start].matches('\n').count());
+            SpecError::at(file, line, error.message())
+        })?;
+        let word = |key: &str| match table.get(key) {
+            None => Ok(None),
+            Some(Value::String(word)) => Ok(Some(word.clone())),
+            Some(other) => {
+                let line = line_of(text, key);
+                Err(SpecError::at(file, line, format!("{key} is {other}; it must be a text")))
+            }
+        };
+        let mut entries = match word("base")? {
+            None => Self::default(),
+            Some(_) if bases == 0 => {
+                let problem = format!("base: more than {BASES_MAX} files build on each other");
+                return Err(SpecError::at(file, line_of(text, "base"), problem));
+            }
+            Some(base) => {
+                let bad = |error| SpecError::at(file, line_of(text, "base"), error);
+                Self::read_within(&base, &open(&base).map_err(bad)?, open, bases - 1)?
+            }
+        };
+        entries.name = word("name")?.unwrap_or(entries.name);
+        entries.about = word("about")?.unwrap_or(entries.about);
+        for (key, value) in &table {
+            if !["base", "name", "about"].contains(&key.as_str()) {
+                entries.add(key, value, file, text)?;
+            }
+        }
+        Ok(entries)
+    }
+
+    fn add(&mut self, key: &str, value: &Value, file: &str, text: &str) -> Result<(), SpecError> {
+        let line = line_of(text, key);
+        let bad = |problem: String| Err(SpecError::at(file, line, problem));
+        let Value::Table(table) = value else {
+            return bad(format!("{key} is {value}; write {{ value = {value}, kind, source }}"));
+        };
+        let Some(value) = table.get("value") else {
+            for (inner, value) in table {
+                self.add(&format!("{key}.{inner}"), value, file, text)?;
+            }
+            return Ok(());
+        };
+        if let Some(other) = table.keys().find(|one| !LEAF.contains(&one.as_str())) {
+            return bad(format!(
+                "{key} has an unknown key {other:?}; there are {}",
+                LEAF.join(", ")
+            ));
+        }
+        let word = |what: &str| table.get(what).and_then(Value::as_str).unwrap_or_default();
+        let (kind, source) = (word("kind"), word("source"));
+        if !KINDS.contains(&kind) {
+            return bad(format!("{key}.kind is {kind:?}; it must be {}", KINDS.join(", ")));
+        }
+        if source.trim().is_empty() {
+            return bad(format!("{key}.source is missing; say where the value comes from"));
+        }
+        let entry = Entry {
+            value: value.clone(),
+            kind: kind.to_owned(),
+            source: source.to_owned(),
+            file: file.to_owned(),
+            line,
+        };
+        self.map.insert(key.to_owned(), entry);
+        Ok(())
+    }
+
+    /// Gives a key another value, as a command line does.
+    ///
+    /// # Errors
+    /// There is no such key.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
+        let parsed = toml::from_str::<Table>(&format!("v = {value}"));
+        let parsed = parsed.ok().and_then(|mut table| table.remove("v"));
+        let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
+        let Some(entry) = self.map.get_mut(key) else {
+            return Err(SpecError::at(COMMAND_LINE, 0, self.unknown(key)));
+        };
+        *entry = Entry {
+            value,
+            kind: "assumed".to_owned(),
+            source: COMMAND_LINE.to_owned(),
+            file: COMMAND_LINE.to_owned(),
+            line: 0,
+        };
+        Ok(())
+    }
+
+    /// Every key with its value, kind and source, in order.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, String, &str, &str)> {
+        self.map.iter().map(|(key, entry)| {
+            (key.as_str(), entry.value.to_string(), entry.kind.as_str(), entry.source.as_str())
+        })
+    }
+
+    pub(super) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<f64, SpecError> {
+        let entry = self.take(key)?;
+        let whole = entry.value.as_integer().map(|whole| whole as f64);
+        let number = entry.value.as_float().or(whole);
+        match number.filter(|number| *number >= low && *number <= high) {
+            Some(number) => Ok(number),
+            None => Err(entry.refused(key, &format!("a number from {low} to {high}"))),
+        }
+    }
+
+    pub(super) fn whole(&mut self, key: &str, low: u32, high: u32) -> Result<u32, SpecError> {
+        let entry = self.take(key)?;
+        let number = entry.value.as_integer().and_then(|number| u32::try_from(number).ok());
+        match number.filter(|number| (low..=high).contains(number)) {
+            Some(number) => Ok(number),
+            None => Err(entry.refused(key, &format!("a whole number from {low} to {high}"))),
+        }
+    }
+
+    /// The place of the value among `words`.
+    pub(super) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
+        let entry = self.take(key)?;
+        let found = entry.value.as_str().and_then(|own| words.iter().position(|one| *one == own));
+        found.ok_or_else(|| entry.refused(key, &words.join(", ")))
+    }
+
+    /// A list, each item made by `item`.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &str,
+        valid: &str,
+        item: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, SpecError> {
+        let entry = self.take(key)?;
+        let items = entry.value.as_array().filter(|items| items.len() <= LIST_MAX);
+        let items = items.and_then(|items| {
+            items.iter().map(|one| one.as_str().and_then(&item)).collect::<Option<Vec<T>>>()
+        });
+        items.ok_or_else(|| entry.refused(key, valid))
+    }
+
+    /// The second words of all keys under `section`, each once.
+    pub(super) fn names(&self, section: &str) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for key in self.map.keys() {
+            let mut parts = key.splitn(3, '.');
+            if parts.next() == Some(section) {
+                names.extend(parts.next().map(str::to_owned));
+            }
+        }
+        names.dedup();
+        names
+    }
+
+    /// Refuses keys that nobody took.
+    pub(super) fn finish(self, known: &Entries) -> Result<(), SpecError> {
+        match self.map.first_key_value() {
+            None => Ok(()),
+            Some((key, entry)) => {
+                let problem = format!("unknown key {key}; {}", known.hint(key));
+                Err(SpecError::at(&entry.file, entry.line, problem))
+            }
+        }
+    }
+
+    fn take(&mut self, key: &str) -> Result<Entry, SpecError> {
+        self.map
+            .remove(key)
+            .ok_or_else(|| SpecError::at(&self.name, 0, format!("{key} is missing")))
+    }
+
+    fn unknown(&self, key: &str) -> String {
+        format!("unknown key {key}; {}", self.hint(key))
+    }
+
+    /// The keys with the same last word or the same section.
+    fn hint(&self, key: &str) -> String {
+        let (section, last) = (key.split('.').next(), key.rsplit('.').next());
+        let alike = |other: &&String| {
+            *other != key
+                && (other.rsplit('.').next() == last || other.split('.').next() == section)
+        };
+        let mut alike: Vec<&str> = self.map.keys().filter(alike).map(String::as_str).collect();
+        if alike.is_empty() {
+            alike = self.map.keys().map(String::as_str).collect();
+        }
+        alike.truncate(HINTS_MAX);
+        format!("there are {}", alike.join(", "))
+    }
+}
+
+impl Entry {
+    pub(super) fn refused(&self, key: &str, valid: &str) -> SpecError {
+        let problem = format!("{key} is {}; it must be {valid}", self.value);
+        SpecError::at(&self.file, self.line, problem)
+    }
+}
+
+/// The line on which `key` is given a value, or its section begins; 0 if it is written in some other way.
+fn line_of(text: &str, key: &str) -> usize {
+    let mut section = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            section = format!("{}.", name.trim());
+            if name.trim() == key {
+                return index + 1;
+            }
+        } else if let Some((name, _)) = line.split_once('=')
+            && format!("{section}{}", name.trim()) == key
+        {
+            return index + 1;
+        }
+    }
+    0
+}
+
+const LEAF: [&str; 3] = ["value", "kind", "source"];
+const COMMAND_LINE: &str = "command line";
+const TEXT_BYTES_MAX: usize = 1 << 20;
+const BASES_MAX: usize = 4;
+const LIST_MAX: usize = 64;
+const HINTS_MAX: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str =
+        "name = \"one\"\n[a]\nx = { value = 3, kind = \"assumed\", source = \"s\" }\n";
+
+    fn read(text: &str) -> Result<Entries, SpecError> {
+        Entries::read("own.toml", text, &|name| match name {
+            "base.toml" => Ok(BASE.to_owned()),
+            "ring.toml" => Ok("base = \"ring.toml\"".to_owned()),
+            _ => Err(format!("{name}: there is no such file")),
+        })
+    }
+
+    #[test]
+    fn a_file_says_what_differs_from_its_base() {
+        let own =
+            "base = \"base.toml\"\n\n[a]\nx = { value = 9, kind = \"derived\", source = \"t\" }";
+        let mut entries = read(own).expect("valid");
+        assert_eq!(entries.name, "one");
+        let error = entries.clone().number("a.x", 0.0, 5.0).expect_err("too large");
+        assert_eq!(error.to_string(), "own.toml:4: a.x is 9; it must be a number from 0 to 5");
+        entries.set("a.x", "4").expect("it is there");
+        assert_eq!(entries.number("a.x", 0.0, 5.0), Ok(4.0));
+    }
+
+    #[test]
+    fn faults_say_where_they_are() {
+        let bad = [
+            ("[a\n", "own.toml:1: "),
+            ("[a]\nx = 3", "own.toml:2: a.x is 3; write { value = 3, kind, source }"),
+            (
+                "[a]\nx = { value = 1, kind = \"guess\" }",
+                "own.toml:2: a.x.kind is \"guess\"; it must",
+            ),
+            ("[a]\nx = { value = 1, kind = \"assumed\" }", "own.toml:2: a.x.source is missing"),
+            ("[a]\nx = { value = 1, knd = 2 }", "own.toml:2: a.x has an unknown key \"knd\""),
+            ("base = \"none.toml\"", "own.toml:1: none.toml: there is no such file"),
+            ("base = 3", "own.toml:1: base is 3; it must be a text"),
+            ("base = \"ring.toml\"", "ring.toml:1: base: more than 4 files"),
+        ];
+        for (text, expected) in bad {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let error = read(BASE).expect("valid").set("a.y", "1").expect_err("unknown").to_string();
+        assert_eq!(error, "command line: unknown key a.y; there are a.x");
+    }
+}

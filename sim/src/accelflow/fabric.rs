@@ -1,0 +1,115 @@
+//! What moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time, so a move needs
+//! no event. A mesh link is as fast as an engine and is not queued for by itself.
+
+use super::spec::Spec;
+use super::topology::{PLACES, Topology};
+use crate::Picos;
+
+#[derive(Clone, Debug)]
+pub(super) struct Fabric {
+    engines: Vec<Picos>,
+    links: Vec<Picos>,
+    memory: Picos,
+    setup_ps: f64,
+    engine_ps_per_byte: f64,
+    link_ps_per_byte: f64,
+    memory_ps: f64,
+    memory_ps_per_byte: f64,
+    latency: [[Picos; PLACES]; PLACES],
+    link_of: [[Option<u8>; PLACES]; PLACES],
+    /// Time that engines were busy.
+    pub(super) engines_busy: Picos,
+    /// Time that links between chiplets were busy.
+    pub(super) links_busy: Picos,
+}
+
+impl Fabric {
+    pub(super) fn new(spec: &Spec, topology: &Topology) -> Self {
+        let hardware = &spec.hardware;
+        Self {
+            engines: vec![Picos(0); hardware.dma_engines as usize],
+            links: vec![Picos(0); topology.links],
+            memory: Picos(0),
+            setup_ps: hardware.dma_setup_ns * 1e3,
+            engine_ps_per_byte: hardware.dma_ns_per_byte * 1e3,
+            link_ps_per_byte: hardware.link_ns_per_byte * 1e3,
+            memory_ps: hardware.memory_ns * 1e3,
+            memory_ps_per_byte: hardware.memory_ns_per_byte * 1e3,
+            latency: topology.latency_ns.map(|row| row.map(Picos::from_ns)),
+            link_of: topology.link,
+            engines_busy: Picos(0),
+            links_busy: Picos(0),
+        }
+    }
+
+    /// Moves `bytes` that are ready at `ready`; when they have landed. The engine that is free first takes them.
+    pub(super) fn carry(&mut self, from: usize, to: usize, bytes: u32, ready: Picos) -> Picos {
+        let mut first = 0;
+        for (index, free) in self.engines.iter().enumerate() {
+            // One that is free already does as well as any.
+            if *free < self.engines[first] {
+                first = index;
+            }
+            if *free <= ready {
+                first = index;
+                break;
+            }
+        }
+        let start = ready.max(self.engines[first]);
+        let hold = whole(self.setup_ps + f64::from(bytes) * self.engine_ps_per_byte);
+        let mut landed = start + hold;
+        self.engines[first] = landed;
+        self.engines_busy += hold;
+        if let Some(link) = self.link_of[from][to] {
+            let link = &mut self.links[usize::from(link)];
+            let sending = whole(f64::from(bytes) * self.link_ps_per_byte);
+            *link = start.max(*link) + sending;
+            self.links_busy += sending;
+            landed = landed.max(*link);
+        }
+        landed + self.latency[from][to]
+    }
+
+    /// Reads `bytes` from memory from `start` on; when they are there.
+    pub(super) fn read(&mut self, bytes: u32, start: Picos) -> Picos {
+        self.memory = start.max(self.memory) + whole(f64::from(bytes) * self.memory_ps_per_byte);
+        self.memory + whole(self.memory_ps)
+    }
+}
+
+/// The nearest whole picosecond.
+fn whole(ps: f64) -> Picos {
+    Picos((ps + 0.5) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::spec;
+    use super::super::topology::CORES;
+    use super::*;
+
+    fn fabric(set: &[(&str, &str)]) -> Fabric {
+        let spec = spec("steady", set);
+        Fabric::new(&spec, &Topology::new(&spec.hardware.distances))
+    }
+
+    #[test]
+    fn engines_are_shared_and_links_have_bandwidth() {
+        let set = [("hardware.dma_engines", "2"), ("hardware.inter_chiplet_gb_per_s", "1")];
+        let mut fabric = fabric(&set);
+        // 10 ns and 768 bytes at 38.4 GB/s, one hop of 1.25 ns.
+        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(31_250));
+        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(31_250));
+        assert_eq!(fabric.carry(0, 1, 768, Picos(0)), Picos(61_250), "both engines are busy");
+        let apart = fabric.carry(0, CORES, 1_000, Picos::micros(1));
+        assert!(apart > Picos::micros(2) + Picos::nanos(25), "{apart:?}");
+        assert!(fabric.carry(0, CORES, 1_000, Picos::micros(1)) > apart + Picos::nanos(990));
+    }
+
+    #[test]
+    fn memory_has_bandwidth_and_latency() {
+        let mut fabric = fabric(&[]);
+        assert_eq!(fabric.read(4_096, Picos(0)), Picos::nanos(110));
+        assert_eq!(fabric.read(4_096, Picos(0)), Picos::nanos(120));
+    }
+}

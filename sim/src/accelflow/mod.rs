@@ -1,0 +1,297 @@
+//! AccelFlow's server: cores, nine accelerators with their queues and dispatchers, what moves payloads between them, and
+//! who orchestrates it (`orchestrators/`, one file each). A model is a function of a specification, an architecture and
+//! the traces; the specification reads no files and says of every number where it comes from.
+
+mod cores;
+mod counts;
+mod demand;
+mod entries;
+mod fabric;
+mod orchestrators;
+mod program;
+mod run;
+mod sizes;
+mod spec;
+mod station;
+mod topology;
+
+pub use entries::{Entries, KINDS, SpecError};
+pub use orchestrators::Architecture;
+pub use spec::Spec;
+
+use trace::Catalog;
+
+use orchestrators::Queues;
+use program::Program;
+use sizes::SizeTable;
+use topology::Topology;
+
+use crate::study::{Extent, Names, RunError, Sample, Simulate};
+use crate::{Agenda, Arrivals, DurationSpec, Durations, End, Picos, Streams};
+
+/// The specifications that are compiled in, each with its name.
+const BUILTIN: [(&str, &str); 3] = [
+    ("accelflow.toml", include_str!("../../../specs/sim/accelflow.toml")),
+    ("accelflow-steady.toml", include_str!("../../../specs/sim/accelflow-steady.toml")),
+    ("accelflow-window.toml", include_str!("../../../specs/sim/accelflow-window.toml")),
+];
+
+/// The scenarios that are compiled in.
+pub const SCENARIOS: [&str; 2] = ["steady", "window"];
+
+/// The text of a specification that is compiled in, by its file's or its scenario's name.
+pub fn builtin(name: &str) -> Option<&'static str> {
+    let file =
+        if SCENARIOS.contains(&name) { format!("accelflow-{name}.toml") } else { name.to_owned() };
+    BUILTIN.iter().find(|(own, _)| *own == file).map(|(_, text)| *text)
+}
+
+/// An architecture under a load, ready to be simulated any number of times from any thread.
+#[derive(Clone, Debug)]
+pub struct AccelFlow {
+    spec: Spec,
+    queues: Queues,
+    programs: Vec<Program>,
+    /// By service and step: the accelerator that an op hands its payload to.
+    behind: Vec<Vec<Option<u8>>>,
+    arrivals: Vec<Arrivals>,
+    sizes: Vec<SizeTable>,
+    topology: Topology,
+    /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
+    app: Option<Durations>,
+    notify: Picos,
+    /// By service: the response time that the objective allows.
+    due: Vec<Picos>,
+}
+
+impl AccelFlow {
+    /// The model of `spec` under `architecture`, its services as in `catalog`.
+    ///
+    /// # Errors
+    /// Why a service cannot be simulated.
+    pub fn new(spec: &Spec, architecture: Architecture, catalog: &Catalog) -> Result<Self, String> {
+        let orchestrator = architecture.orchestrator();
+        let programs = spec.services.iter().map(|service| {
+            program::program(service, spec, &orchestrator, catalog)
+                .map_err(|problem| format!("service {}: {problem}", service.name))
+        });
+        let programs = programs.collect::<Result<Vec<Program>, String>>()?;
+        let arrivals = spec.services.iter().map(|service| {
+            let arrivals = Arrivals::new(&spec.arrivals(service));
+            arrivals.map_err(|bad| format!("load of service {}: {bad}", service.name))
+        });
+        let stages = spec.work.app_stages;
+        let app = (stages > 0)
+            .then(|| Durations::new(&DurationSpec::Erlang { mean_ns: APP_NS, stages }))
+            .transpose();
+        let behind = |program: &Program| {
+            (0..program.steps.len()).map(|step| program.kind_behind(step)).collect()
+        };
+        let due = |service: &spec::Service| Picos::from_ns(service.time_ns * spec.work.slo_factor);
+        Ok(Self {
+            arrivals: arrivals.collect::<Result<_, _>>()?,
+            behind: programs.iter().map(behind).collect(),
+            sizes: spec.kinds.iter().map(|kind| kind.sizes.table()).collect(),
+            topology: Topology::new(&spec.hardware.distances),
+            app: app.map_err(|bad| bad.to_string())?,
+            notify: Picos::from_ns(spec.hardware.notify_ns),
+            due: spec.services.iter().map(due).collect(),
+            queues: orchestrator.queues,
+            spec: spec.clone(),
+            programs,
+        })
+    }
+
+    /// How many windows one replication holds: enough for a 99th percentile of every service.
+    fn windows(&self, window: Picos) -> u32 {
+        let rarest = self.arrivals.iter().map(Arrivals::mean_gap_ns).fold(0.0, f64::max);
+        let expected = window.as_ns() / rarest;
+        (KEPT_WINDOW / expected).ceil().clamp(1.0, WINDOWS_MAX) as u32
+    }
+}
+
+impl Simulate for AccelFlow {
+    fn names(&self) -> Names {
+        Names {
+            responses: self.spec.services().map(str::to_owned).collect(),
+            facts: counts::names(),
+        }
+    }
+
+    /// Certain where more work comes than can be done and none of it can go elsewhere.
+    fn overload(&self) -> Option<String> {
+        demand::overload(self)
+    }
+
+    fn replicate(
+        &self,
+        streams: &Streams,
+        extent: Extent,
+        events_max: u64,
+    ) -> Result<Sample, RunError> {
+        let (extent, windows) = match extent {
+            // What cannot be steady need not fill the memory to show it.
+            Extent::Requests(count) if self.overload().is_some() => {
+                (Extent::Requests(count.min(OVERLOADED_REQUESTS)), 1)
+            }
+            Extent::Requests(_) => (extent, 1),
+            Extent::WindowPs(window) => (extent, self.windows(window)),
+        };
+        let mut counts = counts::Counts::default();
+        let mut responses: Vec<Vec<u64>> = vec![Vec::new(); self.programs.len()];
+        for window in 0..windows {
+            let mut run = run::Run::new(self, streams, extent, window);
+            let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
+            run.start(&mut agenda);
+            let end = crate::run(&mut run, &mut agenda, events_max);
+            if let Some(fault) = run.fault.take() {
+                return Err(fault);
+            }
+            if end == End::EventLimit {
+                return Err(RunError::EventLimit { events: events_max });
+            }
+            run.close(&agenda);
+            counts.add(&run.counts);
+            responses.iter_mut().zip(&run.responses).for_each(|(all, own)| all.extend(own));
+        }
+        let duration = Picos(counts.duration.0 / u64::from(windows));
+        Ok(Sample { facts: counts.facts(&self.spec), responses, events: counts.events, duration })
+    }
+}
+
+/// A core's varying time is drawn as nanoseconds of this mean.
+const APP_NS: f64 = 1e6;
+/// Requests of a service that are expected in a replication of windows: the percentile needs a thousand.
+const KEPT_WINDOW: f64 = 1_300.0;
+const OVERLOADED_REQUESTS: u64 = 200;
+const WINDOWS_MAX: f64 = 10_000.0;
+const AGENDA_CAPACITY: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scenario with some keys set.
+    pub(super) fn spec(scenario: &str, set: &[(&str, &str)]) -> Spec {
+        let text = builtin(scenario).expect("compiled in");
+        let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
+        let mut entries = Entries::read(scenario, text, &open).expect("valid");
+        for (key, value) in set {
+            entries.set(key, value).expect("a key");
+        }
+        Spec::read(&entries, &trace::accelflow()).expect("valid")
+    }
+
+    fn sample(architecture: Architecture, requests: u64, set: &[(&str, &str)]) -> Sample {
+        let spec = spec("steady", set);
+        let model = AccelFlow::new(&spec, architecture, &trace::accelflow()).expect("a model");
+        let streams = Streams::new(1, 0);
+        model.replicate(&streams, Extent::Requests(requests), 1 << 32).expect("a sample")
+    }
+
+    fn fact(sample: &Sample, name: &str) -> f64 {
+        let index = counts::names().iter().position(|own| own == name).expect(name);
+        sample.facts[index]
+    }
+
+    #[test]
+    fn every_architecture_finishes_every_request() {
+        for architecture in Architecture::ALL {
+            let sample = sample(architecture, 4_000, &[]);
+            let done: usize = sample.responses.iter().map(Vec::len).sum();
+            assert_eq!(done, 4_000, "{}", architecture.name());
+            assert!(sample.responses.iter().all(|times| times.len() > 400));
+            if architecture != Architecture::NonAcc {
+                let ops = fact(&sample, "ops_per_request");
+                assert!((ops / 30.625 - 1.0).abs() < 0.05, "{}: {ops}", architecture.name());
+            }
+        }
+    }
+
+    #[test]
+    fn unloaded_times_are_the_programs_own() {
+        // One service, nothing varies, nothing queues: Non-acc takes figure 1's time.
+        let set = [("load.total_per_s", "10"), ("work.app_stages", "0"), ("work.size_share", "0")];
+        let non_acc = sample(Architecture::NonAcc, 800, &set);
+        for (times, service) in non_acc.responses.iter().zip(&spec("steady", &set).services) {
+            let work: f64 = service.shares.iter().sum();
+            let parallel =
+                service.name == "CPost" || service.name == "Follow" || service.name == "Login";
+            let expected = service.time_ns * work * 1e3;
+            let slowest = *times.iter().max().expect("some") as f64;
+            assert!(slowest <= expected + 1e3, "{}", service.name);
+            assert!(
+                parallel || slowest >= 0.94 * expected,
+                "{}: {slowest} {expected}",
+                service.name
+            );
+        }
+        let faster = sample(Architecture::AccelFlow, 800, &set);
+        let slower = sample(Architecture::Relief, 800, &set);
+        let mean = |sample: &Sample| {
+            crate::mean(&sample.responses.concat().iter().map(|t| *t as f64).collect::<Vec<_>>())
+        };
+        assert!(mean(&faster) < mean(&slower) && mean(&slower) < mean(&non_acc));
+    }
+
+    #[test]
+    fn small_queues_overflow_and_fall_back_and_lose_nothing() {
+        let set = [
+            ("load.total_per_s", "5000"),
+            ("hardware.pes", "1"),
+            ("hardware.input_entries", "1"),
+            ("hardware.output_entries", "1"),
+            ("hardware.overflow_entries", "2"),
+            ("tenants.count", "3"),
+            ("tenants.traces_max", "4"),
+            ("work.remote_ns", "50000"),
+            ("work.timeout_ns", "200000"),
+            ("hardware.page_fault_share", "0.001"),
+        ];
+        for architecture in Architecture::ALL {
+            let sample = sample(architecture, 3_000, &set);
+            if architecture == Architecture::AccelFlow {
+                assert!(fact(&sample, "ops.overflow_share") > 0.0);
+                assert!(fact(&sample, "ops.fallback_share") > 0.0);
+                assert!(fact(&sample, "ops.wipe_share") > 0.1);
+                assert!(fact(&sample, "ops.page_fault_share") > 0.0);
+            }
+            assert!(fact(&sample, "timeouts_per_million") > 0.0, "{}", architecture.name());
+            let done: usize = sample.responses.iter().map(Vec::len).sum();
+            assert!(done > 2_000, "{}: {done}", architecture.name());
+        }
+    }
+
+    #[test]
+    fn overload_is_said_before_a_run() {
+        let over = |architecture, per_s| {
+            let spec = spec("steady", &[("load.total_per_s", per_s)]);
+            let model = AccelFlow::new(&spec, architecture, &trace::accelflow()).expect("a model");
+            model.overload()
+        };
+        assert_eq!(over(Architecture::NonAcc, "13400"), None);
+        let text = over(Architecture::NonAcc, "40000").expect("overloaded");
+        assert!(text.starts_with("cores: 1.1"), "{text}");
+        assert!(
+            over(Architecture::Relief, "40000").expect("overloaded").starts_with("the manager")
+        );
+        assert_eq!(over(Architecture::AccelFlow, "40000"), None);
+        // TCP alone is asked for 3.7 times what it can do, and 36 cores cannot do the rest.
+        let text = over(Architecture::AccelFlow, "200000").expect("overloaded");
+        assert!(text.starts_with("cores: "), "{text}");
+    }
+
+    #[test]
+    fn architectures_see_the_same_requests() {
+        let first = |architecture| {
+            let spec = spec("steady", &[("load.total_per_s", "10")]);
+            let model = AccelFlow::new(&spec, architecture, &trace::accelflow()).expect("a model");
+            let mut run = run::Run::new(&model, &Streams::new(7, 3), Extent::Requests(10), 0);
+            let mut agenda = Agenda::with_capacity(8);
+            run.start(&mut agenda);
+            crate::run(&mut run, &mut agenda, 1 << 20);
+            run.responses.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(first(Architecture::NonAcc), first(Architecture::Ideal));
+    }
+}

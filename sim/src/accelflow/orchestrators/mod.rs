@@ -1,0 +1,178 @@
+//! Who decides what follows when an accelerator is done: one file for each architecture. An orchestrator is a pure
+//! function from what stands between two steps to who handles it and for how long; it holds no state and knows no clock.
+
+mod accelflow;
+mod cohort;
+mod cpu_centric;
+mod ideal;
+mod non_acc;
+mod relief;
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::Spec;
+use crate::Picos;
+
+/// A server, by who orchestrates its accelerators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// No accelerators.
+    NonAcc,
+    /// A core, by interrupt, after every accelerator.
+    CpuCentric,
+    /// One hardware manager with one queue, as the seed describes RELIEF.
+    Relief,
+    /// Cores, but for a few linked pairs.
+    Cohort,
+    /// RELIEF with a queue for each accelerator.
+    PerTypeQueues,
+    /// And accelerators hand over directly; branches, transforms and large payloads go to the manager.
+    Direct,
+    /// And branches are resolved in the dispatchers.
+    ControlFlow,
+    /// Everything in the dispatchers.
+    #[serde(rename = "accelflow")]
+    AccelFlow,
+    /// As AccelFlow, branches and transforms free.
+    Ideal,
+}
+
+impl Architecture {
+    /// All of them, in the published order; the ablation's steps before AccelFlow.
+    pub const ALL: [Architecture; 9] = [
+        Architecture::NonAcc,
+        Architecture::CpuCentric,
+        Architecture::Relief,
+        Architecture::Cohort,
+        Architecture::PerTypeQueues,
+        Architecture::Direct,
+        Architecture::ControlFlow,
+        Architecture::AccelFlow,
+        Architecture::Ideal,
+    ];
+
+    /// The five of figure 11.
+    pub const COMPARED: [Architecture; 5] = [
+        Architecture::NonAcc,
+        Architecture::CpuCentric,
+        Architecture::Relief,
+        Architecture::Cohort,
+        Architecture::AccelFlow,
+    ];
+
+    /// The word that command lines and results use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Architecture::NonAcc => "non-acc",
+            Architecture::CpuCentric => "cpu-centric",
+            Architecture::Relief => "relief",
+            Architecture::Cohort => "cohort",
+            Architecture::PerTypeQueues => "per-type-queues",
+            Architecture::Direct => "direct",
+            Architecture::ControlFlow => "control-flow",
+            Architecture::AccelFlow => "accelflow",
+            Architecture::Ideal => "ideal",
+        }
+    }
+
+    /// The architecture of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    pub(super) fn orchestrator(self) -> Orchestrator {
+        match self {
+            Architecture::NonAcc => non_acc::ORCHESTRATOR,
+            Architecture::CpuCentric => cpu_centric::ORCHESTRATOR,
+            Architecture::Relief => relief::ORCHESTRATOR,
+            Architecture::Cohort => cohort::ORCHESTRATOR,
+            Architecture::PerTypeQueues => relief::PER_TYPE_QUEUES,
+            Architecture::Direct => accelflow::DIRECT,
+            Architecture::ControlFlow => accelflow::CONTROL_FLOW,
+            Architecture::AccelFlow => accelflow::ORCHESTRATOR,
+            Architecture::Ideal => ideal::ORCHESTRATOR,
+        }
+    }
+}
+
+/// How an architecture works.
+#[derive(Clone, Copy)]
+pub(super) struct Orchestrator {
+    pub(super) queues: Queues,
+    /// What follows an op.
+    pub(super) after: fn(&Glue, &Spec) -> Handoff,
+}
+
+/// Where ops wait for a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Queues {
+    /// Nowhere: there are no accelerators.
+    None,
+    /// In one list of the manager's, first in, first out, whatever the accelerator.
+    Central,
+    /// In a list of the manager's for each accelerator.
+    PerType,
+    /// In the accelerators' input queues, which are finite.
+    Hardware,
+}
+
+/// What stands between an op and what follows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Glue {
+    /// The accelerator that is done.
+    pub(super) from: u8,
+    /// The one that follows, if one does.
+    pub(super) to: Option<u8>,
+    pub(super) branches: u32,
+    pub(super) transforms: u32,
+    /// The trace ends: another is loaded, or a core is told.
+    pub(super) ends: bool,
+    /// The next trace is loaded from the trace memory.
+    pub(super) loads: bool,
+    /// The payload does not fit an entry.
+    pub(super) large: bool,
+}
+
+/// Who handles it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Handoff {
+    pub(super) via: Via,
+    pub(super) time: Picos,
+    /// Of the output dispatcher.
+    pub(super) instructions: u32,
+}
+
+/// Who handles what stands between two steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// The accelerator's output dispatcher.
+    Dispatcher,
+    /// The hardware manager: one for all.
+    Manager,
+    /// A core.
+    Core,
+}
+
+impl Handoff {
+    fn core(ns: f64) -> Self {
+        Self { via: Via::Core, time: Picos::from_ns(ns), instructions: 0 }
+    }
+
+    fn manager(ns: f64) -> Self {
+        Self { via: Via::Manager, time: Picos::from_ns(ns), instructions: 0 }
+    }
+
+    /// An output dispatcher that follows its flow chart, with these branches and transforms.
+    fn dispatcher(glue: &Glue, spec: &Spec, branches: u32, transforms: u32) -> Self {
+        let own = &spec.dispatcher;
+        let end = if glue.ends { own.end_instructions } else { 0 };
+        let instructions = own.instructions
+            + end
+            + branches * own.branch_instructions
+            + transforms * own.transform_instructions;
+        let memory_ns = if glue.loads { spec.hardware.atm_ns } else { 0.0 };
+        let ns = f64::from(instructions) * own.instruction_ns + memory_ns;
+        Self { via: Via::Dispatcher, time: Picos::from_ns(ns), instructions }
+    }
+}

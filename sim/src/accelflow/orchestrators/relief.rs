@@ -1,0 +1,21 @@
+//! RELIEF as the seed describes it: one manager in hardware, interrupted by every completion, works on one at a time;
+//! branches, transforms and large payloads cost it more. All ops wait in one queue; with queues for each accelerator it
+//! is the first step of the ablation. (The public code of RELIEF has a queue for each accelerator and orders by laxity.)
+
+use super::{Glue, Handoff, Orchestrator, Queues};
+use crate::accelflow::spec::Spec;
+
+pub(super) const ORCHESTRATOR: Orchestrator = Orchestrator { queues: Queues::Central, after };
+pub(super) const PER_TYPE_QUEUES: Orchestrator = Orchestrator { queues: Queues::PerType, after };
+
+/// A visit to the manager.
+pub(super) fn after(glue: &Glue, spec: &Spec) -> Handoff {
+    let costs = &spec.costs;
+    let large_ns = if glue.large { costs.manager_large_ns } else { 0.0 };
+    Handoff::manager(
+        costs.manager_ns
+            + f64::from(glue.branches) * costs.manager_branch_ns
+            + f64::from(glue.transforms) * costs.manager_transform_ns
+            + large_ns,
+    )
+}

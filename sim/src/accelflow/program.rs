@@ -1,0 +1,426 @@
+//! A service's path as a flat list of steps: what a request does, how long each step takes, and who handles what stands
+//! between. Made once from the traces; the flags of the path decide its branches here, their cost is counted.
+
+use trace::{Catalog, End, Instruction, Stage, compile};
+use units::Op;
+
+use super::orchestrators::{Glue, Handoff, Orchestrator, Via};
+use super::spec::{APP, Service, Spec, category};
+use super::topology::{KINDS, kind_of};
+use crate::Picos;
+
+/// The steps of a service, from the first on.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) steps: Vec<Step>,
+    /// How often a request makes each step.
+    pub(super) times: Vec<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// A core's own work, and what it submits afterwards.
+    Core { ps: f64, submits_ps: f64 },
+    /// An op.
+    Op(OpStep),
+    /// Parts begin at these steps; when all have arrived the request goes on at `join`.
+    Fork { arms: Vec<u16>, join: u16 },
+    /// A part is through.
+    Arrive,
+    /// The request is.
+    Done,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OpStep {
+    pub(super) kind: u8,
+    pub(super) goes: Goes,
+    /// A core or a message begins a trace with this op.
+    pub(super) begins: bool,
+    /// On a core.
+    pub(super) cpu_ps: f64,
+    /// What it holds a PE for.
+    pub(super) pe_ps: f64,
+    /// By when it should be done, from the request's start.
+    pub(super) due: Picos,
+    /// Who handles what follows: a payload that fits an entry, one that does not.
+    pub(super) after: [Handoff; 2],
+    branches: u32,
+    transforms: u32,
+    tail: bool,
+}
+
+/// What follows an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goes {
+    /// The next step.
+    On,
+    /// The next step, once the answer to what was sent is here.
+    Await,
+    /// A core is told, then the next step.
+    Notify,
+}
+
+struct Compiler<'a> {
+    catalog: &'a Catalog,
+    steps: Vec<Step>,
+    times: Vec<f64>,
+    /// How often what is being added is made.
+    parallel: f64,
+}
+
+/// The program of `service`.
+///
+/// # Errors
+/// Why there is none: an op without an accelerator, or a trace that waits for one which the path does not run.
+pub(super) fn program(
+    service: &Service,
+    spec: &Spec,
+    orchestrator: &Orchestrator,
+    catalog: &Catalog,
+) -> Result<Program, String> {
+    let path = catalog.service(&service.name).map(|found| found.path.as_slice());
+    let path = path.ok_or_else(|| format!("there is no service {}", service.name))?;
+    let mut compiler = Compiler { catalog, steps: Vec::new(), times: Vec::new(), parallel: 1.0 };
+    compiler.stages(path)?;
+    compiler.push(Step::Done);
+    let mut program = Program { steps: compiler.steps, times: compiler.times };
+    program.spread(service, spec);
+    program.orchestrate(spec, orchestrator);
+    Ok(program)
+}
+
+impl Compiler<'_> {
+    fn push(&mut self, step: Step) -> usize {
+        self.steps.push(step);
+        self.times.push(self.parallel);
+        self.steps.len() - 1
+    }
+
+    fn here(&self) -> Result<u16, String> {
+        u16::try_from(self.steps.len()).map_err(|_| "a path of more than 65,535 steps".to_owned())
+    }
+
+    fn stages(&mut self, path: &[Stage]) -> Result<(), String> {
+        let mut rest = path;
+        while let Some((stage, after)) = rest.split_first() {
+            rest = after;
+            match stage {
+                Stage::Cpu => {
+                    self.push(Step::Core { ps: 0.0, submits_ps: 0.0 });
+                }
+                Stage::Parallel { times, path } => {
+                    let fork = self.push(Step::Fork { arms: Vec::new(), join: 0 });
+                    let arms = vec![self.here()?; *times as usize];
+                    let outside = self.parallel;
+                    self.parallel *= f64::from(*times);
+                    self.stages(path)?;
+                    self.push(Step::Arrive);
+                    self.parallel = outside;
+                    self.steps[fork] = Step::Fork { arms, join: self.here()? };
+                }
+                Stage::Run { trace, with } => self.run(trace, with, None, &mut rest)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A trace from its start. `last` is the op whose dispatcher loaded it.
+    fn run(
+        &mut self,
+        trace: &str,
+        with: &[String],
+        last: Option<usize>,
+        rest: &mut &[Stage],
+    ) -> Result<(), String> {
+        let found = self.catalog.trace(trace).ok_or_else(|| format!("there is no {trace}"))?;
+        let first = self.steps.len();
+        self.follow(&compile(found), 0, with, None, rest)?;
+        if let (None, Some(Step::Op(op))) = (last, self.steps.get_mut(first)) {
+            op.begins = true;
+        }
+        Ok(())
+    }
+
+    /// Instructions from `at` to an end; `last` is the op before.
+    fn follow(
+        &mut self,
+        code: &[Instruction],
+        mut at: usize,
+        with: &[String],
+        mut last: Option<usize>,
+        rest: &mut &[Stage],
+    ) -> Result<(), String> {
+        while let Some(instruction) = code.get(at) {
+            at += 1;
+            match instruction {
+                Instruction::Run { op, .. } => last = Some(self.op(*op)?),
+                Instruction::Trans(..) => {
+                    self.last(last, |op| op.transforms += 1);
+                }
+                Instruction::Branch { condition, on_false } => {
+                    self.last(last, |op| op.branches += 1);
+                    let mut read = |field: &str| u32::from(with.iter().any(|flag| flag == field));
+                    if !condition.holds(&mut read) {
+                        at = usize::from(*on_false);
+                    }
+                }
+                Instruction::Jump(to) => at = usize::from(*to),
+                Instruction::Fork { arms, join } => {
+                    self.fork(code, arms, with, last, rest)?;
+                    let Some(join) = join else { return Ok(()) };
+                    (at, last) = (usize::from(*join), None);
+                }
+                Instruction::Arrive { .. } => return Ok(()),
+                Instruction::End(End::Notify) => {
+                    self.last(last, |op| op.goes = Goes::Notify);
+                    return Ok(());
+                }
+                Instruction::End(End::Tail(trace)) => {
+                    self.last(last, |op| op.tail = true);
+                    return self.run(trace, with, last, rest);
+                }
+                Instruction::End(End::Await { trace, .. }) => {
+                    self.last(last, |op| op.goes = Goes::Await);
+                    return self.answer(trace, last, rest);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The stage that receives what was waited for.
+    fn answer(
+        &mut self,
+        awaited: &str,
+        last: Option<usize>,
+        rest: &mut &[Stage],
+    ) -> Result<(), String> {
+        match rest.split_first() {
+            Some((Stage::Run { trace, with }, after)) if trace == awaited => {
+                *rest = after;
+                self.run(trace, with, last, rest)
+            }
+            _ => Err(format!("a trace waits for {awaited}, which the path does not run next")),
+        }
+    }
+
+    fn fork(
+        &mut self,
+        code: &[Instruction],
+        arms: &[u16],
+        with: &[String],
+        last: Option<usize>,
+        rest: &mut &[Stage],
+    ) -> Result<(), String> {
+        let fork = self.push(Step::Fork { arms: Vec::new(), join: 0 });
+        let mut starts = Vec::with_capacity(arms.len());
+        for arm in arms {
+            starts.push(self.here()?);
+            self.follow(code, usize::from(*arm), with, last, rest)?;
+            self.push(Step::Arrive);
+        }
+        self.steps[fork] = Step::Fork { arms: starts, join: self.here()? };
+        Ok(())
+    }
+
+    fn op(&mut self, op: Op) -> Result<usize, String> {
+        let kind = kind_of(op).ok_or_else(|| format!("no accelerator does {}", op.name()))?;
+        let none = Handoff { via: Via::Core, time: Picos(0), instructions: 0 };
+        Ok(self.push(Step::Op(OpStep {
+            kind,
+            goes: Goes::On,
+            begins: false,
+            cpu_ps: 0.0,
+            pe_ps: 0.0,
+            due: Picos(0),
+            after: [none; 2],
+            branches: 0,
+            transforms: 0,
+            tail: false,
+        })))
+    }
+
+    /// Changes the op before; a branch before the first op is a core's.
+    fn last(&mut self, last: Option<usize>, change: impl FnOnce(&mut OpStep)) {
+        if let Some(Step::Op(op)) = last.and_then(|last| self.steps.get_mut(last)) {
+            change(op);
+        }
+    }
+}
+
+impl Step {
+    /// The category of figure 1 that a core's time for this step is in.
+    fn category(&self) -> Option<usize> {
+        match self {
+            Step::Core { .. } => Some(APP),
+            Step::Op(op) => Some(category(KINDS[usize::from(op.kind)])),
+            Step::Fork { .. } | Step::Arrive | Step::Done => None,
+        }
+    }
+}
+
+impl Program {
+    /// Spreads each category's time evenly over its steps, and deadlines over the ops by their time.
+    fn spread(&mut self, service: &Service, spec: &Spec) {
+        let mut counts = [0.0; APP + 1];
+        for (step, times) in self.steps.iter().zip(&self.times) {
+            step.category().into_iter().for_each(|category| counts[category] += times);
+        }
+        let each_ps = |category: usize| {
+            service.time_ns * 1e3 * service.shares[category] / f64::max(counts[category], 1.0)
+        };
+        let enqueue_ps = spec.costs.enqueue_ns * 1e3;
+        let mut passed_ps = 0.0;
+        let mut passed = Vec::with_capacity(self.steps.len());
+        for index in 0..self.steps.len() {
+            let submits = self.submits(index) as f64;
+            match &mut self.steps[index] {
+                Step::Core { ps, submits_ps } => {
+                    *ps = each_ps(APP);
+                    *submits_ps = submits * enqueue_ps;
+                    passed_ps += *ps;
+                }
+                Step::Op(op) => {
+                    let kind = usize::from(op.kind);
+                    op.cpu_ps = each_ps(category(KINDS[kind]));
+                    op.pe_ps = spec.costs.occupancy * op.cpu_ps / spec.kinds[kind].speedup;
+                    passed_ps += op.pe_ps;
+                }
+                Step::Fork { .. } | Step::Arrive | Step::Done => {}
+            }
+            passed.push(passed_ps);
+        }
+        let budget_ps = service.time_ns * 1e3 * spec.work.slo_factor;
+        for (step, passed) in self.steps.iter_mut().zip(passed) {
+            if let Step::Op(op) = step {
+                op.due = Picos((budget_ps * passed / passed_ps.max(1.0)) as u64);
+            }
+        }
+    }
+
+    /// How many traces a core starts behind this step.
+    fn submits(&self, step: usize) -> usize {
+        match self.steps.get(step + 1) {
+            Some(Step::Op(_)) => 1,
+            Some(Step::Fork { arms, .. }) => arms.len(),
+            _ => 0,
+        }
+    }
+
+    fn orchestrate(&mut self, spec: &Spec, orchestrator: &Orchestrator) {
+        for index in 0..self.steps.len() {
+            let to = self.kind_behind(index);
+            if let Step::Op(op) = &mut self.steps[index] {
+                op.after = [false, true].map(|large| {
+                    let glue = Glue {
+                        from: op.kind,
+                        to,
+                        branches: op.branches,
+                        transforms: op.transforms,
+                        ends: op.tail || op.goes != Goes::On,
+                        loads: op.tail || op.goes == Goes::Await,
+                        large,
+                    };
+                    (orchestrator.after)(&glue, spec)
+                });
+            }
+        }
+    }
+
+    /// The accelerator that the op at `step` hands its payload to, if it hands it to one.
+    pub(super) fn kind_behind(&self, step: usize) -> Option<u8> {
+        match (&self.steps[step], self.steps.get(step + 1)) {
+            (Step::Op(OpStep { goes: Goes::On, .. }), Some(Step::Op(next))) => Some(next.kind),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Architecture;
+    use super::super::tests::spec;
+    use super::*;
+
+    fn programs(architecture: Architecture) -> Vec<(String, Program)> {
+        let (spec, catalog) = (spec("steady", &[]), trace::accelflow());
+        let orchestrator = architecture.orchestrator();
+        let of = |one: &Service| {
+            (one.name.clone(), program(one, &spec, &orchestrator, &catalog).expect("a program"))
+        };
+        spec.services.iter().map(of).collect()
+    }
+
+    #[test]
+    fn ops_are_the_published_counts_and_their_times_figure_1() {
+        let counts = [87.0, 28.0, 18.0, 30.0, 29.0, 19.0, 9.0, 25.0];
+        let spec = spec("steady", &[]);
+        for (((name, program), count), service) in
+            programs(Architecture::AccelFlow).iter().zip(counts).zip(&spec.services)
+        {
+            let (mut ops, mut ps) = (0.0, 0.0);
+            for (step, times) in program.steps.iter().zip(&program.times) {
+                match step {
+                    Step::Op(op) => (ops, ps) = (ops + times, ps + times * op.cpu_ps),
+                    Step::Core { ps: own, .. } => ps += times * own,
+                    _ => {}
+                }
+            }
+            assert_eq!(ops, count, "{name}");
+            let all: f64 = service.shares.iter().sum();
+            let unused =
+                if ["Login", "RegUsr"].contains(&name.as_str()) { service.shares[4] } else { 0.0 };
+            let expected = service.time_ns * (all - unused);
+            assert!((ps * 1e-3 / expected - 1.0).abs() < 1e-9, "{name}: {ps} {expected}");
+        }
+    }
+
+    #[test]
+    fn the_dispatchers_instructions_are_the_published_ones() {
+        let (mut sum, mut count, mut most) = (0.0, 0.0, 0);
+        for (_, program) in programs(Architecture::AccelFlow) {
+            for (step, times) in program.steps.iter().zip(&program.times) {
+                if let Step::Op(op) = step {
+                    sum += times * f64::from(op.after[0].instructions);
+                    count += times;
+                    most = most.max(op.after[0].instructions);
+                }
+            }
+        }
+        // 18 on average and about 50 at most are published; which ops, and how often, is not said.
+        let mean = sum / count;
+        assert!((17.0..23.0).contains(&mean) && most <= 50, "{mean} {most}");
+    }
+
+    #[test]
+    fn t6_goes_two_ways_and_joins() {
+        let (_, login) = programs(Architecture::AccelFlow).swap_remove(4);
+        let forks: Vec<&Step> =
+            login.steps.iter().filter(|step| matches!(step, Step::Fork { .. })).collect();
+        let [Step::Fork { arms, join }] = forks.as_slice() else { panic!("{forks:?}") };
+        assert_eq!(arms.len(), 2);
+        assert!(matches!(login.steps[usize::from(*join)], Step::Core { .. }));
+    }
+
+    #[test]
+    fn who_handles_a_branch_is_the_architectures() {
+        let vias = |architecture| {
+            let (_, unique) = programs(architecture).swap_remove(6);
+            let of = |step: &Step| match step {
+                Step::Op(op) => Some([op.after[0].via, op.after[1].via]),
+                _ => None,
+            };
+            unique.steps.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        use Via::{Core, Dispatcher, Manager};
+        // T1: tcp, decrypt, rpc, deserialize with a branch, load-balance.
+        assert_eq!(vias(Architecture::AccelFlow)[3], [Dispatcher, Dispatcher]);
+        assert_eq!(vias(Architecture::ControlFlow)[3], [Dispatcher, Manager]);
+        assert_eq!(vias(Architecture::Direct)[3], [Manager, Manager]);
+        assert_eq!(vias(Architecture::Direct)[0], [Dispatcher, Manager]);
+        assert_eq!(vias(Architecture::Relief)[0], [Manager, Manager]);
+        assert_eq!(vias(Architecture::Cohort)[..2], [[Dispatcher, Core], [Core, Core]]);
+        assert_eq!(vias(Architecture::CpuCentric)[0], [Core, Core]);
+    }
+}

@@ -1,0 +1,644 @@
+//! One run: requests come, make the steps of their programs, and are done. Stations decide who waits; this decides what
+//! happens next. An op costs one event where its dispatcher hands over, two where a manager or a core does.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use slab::Slab;
+
+use super::AccelFlow;
+use super::cores::{CoreJob, Cores, What};
+use super::counts::Counts;
+use super::fabric::Fabric;
+use super::orchestrators::{Queues, Via};
+use super::program::{Goes, OpStep, Step};
+use super::sizes::SizePoint;
+use super::spec::Order;
+use super::station::{Shape, Station, Taken, Waiting};
+use super::topology::{CORES, KINDS};
+use crate::draws::ln;
+use crate::study::{Extent, REQUESTS_MAX, RunError};
+use crate::{Agenda, Draws, Model, Picos, Streams, arrivals};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A service's next request comes.
+    Arrive { service: u16 },
+    /// A PE is done.
+    Done { kind: u8, pe: u8, token: u32 },
+    /// A PE that waited for an output entry is free.
+    Free { kind: u8, pe: u8 },
+    /// A core is done.
+    Core { what: What, token: u32 },
+    /// The manager has decided what follows.
+    Decided { token: u32 },
+    /// The answer to what was sent is here.
+    Answer { token: u32 },
+    /// A core knows that a trace has ended.
+    Notified { token: u32 },
+}
+
+/// A request, or a part of one.
+#[derive(Clone, Copy, Debug)]
+struct Token {
+    born: Picos,
+    /// What its draws are made of: the same for all architectures.
+    key: u64,
+    /// A core's time as a multiple of the mean.
+    app: f64,
+    /// The request that this is a part of, or [`WHOLE`].
+    parent: u32,
+    /// Parts under way.
+    parts: u32,
+    at: u16,
+    service: u16,
+    tenant: u16,
+    /// Its tenant's live traces count it.
+    traced: bool,
+    failed: bool,
+}
+
+pub(super) struct Run<'a> {
+    model: &'a AccelFlow,
+    extent: Extent,
+    sources: Vec<(arrivals::Source, Draws)>,
+    tokens: Slab<Token>,
+    stations: Vec<Station>,
+    /// The manager's one list, where there is one.
+    central: VecDeque<(u8, Waiting)>,
+    cores: Cores,
+    fabric: Fabric,
+    manager_free: Picos,
+    tenants: Vec<Tenant>,
+    pub(super) responses: Vec<Vec<u64>>,
+    pub(super) counts: Counts,
+    pub(super) fault: Option<RunError>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tenant {
+    live: u32,
+    /// Traces that may not start yet, and where their payloads are.
+    held: VecDeque<(u32, usize)>,
+}
+
+impl Model for Run<'_> {
+    type Event = Event;
+
+    fn handle(&mut self, event: Event, agenda: &mut Agenda<Event>) -> ControlFlow<()> {
+        let now = agenda.now();
+        match event {
+            Event::Arrive { service } => self.arrive(service, agenda),
+            Event::Done { kind, pe, token } => self.done(kind, pe, token, agenda),
+            Event::Free { kind, pe } => self.free(kind, pe, agenda),
+            Event::Core { what, token } => self.core_done(what, token, agenda),
+            Event::Decided { token } => {
+                let place = usize::from(self.op(token).kind);
+                self.beyond(token, place, now, agenda);
+            }
+            Event::Answer { token } => {
+                let kind = usize::from(self.op(token).kind);
+                self.stations[kind].asleep -= 1;
+                if self.model.queues == Queues::None {
+                    self.run_on_core(token, agenda);
+                } else {
+                    self.enqueue(token, now, false, agenda);
+                }
+            }
+            Event::Notified { token } => {
+                self.tokens[token as usize].at += 1;
+                self.end_trace(token, agenda);
+                self.reach(token, CORES, now, agenda);
+            }
+        }
+        let enough = match self.extent {
+            Extent::Requests(count) => self.counts.requests >= count,
+            Extent::WindowPs(_) => false,
+        };
+        if enough || self.fault.is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// A run from empty; `window` tells the streams of several windows apart.
+    pub(super) fn new(
+        model: &'a AccelFlow,
+        streams: &Streams,
+        extent: Extent,
+        window: u32,
+    ) -> Self {
+        let hardware = &model.spec.hardware;
+        let hardware_queues = model.queues == Queues::Hardware;
+        let shape = Shape {
+            pes: hardware.pes,
+            entries: if hardware_queues { hardware.input_entries } else { usize::MAX },
+            overflow_max: hardware.overflow_entries,
+            output_entries: hardware.output_entries,
+            ranked: hardware_queues && model.spec.dispatcher.discipline != Order::Fifo,
+        };
+        let sources = model.spec.services.iter().zip(&model.arrivals).map(|(service, arrivals)| {
+            let name = if window == 0 {
+                service.name.clone()
+            } else {
+                format!("{}.{window}", service.name)
+            };
+            (arrivals.start(streams, &name), streams.named(&format!("work.{name}")))
+        });
+        Self {
+            model,
+            extent,
+            sources: sources.collect(),
+            tokens: Slab::with_capacity(TOKENS_CAPACITY),
+            stations: vec![Station::new(shape); KINDS.len()],
+            central: VecDeque::new(),
+            cores: Cores::new(hardware.cores),
+            fabric: Fabric::new(&model.spec, &model.topology),
+            manager_free: Picos(0),
+            tenants: vec![Tenant::default(); model.spec.tenants.count as usize],
+            responses: vec![Vec::new(); model.spec.services.len()],
+            counts: Counts::default(),
+            fault: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, agenda: &mut Agenda<Event>) {
+        for service in 0..self.sources.len() {
+            self.schedule_arrival(service as u16, agenda);
+        }
+    }
+
+    /// Ends the books.
+    pub(super) fn close(&mut self, agenda: &Agenda<Event>) {
+        self.counts.duration = agenda.now();
+        self.counts.events = agenda.fired();
+        self.counts.engines_busy = self.fabric.engines_busy;
+        self.counts.links_busy = self.fabric.links_busy;
+    }
+
+    fn schedule_arrival(&mut self, service: u16, agenda: &mut Agenda<Event>) {
+        let index = usize::from(service);
+        let time = agenda.now() + self.model.arrivals[index].gap(&mut self.sources[index].0);
+        let comes = match self.extent {
+            Extent::Requests(_) => true,
+            Extent::WindowPs(window) => time <= window,
+        };
+        if comes {
+            agenda.at_priority(time, ARRIVALS_LAST, Event::Arrive { service });
+        }
+    }
+
+    fn arrive(&mut self, service: u16, agenda: &mut Agenda<Event>) {
+        self.schedule_arrival(service, agenda);
+        let draws = &mut self.sources[usize::from(service)].1;
+        let key = draws.below(u64::MAX);
+        let app = self.model.app.as_ref().map_or(1.0, |app| app.draw(draws).as_ns() * 1e-6);
+        let token = Token {
+            born: agenda.now(),
+            key,
+            app,
+            parent: WHOLE,
+            parts: 0,
+            at: 0,
+            service,
+            tenant: (key % u64::from(self.model.spec.tenants.count)) as u16,
+            traced: false,
+            failed: false,
+        };
+        if let Some(token) = self.add(token, agenda) {
+            // A request comes in at TCP, without a core.
+            let tcp = 0;
+            self.reach(token, tcp, agenda.now(), agenda);
+        }
+    }
+
+    fn add(&mut self, token: Token, agenda: &Agenda<Event>) -> Option<u32> {
+        let limit = self.model.spec.tokens_max;
+        if self.tokens.len() >= limit {
+            let at_ns = agenda.now().0 / 1_000;
+            self.fault = Some(RunError::TooManyTokens { limit, at_ns });
+            return None;
+        }
+        Some(self.tokens.insert(token) as u32)
+    }
+
+    fn steps(&self, token: u32) -> (&'a Step, Token) {
+        let token = self.tokens[token as usize];
+        (&self.model.programs[usize::from(token.service)].steps[usize::from(token.at)], token)
+    }
+
+    fn op(&self, token: u32) -> &'a OpStep {
+        match self.steps(token).0 {
+            Step::Op(op) => op,
+            _ => unreachable!("who waits for an accelerator, a manager or an answer is at an op"),
+        }
+    }
+
+    /// The token stands at a step, its payload at `place`. When an output entry that held it is clear.
+    fn reach(
+        &mut self,
+        token: u32,
+        place: usize,
+        ready: Picos,
+        agenda: &mut Agenda<Event>,
+    ) -> Picos {
+        let (step, own) = self.steps(token);
+        match step {
+            Step::Core { .. } | Step::Op(_) if self.model.queues == Queues::None => {
+                self.run_on_core(token, agenda);
+            }
+            Step::Core { ps, submits_ps } => {
+                let time = Picos((ps * own.app + submits_ps + 0.5) as u64);
+                self.tokens[token as usize].at += 1;
+                self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
+            }
+            Step::Op(op) => return self.submit(token, op, place, ready, agenda),
+            Step::Fork { arms, .. } => {
+                self.tokens[token as usize].parts = arms.len() as u32;
+                let mut clear = ready;
+                for (arm, start) in (1..).zip(arms) {
+                    let key = crate::streams::mix(own.key ^ arm);
+                    let traced = false;
+                    let part = Token { key, parent: token, parts: 0, at: *start, traced, ..own };
+                    let Some(part) = self.add(part, agenda) else { return clear };
+                    clear = clear.max(self.reach(part, place, ready, agenda));
+                }
+                return clear;
+            }
+            Step::Arrive => self.join(token, agenda),
+            Step::Done => self.complete(token, agenda),
+        }
+        ready
+    }
+
+    /// Without accelerators a core goes on until the request ends, forks or waits.
+    fn run_on_core(&mut self, token: u32, agenda: &mut Agenda<Event>) {
+        let own = self.tokens[token as usize];
+        let steps = &self.model.programs[usize::from(own.service)].steps;
+        let (mut at, mut ps) = (own.at, 0.0);
+        loop {
+            match &steps[usize::from(at)] {
+                Step::Core { ps: own_ps, .. } => ps += own_ps * own.app,
+                Step::Op(op) => {
+                    ps += op.cpu_ps * f64::from(self.draw(&own, at, op.kind).1.factor);
+                    if op.goes == Goes::Await && self.model.spec.work.remote_ns > 0.0 {
+                        break;
+                    }
+                }
+                Step::Fork { .. } | Step::Arrive | Step::Done => break,
+            }
+            at += 1;
+        }
+        self.tokens[token as usize].at = at;
+        let time = Picos((ps + 0.5) as u64);
+        self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
+    }
+
+    fn offer_core(&mut self, job: CoreJob, agenda: &mut Agenda<Event>) {
+        self.counts.cores_busy += job.time;
+        if job.what == What::Visit {
+            self.counts.visits += job.time;
+        }
+        if self.cores.offer(job) {
+            agenda.after(job.time, Event::Core { what: job.what, token: job.token });
+        }
+    }
+
+    fn core_done(&mut self, what: What, token: u32, agenda: &mut Agenda<Event>) {
+        if let Some(next) = self.cores.release() {
+            agenda.after(next.time, Event::Core { what: next.what, token: next.token });
+        }
+        let now = agenda.now();
+        match what {
+            What::System => {}
+            What::Segment => match self.steps(token) {
+                (Step::Op(_), _) if self.model.queues == Queues::None => {
+                    // It has sent something and waits for the answer.
+                    self.tokens[token as usize].at += 1;
+                    self.wait(token, now, agenda);
+                }
+                _ => {
+                    self.reach(token, CORES, now, agenda);
+                }
+            },
+            What::Visit | What::Fallback => {
+                self.beyond(token, CORES, now, agenda);
+            }
+        }
+    }
+
+    /// The size drawn for the op at step `at`, with the hash it was drawn by.
+    #[inline]
+    fn draw(&self, own: &Token, at: u16, kind: u8) -> (u64, SizePoint) {
+        let hash =
+            crate::streams::mix(own.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));
+        (hash, self.model.sizes[usize::from(kind)].draw(hash))
+    }
+
+    /// A core, a message or an accelerator brings the payload of `op`.
+    fn submit(
+        &mut self,
+        token: u32,
+        op: &OpStep,
+        place: usize,
+        ready: Picos,
+        agenda: &mut Agenda<Event>,
+    ) -> Picos {
+        if op.begins && self.held(token, place) {
+            return ready;
+        }
+        let own = self.tokens[token as usize];
+        let to = usize::from(op.kind);
+        let mut landed = ready;
+        if place != to {
+            let bytes = self.draw(&own, own.at, op.kind).1.bytes;
+            let inline = bytes.min(self.model.spec.hardware.inline_bytes);
+            landed = self.fabric.carry(place, to, inline, ready);
+            self.counts.moving += landed.since(ready);
+        }
+        self.enqueue(token, landed, place == CORES, agenda);
+        landed
+    }
+
+    /// An op waits for a PE of its accelerator, or takes one.
+    fn enqueue(&mut self, token: u32, ready: Picos, by_core: bool, agenda: &mut Agenda<Event>) {
+        let op = self.op(token);
+        let entry = Waiting { token, ready };
+        self.counts.ops += 1;
+        if self.model.queues == Queues::Central {
+            self.central.push_back((op.kind, entry));
+            self.drain_central(agenda);
+            return;
+        }
+        let own = &self.tokens[token as usize];
+        let rank = match self.model.spec.dispatcher.discipline {
+            Order::Fifo => 0,
+            Order::Priority => {
+                u64::from(self.model.spec.services[usize::from(own.service)].priority)
+            }
+            Order::Deadline => (own.born + op.due).0,
+        };
+        match self.stations[usize::from(op.kind)].offer(entry, rank, !by_core) {
+            Taken::Pe(pe) => self.begin(op.kind, pe, entry, agenda),
+            Taken::Waits => {}
+            Taken::Overflows => self.counts.overflows += 1,
+            Taken::Refused => self.fall_back(token, op, by_core, agenda),
+        }
+    }
+
+    /// The op finds no place and runs on a core.
+    fn fall_back(&mut self, token: u32, op: &OpStep, by_core: bool, agenda: &mut Agenda<Event>) {
+        self.counts.fallbacks += 1;
+        let own = self.tokens[token as usize];
+        let factor = f64::from(self.draw(&own, own.at, op.kind).1.factor);
+        let tries = if by_core { self.model.spec.hardware.enqueue } else { Picos(0) };
+        let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
+        self.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
+    }
+
+    /// The head of the manager's one list waits for a PE of its kind, and so do those behind it.
+    fn drain_central(&mut self, agenda: &mut Agenda<Event>) {
+        while let Some((kind, entry)) = self.central.front().copied() {
+            let Some(pe) = self.stations[usize::from(kind)].take() else { return };
+            self.central.pop_front();
+            self.begin(kind, pe, entry, agenda);
+        }
+    }
+
+    /// A PE begins with an entry: load, compute.
+    fn begin(&mut self, kind: u8, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
+        let hardware = &self.model.spec.hardware;
+        let own = self.tokens[entry.token as usize];
+        let (hash, point) = self.draw(&own, own.at, kind);
+        let op = self.op(entry.token);
+        let start = agenda.now().max(entry.ready);
+        let inline = point.bytes.min(hardware.inline_bytes);
+        let load_ns = hardware.scratchpad_ns + f64::from(inline) * hardware.scratchpad_ns_per_byte;
+        let mut end =
+            start + Picos((load_ns * 1e3 + op.pe_ps * f64::from(point.factor) + 0.5) as u64);
+        if point.bytes > inline {
+            let there = self.fabric.read(point.bytes - inline, start);
+            end += there.since(start);
+        }
+        let last = &mut self.stations[usize::from(kind)].tenants[usize::from(pe)];
+        if *last != own.tenant {
+            *last = own.tenant;
+            end += hardware.wipe;
+            self.counts.wipes += 1;
+        }
+        if hits(hash, hardware.tlb_miss_share) {
+            end += hardware.tlb_walk;
+            self.counts.tlb_misses += 1;
+        }
+        if hardware.page_fault_share > 0.0
+            && hits(crate::streams::mix(hash), hardware.page_fault_share)
+        {
+            end += hardware.page_fault;
+            self.counts.page_faults += 1;
+            let time = hardware.page_fault;
+            self.offer_core(CoreJob { token: NOBODY, what: What::System, time }, agenda);
+        }
+        self.counts.pes_busy[usize::from(kind)] += end.since(start);
+        agenda.at(end, Event::Done { kind, pe, token: entry.token });
+    }
+
+    fn free(&mut self, kind: u8, pe: u8, agenda: &mut Agenda<Event>) {
+        let station = &mut self.stations[usize::from(kind)];
+        if self.model.queues == Queues::Central {
+            station.give(pe);
+            self.drain_central(agenda);
+        } else if let Some(next) = station.release(pe) {
+            self.begin(kind, pe, next, agenda);
+        }
+    }
+
+    /// A PE is done: its output needs an entry, and somebody decides what follows.
+    fn done(&mut self, kind: u8, pe: u8, token: u32, agenda: &mut Agenda<Event>) {
+        let (now, index) = (agenda.now(), usize::from(kind));
+        let deposit = self.stations[index].deposit(now);
+        let own = self.tokens[token as usize];
+        let op = self.op(token);
+        let carried = match self.model.behind[usize::from(own.service)][usize::from(own.at)] {
+            Some(next) => self.draw(&own, own.at + 1, next).1,
+            None => self.draw(&own, own.at, kind).1,
+        };
+        let large = carried.bytes > self.model.spec.hardware.inline_bytes;
+        let handoff = op.after[usize::from(large)];
+        let clear = match handoff.via {
+            Via::Dispatcher => {
+                let station = &mut self.stations[index];
+                let end = station.dispatcher_free.max(deposit) + handoff.time;
+                station.dispatcher_free = end;
+                self.counts.dispatches += 1;
+                self.counts.instructions += u64::from(handoff.instructions);
+                self.counts.deciding += end.since(now);
+                self.beyond(token, index, end, agenda)
+            }
+            Via::Manager => {
+                self.manager_free = self.manager_free.max(deposit) + handoff.time;
+                self.counts.manager_busy += handoff.time;
+                self.counts.deciding += self.manager_free.since(now);
+                agenda.at(self.manager_free, Event::Decided { token });
+                self.manager_free
+            }
+            Via::Core => {
+                self.counts.deciding += handoff.time;
+                let (what, time) = (What::Visit, handoff.time);
+                self.offer_core(CoreJob { token, what, time }, agenda);
+                deposit
+            }
+        };
+        if self.model.queues == Queues::Hardware {
+            self.stations[index].cleared(clear);
+        }
+        if deposit > now {
+            agenda.at(deposit, Event::Free { kind, pe });
+        } else {
+            self.free(kind, pe, agenda);
+        }
+    }
+
+    /// What follows the op that the token is at. When the output entry is clear.
+    fn beyond(
+        &mut self,
+        token: u32,
+        place: usize,
+        ready: Picos,
+        agenda: &mut Agenda<Event>,
+    ) -> Picos {
+        let op = self.op(token);
+        let own = &mut self.tokens[token as usize];
+        match op.goes {
+            Goes::On => {
+                own.at += 1;
+                self.reach(token, place, ready, agenda)
+            }
+            Goes::Await => {
+                own.at += 1;
+                self.wait(token, ready, agenda);
+                ready
+            }
+            Goes::Notify if place == CORES => {
+                own.at += 1;
+                self.end_trace(token, agenda);
+                self.reach(token, CORES, ready, agenda)
+            }
+            Goes::Notify => {
+                let own = *own;
+                let bytes = self.draw(&own, own.at, op.kind).1.bytes;
+                let inline = bytes.min(self.model.spec.hardware.inline_bytes);
+                let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
+                self.counts.moving += landed.since(ready);
+                agenda.at(landed, Event::Notified { token });
+                landed
+            }
+        }
+    }
+
+    /// The trace that receives an answer sleeps in TCP's input queue.
+    fn wait(&mut self, token: u32, ready: Picos, agenda: &mut Agenda<Event>) {
+        let (kind, own) = (self.op(token).kind, self.tokens[token as usize]);
+        if self.model.spec.work.remote_ns == 0.0 {
+            self.enqueue(token, ready, false, agenda);
+            return;
+        }
+        let remote = self.remote(&own, kind);
+        self.time_out(token, remote);
+        self.stations[usize::from(kind)].asleep += 1;
+        let time = ready + remote.min(self.model.spec.work.timeout);
+        agenda.at(time, Event::Answer { token });
+    }
+
+    /// What the other side takes: the same for all architectures.
+    fn remote(&self, own: &Token, kind: u8) -> Picos {
+        let hash = crate::streams::mix(self.draw(own, own.at, kind).0 ^ REMOTE);
+        let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        Picos::from_ns(-ln(unit) * self.model.spec.work.remote_ns)
+    }
+
+    fn time_out(&mut self, token: u32, remote: Picos) {
+        if remote > self.model.spec.work.timeout {
+            self.counts.timeouts += 1;
+            self.tokens[token as usize].failed = true;
+        }
+    }
+
+    /// A trace starts: true if its tenant has as many as it may and this one is held back.
+    fn held(&mut self, token: u32, place: usize) -> bool {
+        let Some(limit) = self.model.spec.tenants.traces_max else { return false };
+        let own = &mut self.tokens[token as usize];
+        let tenant = &mut self.tenants[usize::from(own.tenant)];
+        if tenant.live >= limit {
+            tenant.held.push_back((token, place));
+            return true;
+        }
+        tenant.live += 1;
+        own.traced = true;
+        false
+    }
+
+    fn end_trace(&mut self, token: u32, agenda: &mut Agenda<Event>) {
+        let own = &mut self.tokens[token as usize];
+        if !own.traced {
+            return;
+        }
+        own.traced = false;
+        let tenant = &mut self.tenants[usize::from(own.tenant)];
+        tenant.live -= 1;
+        if let Some((held, place)) = tenant.held.pop_front() {
+            self.reach(held, place, agenda.now(), agenda);
+        }
+    }
+
+    /// A part is through; with the last one the request goes on.
+    fn join(&mut self, token: u32, agenda: &mut Agenda<Event>) {
+        let part = self.tokens.remove(token as usize);
+        let whole = &mut self.tokens[part.parent as usize];
+        whole.parts -= 1;
+        whole.failed |= part.failed;
+        if whole.parts > 0 {
+            return;
+        }
+        let steps = &self.model.programs[usize::from(whole.service)].steps;
+        if let Step::Fork { join, .. } = &steps[usize::from(whole.at)] {
+            whole.at = *join;
+        }
+        self.end_trace(part.parent, agenda);
+        self.reach(part.parent, CORES, agenda.now(), agenda);
+    }
+
+    fn complete(&mut self, token: u32, agenda: &Agenda<Event>) {
+        let own = self.tokens.remove(token as usize);
+        let time = agenda.now().since(own.born);
+        let service = usize::from(own.service);
+        self.counts.requests += 1;
+        self.counts.missed += u64::from(time > self.model.due[service]);
+        if !own.failed {
+            self.responses[service].push(time.0);
+        }
+        if self.counts.requests > REQUESTS_MAX {
+            self.fault = Some(RunError::TooManyRequests { limit: REQUESTS_MAX });
+        }
+    }
+}
+
+/// True for a `share` of hashes; the lower half decides, the upper bits draw sizes.
+#[inline]
+fn hits(hash: u64, share: f64) -> bool {
+    f64::from(hash as u32) < share * 4_294_967_296.0
+}
+
+/// The parent of a token that is no part of another.
+const WHOLE: u32 = u32::MAX;
+/// The token of work that nobody waits for.
+const NOBODY: u32 = u32::MAX;
+/// After what else happens at the same time, which may free what an arrival needs.
+const ARRIVALS_LAST: u8 = 255;
+const TOKENS_CAPACITY: usize = 1_024;
+/// Odd, so that steps have different draws.
+const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Tells the draws of answers from those of sizes.
+const REMOTE: u64 = 0x5851_f42d_4c95_7f2d;

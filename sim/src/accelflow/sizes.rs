@@ -1,0 +1,87 @@
+//! Payload sizes of an accelerator and what they do to its time: a table by probability, so that a draw is a look-up.
+
+/// How large the payloads of one accelerator are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SizeShape {
+    pub(super) min_bytes: f64,
+    pub(super) median_bytes: f64,
+    pub(super) max_bytes: f64,
+    /// The share of payloads below the geometric mean of median and maximum.
+    pub(super) upper_share: f64,
+    /// The share of an op's time that grows with its bytes.
+    pub(super) size_share: f64,
+}
+
+/// The sizes at [`POINTS`] equally likely places.
+#[derive(Clone, Debug)]
+pub(super) struct SizeTable(Vec<SizePoint>);
+
+/// A size, and its op's time as a multiple of the mean op's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SizePoint {
+    pub(super) bytes: u32,
+    pub(super) factor: f32,
+}
+
+impl SizeShape {
+    /// The size that a share `u` of payloads do not exceed: straight lines through the four known points.
+    fn at(&self, u: f64) -> f64 {
+        let upper = (self.median_bytes * self.max_bytes).sqrt();
+        let points = [(0.0, self.min_bytes), (0.5, self.median_bytes), (self.upper_share, upper)];
+        let end = (1.0, self.max_bytes);
+        let next = points.iter().copied().chain([end]).skip(1);
+        let part = points.iter().copied().zip(next).find(|(_, to)| u <= to.0);
+        let ((low, from), (high, to)) = part.unwrap_or((points[2], end));
+        from + (to - from) * ((u - low) / (high - low))
+    }
+
+    /// The table; its factors have a mean of one.
+    pub(super) fn table(&self) -> SizeTable {
+        let places = (0..POINTS).map(|index| (index as f64 + 0.5) / POINTS as f64);
+        let bytes: Vec<f64> = places.map(|u| self.at(u)).collect();
+        let mean = bytes.iter().sum::<f64>() / POINTS as f64;
+        let factor = |bytes: f64| 1.0 - self.size_share + self.size_share * bytes / mean;
+        let point = |bytes: &f64| SizePoint { bytes: *bytes as u32, factor: factor(*bytes) as f32 };
+        SizeTable(bytes.iter().map(point).collect())
+    }
+}
+
+impl SizeTable {
+    /// The point that a hash falls on.
+    #[inline]
+    pub(super) fn draw(&self, hash: u64) -> SizePoint {
+        self.0[(hash >> (64 - POINTS_LOG2)) as usize]
+    }
+
+    /// All points.
+    pub(super) fn points(&self) -> &[SizePoint] {
+        &self.0
+    }
+}
+
+const POINTS_LOG2: u32 = 8;
+const POINTS: usize = 1 << POINTS_LOG2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_keeps_median_range_and_mean() {
+        let shape = SizeShape {
+            min_bytes: 1_000.0,
+            median_bytes: 4_000.0,
+            max_bytes: 64_000.0,
+            upper_share: 0.95,
+            size_share: 0.5,
+        };
+        let table = shape.table();
+        let below = |bytes| table.points().iter().filter(|point| point.bytes <= bytes).count();
+        assert_eq!(below(4_000), POINTS / 2);
+        assert_eq!((below(999), below(64_000)), (0, POINTS));
+        let mean =
+            table.points().iter().map(|point| f64::from(point.factor)).sum::<f64>() / POINTS as f64;
+        assert!((mean - 1.0).abs() < 1e-6, "{mean}");
+        assert_eq!(table.draw(u64::MAX).bytes, table.points()[POINTS - 1].bytes);
+    }
+}

@@ -1,0 +1,372 @@
+//! What the keys of a specification mean: hardware, costs, work, load and how long to look. Each is taken with its range;
+//! what nobody takes is refused. Where values come from is in the files.
+
+use trace::Catalog;
+use units::Op;
+
+use super::entries::{Entries, SpecError};
+use super::sizes::SizeShape;
+use super::topology::{Distances, KINDS, kind_of};
+use crate::{ArrivalSpec, Extent, Picos};
+
+/// A checked specification.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// What it is called.
+    pub name: String,
+    /// One sentence on it.
+    pub about: String,
+    /// How far a replication goes.
+    pub extent: Extent,
+    /// Requests and parts of requests that may be under way.
+    pub tokens_max: usize,
+    pub(super) hardware: Hardware,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) costs: Costs,
+    pub(super) tenants: Tenants,
+    pub(super) work: Work,
+    pub(super) load: Load,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) services: Vec<Service>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Hardware {
+    pub(super) cores: u32,
+    pub(super) pes: u32,
+    pub(super) input_entries: usize,
+    pub(super) output_entries: usize,
+    pub(super) inline_bytes: u32,
+    pub(super) overflow_entries: usize,
+    pub(super) enqueue: Picos,
+    pub(super) dma_engines: u32,
+    pub(super) dma_setup_ns: f64,
+    pub(super) dma_ns_per_byte: f64,
+    pub(super) scratchpad_ns: f64,
+    pub(super) scratchpad_ns_per_byte: f64,
+    pub(super) wipe: Picos,
+    pub(super) memory_ns: f64,
+    pub(super) memory_ns_per_byte: f64,
+    pub(super) atm_ns: f64,
+    pub(super) notify_ns: f64,
+    pub(super) distances: Distances,
+    pub(super) link_ns_per_byte: f64,
+    pub(super) tlb_miss_share: f64,
+    pub(super) tlb_walk: Picos,
+    pub(super) page_fault_share: f64,
+    pub(super) page_fault: Picos,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Dispatcher {
+    pub(super) instructions: u32,
+    pub(super) branch_instructions: u32,
+    pub(super) end_instructions: u32,
+    pub(super) transform_instructions: u32,
+    pub(super) instruction_ns: f64,
+    pub(super) discipline: Order,
+}
+
+/// Which of the ready entries a PE takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Fifo,
+    Priority,
+    Deadline,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    pub(super) occupancy: f64,
+    pub(super) manager_ns: f64,
+    pub(super) manager_branch_ns: f64,
+    pub(super) manager_transform_ns: f64,
+    pub(super) manager_large_ns: f64,
+    pub(super) interrupt_ns: f64,
+    pub(super) cohort_ns: f64,
+    pub(super) enqueue_ns: f64,
+    pub(super) cohort_pairs: Vec<(u8, u8)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Tenants {
+    pub(super) count: u32,
+    /// None for no limit.
+    pub(super) traces_max: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) app_stages: u32,
+    pub(super) remote_ns: f64,
+    pub(super) timeout: Picos,
+    pub(super) slo_factor: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    total_per_s: f64,
+    bursty: bool,
+    burst_factor: f64,
+    burst_on_us: f64,
+    burst_off_us: f64,
+}
+
+/// One accelerator.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    pub(super) speedup: f64,
+    pub(super) sizes: SizeShape,
+}
+
+/// One service: its time on a core and where it goes.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    pub(super) name: String,
+    pub(super) time_ns: f64,
+    /// By [`Category`].
+    pub(super) shares: [f64; 7],
+    pub(super) weight: f64,
+    pub(super) priority: u32,
+}
+
+/// The categories of figure 1, in the order of [`CATEGORIES`].
+const CATEGORIES: [&str; 7] =
+    ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance", "app"];
+/// The category of a core's own work.
+pub(super) const APP: usize = 6;
+
+/// The category that an op's time is in.
+pub(super) fn category(op: Op) -> usize {
+    match op {
+        Op::Tcp => 0,
+        Op::Encrypt | Op::Decrypt => 1,
+        Op::Rpc => 2,
+        Op::Serialize | Op::Deserialize => 3,
+        Op::Compress | Op::Decompress => 4,
+        Op::LoadBalance => 5,
+        Op::Checksum | Op::Copy | Op::Notify => APP,
+    }
+}
+
+impl Spec {
+    /// Takes every key of `entries`; the services must be those of `catalog` or some of them.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, with where it stands and what may stand there.
+    pub fn read(entries: &Entries, catalog: &Catalog) -> Result<Self, SpecError> {
+        let mut from = entries.clone();
+        let cycle_ns = 1.0 / from.number("hardware.clock_ghz", 0.01, 100.0)?;
+        let spec = Self {
+            name: entries.name.clone(),
+            about: entries.about.clone(),
+            tokens_max: from.whole("run.tokens_max", 1, 1 << 24)? as usize,
+            extent: extent(&mut from)?,
+            dispatcher: dispatcher(&mut from, cycle_ns)?,
+            hardware: hardware(&mut from, cycle_ns)?,
+            costs: costs(&mut from)?,
+            tenants: Tenants {
+                count: from.whole("tenants.count", 1, 65_535)?,
+                traces_max: Some(from.whole("tenants.traces_max", 0, 1 << 24)?).filter(|n| *n > 0),
+            },
+            work: Work {
+                app_stages: from.whole("work.app_stages", 0, 64)?,
+                remote_ns: from.number("work.remote_ns", 0.0, NS_MAX)?,
+                timeout: Picos::from_ns(from.number("work.timeout_ns", 0.0, NS_MAX)?),
+                slo_factor: from.number("work.slo_factor", 1e-3, 1e6)?,
+            },
+            load: load(&mut from)?,
+            kinds: kinds(&mut from)?,
+            services: services(&mut from, catalog)?,
+        };
+        from.finish(entries)?;
+        Ok(spec)
+    }
+
+    /// The services' names, in order.
+    pub fn services(&self) -> impl Iterator<Item = &str> {
+        self.services.iter().map(|service| service.name.as_str())
+    }
+
+    /// Requests a second, all services together.
+    pub fn total_per_s(&self) -> f64 {
+        self.load.total_per_s
+    }
+
+    /// When requests of a service come.
+    pub(super) fn arrivals(&self, service: &Service) -> ArrivalSpec {
+        let weights: f64 = self.services.iter().map(|service| service.weight).sum();
+        let per_s = self.load.total_per_s * service.weight / weights;
+        if !self.load.bursty {
+            return ArrivalSpec::Poisson { per_s };
+        }
+        let (on, off) = (self.load.burst_on_us, self.load.burst_off_us);
+        let on_per_s = per_s * self.load.burst_factor;
+        let off_per_s = (per_s * (on + off) - on_per_s * on) / off;
+        ArrivalSpec::Bursty {
+            on_per_s,
+            // Rounding leaves a hair below zero where nothing comes while off.
+            off_per_s: off_per_s.max(0.0),
+            on_mean_ns: on * 1e3,
+            off_mean_ns: off * 1e3,
+        }
+    }
+}
+
+fn extent(from: &mut Entries) -> Result<Extent, SpecError> {
+    let requests = from.whole("run.requests", 1, 1 << 22)?;
+    let window_us = from.number("run.window_us", 0.0, 1e9)?;
+    Ok(if window_us > 0.0 {
+        Extent::WindowPs(Picos::from_ns(window_us * 1e3))
+    } else {
+        Extent::Requests(u64::from(requests))
+    })
+}
+
+fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
+    let mut number =
+        |key: &str, low: f64, high: f64| from.number(&format!("hardware.{key}"), low, high);
+    let per_byte = |gb_per_s: f64| 1.0 / gb_per_s;
+    let tries = number("enqueue_tries", 1.0, 1_000.0)?;
+    let enqueue = Picos::from_ns((tries - 1.0) * number("enqueue_retry_ns", 0.0, NS_MAX)?);
+    let dma_ns_per_byte = per_byte(number("dma_gb_per_s", RATE_MIN, RATE_MAX)?);
+    let scratchpad_ns_per_byte = per_byte(number("scratchpad_gb_per_s", RATE_MIN, RATE_MAX)?);
+    let memory_ns_per_byte = per_byte(number("memory_gb_per_s", RATE_MIN, RATE_MAX)?);
+    let link_ns_per_byte = per_byte(number("inter_chiplet_gb_per_s", RATE_MIN, RATE_MAX)?);
+    let wipe = Picos::from_ns(number("wipe_ns", 0.0, NS_MAX)?);
+    let tlb_walk = Picos::from_ns(number("tlb_walk_ns", 0.0, NS_MAX)?);
+    let page_fault = Picos::from_ns(number("page_fault_ns", 0.0, NS_MAX)?);
+    Ok(Hardware {
+        dma_setup_ns: number("dma_setup_ns", 0.0, NS_MAX)?,
+        scratchpad_ns: number("scratchpad_ns", 0.0, NS_MAX)?,
+        memory_ns: number("memory_ns", 0.0, NS_MAX)?,
+        atm_ns: number("atm_ns", 0.0, NS_MAX)?,
+        notify_ns: cycle_ns * number("notify_cycles", 0.0, 1e9)?,
+        tlb_miss_share: number("tlb_miss_share", 0.0, 1.0)?,
+        page_fault_share: number("page_fault_share", 0.0, 1.0)?,
+        distances: Distances {
+            hop_ns: cycle_ns * number("hop_cycles", 0.0, 1e6)?,
+            core_hops: number("core_hops", 0.0, 1e3)?,
+            inter_chiplet_ns: cycle_ns * number("inter_chiplet_cycles", 0.0, 1e9)?,
+            chiplets: from.whole("hardware.chiplets", 1, 6)?,
+        },
+        cores: from.whole("hardware.cores", 1, 4_096)?,
+        pes: from.whole("hardware.pes", 1, 255)?,
+        input_entries: from.whole("hardware.input_entries", 1, 1 << 24)? as usize,
+        output_entries: from.whole("hardware.output_entries", 1, 1 << 24)? as usize,
+        inline_bytes: from.whole("hardware.inline_bytes", 0, 1 << 30)?,
+        overflow_entries: from.whole("hardware.overflow_entries", 0, 1 << 24)? as usize,
+        dma_engines: from.whole("hardware.dma_engines", 1, 64)?,
+        enqueue,
+        dma_ns_per_byte,
+        scratchpad_ns_per_byte,
+        memory_ns_per_byte,
+        link_ns_per_byte,
+        wipe,
+        tlb_walk,
+        page_fault,
+    })
+}
+
+fn dispatcher(from: &mut Entries, cycle_ns: f64) -> Result<Dispatcher, SpecError> {
+    let per_cycle = from.number("dispatcher.instructions_per_cycle", 0.01, 100.0)?;
+    let order = from.word("dispatcher.discipline", &["fifo", "priority", "deadline"])?;
+    Ok(Dispatcher {
+        instructions: from.whole("dispatcher.instructions", 0, INSTRUCTIONS_MAX)?,
+        branch_instructions: from.whole("dispatcher.branch_instructions", 0, INSTRUCTIONS_MAX)?,
+        end_instructions: from.whole("dispatcher.end_instructions", 0, INSTRUCTIONS_MAX)?,
+        transform_instructions: from.whole(
+            "dispatcher.transform_instructions",
+            0,
+            INSTRUCTIONS_MAX,
+        )?,
+        instruction_ns: cycle_ns / per_cycle,
+        discipline: [Order::Fifo, Order::Priority, Order::Deadline][order],
+    })
+}
+
+fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
+    let pair = |text: &str| {
+        let (first, second) = text.split_once('>')?;
+        let kind = |name: &str| kind_of(KINDS.into_iter().find(|kind| kind.name() == name)?);
+        Some((kind(first)?, kind(second)?))
+    };
+    let names = KINDS.map(Op::name).join(", ");
+    let valid = format!("a list of pairs such as \"tcp>decrypt\", of {names}");
+    let cohort_pairs = from.list("costs.cohort_pairs", &valid, pair)?;
+    let mut ns = |key: &str| from.number(&format!("costs.{key}"), 0.0, NS_MAX);
+    Ok(Costs {
+        manager_ns: ns("manager_ns")?,
+        manager_branch_ns: ns("manager_branch_ns")?,
+        manager_transform_ns: ns("manager_transform_ns")?,
+        manager_large_ns: ns("manager_large_ns")?,
+        interrupt_ns: ns("interrupt_ns")?,
+        cohort_ns: ns("cohort_ns")?,
+        enqueue_ns: ns("enqueue_ns")?,
+        occupancy: from.number("costs.occupancy", 0.01, 1e3)?,
+        cohort_pairs,
+    })
+}
+
+fn load(from: &mut Entries) -> Result<Load, SpecError> {
+    let burst_on_us = from.number("load.burst_on_us", 1e-3, 1e9)?;
+    let burst_off_us = from.number("load.burst_off_us", 1e-3, 1e9)?;
+    // Above this, fewer than no requests would have to come while off.
+    let most = (burst_on_us + burst_off_us) / burst_on_us;
+    Ok(Load {
+        total_per_s: from.number("load.total_per_s", 1e-3, 1e12)?,
+        bursty: from.word("load.process", &["poisson", "bursty"])? == 1,
+        burst_factor: from.number("load.burst_factor", 1.0, most)?,
+        burst_on_us,
+        burst_off_us,
+    })
+}
+
+fn kinds(from: &mut Entries) -> Result<Vec<Kind>, SpecError> {
+    let upper_share = from.number("work.upper_share", 0.51, 0.999)?;
+    let size_share = from.number("work.size_share", 0.0, 1.0)?;
+    let kind = |op: &Op| -> Result<Kind, SpecError> {
+        let key = |what: &str| format!("accelerators.{}.{what}", op.name());
+        let max_kb = from.number(&key("max_kb"), 1e-3, 1e6)?;
+        let median_kb = from.number(&key("median_kb"), 1e-3, max_kb)?;
+        let min_kb = from.number(&key("min_kb"), 0.0, median_kb)?;
+        let [min_bytes, median_bytes, max_bytes] =
+            [min_kb, median_kb, max_kb].map(|kb| kb * BYTES_PER_KB);
+        let sizes = SizeShape { min_bytes, median_bytes, max_bytes, upper_share, size_share };
+        Ok(Kind { speedup: from.number(&key("speedup"), 1e-3, 1e6)?, sizes })
+    };
+    KINDS.iter().map(kind).collect()
+}
+
+fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecError> {
+    // In the catalog's order, which is the published one.
+    let named = from.names("services");
+    let services = catalog.services().iter().filter(|service| named.contains(&service.name));
+    let services = services.map(|service| -> Result<Service, SpecError> {
+        let key = |what: &str| format!("services.{}.{what}", service.name);
+        let mut shares = [0.0; CATEGORIES.len()];
+        let mut left = 1.0 + SHARES_ROUNDING;
+        for (share, name) in shares.iter_mut().zip(CATEGORIES) {
+            *share = from.number(&key(name), 0.0, f64::max(left, 0.0))?;
+            left -= *share;
+        }
+        Ok(Service {
+            name: service.name.clone(),
+            time_ns: 1e3 * from.number(&key("time_us"), 0.0, 1e9)?,
+            shares,
+            weight: from.number(&key("weight"), 1e-6, 1e6)?,
+            priority: from.whole(&key("priority"), 0, 255)?,
+        })
+    });
+    services.collect()
+}
+
+const NS_MAX: f64 = 1e12;
+/// Gigabytes a second.
+const RATE_MIN: f64 = 1e-3;
+const RATE_MAX: f64 = 1e9;
+const INSTRUCTIONS_MAX: u32 = 1_000_000;
+/// As the seed's queue entries of 2 KB are 2,048 bytes.
+const BYTES_PER_KB: f64 = 1_024.0;
+/// What shares read off a drawing may be above one together.
+const SHARES_ROUNDING: f64 = 0.02;

@@ -1,0 +1,217 @@
+//! One accelerator: PEs, an input queue with its overflow area, an output queue and the dispatcher behind it. It decides
+//! who waits, who is next and who must wait for an output entry; what an op takes is the caller's.
+//!
+//! An entry is allocated when it is pushed and is ready when its data has landed; entries are taken in the order of
+//! allocation. So a hand-over needs no event of its own.
+
+use std::collections::VecDeque;
+
+use crate::{FourAry, Picos};
+
+/// An op that waits for a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) token: u32,
+    /// When its data has landed.
+    pub(super) ready: Picos,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// A PE takes it.
+    Pe(u8),
+    /// It waits.
+    Waits,
+    /// It waits in the overflow area.
+    Overflows,
+    /// There is no place.
+    Refused,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Station {
+    free: Vec<u8>,
+    /// The tenant that each PE worked for last.
+    pub(super) tenants: Vec<u16>,
+    queue: Queue,
+    entries: usize,
+    overflow: VecDeque<(u64, Waiting)>,
+    overflow_max: usize,
+    /// Entries held by traces that wait for an answer.
+    pub(super) asleep: usize,
+    /// When entries of the output queue are cleared.
+    leaves: VecDeque<Picos>,
+    output_entries: usize,
+    pub(super) dispatcher_free: Picos,
+}
+
+#[derive(Clone, Debug)]
+enum Queue {
+    InOrder(VecDeque<Waiting>),
+    /// By rank, then in order.
+    Ranked(FourAry<Waiting>, u64),
+}
+
+/// How large a station is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) pes: u32,
+    pub(super) entries: usize,
+    pub(super) overflow_max: usize,
+    pub(super) output_entries: usize,
+    pub(super) ranked: bool,
+}
+
+impl Station {
+    pub(super) fn new(shape: Shape) -> Self {
+        let queue = if shape.ranked {
+            Queue::Ranked(FourAry::with_capacity(0), 0)
+        } else {
+            Queue::InOrder(VecDeque::new())
+        };
+        Self {
+            free: (0..shape.pes as u8).rev().collect(),
+            tenants: vec![0; shape.pes as usize],
+            queue,
+            entries: shape.entries,
+            overflow: VecDeque::new(),
+            overflow_max: shape.overflow_max,
+            asleep: 0,
+            leaves: VecDeque::new(),
+            output_entries: shape.output_entries,
+            dispatcher_free: Picos(0),
+        }
+    }
+
+    /// An entry comes; `may_overflow` unless a core brings it. The smaller `rank` goes first where ranks matter.
+    pub(super) fn offer(&mut self, entry: Waiting, rank: u64, may_overflow: bool) -> Taken {
+        if let Some(pe) = self.free.pop() {
+            return Taken::Pe(pe);
+        }
+        if self.overflow.is_empty() && self.waiting() + self.asleep < self.entries {
+            self.push(rank, entry);
+            return Taken::Waits;
+        }
+        if !may_overflow || self.overflow.len() >= self.overflow_max {
+            return Taken::Refused;
+        }
+        self.overflow.push_back((rank, entry));
+        Taken::Overflows
+    }
+
+    /// `pe` is free: the entry that it takes next. One from the overflow area follows into the queue.
+    pub(super) fn release(&mut self, pe: u8) -> Option<Waiting> {
+        let next = match &mut self.queue {
+            Queue::InOrder(queue) => queue.pop_front(),
+            Queue::Ranked(queue, _) => queue.pop().map(|(_, entry)| entry),
+        };
+        // With an empty queue and all entries asleep, the overflow area's head is next.
+        let next = next.or_else(|| self.overflow.pop_front().map(|(_, entry)| entry));
+        match next {
+            None => self.free.push(pe),
+            Some(_) => self.refill(),
+        }
+        next
+    }
+
+    /// Takes a PE for the manager's queue, if one is free.
+    pub(super) fn take(&mut self) -> Option<u8> {
+        self.free.pop()
+    }
+
+    /// Gives a PE back without looking at the queue.
+    pub(super) fn give(&mut self, pe: u8) {
+        self.free.push(pe);
+    }
+
+    fn refill(&mut self) {
+        if self.waiting() + self.asleep < self.entries
+            && let Some((rank, entry)) = self.overflow.pop_front()
+        {
+            self.push(rank, entry);
+        }
+    }
+
+    fn push(&mut self, rank: u64, entry: Waiting) {
+        match &mut self.queue {
+            Queue::InOrder(queue) => queue.push_back(entry),
+            Queue::Ranked(queue, sequence) => {
+                queue.push(u128::from(rank) << 64 | u128::from(*sequence), entry);
+                *sequence += 1;
+            }
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        match &self.queue {
+            Queue::InOrder(queue) => queue.len(),
+            Queue::Ranked(queue, _) => queue.len(),
+        }
+    }
+
+    /// When a PE that is done at `now` finds an entry of the output queue free.
+    pub(super) fn deposit(&mut self, now: Picos) -> Picos {
+        while self.leaves.front().is_some_and(|leave| *leave <= now) {
+            self.leaves.pop_front();
+        }
+        match self.leaves.len().checked_sub(self.output_entries) {
+            None => now,
+            Some(ahead) => self.leaves[ahead].max(now),
+        }
+    }
+
+    /// The entry deposited last is cleared at `time`.
+    pub(super) fn cleared(&mut self, time: Picos) {
+        self.leaves.push_back(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape =
+        Shape { pes: 1, entries: 2, overflow_max: 1, output_entries: 2, ranked: false };
+
+    fn entry(token: u32) -> Waiting {
+        Waiting { token, ready: Picos(0) }
+    }
+
+    #[test]
+    fn entries_wait_overflow_and_are_refused_in_turn() {
+        let mut station = Station::new(SHAPE);
+        let taken: Vec<Taken> = (0..5).map(|n| station.offer(entry(n), 0, true)).collect();
+        use Taken::{Overflows, Pe, Refused, Waits};
+        assert_eq!(taken, [Pe(0), Waits, Waits, Overflows, Refused]);
+        assert_eq!(station.offer(entry(9), 0, false), Refused, "cores have no overflow area");
+        let order: Vec<u32> =
+            std::iter::from_fn(|| station.release(0).map(|next| next.token)).collect();
+        assert_eq!(order, [1, 2, 3]);
+        assert_eq!(station.offer(entry(6), 0, true), Pe(0));
+    }
+
+    #[test]
+    fn ranks_decide_and_sleepers_hold_entries() {
+        let mut station = Station::new(Shape { ranked: true, entries: 3, ..SHAPE });
+        station.offer(entry(0), 0, true);
+        for (token, rank) in [(1, 5), (2, 3), (3, 4)] {
+            assert_eq!(station.offer(entry(token), rank, true), Taken::Waits);
+        }
+        assert_eq!(station.release(0).map(|next| next.token), Some(2));
+        station.asleep = 1;
+        assert_eq!(station.offer(entry(4), 0, true), Taken::Overflows);
+        assert_eq!(station.release(0).map(|next| next.token), Some(3));
+        assert_eq!(station.release(0).map(|next| next.token), Some(4), "it came in and goes first");
+    }
+
+    #[test]
+    fn a_full_output_queue_holds_the_pe() {
+        let mut station = Station::new(SHAPE);
+        assert_eq!(station.deposit(Picos(10)), Picos(10));
+        station.cleared(Picos(50));
+        station.cleared(Picos(70));
+        assert_eq!(station.deposit(Picos(20)), Picos(50), "two are in it");
+        assert_eq!(station.deposit(Picos(60)), Picos(60), "one is");
+    }
+}

@@ -1,0 +1,130 @@
+//! Where the accelerators are and how far it is from one to another: a mesh in each chiplet, links between any two.
+
+use units::Op;
+
+/// The accelerators, in the order of their numbers.
+pub(super) const KINDS: [Op; 9] = [
+    Op::Tcp,
+    Op::Encrypt,
+    Op::Decrypt,
+    Op::Rpc,
+    Op::Serialize,
+    Op::Deserialize,
+    Op::Compress,
+    Op::Decompress,
+    Op::LoadBalance,
+];
+/// The place of the cores, after the accelerators.
+pub(super) const CORES: usize = KINDS.len();
+/// Places: accelerators and cores.
+pub(super) const PLACES: usize = CORES + 1;
+
+/// The number of an accelerator; none for ops that have none.
+pub(super) fn kind_of(op: Op) -> Option<u8> {
+    KINDS.iter().position(|kind| *kind == op).map(|kind| kind as u8)
+}
+
+/// The chiplet of each place: section VII-C1 for 1, 2, 3, 4 and 6; for 5 (De)Ser are with RPC, which is ours. LdB is
+/// always with the cores.
+const CHIPLETS: [[u8; PLACES]; 6] = [
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
+    [1, 1, 1, 2, 2, 2, 2, 2, 0, 0],
+    [1, 1, 1, 2, 2, 2, 3, 3, 0, 0],
+    [1, 2, 2, 3, 3, 3, 4, 4, 0, 0],
+    [1, 2, 2, 3, 4, 4, 5, 5, 0, 0],
+];
+
+/// Figure 6's places in the mesh of the accelerators' chiplet, (row, column). The free one is taken as the way out.
+const PLACE: [(i32, i32); 8] = [(0, 0), (0, 1), (1, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 2)];
+const WAY_OUT: (i32, i32) = (2, 1);
+
+/// Ways between places.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Topology {
+    /// By place and place (ns).
+    pub(super) latency_ns: [[f64; PLACES]; PLACES],
+    /// The link that a way takes, by place and place; none within a chiplet.
+    pub(super) link: [[Option<u8>; PLACES]; PLACES],
+    /// How many links there are.
+    pub(super) links: usize,
+}
+
+/// What ways cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Distances {
+    pub(super) chiplets: u32,
+    pub(super) hop_ns: f64,
+    pub(super) core_hops: f64,
+    pub(super) inter_chiplet_ns: f64,
+}
+
+impl Topology {
+    /// The ways of an organisation into 1 to 6 chiplets.
+    pub(super) fn new(distances: &Distances) -> Self {
+        let chiplet = CHIPLETS[distances.chiplets as usize - 1];
+        let hops_out = |place: usize| match PLACE.get(place) {
+            Some(at) => hops(*at, WAY_OUT),
+            None => distances.core_hops,
+        };
+        let mut ways = Self {
+            latency_ns: [[0.0; PLACES]; PLACES],
+            link: [[None; PLACES]; PLACES],
+            links: (distances.chiplets * distances.chiplets) as usize,
+        };
+        for from in 0..PLACES {
+            for to in 0..PLACES {
+                let beside = from.min(to) >= PLACE.len();
+                let mesh = match (PLACE.get(from), PLACE.get(to)) {
+                    (Some(a), Some(b)) if chiplet[from] == chiplet[to] => hops(*a, *b),
+                    _ if beside => distances.core_hops,
+                    _ => hops_out(from) + hops_out(to),
+                };
+                let mut latency_ns = mesh * distances.hop_ns;
+                if chiplet[from] != chiplet[to] {
+                    latency_ns += distances.inter_chiplet_ns;
+                    let link = u32::from(chiplet[from]) * distances.chiplets;
+                    ways.link[from][to] = Some(link as u8 + chiplet[to]);
+                }
+                ways.latency_ns[from][to] = latency_ns;
+            }
+        }
+        ways
+    }
+}
+
+fn hops(from: (i32, i32), to: (i32, i32)) -> f64 {
+    f64::from((from.0 - to.0).abs() + (from.1 - to.1).abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ways(chiplets: u32) -> Topology {
+        let distances =
+            Distances { chiplets, hop_ns: 1.25, core_hops: 6.0, inter_chiplet_ns: 25.0 };
+        Topology::new(&distances)
+    }
+
+    #[test]
+    fn more_chiplets_are_longer_ways() {
+        let at = |op| usize::from(kind_of(op).expect("an accelerator"));
+        let (tcp, decrypt, balance) = (at(Op::Tcp), at(Op::Decrypt), at(Op::LoadBalance));
+        assert_eq!(ways(2).latency_ns[tcp][decrypt], 2.5);
+        assert_eq!(ways(2).link[tcp][decrypt], None);
+        assert!(ways(6).latency_ns[tcp][decrypt] > 25.0);
+        assert!(ways(2).latency_ns[tcp][CORES] > 25.0 && ways(1).latency_ns[tcp][CORES] < 25.0);
+        for chiplets in 1..=6 {
+            assert_eq!(ways(chiplets).link[balance][CORES], None, "LdB is with the cores");
+            let total = |ways: Topology| ways.latency_ns.concat().iter().sum::<f64>();
+            if chiplets > 1 {
+                assert!(total(ways(chiplets)) > total(ways(chiplets - 1)));
+            }
+            let links = ways(chiplets).links;
+            let highest = ways(chiplets).link.concat().into_iter().flatten().max();
+            assert!(highest.is_none_or(|link| usize::from(link) < links));
+        }
+        assert_eq!(kind_of(Op::Copy), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! A scheduler that fits what it is told, in charge of a frontend with an accelerator: what it decides is followed, and
+//! goes on being followed when it is away; and `rebate model` asks it for the parameters of the service.
+
+mod services;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use rebate_tests::payload::text;
+use rebate_tests::server::rebate_binary;
+use rebate_tests::{PATIENCE, Server, poll_for};
+use serde_json::Value;
+use services::{Service, metrics};
+
+struct Ran {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+fn model(scheduler: SocketAddr, args: &[&str]) -> Ran {
+    let address = scheduler.to_string();
+    let mut command = Command::new(rebate_binary());
+    let output = command.args(["model", "--scheduler", &address]).args(args).output();
+    let output = output.expect("the binary runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
+}
+
+fn work(server: &Server, values: usize) {
+    let mut client = server.client();
+    for n in 0..values {
+        let value = text(if n % 2 == 0 { 300 + n % 700 } else { 2_000 + 16 * (n % 1_000) });
+        let key = format!("k{}", n % 100);
+        assert_eq!(client.set(&key, &value).as_deref(), Ok("STORED"));
+        assert_eq!(client.get(&key), Ok(Some(value)));
+    }
+}
+
+/// A frontend with an emulated accelerator that reports as `front`.
+fn frontend(scheduler: &Service) -> Server {
+    let address = scheduler.grpc.to_string();
+    let ours = ["--role", "frontend", "--admin-listen", "127.0.0.1:0", "--threads", "1"];
+    let reports = ["--scheduler", &address, "--set", "scheduler.instance=front"];
+    let device = ["--device", "virtual-iaa", "--allow-virtual", "--codec", "deflate"];
+    let readable = ["--set", "compress.readable_by=iaa"];
+    let args = [&ours[..], &reports, &device, &readable].concat();
+    Server::rebate_serve("embedded", "on", &args)
+}
+
+#[test]
+fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
+    let mut scheduler = Service::scheduler(0, &["--set", "scheduler.parameters=fitted"]);
+    let nothing = model(scheduler.grpc, &[]);
+    assert_eq!(nothing.code, Some(1), "{}", nothing.out);
+    assert!(nothing.err.contains("no job in the last 60 s"), "{}", nothing.err);
+    let server = frontend(&scheduler);
+    work(&server, 20);
+    let little = || {
+        let ran = model(scheduler.grpc, &[]);
+        ran.err.contains("jobs in software, needs 200").then_some(ran.code)
+    };
+    assert_eq!(poll_for(PATIENCE, little), Some(Some(1)));
+
+    let decided = |op: &str| {
+        let labels = format!("{{op=\"{op}\",device=\"virtual-iaa\"}}");
+        let name = format!("rebate_scheduler_offload_bytes_min{labels}");
+        metrics(scheduler.admin).get(&name).copied()
+    };
+    let both = poll_for(PATIENCE, || {
+        work(&server, 200);
+        decided("compress").and(decided("decompress"))
+    });
+    assert!(both.is_some(), "{}", scheduler.output());
+    let is_followed = || server.output().contains("policy fitted-offload").then_some(());
+    assert!(poll_for(PATIENCE, is_followed).is_some(), "{}", server.output());
+    let numbers = metrics(scheduler.admin);
+    let curve = "rebate_scheduler_curve_seconds{op=\"compress\",device=\"software\"";
+    assert!(numbers.iter().any(|(name, value)| name.starts_with(curve) && *value > 0.0));
+    let gain = |kind| {
+        let name = format!("rebate_scheduler_gain_ratio{{op=\"compress\",kind=\"{kind}\"}}");
+        numbers.get(&name).copied().unwrap_or(0.0)
+    };
+    assert!(gain("predicted") > 0.0 && gain("measured") > 0.0, "{numbers:?}");
+
+    work(&server, 400);
+    let answered = poll_for(PATIENCE, || {
+        let ran = model(scheduler.grpc, &["--op", "compress", "--json"]);
+        (ran.code == Some(0)).then_some(ran.out)
+    });
+    let answer: Value = serde_json::from_str(&answered.expect("enough evidence")).expect("JSON");
+    assert_eq!(answer["device"], "virtual-iaa");
+    assert_eq!(answer["name"], "front: compress");
+    assert!(answer["speedup"]["ci95"][0].as_f64() <= answer["speedup"]["value"].as_f64());
+    let parameters = answer["parameters"].as_array().expect("a list");
+    for symbol in ["alpha", "n", "o0", "Q", "L", "A"] {
+        let own = parameters.iter().find(|own| own["symbol"] == symbol);
+        let own = own.unwrap_or_else(|| panic!("no {symbol} in {answer}"));
+        assert!(own["source"].is_string() && own["interval"].is_array(), "{own}");
+        let wanted = if symbol == "o0" || symbol == "L" { "assumed" } else { "measured" };
+        assert_eq!(own["provenance"], wanted, "{own}");
+    }
+    let text = model(scheduler.grpc, &["--op", "compress"]);
+    assert!(text.out.contains("front: compress on virtual-iaa"), "{}", text.out);
+
+    scheduler.kill();
+    let admin = server.admin().expect("admin pages are on");
+    let revision = |numbers: &std::collections::BTreeMap<String, f64>| numbers["rebate_scheduler_parameters_revision"];
+    let failed = "rebate_scheduler_reports_total{result=\"failed\"}";
+    let before = revision(&metrics(admin));
+    let away = poll_for(PATIENCE, || (metrics(admin)[failed] > 0.0).then_some(()));
+    assert!(away.is_some() && before > 0.0);
+    work(&server, 100);
+    assert_eq!(revision(&metrics(admin)), before, "the last parameters are kept");
+}
+
+#[test]
+fn an_address_that_is_none_or_does_not_answer_is_said() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|own| own.local_addr());
+    let gone = model(free.expect("a free port"), &[]);
+    assert_eq!(gone.code, Some(1));
+    assert!(gone.err.contains("scheduler 127.0.0.1:"), "{}", gone.err);
+    let mut command = Command::new(rebate_binary());
+    let both = command.args(["model", "--scheduler", "127.0.0.1:1", "--file", "x"]).output();
+    assert_eq!(both.expect("the binary runs").status.code(), Some(2));
+}

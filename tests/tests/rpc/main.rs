@@ -1,0 +1,208 @@
+//! `rebate rpc` against the stock Thrift library, both ways, and against clients that do not behave. Where the library
+//! is not installed that is a failure in CI and a loud skip elsewhere.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use rebate_tests::process::Process;
+use rebate_tests::{PATIENCE, rebate_binary};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const SERVICES: [&str; 3] = ["memcached", "post-storage", "unique-id"];
+const LAYOUTS: [&str; 2] = ["inline", "engine"];
+
+struct Service {
+    process: Process,
+    address: SocketAddr,
+}
+
+fn started(command: &mut Command) -> Service {
+    let mut process = Process::start(command);
+    let address = process.await_ready(PATIENCE, "address", |process| {
+        process.printed("listening on ").and_then(|text| text.parse().ok())
+    });
+    Service { process, address }
+}
+
+fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
+    let mut command = Command::new(rebate_binary());
+    command.args(["rpc", "serve", "--listen", "127.0.0.1:0", "--service", service]);
+    started(command.args(["--layout", layout]).args(flags))
+}
+
+fn load(address: SocketAddr, flags: &[&str]) -> Output {
+    let mut command = Command::new(rebate_binary());
+    command.args(["rpc", "load", &address.to_string(), "--json"]).args(flags);
+    command.output().expect("the binary runs")
+}
+
+fn report(output: &Output) -> Value {
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    serde_json::from_slice(&output.stdout).expect("a report")
+}
+
+#[test]
+fn equal_answers_from_ours_and_from_stock_servers() {
+    for service in SERVICES {
+        let Some(mut serve) = peer(&["serve", service]) else { return };
+        let stock = started(&mut serve);
+        let expected = asked(service, stock.address);
+        assert!(expected.lines().count() >= 3, "{expected}");
+        for layout in LAYOUTS {
+            let ours = ours(service, layout, &[]);
+            assert_eq!(asked(service, ours.address), expected, "{service}, {layout}");
+        }
+    }
+}
+
+fn asked(service: &str, address: SocketAddr) -> String {
+    let mut ask = peer(&["ask", service, &address.to_string()]).expect("it is there");
+    let output = ask.output().expect("python runs");
+    let problem = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{service}: {problem}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn our_client_finds_in_a_stock_server_what_it_stored() {
+    let Some(mut serve) = peer(&["serve", "memcached"]) else { return };
+    let stock = started(&mut serve);
+    let flags = ["--requests", "400", "--keys", "40", "--connections", "2"];
+    let report = report(&load(stock.address, &flags));
+    assert_eq!((&report["wrong"], &report["misses"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(report["requests"], 400);
+}
+
+#[test]
+fn loads_end_with_no_wrong_byte_in_both_layouts() {
+    for layout in LAYOUTS {
+        let mut service = ours("memcached", layout, &[]);
+        for (shape, ratio) in [("k8_v8", "0.2"), ("k16_v32", "0.5"), ("k40_v3000", "0.8")] {
+            let flags = ["--shape", shape, "--set-ratio", ratio, "--requests", "3000"];
+            let report = report(&load(service.address, &flags));
+            assert_eq!((&report["wrong"], &report["misses"]), (&0.into(), &0.into()), "{report}");
+            assert_eq!(report["requests"], 3000);
+        }
+        service.process.signal(Signal::TERM);
+        let status = service.process.wait_exit(PATIENCE).expect("it ends");
+        assert!(status.success(), "{}", service.process.output());
+        let output = service.process.output();
+        assert!(output.contains("0 messages refused on 12 connections"), "{output}");
+    }
+}
+
+#[test]
+fn a_store_that_is_full_makes_room_and_says_so() {
+    let service = ours("memcached", "inline", &["--memory", "1MiB"]);
+    let flags = ["--shape", "k16_v4000", "--keys", "2000", "--requests", "4000"];
+    let report = report(&load(service.address, &flags));
+    assert_eq!(report["wrong"], 0);
+    assert!(report["misses"].as_u64() > Some(100), "{report}");
+}
+
+#[test]
+fn clients_that_do_not_behave_harm_only_themselves() {
+    for layout in LAYOUTS {
+        let service = ours("memcached", layout, &["--message-bytes-max", "4KiB"]);
+        let connect = || {
+            let stream = TcpStream::connect(service.address).expect("it listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream
+        };
+        // Frames too long, negative, empty, or without anyone to answer: closed.
+        for bytes in [&b"\0\x10\0\0"[..], b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x04abcd"] {
+            let mut stream = connect();
+            stream.write_all(bytes).expect("it is sent");
+            assert_eq!(stream.read(&mut [0; 16]).expect("it is closed"), 0, "{bytes:?}");
+        }
+        // Half a frame and away; and one that stays.
+        connect().write_all(b"\0\0\0\x20\x80\x01").expect("it is sent");
+        let mut slow = connect();
+        slow.write_all(b"\0\0\0\x10\x80\x01\0").expect("it is sent");
+        // Requests in one write, a refused one among them: answered in order.
+        let call = |name: &[u8], sequence: u8| {
+            let head = [b"\0\0\0\x1a\x80\x01\0\x01\0\0\0\x03", name, &[0, 0, 0, sequence]].concat();
+            [&head[..], b"\x0b\0\x01\0\0\0\x03key\0"].concat()
+        };
+        let mut stream = connect();
+        let calls = [call(b"Get", 1), call(b"Nix", 2), call(b"Get", 3)].concat();
+        stream.write_all(&calls).expect("it is sent");
+        for sequence in 1..=3 {
+            let mut head = [0; 4];
+            stream.read_exact(&mut head).expect("an answer");
+            let mut body = vec![0; u32::from_be_bytes(head) as usize];
+            stream.read_exact(&mut body).expect("whole");
+            assert_eq!(body[3], if sequence == 2 { 3 } else { 2 }, "an exception or a reply");
+            assert_eq!(body[14], sequence);
+        }
+        // The slow one ends its request.
+        slow.write_all(b"\x01\0\0\0\x03Get\0\0\0\x07\0").expect("it is sent");
+        let mut head = [0; 8];
+        slow.read_exact(&mut head).expect("an answer");
+        assert_eq!(head[7], 3, "a Get without a key is malformed");
+    }
+}
+
+#[test]
+fn bad_usage_is_exit_code_2_and_says_what_is_valid() {
+    for (flags, words) in [
+        (&["serve", "--service", "memcached", "--message-bytes-max", "10"][..], "1KiB to 64MiB"),
+        (&["load", "nowhere"], "HOST:PORT"),
+        (&["load", "127.0.0.1:1", "--shape", "v8"], "k8_v8"),
+        (&["load", "127.0.0.1:1", "--shape", "k4_v8"], "give 8 to 250"),
+        (&["load", "127.0.0.1:1", "--set-ratio", "2"], "give 0 to 1"),
+    ] {
+        let output = Command::new(rebate_binary()).arg("rpc").args(flags).output();
+        let output = output.expect("the binary runs");
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {problem}");
+        assert!(problem.contains(words), "{flags:?}: {problem}");
+    }
+}
+
+/// The stock library's end, with what its compiler made of our IDL.
+fn peer(arguments: &[&str]) -> Option<Command> {
+    static STOCK: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    let (python, code) = STOCK.get_or_init(stock).as_ref()?;
+    let mut command = Command::new(python);
+    command.arg(room().join("tests/rpc/thrift_peer.py")).args(arguments);
+    command.env("PYTHONPATH", code).env("PYTHONDONTWRITEBYTECODE", "1");
+    Some(command)
+}
+
+fn stock() -> Option<(PathBuf, PathBuf)> {
+    let imports = |python: &&str| {
+        let found = Command::new(python).args(["-c", "import thrift"]).output();
+        found.is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(imports) else {
+        return missing("Python with thrift (package python3-thrift)");
+    };
+    let code = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thrift-python");
+    std::fs::create_dir_all(&code).expect("a folder for what the compiler makes");
+    for name in ["memcached", "post_storage", "unique_id"] {
+        let idl = room().join(format!("../rpc/idl/{name}.thrift"));
+        let mut compiler = Command::new("thrift");
+        let Ok(output) = compiler.args(["--gen", "py", "-out"]).arg(&code).arg(&idl).output()
+        else {
+            return missing("Thrift's compiler (package thrift-compiler)");
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Some((python.into(), code))
+}
+
+fn room() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn missing<T>(what: &str) -> Option<T> {
+    assert!(std::env::var_os("CI").is_none(), "CI needs {what}");
+    eprintln!("SKIPPED: this machine has no {what}");
+    None
+}

@@ -1,0 +1,297 @@
+//! pprof's profiles: protobuf, usually gzipped, read straight from its bytes: tables of strings, functions and
+//! locations by their ids, then sample by sample. The format is
+//! <https://github.com/google/pprof/blob/main/proto/profile.proto>; of it, only what a stack and its weight need.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use libdeflater::Decompressor;
+
+use super::read::CpuProfileError;
+
+/// What one sample is, frames from the leaf outwards: symbol and library.
+pub(super) struct Sample<'p> {
+    pub(super) weight: u64,
+    pub(super) samples: u64,
+    pub(super) instructions: u64,
+    pub(super) frames: Vec<(&'p [u8], &'p [u8])>,
+}
+
+/// A profile's tables, and its samples' bytes.
+pub(super) struct Pprof<'p> {
+    /// What weights count.
+    pub(super) event: String,
+    strings: Vec<&'p [u8]>,
+    /// By id: name.
+    functions: HashMap<u64, u64>,
+    /// By id: file name.
+    mappings: HashMap<u64, u64>,
+    locations: HashMap<u64, Location>,
+    samples: Vec<&'p [u8]>,
+    weight_at: usize,
+    samples_at: Option<usize>,
+    instructions_at: Option<usize>,
+}
+
+#[derive(Default)]
+struct Location {
+    mapping: u64,
+    /// Innermost first.
+    functions: Vec<u64>,
+}
+
+/// All of the bytes, unpacked where they are gzipped.
+///
+/// # Errors
+/// More than is read, or what cannot be unpacked.
+pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
+    let mut packed = Vec::new();
+    input.take(PACKED_BYTES_MAX + 1).read_to_end(&mut packed)?;
+    if packed.len() as u64 > PACKED_BYTES_MAX {
+        return Err(CpuProfileError::Binary("a pprof file of more than 256 MiB: sample less"));
+    }
+    if !packed.starts_with(GZIP) {
+        return Ok(packed);
+    }
+    // Its last four bytes say how long it is unpacked.
+    let broken = CpuProfileError::Binary("compressed, and cannot be unpacked");
+    let Some((_, length)) = packed.split_last_chunk::<4>() else { return Err(broken) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > BYTES_MAX {
+        return Err(CpuProfileError::Binary("compressed, and more than 1 GiB unpacked"));
+    }
+    let mut unpacked = vec![0; length];
+    match Decompressor::new().gzip_decompress(&packed, &mut unpacked) {
+        Ok(count) if count == length => Ok(unpacked),
+        _ => Err(broken),
+    }
+}
+
+/// Whether a file that begins like this may be one.
+pub(super) fn may_be(head: &[u8]) -> bool {
+    // The first field is one of a profile's, most often a type of samples.
+    let tag = head.first().copied().unwrap_or(0);
+    head.starts_with(GZIP) || (FIELDS.contains(&(tag >> 3)) && matches!(tag & 7, VARINT | BYTES))
+}
+
+impl<'p> Pprof<'p> {
+    /// Reads the tables.
+    ///
+    /// # Errors
+    /// Bytes that are no profile.
+    pub(super) fn new(bytes: &'p [u8]) -> Result<Self, CpuProfileError> {
+        let mut own = Self {
+            event: String::new(),
+            strings: Vec::new(),
+            functions: HashMap::new(),
+            mappings: HashMap::new(),
+            locations: HashMap::new(),
+            samples: Vec::new(),
+            weight_at: 0,
+            samples_at: None,
+            instructions_at: None,
+        };
+        let mut types = Vec::new();
+        let mut preferred = 0;
+        own.tables(bytes, &mut types, &mut preferred).ok_or(CpuProfileError::Binary(BROKEN))?;
+        own.choose(&types, preferred);
+        let none = CpuProfileError::Binary("no text, and no pprof profile with samples");
+        if own.samples.is_empty() || types.is_empty() { Err(none) } else { Ok(own) }
+    }
+
+    fn tables(&mut self, bytes: &'p [u8], types: &mut Vec<u64>, preferred: &mut u64) -> Option<()> {
+        let mut fields = Fields(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(own)) => types.push(numbers(own, [1])?[0]),
+                (2, Value::Bytes(own)) => self.samples.push(own),
+                (3, Value::Bytes(own)) => {
+                    let [id, name] = numbers(own, [1, 5])?;
+                    self.mappings.insert(id, name);
+                }
+                (4, Value::Bytes(own)) => {
+                    let (id, location) = location(own)?;
+                    self.locations.insert(id, location);
+                }
+                (5, Value::Bytes(own)) => {
+                    let [id, name] = numbers(own, [1, 2])?;
+                    self.functions.insert(id, name);
+                }
+                (6, Value::Bytes(text)) => self.strings.push(text),
+                (14, Value::Number(text)) => *preferred = text,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    /// Which of a sample's values are which.
+    fn choose(&mut self, types: &[u64], preferred: u64) {
+        let names: Vec<&[u8]> = types.iter().map(|name| self.text(*name)).collect();
+        let find = |word: &[u8]| names.iter().position(|name| *name == word);
+        let default = types.iter().position(|name| *name == preferred && preferred > 0);
+        let weight_at = find(b"cycles").or(find(b"cpu")).or(default);
+        let weight_at = weight_at.unwrap_or(types.len().saturating_sub(1));
+        let event = names.get(weight_at).map(|name| String::from_utf8_lossy(name).into_owned());
+        let (samples_at, instructions_at) = (find(b"samples"), find(b"instructions"));
+        (self.weight_at, self.event) = (weight_at, event.unwrap_or_default());
+        (self.samples_at, self.instructions_at) = (samples_at, instructions_at);
+    }
+
+    /// How many samples there are.
+    pub(super) fn count(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// One of them; nothing if it cannot be read.
+    pub(super) fn sample(&self, index: usize) -> Option<Sample<'p>> {
+        let (mut ids, mut values) = (Vec::new(), Vec::new());
+        let mut fields = Fields(self.samples.get(index)?);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => value.repeated(&mut ids)?,
+                2 => value.repeated(&mut values)?,
+                _ => {}
+            }
+        }
+        let value = |at: usize| values.get(at).map(|value| (*value as i64).max(0) as u64);
+        let mut frames = Vec::new();
+        for id in ids {
+            let location = self.locations.get(&id)?;
+            let library = self.mappings.get(&location.mapping).map_or(&b""[..], |n| self.text(*n));
+            let names = location.functions.iter().map(|function| {
+                self.functions.get(function).map_or(&b""[..], |name| self.text(*name))
+            });
+            frames
+                .extend(names.map(|name| (if name.is_empty() { UNKNOWN } else { name }, library)));
+            if location.functions.is_empty() {
+                frames.push((UNKNOWN, library));
+            }
+        }
+        Some(Sample {
+            weight: value(self.weight_at)?,
+            samples: self.samples_at.map_or(Some(1), value)?,
+            instructions: self.instructions_at.and_then(value).unwrap_or(0),
+            frames,
+        })
+    }
+
+    fn text(&self, index: u64) -> &'p [u8] {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.strings.get(index))
+            .copied()
+            .unwrap_or(b"")
+    }
+}
+
+fn location(bytes: &[u8]) -> Option<(u64, Location)> {
+    let (mut id, mut location) = (0, Location::default());
+    let mut fields = Fields(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Number(own)) => id = own,
+            (2, Value::Number(own)) => location.mapping = own,
+            (4, Value::Bytes(line)) => location.functions.push(numbers(line, [1])?[0]),
+            _ => {}
+        }
+    }
+    Some((id, location))
+}
+
+/// The numbers of these fields of a message, 0 where they are not set.
+fn numbers<const N: usize>(bytes: &[u8], wanted: [u64; N]) -> Option<[u64; N]> {
+    let mut found = [0; N];
+    let mut fields = Fields(bytes);
+    while let Some((number, value)) = fields.next()? {
+        if let (Some(at), Value::Number(own)) = (wanted.iter().position(|n| *n == number), value) {
+            found[at] = own;
+        }
+    }
+    Some(found)
+}
+
+/// The fields of a message, one after the other.
+struct Fields<'p>(&'p [u8]);
+
+#[derive(Clone, Copy)]
+enum Value<'p> {
+    Number(u64),
+    Bytes(&'p [u8]),
+    /// Of a kind that profiles do not use.
+    Fixed,
+}
+
+impl<'p> Fields<'p> {
+    /// The next field, or the end; nothing where the message breaks off.
+    #[allow(clippy::option_option, reason = "an end is no break")]
+    fn next(&mut self) -> Option<Option<(u64, Value<'p>)>> {
+        if self.0.is_empty() {
+            return Some(None);
+        }
+        let tag = varint(&mut self.0)?;
+        let value = match tag as u8 & 7 {
+            VARINT => Value::Number(varint(&mut self.0)?),
+            BYTES => {
+                let count = usize::try_from(varint(&mut self.0)?).ok()?;
+                let (own, rest) = self.0.split_at_checked(count)?;
+                self.0 = rest;
+                Value::Bytes(own)
+            }
+            FIXED_64 => self.skip(8)?,
+            FIXED_32 => self.skip(4)?,
+            _ => return None,
+        };
+        Some(Some((tag >> 3, value)))
+    }
+
+    fn skip(&mut self, count: usize) -> Option<Value<'p>> {
+        self.0 = self.0.get(count..)?;
+        Some(Value::Fixed)
+    }
+}
+
+impl Value<'_> {
+    /// Adds the numbers of a repeated field, packed or not.
+    fn repeated(self, all: &mut Vec<u64>) -> Option<()> {
+        match self {
+            Value::Number(own) => all.push(own),
+            Value::Bytes(mut packed) => {
+                while !packed.is_empty() {
+                    all.push(varint(&mut packed)?);
+                }
+            }
+            Value::Fixed => return None,
+        }
+        Some(())
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if *first < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+const GZIP: &[u8] = b"\x1f\x8b";
+const VARINT: u8 = 0;
+const FIXED_64: u8 = 1;
+const BYTES: u8 = 2;
+const FIXED_32: u8 = 5;
+
+/// The fields that a profile has.
+const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
+
+const BROKEN: &str = "no text, and no pprof profile that can be read to its end";
+const UNKNOWN: &[u8] = b"[unknown]";
+
+/// Profiles of minutes are some megabytes.
+const PACKED_BYTES_MAX: u64 = 256 << 20;
+const BYTES_MAX: usize = 1 << 30;
