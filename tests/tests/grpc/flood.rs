@@ -210,8 +210,14 @@ fn messages_that_never_end_leave_room_for_others() {
     });
     assert!(served.is_some(), "the others are not served");
     grpc.is_well("messages without end");
-    let cut = || (grpc.metric("rebate_grpc_connections_stalled_total") > 0).then_some(());
-    assert!(poll_for(PATIENCE, cut).is_some(), "nobody was cut");
+    // Whoever holds what others need is cut. Where all of them were refused some streams, HTTP/2 ends them before that:
+    // they go on sending on streams that are over.
+    let gone = || {
+        let cut = grpc.metric("rebate_grpc_connections_stalled_total");
+        (cut > 0 || grpc.metric("rebate_grpc_connections") < all.len() as u64 / 4).then_some(())
+    };
+    let left = || grpc.metric("rebate_grpc_connections");
+    assert!(poll_for(PATIENCE, gone).is_some(), "nobody was cut, {} are left", left());
     drop(all);
     assert!(grpc.rests());
 }
