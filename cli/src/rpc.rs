@@ -145,6 +145,9 @@ impl Serve {
             ..RpcOptions::new(service, self.listen)
         };
         let failed = |what: &str, error: std::io::Error| (EXIT_FAILED, format!("{what}: {error}"));
+        if let Err(problem) = crate::os::allow_connections(self.connections_max) {
+            eprintln!("rebate: {problem}");
+        }
         let stop = stop_on_signal().map_err(|error| failed("cannot handle signals", error))?;
         let server = RpcServer::start(&options, Arc::new(SystemClock::new()));
         let server = server.map_err(|error| failed(&self.listen.to_string(), error))?;

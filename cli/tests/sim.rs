@@ -36,7 +36,10 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let one = with("1", &folder.path().join("one.csv"));
     assert_eq!(one, with("3", &folder.path().join("three.csv")));
     assert!(one.0.contains("order of the percentiles") || one.0.contains("mean (us)"), "{}", one.0);
-    assert!(one.1.starts_with("spec,architecture,seed,runs,verdict,name,metric,value,low,high\n"));
+    assert!(
+        one.1
+            .starts_with("spec,architecture,seed,runs,inputs,verdict,name,metric,value,low,high\n")
+    );
 }
 
 #[test]
@@ -52,6 +55,16 @@ fn an_interrupted_sweep_is_taken_up_again() {
     std::fs::write(&file, &whole[..cut]).expect("written");
     assert!(sim(&[&swept[..], &["--resume"]].concat()).status.success());
     assert_eq!(std::fs::read_to_string(&file).expect("rows"), whole);
+    let again = sim(&swept);
+    assert_eq!(again.status.code(), Some(2), "what is there is not written over");
+    assert!(text(&again.stderr).contains("is there already; --resume"), "{}", text(&again.stderr));
+    // Other inputs are other numbers, whatever the columns.
+    let set = ["--set", "work.app_stages=2", "--architecture", "relief", "--resume"];
+    assert!(
+        sim(&[&swept[..SHORT.len() - 2], &swept[SHORT.len()..], &set].concat()).status.success()
+    );
+    let more = std::fs::read_to_string(&file).expect("rows");
+    assert!(more.starts_with(&whole) && more.len() > whole.len(), "they are added");
     let other = sim(&[&SHORT[..], &["--csv", path, "--resume"]].concat());
     assert_eq!(other.status.code(), Some(2));
     assert!(text(&other.stderr).contains("has other columns"), "{}", text(&other.stderr));

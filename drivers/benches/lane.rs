@@ -229,7 +229,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
     let listener = UnixListener::bind(path)?;
     let socket = Arc::new(listener.accept()?.0);
     let mut serving = loop {
-        if let Some(serving) = Serving::greet(&socket)? {
+        if let Some(serving) = Serving::greet(&socket, ByteCount::mib(16))? {
             break serving;
         }
     };

@@ -55,7 +55,8 @@
 //! | 5 to 7 | zero |
 //!
 //! An input's block is the service's to read until the answer; a result's the client's until its `head` passes the
-//! answer. A service holds at most 256 jobs and unread answers of a lane.
+//! answer. A service holds at most 256 jobs and unread answers of a lane, and cuts one that has more; so it does with a
+//! half that has more room than a lane needs for the largest job that the service takes.
 
 mod entry;
 mod handshake;
@@ -125,7 +126,6 @@ impl Lane {
     /// its first jobs.
     pub fn new(path: &Path, options: &LaneOptions) -> Self {
         let work_bytes_max = options.work_bytes_max.as_usize().min(BLOCKS_BYTES_MAX / VALUES_MIN);
-        let blocks_bytes = (work_bytes_max * VALUES_MIN).max(BLOCKS_BYTES_MIN);
         let own = Codec::ALL.map(Dialect::of);
         let capabilities = Capabilities {
             writes: own.into_iter().chain([Dialect::IAA]).collect(),
@@ -139,7 +139,7 @@ impl Lane {
             name: format!("lane-{}", path.display()),
             path: path.to_owned(),
             options: options.clone(),
-            blocks_bytes,
+            blocks_bytes: blocks_bytes(options.work_bytes_max),
             capabilities: Arc::new(capabilities),
             counts: Arc::default(),
         }
@@ -238,6 +238,12 @@ impl Counts {
         self.copies.fetch_add(1, Ordering::Relaxed);
         self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+}
+
+/// Room in each half for values of a lane whose jobs are so large at most (bytes).
+fn blocks_bytes(work_bytes_max: ByteCount) -> usize {
+    let values_bytes = work_bytes_max.as_usize().saturating_mul(VALUES_MIN);
+    values_bytes.clamp(BLOCKS_BYTES_MIN, BLOCKS_BYTES_MAX)
 }
 
 /// A lane has room for so many of the largest values, in each direction.

@@ -167,6 +167,25 @@ fn it_follows_a_tenfold_change_within_seconds() {
     }
 }
 
+/// A line through zero expects nothing of a job of nothing.
+#[test]
+fn a_job_of_no_bytes_does_not_stop_it_from_learning() {
+    for depth_jobs in [0, 3] {
+        let mut fit = CostFit::new(CostCurve::prior((0.0, 1.0), (0.0, 1.0), 1.0).expect("valid"));
+        let mut at = Nanos(0);
+        let mut one = |fit: &mut CostFit, bytes: usize, latency: u64| {
+            at += Nanos::micros(20);
+            let (latency, host) = (Nanos(latency), Nanos(latency));
+            let backlog_bytes = 0;
+            fit.observe(&Observation { at, bytes, latency, depth_jobs, backlog_bytes, host });
+        };
+        one(&mut fit, 0, 100);
+        (0..200).for_each(|_| one(&mut fit, 4_096, 40_960));
+        let taken = fit.curve().estimate(4_096, depth_jobs, 0);
+        assert!((taken / 40_960.0 - 1.0).abs() < 0.2, "{depth_jobs} ahead: {taken}");
+    }
+}
+
 /// Always full, so that no job shows the service alone: the estimate at that depth has to follow all the same.
 #[test]
 fn it_follows_a_tenfold_change_of_a_saturated_device() {

@@ -149,6 +149,7 @@ impl Runtime {
     pub fn submit_among(&mut self, job: Box<Job>, waiting: usize) -> Ticket {
         self.allow_redos();
         let now = self.time.now();
+        self.history.count();
         let (mut choice, is_open) = self.choose(&job, waiting, now);
         if choice.placement == Placement::Sync {
             choice = self.as_waited_for(choice);
@@ -296,7 +297,7 @@ impl Runtime {
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
             slot.update(state, &asked);
             if self.weighs {
-                slot.estimate(state, &asked);
+                slot.estimate(state, &asked, self.history.arrivals());
             }
         }
         let on = |device, reason| Choice { device, placement: Placement::Async, reason };

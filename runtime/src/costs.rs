@@ -66,6 +66,13 @@ impl Costs {
         self.learn(job, &met, [at + took; 2], arrivals);
     }
 
+    /// Whether nothing was learnt of the op for so long that no more than nothing is known: a place that once looked
+    /// too bad for a probe, or too late for every deadline, is tried again, and the next job that comes back counts.
+    #[inline]
+    pub(crate) fn is_forgotten(&self, op: Op, arrivals: u64) -> bool {
+        arrivals.saturating_sub(self.learnt[op.index() % OPS]) > FORGOTTEN
+    }
+
     /// Expected time from submission to completion, and what of it the core is held, once some jobs have come back.
     #[inline]
     pub(crate) fn of(
@@ -105,6 +112,10 @@ const KNOWN_AFTER: u64 = 4;
 
 /// After so many jobs anywhere without one that taught something, what was learnt is doubted.
 const WHILE: u64 = 1_000;
+
+/// After so many it is forgotten. What is not known gets a quarter of a queue of jobs at most before the first is back:
+/// of a queue of 256, one job in a thousand goes to a place that is as bad as it was.
+const FORGOTTEN: u64 = 64 * WHILE;
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +173,14 @@ mod tests {
         (0..50).for_each(|_| costs.learn_held(JOB, Nanos(7_000), Nanos(9_000), 0));
         let (latency, host) = costs.of(OP, 4_096, [0, 0]).expect("known");
         assert!(latency.0.abs_diff(7_000) < 300 && host.0.abs_diff(7_000) < 300);
+    }
+
+    #[test]
+    fn what_nothing_was_learnt_of_for_long_is_forgotten_until_the_next_job() {
+        let mut costs = taught(60_000);
+        assert!(!costs.is_forgotten(OP, FORGOTTEN) && costs.is_forgotten(OP, FORGOTTEN + 1));
+        costs.learn(JOB, &met(0), [Nanos(6_000); 2], FORGOTTEN + 1);
+        assert!(!costs.is_forgotten(OP, FORGOTTEN + 2));
     }
 
     #[test]

@@ -23,14 +23,19 @@ impl Default for History {
 }
 
 impl History {
-    /// A job came; the time between one and the next, smoothed.
+    /// The time between a job that the policy weighs and the next, smoothed.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos) -> Nanos {
         let gap_ns = (now.since(self.arrived).0 as f64).min(GAP_NS_MAX);
         self.arrived = now;
-        self.arrivals += 1;
         self.gap_ns += (gap_ns - self.gap_ns) / GAPS;
         Nanos(self.gap_ns as u64)
+    }
+
+    /// A job came, whatever places it.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        self.arrivals += 1;
     }
 
     /// Jobs that came.

@@ -51,7 +51,7 @@ impl Metrics {
         for (index, cell) in self.paths.iter().enumerate() {
             let Some(detail) = cell.detail.get() else { continue };
             let sizes = detail.sizes();
-            let sum = |of: fn(&SizeCount) -> u64| sizes.iter().map(of).sum::<u64>();
+            let sum = |of: fn(&SizeCount) -> u64| sizes.iter().map(of).fold(0, u64::saturating_add);
             let (rest, reason) = (index / Reason::ALL.len(), index % Reason::ALL.len());
             let (rest, placement) = (rest / Placement::ALL.len(), rest % Placement::ALL.len());
             let (op, device) = (rest / self.devices.len(), rest % self.devices.len());
@@ -318,9 +318,10 @@ const SIZE_CLASSES: usize = 31;
 /// Up to 18 minutes.
 const TIME_CLASSES: usize = 40;
 
-/// Adds without a locked instruction: only the core's own runtime writes.
+/// Adds without a locked instruction: only the core's own runtime writes. A device that reports nonsense as its time
+/// stops a counter at its end and does not turn it back.
 fn add(counter: &AtomicU64, by: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
 }
 
 /// The ops that are jobs, in the order of their index; those after them are a trace's own.
@@ -330,6 +331,18 @@ const OPS: [Op; 6] =
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_without_end_stop_at_the_end() {
+        let (detail, metrics) = (Box::<Detail>::default(), Metrics::new(vec!["one".to_owned()]));
+        for bytes in [1, 1, 9_000] {
+            detail.count(bytes, Nanos(u64::MAX), Nanos(5));
+        }
+        assert!(metrics.paths[0].detail.set(detail).is_ok());
+        let path = &metrics.paths()[0];
+        assert_eq!((path.jobs, path.service), (3, Nanos(u64::MAX)));
+        assert_eq!((path.sizes[0].service, path.queueing), (Nanos(u64::MAX), Nanos(15)));
+    }
 
     #[test]
     fn indices_match_the_table() {

@@ -226,11 +226,15 @@ impl Slot {
         state.depth = self.depth();
     }
 
-    /// As far as it is known, what the job would take there with what is inside now.
+    /// As far as it is known after so many jobs that came to the core, what the job would take there with what is
+    /// inside now. What the calling core takes is never forgotten: nothing stalls there unseen, and what always goes
+    /// to a device would lose what its deadlines are weighed against.
     #[inline]
-    pub(crate) fn estimate(&self, state: &mut DeviceState, asked: &Asked<'_>) {
+    pub(crate) fn estimate(&self, state: &mut DeviceState, asked: &Asked<'_>, arrivals: u64) {
         let ahead = [self.depth(), self.backlog_bytes()];
-        let known = self.costs.of(asked.task.op(), asked.work_bytes, ahead);
+        let op = asked.task.op();
+        let is_forgotten = !self.is_inline() && self.costs.is_forgotten(op, arrivals);
+        let known = if is_forgotten { None } else { self.costs.of(op, asked.work_bytes, ahead) };
         state.estimated = known.map(|(latency, _)| latency);
         state.host = known.map(|(latency, host)| if self.is_inline() { latency } else { host });
     }

@@ -124,7 +124,8 @@ fn least_host_cycles_spares_the_core_within_its_bound() {
     }
     let tight = LeastHostCycles { latency_max: Nanos::micros(3), inline_bytes_max: 256 << 10 };
     let done = settled(&run(Arc::new(tight), &Load::of(10e3)));
-    // Nothing is done within 3 us from 4 KiB on, and the device is the quicker place; small jobs are spared all the same.
+    // Nothing is done within 3 us from 4 KiB on, and the device is the quicker place; small jobs are spared all the
+    // same.
     assert!(offloaded(&done, 64..300) > 0.9 && offloaded(&done, 4_096..8_192) > 0.9);
 }
 

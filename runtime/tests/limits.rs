@@ -187,6 +187,38 @@ fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time()
     assert_eq!(missed(&rig), 1);
 }
 
+/// Under a policy that probes nothing, what looks too late gets no job that could show that it no longer is.
+#[test]
+fn a_device_that_was_too_late_is_tried_again_though_the_policy_weighs_nothing() {
+    let (device, mut rig) = rig(Limits::NONE);
+    for _ in 0..4 {
+        let first = submit(&mut rig, 0, 0, Some(Nanos::secs(9)));
+        device.do_one();
+        rig.turn_after(Nanos::millis(10));
+        assert_eq!(rig.finished(first).path, on_device());
+        let job = compress(&rig.pool, 0);
+        let ticket = rig.core.submit_to_software(job, Reason::Configured);
+        rig.finished(ticket);
+    }
+    let mut jobs = 0;
+    let tried = loop {
+        let ticket = submit(&mut rig, 0, 0, Some(Nanos::millis(45)));
+        if !rig.core.is_finished(ticket) {
+            break ticket;
+        }
+        assert_eq!(rig.finished(ticket).path, in_software(Reason::Deadline));
+        jobs += 1;
+        assert!(jobs < 100_000, "a stale estimate is for ever");
+    };
+    assert!(jobs > 50_000, "{jobs}");
+    device.do_one();
+    rig.core.turn();
+    assert_eq!(rig.finished(tried).path, on_device());
+    // What it then takes no time for is not believed at once, but it is known again, and so weighed.
+    let tight = submit(&mut rig, 0, 0, Some(Nanos::millis(41)));
+    assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
+}
+
 fn missed(rig: &Rig) -> u64 {
     rig.core.metrics().missed_deadlines().iter().map(|(_, missed)| missed).sum()
 }

@@ -3,6 +3,7 @@
 //! turns one after the other. Which device runs a job is the runtime's; what is one too many is refused as busy before
 //! anything is allocated for it.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::future::poll_fn;
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use runtime::Finished;
 use tokio::io::Interest;
-use units::Nanos;
+use tokio::time::Sleep;
+use units::{ByteCount, Nanos};
 
 use crate::context::WorkerContext;
 use crate::counters::Counter;
@@ -37,11 +39,11 @@ pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
 async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(), Box<dyn Error>> {
     let wake = tokio::net::UnixStream::from_std(stream.try_clone()?)?;
     let socket = Arc::new(stream);
-    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&wake, &socket));
+    let item_bytes_max = context.limits.item_bytes_max;
+    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&wake, &socket, item_bytes_max));
     let serving = greeted.await.map_err(|_| "the client did not greet in time")??;
     tracing::info!("a lane opened");
-    let (context, under_way) = (Rc::clone(context), FuturesUnordered::new());
-    let mut lane = Lane { serving, context, under_way, held_bytes: Rc::default() };
+    let mut lane = Lane::new(serving, context);
     let mut place = None;
     let ended = poll_fn(|task| lane.poll(task, &wake, &mut place)).await;
     lane.context.ending.leave(place);
@@ -51,11 +53,12 @@ async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(),
 async fn greeted(
     wake: &tokio::net::UnixStream,
     socket: &Arc<UnixStream>,
+    item_bytes_max: ByteCount,
 ) -> Result<Serving, Box<dyn Error>> {
     loop {
         wake.readable().await?;
         forget(wake);
-        if let Some(serving) = Serving::greet(socket)? {
+        if let Some(serving) = Serving::greet(socket, item_bytes_max)? {
             return Ok(serving);
         }
     }
@@ -71,8 +74,12 @@ struct Lane {
     serving: Serving,
     context: Rc<WorkerContext>,
     under_way: FuturesUnordered<UnderWay>,
-    /// What its jobs hold.
-    held_bytes: Rc<std::cell::Cell<u64>>,
+    /// What it holds in all.
+    held_bytes: Rc<Cell<u64>>,
+    /// Of that, the blocks of its results: from the job's beginning until the client has read them.
+    results: Charge,
+    /// When to see again whether it has: that rings no bell.
+    again: Option<Pin<Box<Sleep>>>,
 }
 
 type UnderWay = Pin<Box<dyn Future<Output = Done>>>;
@@ -86,6 +93,13 @@ struct Done {
 }
 
 impl Lane {
+    fn new(serving: Serving, context: &Rc<WorkerContext>) -> Self {
+        let held_bytes = Rc::default();
+        let results = Charge::new(context, &held_bytes, 0);
+        let (context, under_way) = (Rc::clone(context), FuturesUnordered::new());
+        Self { serving, context, under_way, held_bytes, results, again: None }
+    }
+
     /// Ready when the client is gone, or when this server drains and the client's jobs are done.
     fn poll(
         &mut self,
@@ -101,14 +115,16 @@ impl Lane {
         let taken = if is_draining { 0 } else { self.take()? };
         let answered = self.answer(task);
         self.serving.show();
+        self.results.set(self.serving.held().0);
         if taken + answered > 0 {
             self.count();
             task.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if self.serving.pause() == Pause::Look {
-            task.waker().wake_by_ref();
-            return Poll::Pending;
+        // Who drains takes no job any more: the ring has no news for it.
+        match if is_draining { Pause::Sleep } else { self.serving.pause() } {
+            Pause::Look => task.waker().wake_by_ref(),
+            Pause::Sleep => self.look_again(task),
         }
         if let Poll::Ready(ready) = wake.poll_read_ready(task) {
             forget(wake);
@@ -120,16 +136,33 @@ impl Lane {
         Poll::Pending
     }
 
+    /// Has a lane that sleeps polled again now and then while the client has results to read.
+    fn look_again(&mut self, task: &mut Context<'_>) {
+        if self.results.bytes == 0 {
+            return;
+        }
+        let again = self.again.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN)));
+        if again.as_mut().poll(task).is_ready() {
+            self.again = None;
+            task.waker().wake_by_ref();
+        }
+    }
+
     /// Begins the jobs of one turn.
     fn take(&mut self) -> Result<usize, Problem> {
-        for taken in 0..JOBS_PER_TURN {
+        let (mut taken, mut bytes) = (0, 0);
+        while taken < JOBS_PER_TURN && bytes < BYTES_PER_TURN {
             match self.serving.take()? {
-                Taken::Nothing => return Ok(taken),
+                Taken::Nothing => break,
                 Taken::Refused => self.context.counters.lanes.jobs_refused.up(),
-                Taken::Job(request) => self.begin(request),
+                Taken::Job(request) => {
+                    bytes += request.input_bytes.max(request.output_bytes);
+                    self.begin(request);
+                }
             }
+            taken += 1;
         }
-        Ok(JOBS_PER_TURN)
+        Ok(taken)
     }
 
     fn begin(&mut self, request: Request) {
@@ -166,9 +199,11 @@ impl Lane {
         if request.input_bytes > input_bytes_max || request.output_bytes > item_bytes_max {
             return Err(NoResult::Refused);
         }
-        let bytes = (request.input_bytes + request.output_bytes) as u64;
-        let held = Held::take(&self.context, &self.held_bytes, bytes).ok_or(NoResult::Busy)?;
+        // The client may have read results since.
+        self.results.set(self.serving.held().0);
+        let held = self.hold(request).ok_or(NoResult::Busy)?;
         let output = self.serving.output(request.output_bytes).ok_or(NoResult::Busy)?;
+        self.results.set(self.serving.held().0);
         let mut input = self.context.values.pool().take(request.input_bytes);
         if !self.serving.copy_input(request, &mut input) {
             return Err(NoResult::Refused);
@@ -181,6 +216,27 @@ impl Lane {
         Ok((job, held))
     }
 
+    /// Room for one job more, if there is some.
+    fn hold(&self, request: &Request) -> Option<Held> {
+        let context = &self.context;
+        let worker_max = context.inflight_bytes_max.0;
+        let two_items = 2 * (context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64);
+        let lane_max = (worker_max / LANE_SHARE).max(two_items);
+        let bytes = (request.input_bytes + request.output_bytes) as u64;
+        let fits = |held: u64, max: u64| held.saturating_add(bytes) <= max;
+        // A lane has no more jobs than it leaves to others: so a few lanes cannot take all.
+        let jobs_left = context.jobs_max.saturating_sub(context.jobs.get());
+        let has_room = self.under_way.len() < jobs_left
+            && fits(context.lane_held_bytes.get(), worker_max.max(two_items))
+            && fits(self.held_bytes.get(), lane_max);
+        if !has_room {
+            return None;
+        }
+        context.jobs.set(context.jobs.get() + 1);
+        let input = Charge::new(context, &self.held_bytes, request.input_bytes as u64);
+        Some(Held { context: Rc::clone(context), _input: input })
+    }
+
     /// Answers the jobs that are done.
     fn answer(&mut self, task: &mut Context<'_>) -> usize {
         let mut answered = 0;
@@ -190,12 +246,18 @@ impl Lane {
             let why = match outcome {
                 // A buffer may have more room than was asked for.
                 Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
-                    self.serving.finish(ticket, job.output, output_bytes, total);
+                    if !self.serving.finish(ticket, job.output, output_bytes, total) {
+                        self.context.counters.lanes.jobs_busy.up();
+                    }
                     answered += 1;
                     continue;
                 }
                 Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,
                 Outcome::Failed(DeviceError::InvalidInput(_)) => NoResult::InvalidInput,
+                Outcome::Failed(DeviceError::Busy) => {
+                    self.context.counters.lanes.jobs_busy.up();
+                    NoResult::Busy
+                }
                 Outcome::Failed(_) => NoResult::Fault,
             };
             self.serving.fail(ticket, why, total);
@@ -213,42 +275,44 @@ impl Lane {
     }
 }
 
-/// One of the jobs that the worker may have under way for others, and the bytes that it holds.
+/// One of the jobs that the worker may have under way for others, and the input that it holds.
 struct Held {
     context: Rc<WorkerContext>,
-    of_lane: Rc<std::cell::Cell<u64>>,
-    bytes: u64,
-}
-
-impl Held {
-    fn take(
-        context: &Rc<WorkerContext>,
-        of_lane: &Rc<std::cell::Cell<u64>>,
-        bytes: u64,
-    ) -> Option<Self> {
-        let worker_max = context.inflight_bytes_max.0;
-        let two_items = 2 * (context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64);
-        let lane_max = (worker_max / LANE_SHARE).max(two_items);
-        let fits = |held: u64, max: u64| held.saturating_add(bytes) <= max;
-        let has_room = context.jobs.get() < context.jobs_max
-            && fits(context.lane_held_bytes.get(), worker_max.max(two_items))
-            && fits(of_lane.get(), lane_max);
-        if !has_room {
-            return None;
-        }
-        context.jobs.set(context.jobs.get() + 1);
-        context.lane_held_bytes.set(context.lane_held_bytes.get() + bytes);
-        of_lane.set(of_lane.get() + bytes);
-        Some(Self { context: Rc::clone(context), of_lane: Rc::clone(of_lane), bytes })
-    }
+    _input: Charge,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Self { context, of_lane, bytes } = self;
-        context.jobs.set(context.jobs.get() - 1);
-        context.lane_held_bytes.set(context.lane_held_bytes.get() - *bytes);
-        of_lane.set(of_lane.get() - *bytes);
+        self.context.jobs.set(self.context.jobs.get() - 1);
+    }
+}
+
+/// Bytes that a lane holds, for as long as it does.
+struct Charge {
+    context: Rc<WorkerContext>,
+    of_lane: Rc<Cell<u64>>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn new(context: &Rc<WorkerContext>, of_lane: &Rc<Cell<u64>>, bytes: u64) -> Self {
+        let (context, of_lane) = (Rc::clone(context), Rc::clone(of_lane));
+        let mut charge = Self { context, of_lane, bytes: 0 };
+        charge.set(bytes);
+        charge
+    }
+
+    fn set(&mut self, bytes: u64) {
+        for held in [&self.context.lane_held_bytes, &*self.of_lane] {
+            held.set(held.get() - self.bytes + bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -272,10 +336,16 @@ impl Drop for Counted<'_> {
 /// enough that the software path holds nobody up for long.
 const JOBS_PER_TURN: usize = 16;
 
+/// As much input, or output where that is more, ends the turn as well: large values take the software path long.
+const BYTES_PER_TURN: usize = 256 << 10;
+
+/// How long results that the client has read may still count.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// A client that connects and says nothing does not keep its place.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
-/// One lane's jobs hold at most this share of `runtime.inflight_bytes_max`.
+/// One lane holds at most this share of `runtime.inflight_bytes_max`.
 const LANE_SHARE: u64 = 4;
 
 const STREAM_SLACK_BYTES: usize = 64 << 10;

@@ -1,5 +1,5 @@
-//! Simulated requests a second on one core: the eight services in equal shares on the full model, each architecture in the
-//! `steady` scenario. The median of the runs, by the thread's processor time. `--json` prints the rows as JSON,
+//! Simulated requests a second on one core: the eight services in equal shares on the full model, each architecture in
+//! the `steady` scenario. The median of the runs, by the thread's processor time. `--json` prints the rows as JSON,
 //! `--quick` runs shortly.
 #![allow(missing_docs)]
 

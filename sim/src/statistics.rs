@@ -72,7 +72,7 @@ pub fn quantile(values: &mut [u64], share: f64) -> u64 {
 
 /// How many of a replication's first values belong to the warm-up, by MSER-5 on the mean over replications: means of
 /// five values each; the cut, within the first half, that makes the standard error of what follows smallest. The second
-/// part is true if the smallest lies at the end of that half: then no steady part was found.
+/// part is true if the smallest lies at the end of that half: then what follows is steady only if it does not drift.
 ///
 /// One cut for all replications, because a cut chosen for each would follow its noise: it would fall after the bursts
 /// and make the intervals miss (78 % of them covered the truth where 95 % should).

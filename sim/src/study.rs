@@ -191,6 +191,8 @@ pub enum Verdict {
     Refused {
         /// What was found.
         reason: String,
+        /// True if more work comes than can be done: nothing that is measured of such runs stands for anything.
+        overload: bool,
         /// The window on offer.
         window_ps: Picos,
     },
@@ -220,7 +222,7 @@ pub struct Response {
 pub struct Fact {
     /// Its name.
     pub name: String,
-    /// Over replications.
+    /// Over replications; none of an overload, whose runs are cut short.
     pub value: Option<Interval>,
 }
 
@@ -383,10 +385,11 @@ impl Plan {
             .map(|(index, name)| Response::of(name, done.iter().map(|one| &one.responses[index])))
             .map(|response| if refused { response.withheld() } else { response })
             .collect();
+        let overload = matches!(verdict, Verdict::Refused { overload: true, .. });
         let named = names.facts.into_iter().enumerate();
         let facts = named.map(|(index, name)| {
             let values: Vec<f64> = done.iter().map(|one| one.facts[index]).collect();
-            Fact { name, value: Interval::of(&values) }
+            Fact { name, value: Interval::of(&values).filter(|_| !overload) }
         });
         let precise = |wanted: f64| {
             let intervals = responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns]);
@@ -417,19 +420,17 @@ impl Plan {
             return Verdict::Window;
         }
         let window_ps = done.iter().map(|one| one.duration).min().unwrap_or_default();
-        let refused = |reason| Verdict::Refused { reason, window_ps };
         if let Some(reason) = model.overload() {
-            return refused(reason);
+            return Verdict::Refused { reason, overload: true, window_ps };
         }
         for (index, name) in names.responses.iter().enumerate() {
             let drift_of: Vec<f64> = done.iter().map(|one| one.responses[index].drift).collect();
-            if cuts[index].unsteady {
-                return refused(format!("{name}: no part of the runs is steady"));
-            }
+            // A warm-up that ends at half a run may be a burst's doing; what grows on after it is no burst.
             if drifts(&drift_of) {
                 let percent = 100.0 * crate::mean(&drift_of);
-                let reason = format!("{name}: response times grow by {percent:.0} % within a run");
-                return refused(reason);
+                let kept = if cuts[index].unsteady { "the second half of a run" } else { "a run" };
+                let reason = format!("{name}: response times grow by {percent:.0} % within {kept}");
+                return Verdict::Refused { reason, overload: false, window_ps };
             }
         }
         Verdict::Steady
@@ -563,5 +564,34 @@ mod tests {
             fault(Plan { extent: Extent::Requests(0), ..Plan::default() }).contains("requests")
         );
         assert_eq!(Plan::default().check(), Ok(()));
+    }
+
+    /// Response times that are the same function of the request's place in every replication.
+    struct Given(fn(u64) -> u64);
+
+    impl Simulate for Given {
+        fn names(&self) -> Names {
+            Names { responses: vec!["web".to_owned()], facts: Vec::new() }
+        }
+
+        fn overload(&self) -> Option<String> {
+            None
+        }
+
+        fn replicate(&self, _: &Streams, extent: Extent, _: u64) -> Result<Sample, RunError> {
+            let Extent::Requests(count) = extent else { panic!("a steady state is asked for") };
+            let responses = vec![(0..count).map(self.0).collect()];
+            Ok(Sample { responses, ..Sample::default() })
+        }
+    }
+
+    #[test]
+    fn a_burst_before_half_a_run_is_no_drift() {
+        let plan = Plan { extent: Extent::Requests(10_000), ..Plan::default() };
+        let verdict = |of| plan.run(&Given(of), &|_| {}).expect("a report").verdict;
+        let burst = |at| if (4_800..4_990).contains(&at) { 90_000 } else { 9_000 + at % 7 };
+        assert_eq!(verdict(burst), Verdict::Steady);
+        let Verdict::Refused { reason, overload, .. } = verdict(|at| at) else { panic!("grows") };
+        assert!(reason.contains("within the second half of a run") && !overload, "{reason}");
     }
 }

@@ -39,11 +39,11 @@ Needs memcached. --quick takes a minute or two; without it, on two cores, an est
 accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles). Writes
 accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.
 
-accelflow: AccelFlow's server simulated under nine orchestrators in two scenarios, and what is varied in it (see rebate sim).
-Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes; --quick takes less.
+accelflow: AccelFlow's server simulated under nine orchestrators in two scenarios, and what is varied in it (see rebate
+sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes; --quick takes less.
 
-runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside our
-own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
+runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside
+our own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
 runtime.json and runtime.html; takes --runs, --sizes, --loads and --duration (of one point of load). --quick takes less
 than a minute; without it, on an idle machine, an estimated quarter of an hour.";
 

@@ -1,12 +1,13 @@
-//! Results as one row a number, each architecture's written at once when it is done, so that a sweep that is interrupted
-//! keeps what it has. The last row of each is its `events`: what has none was cut off and is made again.
+//! Results as one row a number, each architecture's written at once when it is done, so that a sweep that is
+//! interrupted keeps what it has. The last row of each is its `events`: what has none was cut off and is made again.
+//! Nothing that is whole is ever written over.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use sim::accelflow::Architecture;
+use sim::accelflow::{Architecture, Entries};
 use sim::{Interval, Verdict};
 
 use super::points::Sweep;
@@ -20,24 +21,34 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    /// A file with one column for each sweep; with `resume` it keeps what is whole in it.
+    /// A file with one column for each sweep: a new one, or with `resume` what is whole in the old one.
     pub(super) fn open(path: &Path, sweeps: &[Sweep], resume: bool) -> Result<Self, String> {
         let bad = |error: std::io::Error| format!("--csv {}: {error}", path.display());
         let keys: String = sweeps.iter().map(|sweep| format!("{},", quoted(&sweep.key))).collect();
-        let header =
-            format!("spec,{keys}architecture,seed,runs,verdict,name,metric,value,low,high\n");
-        let mut text = header.clone();
+        let header = format!(
+            "spec,{keys}architecture,seed,runs,inputs,verdict,name,metric,value,low,high\n"
+        );
         let mut done = BTreeSet::new();
-        if resume && path.exists() {
-            let old = std::fs::read_to_string(path).map_err(bad)?;
-            let Some(rows) = old.strip_prefix(&header) else {
-                let path = path.display();
-                return Err(format!("--resume: {path} has other columns; name another file"));
-            };
-            (text, done) = whole(header, rows);
+        let mut open = OpenOptions::new();
+        let open = open.append(true).create(resume).create_new(!resume);
+        let mut file = open.open(path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                format!("--csv {}: is there already; --resume goes on with it", path.display())
+            }
+            _ => bad(error),
+        })?;
+        let old = if resume { std::fs::read_to_string(path).map_err(bad)? } else { String::new() };
+        if let Some(rows) = old.strip_prefix(&header) {
+            let length;
+            (length, done) = whole(rows);
+            file.set_len((header.len() + length) as u64).map_err(bad)?;
+        } else if header.starts_with(&old) {
+            // New, or stopped before its first line was written.
+            file.set_len(0).and_then(|()| file.write_all(header.as_bytes())).map_err(bad)?;
+        } else {
+            let path = path.display();
+            return Err(format!("--resume: {path} has other columns; name another file"));
         }
-        std::fs::write(path, text).map_err(bad)?;
-        let file = OpenOptions::new().append(true).open(path).map_err(bad)?;
         Ok(Self { file, path: path.display().to_string(), done })
     }
 
@@ -54,28 +65,37 @@ impl Csv {
     }
 }
 
-/// The rows of runs that end, and their first columns.
-fn whole(header: String, rows: &str) -> (String, BTreeSet<String>) {
-    let (mut text, mut block, mut done) = (header, String::new(), BTreeSet::new());
+/// How long the rows of runs that end are, and their first columns.
+fn whole(rows: &str) -> (usize, BTreeSet<String>) {
+    let (mut at, mut length, mut done) = (0, 0, BTreeSet::new());
     for row in rows.split_inclusive('\n') {
-        block.push_str(row);
+        at += row.len();
         if let Some((start, _)) = row.split_once(END)
             && row.ends_with('\n')
         {
             // Before the verdict, which is a word.
             done.extend(start.rsplit_once(',').map(|(start, _)| start.to_owned()));
-            text.push_str(&block);
-            block.clear();
+            length = at;
         }
     }
-    (text, done)
+    (length, done)
+}
+
+/// Names everything that numbers follow from beside the seed and the runs: every key's value, precision, this build.
+/// FNV-1a, so that it is the same on every machine.
+pub(super) fn inputs(entries: &Entries, precision: Option<f64>) -> u64 {
+    let mut text = format!("{} {precision:?}", env!("CARGO_PKG_VERSION"));
+    text.extend(entries.sources().map(|(key, value, ..)| format!("\n{key}={value}")));
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// The columns that name a run.
 fn start(here: &Here<'_>, architecture: Architecture) -> String {
     let values: String = here.point.iter().map(|one| format!("{},", quoted(&one.value))).collect();
     let spec = quoted(here.spec);
-    format!("{spec},{values}{},{},{}", architecture.name(), here.seed, here.runs)
+    let Here { seed, runs, inputs, .. } = here;
+    format!("{spec},{values}{},{seed},{runs},{inputs:016x}", architecture.name())
 }
 
 fn rows(here: &Here<'_>, outcome: &Outcome) -> String {
@@ -123,11 +143,11 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_is_dropped() {
-        let rows = "s,2,relief,1,10,steady,a,mean_ns,1,1,1\ns,2,relief,1,10,steady,all,events,9,,\n\
-                    s,4,relief,1,10,steady,a,mean_ns,1,1,1\ns,4,relief,1,10,steady,all,events,9";
-        let (text, done) = whole("h\n".to_owned(), rows);
-        assert_eq!(text.lines().count(), 3);
-        assert_eq!(done.into_iter().collect::<Vec<_>>(), ["s,2,relief,1,10"]);
+        let rows = "s,2,relief,1,10,f,steady,a,mean_ns,1,1,1\ns,2,relief,1,10,f,steady,all,events,9,,\n\
+                    s,4,relief,1,10,f,steady,a,mean_ns,1,1,1\ns,4,relief,1,10,f,steady,all,events,9";
+        let (length, done) = whole(rows);
+        assert_eq!(rows[..length].lines().count(), 2);
+        assert_eq!(done.into_iter().collect::<Vec<_>>(), ["s,2,relief,1,10,f"]);
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 }

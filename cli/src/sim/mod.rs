@@ -1,5 +1,5 @@
-//! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what the
-//! runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
+//! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what
+//! the runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
 
 mod csv;
 mod points;
@@ -107,7 +107,8 @@ impl Sim {
         for point in &points {
             let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
             let spec = Spec::read(&entries, &catalog);
-            specs.push(spec.map_err(|error| Problem::Usage(error.to_string()))?);
+            let spec = spec.map_err(|error| Problem::Usage(error.to_string()))?;
+            specs.push((spec, csv::inputs(&entries, self.precision)));
         }
         let mut csv = match &self.csv {
             None => None,
@@ -117,10 +118,11 @@ impl Sim {
         let started = Instant::now();
         let mut totals = Totals::default();
         let mut shown = Vec::new();
-        for (point, spec) in points.iter().zip(&specs) {
+        for (point, (spec, inputs)) in points.iter().zip(&specs) {
             let mut outcomes = Vec::new();
             for architecture in &architectures {
-                let here = Here { spec: &self.spec, point, seed: self.seed, runs: self.runs };
+                let (seed, runs) = (self.seed, self.runs);
+                let here = Here { spec: &self.spec, point, seed, runs, inputs: *inputs };
                 if csv.as_ref().is_some_and(|csv| csv.has(&here, *architecture)) {
                     bar.skip(self.runs);
                     continue;
@@ -194,6 +196,8 @@ pub(crate) struct Here<'a> {
     pub(crate) point: &'a [Assignment],
     pub(crate) seed: u64,
     pub(crate) runs: u32,
+    /// A hash of what else the numbers follow from.
+    pub(crate) inputs: u64,
 }
 
 #[derive(Debug, Default)]

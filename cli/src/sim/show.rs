@@ -26,7 +26,7 @@ pub(super) fn lines(spec: &Spec, point: &[Assignment], outcomes: &[Outcome]) -> 
     }
     lines.extend(facts(outcomes));
     for outcome in outcomes {
-        if let Verdict::Refused { reason, window_ps } = &outcome.report.verdict {
+        if let Verdict::Refused { reason, window_ps, .. } = &outcome.report.verdict {
             let name = outcome.architecture.name();
             let window = window_ps.as_ns() * 1e-3;
             lines.push(format!("{name}: no steady state: {reason}."));
@@ -129,16 +129,15 @@ fn facts(outcomes: &[Outcome]) -> Vec<String> {
         if !["utilisation", "share"].iter().any(|end| name.ends_with(end)) {
             continue;
         }
-        let values: Vec<f64> = outcomes
-            .iter()
-            .map(|one| one.report.fact(name).map_or(0.0, |fact| 100.0 * fact.value))
-            .collect();
-        if values.iter().any(|value| *value >= 0.005) {
-            let cells = values.iter().map(|value| format!("{value:.2}"));
+        let found = |one: &Outcome| one.report.fact(name).map(|fact| 100.0 * fact.value);
+        let values: Vec<Option<f64>> = outcomes.iter().map(found).collect();
+        if values.iter().flatten().any(|value| *value >= 0.005) {
+            let cell = |value: &Option<f64>| value.map_or("-".into(), |own| format!("{own:.2}"));
+            let cells = values.iter().map(cell);
             rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
         }
     }
-    aligned(&rows)
+    if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
 /// The first column to the left, the others to the right; an empty line behind.

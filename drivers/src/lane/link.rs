@@ -22,7 +22,7 @@ pub(super) struct Link {
     gone: AtomicBool,
     /// Held by whoever reads the socket: a watcher and the queue's owner may both want to.
     reading: Mutex<()>,
-    /// Jobs that the service has not answered.
+    /// Jobs that somebody waits for: without an answer, and not given up.
     inside: AtomicUsize,
     /// The service's sleep that was last rung for.
     rung: Mutex<u64>,

@@ -15,7 +15,8 @@ use device::{Memory, MemoryBlock, MemoryId};
 use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 
 /// Words of one ring entry.
@@ -65,7 +66,8 @@ impl Own {
         // From here on only the mapping above can write.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&file, seals)?;
-        let free = Mutex::new(Free(BTreeMap::from([(0, blocks_bytes)])));
+        let free = Free { rooms: BTreeMap::from([(0, blocks_bytes)]), bytes: blocks_bytes };
+        let free = Mutex::new(free);
         Ok(Arc::new(Self { map, file, id: MemoryId::unique(), free }))
     }
 
@@ -115,7 +117,7 @@ impl Own {
 
     /// Bytes of blocks that are in use.
     pub(super) fn used_bytes(&self) -> usize {
-        self.blocks_bytes() - self.free.lock().0.values().sum::<usize>()
+        self.blocks_bytes() - self.free.lock().bytes
     }
 }
 
@@ -176,28 +178,34 @@ impl Drop for OwnBlock {
 
 /// Free ranges by offset; neighbours are merged. The lowest that fits is taken, so that a lane with little to do
 /// touches little memory.
-struct Free(BTreeMap<usize, usize>);
+struct Free {
+    rooms: BTreeMap<usize, usize>,
+    /// Of all of them.
+    bytes: usize,
+}
 
 impl Free {
     fn take(&mut self, bytes: usize) -> Option<usize> {
-        let (&offset, &room) = self.0.iter().find(|(_, room)| **room >= bytes)?;
-        self.0.remove(&offset);
+        let (&offset, &room) = self.rooms.iter().find(|(_, room)| **room >= bytes)?;
+        self.bytes -= bytes;
+        self.rooms.remove(&offset);
         if room > bytes {
-            self.0.insert(offset + bytes, room - bytes);
+            self.rooms.insert(offset + bytes, room - bytes);
         }
         Some(offset)
     }
 
     fn give_back(&mut self, mut offset: usize, mut bytes: usize) {
-        if let Some(room) = self.0.remove(&(offset + bytes)) {
+        self.bytes += bytes;
+        if let Some(room) = self.rooms.remove(&(offset + bytes)) {
             bytes += room;
         }
-        if let Some((&before, &room)) = self.0.range(..offset).next_back()
+        if let Some((&before, &room)) = self.rooms.range(..offset).next_back()
             && before + room == offset
         {
             (offset, bytes) = (before, room + bytes);
         }
-        self.0.insert(offset, bytes);
+        self.rooms.insert(offset, bytes);
     }
 }
 
@@ -217,6 +225,12 @@ impl Theirs {
         let seals = fcntl_get_seals(file).map_err(|error| problem(&error))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err("its memory is not sealed: it could vanish under a reader".into());
+        }
+        // Huge pages that the peer punches out are gone for a reader; a page of this file system is made anew.
+        if fstatfs(file).map_err(|error| problem(&error))?.f_type != TMPFS_MAGIC {
+            return Err(
+                "its memory is no plain memfd: parts of it could vanish under a reader".into()
+            );
         }
         let bytes = fstat(file).map_err(|error| problem(&error))?.st_size;
         let most = BLOCKS_AT + BLOCKS_BYTES_MAX;
@@ -277,6 +291,9 @@ fn entry_at(index: u64) -> usize {
     RING_AT + (index % ENTRIES) as usize * ENTRY_WORDS * 8
 }
 
+/// The file system that memfds are of, huge pages apart.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// Blocks begin and end at cache lines.
 const UNIT_BYTES: usize = 64;
 
@@ -319,6 +336,12 @@ mod tests {
             ftruncate(&file, bytes).expect("room");
             fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
             assert!(Theirs::map(&file).is_err(), "{bytes}");
+        }
+        // Where the system has huge pages at all.
+        if let Ok(huge) = memfd_create("huge", flags | MemfdFlags::HUGETLB) {
+            ftruncate(&huge, 2 << 20).expect("room");
+            fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");
+            assert!(Theirs::map(&huge).err().is_some_and(|why| why.contains("no plain memfd")));
         }
         let other = std::fs::File::open("/proc/self/exe").expect("a file");
         assert!(Theirs::map(&other.into()).is_err());

@@ -85,7 +85,7 @@ impl LaneQueue {
         self.generation = self.generation.wrapping_add(1);
         let mark = self.jobs.vacant_key() as u64 | u64::from(self.generation) << 32;
         let deadline = job.deadline.map(|deadline| deadline.since(self.clock.now()));
-        let timeout = Nanos(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX));
+        let timeout = self.timeout();
         let submission = Submission {
             mark,
             task: job.task.clone(),
@@ -100,7 +100,7 @@ impl LaneQueue {
         link.own.put(self.submitted, words);
         self.submitted = self.submitted.wrapping_add(1);
         self.jobs.insert(Inside { job: Some(job), generation: self.generation, _block: block });
-        link.set_inside(self.jobs.len());
+        link.set_inside(self.waited_for());
         link.publish(self.submitted);
         if matches!(self.watch, Watch::Task(_)) {
             link.submitted.notify_one();
@@ -143,7 +143,7 @@ impl LaneQueue {
             if count != Some(0) {
                 // The service may use the results' blocks again: all copies are made.
                 link.own.word(Word::Head).store(self.answered, Ordering::Release);
-                link.set_inside(self.jobs.len());
+                link.set_inside(self.waited_for());
             }
             // With a thread to watch, this side counts as asleep whenever it does not look.
             if !matches!(self.watch, Watch::Thread) || link.fall_asleep() {
@@ -162,8 +162,33 @@ impl LaneQueue {
             return Ok(());
         };
         let outcome = outcome(&mut job, link, &answer);
-        self.finished.push(Completion { job, outcome, service: answer.service });
+        let service = answer.service.min(self.timeout());
+        self.finished.push(Completion { job, outcome, service });
         Ok(())
+    }
+
+    /// Reads the answers to jobs that were given up: an owner that waits for nothing else does not poll.
+    fn make_room(&mut self) {
+        if self.given_up > 0 {
+            self.advance();
+        }
+        if !self.finished.is_empty() {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        // Answers that were not polled yet hold no place of the ring, and yet the depth is the depth.
+        self.jobs.len() + self.finished.len() >= self.capabilities.queue_depth
+    }
+
+    /// Jobs without an answer that were not given up.
+    fn waited_for(&self) -> usize {
+        self.jobs.len() - self.given_up
+    }
+
+    fn timeout(&self) -> Nanos {
+        Nanos(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn lose_all(&mut self, link: &Link) {
@@ -182,8 +207,10 @@ impl Queue for LaneQueue {
         if !self.capabilities.accepts(&job.task, job.work_bytes()) {
             return Err(Refused { job, reason: RefusedReason::Unsupported });
         }
-        // Answers that were not polled yet hold no place of the ring, and yet the depth is the depth.
-        if self.jobs.len() + self.finished.len() >= self.capabilities.queue_depth {
+        if self.is_full() {
+            self.make_room();
+        }
+        if self.is_full() {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
         let Some(link) = self.link.clone().filter(|link| !link.is_gone()) else {
@@ -195,7 +222,12 @@ impl Queue for LaneQueue {
             self.waker.wake_by_ref();
             return Ok(());
         }
-        let Some(mut block) = link.own.block(job.input.len()) else {
+        let mut block = link.own.block(job.input.len());
+        if block.is_none() {
+            self.make_room();
+            block = link.own.block(job.input.len());
+        }
+        let Some(mut block) = block else {
             return Err(Refused { job, reason: RefusedReason::Full });
         };
         block_mut(&mut block)[..job.input.len()].copy_from_slice(&job.input);
@@ -212,7 +244,7 @@ impl Queue for LaneQueue {
     }
 
     fn pending(&self) -> usize {
-        self.jobs.len() - self.given_up + self.finished.len()
+        self.waited_for() + self.finished.len()
     }
 
     fn cancel(&mut self, tag: u64) {
@@ -220,6 +252,9 @@ impl Queue for LaneQueue {
         let found = inside.into_iter().find(|job| job.as_ref().is_some_and(|job| job.tag == tag));
         let Some(job) = found.and_then(Option::take) else { return };
         self.given_up += 1;
+        if let Some(link) = &self.link {
+            link.set_inside(self.waited_for());
+        }
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         self.finished.push(Completion { job, outcome, service: Nanos(0) });
         self.waker.wake_by_ref();

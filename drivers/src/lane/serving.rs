@@ -13,13 +13,13 @@ use device::{Buffer, Class, Memory, MemoryId, Pool, Task, TenantId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
-use super::Problem;
 use super::entry::{Answer, Completion, Submission};
 use super::handshake::{self, AWAKE};
 use super::link::{cpu, fresh};
 use super::memory::{Blocks, ENTRIES, Own, Theirs, Word};
 use super::patience::{POLL_MAX, Patience};
 use super::socket::{self, Heard};
+use super::{Problem, blocks_bytes};
 
 /// One client's lane, on the thread that serves it.
 pub struct Serving {
@@ -78,7 +78,7 @@ pub struct Ticket(u64);
 /// What the client's ring had.
 #[derive(Debug)]
 pub enum Taken {
-    /// No job, or no room for one until the client has read some answers.
+    /// No job.
     Nothing,
     /// Something that is no job; it has its answer.
     Refused,
@@ -122,15 +122,27 @@ pub struct Tally {
 }
 
 impl Serving {
-    /// Answers a client's greeting; none where it is not there yet.
+    /// Answers a client's greeting; none where it is not there yet. `work_bytes_max` is the largest uncompressed side
+    /// of a job that this service takes: the own half has as much room as the client's, and no client decides how much
+    /// that may be.
     ///
     /// # Errors
     /// [`Problem`]: this is no client for this process.
-    pub fn greet(socket: &Arc<UnixStream>) -> Result<Option<Self>, Problem> {
+    pub fn greet(
+        socket: &Arc<UnixStream>,
+        work_bytes_max: ByteCount,
+    ) -> Result<Option<Self>, Problem> {
         socket::check_user(socket).map_err(Problem::Peer)?;
         let Some(half) = socket::greeting(socket).map_err(Problem::Peer)? else { return Ok(None) };
         let theirs = Theirs::map(&half).map_err(Problem::Peer)?;
-        let own = Own::new(theirs.blocks_bytes()).map_err(Problem::Memory)?;
+        let (bytes, max) = (theirs.blocks_bytes(), blocks_bytes(work_bytes_max));
+        if bytes > max {
+            let why = "and may have at most: it is for longer values than this service takes";
+            return Err(Problem::Peer(format!(
+                "its memory has room for {bytes} bytes {why}: {max}"
+            )));
+        }
+        let own = Own::new(bytes).map_err(Problem::Memory)?;
         socket::greet(socket, own.file()).map_err(|error| Problem::Peer(error.to_string()))?;
         let blocks = Blocks(Arc::clone(&own));
         let memory = blocks.id();
@@ -161,13 +173,14 @@ impl Serving {
     /// # Errors
     /// [`Problem::Peer`]: the client breaks the rules, and is not to be served any longer.
     pub fn take(&mut self) -> Result<Taken, Problem> {
+        let fresh = fresh(self.theirs.word(Word::Tail), self.taken);
+        // After the tail: who published a job had read enough answers by then to have room for it.
         self.reclaim()?;
-        if self.inside + self.unread.len() as u64 >= ENTRIES {
-            return Ok(Taken::Nothing);
-        }
-        match fresh(self.theirs.word(Word::Tail), self.taken) {
+        let is_full = self.inside + self.unread.len() as u64 >= ENTRIES;
+        match fresh {
             Some(0) => return Ok(Taken::Nothing),
-            Some(_) => {}
+            Some(_) if !is_full => {}
+            Some(_) => return Err(Problem::Peer("it has more jobs than a lane holds".into())),
             None => return Err(Problem::Peer("it claims jobs that cannot be".into())),
         }
         let words = self.theirs.entry(self.taken);
@@ -213,14 +226,23 @@ impl Serving {
         Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.memory)
     }
 
-    /// Answers with the first `output_bytes` of `output`, which is copied if it is not from [`Serving::output`].
-    pub fn finish(&mut self, ticket: Ticket, output: Buffer, output_bytes: usize, service: Nanos) {
+    /// Answers with the first `output_bytes` of `output`, which is copied if it is not from [`Serving::output`];
+    /// false if there was no room for the copy, and the answer is [`NoResult::Busy`].
+    pub fn finish(
+        &mut self,
+        ticket: Ticket,
+        output: Buffer,
+        output_bytes: usize,
+        service: Nanos,
+    ) -> bool {
         let Some(result) = self.at_home(output, output_bytes) else {
-            return self.fail(ticket, NoResult::Busy, service);
+            self.fail(ticket, NoResult::Busy, service);
+            return false;
         };
         let offset = self.own.offset_of(&result[..output_bytes]).expect("results are in this half");
         self.write(ticket, Answer::Done, (offset, output_bytes as u32), service);
         self.unread.push_back(Some(result));
+        true
     }
 
     /// Answers without a result.

@@ -55,7 +55,8 @@ async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
                 false => patience.missed(),
             }
         }
-        if !link.fall_asleep() {
+        // Answers to jobs that nobody waits for are read with the next job's: their queue may not be polled before.
+        if !link.fall_asleep() && link.inside() > 0 {
             waker.wake_by_ref();
             give_way().await;
             continue;
@@ -75,14 +76,14 @@ async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
             }
             () = link.submitted.notified() => {}
         }
-        if link.has_answers() {
+        if link.inside() > 0 && link.has_answers() {
             waker.wake_by_ref();
             give_way().await;
         }
     }
 }
 
-/// Looks at the memory until all jobs are back (true) or nothing has come for a while.
+/// Looks at the memory until nobody waits for a job (true) or nothing has come for a while.
 async fn poll_memory(link: &Link, waker: &Waker) -> bool {
     let mut since = Instant::now();
     let mut looks = 0_u32;

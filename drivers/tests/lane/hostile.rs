@@ -26,34 +26,38 @@ use rustix::net::{
 use units::{ByteCount, Nanos};
 
 /// Where words are, by the layout that `drivers::lane` states.
-const TAIL: u64 = 0;
-const HEAD: u64 = 64;
+pub(crate) const TAIL: u64 = 0;
+pub(crate) const HEAD: u64 = 64;
 const ASLEEP: u64 = 128;
 const CPU: u64 = 192;
-const RING: u64 = 4_096;
-const ENTRIES: u64 = 256;
+pub(crate) const RING: u64 = 4_096;
+pub(crate) const ENTRIES: u64 = 256;
 const BLOCKS: u64 = 20_480;
 const BLOCKS_BYTES: u64 = 256 << 10;
 
 const GREETING: &[u8; 16] = b"REBALANE\x01\0\0\0\0\0\0\0";
 
 /// A half that its owner writes as it likes.
-struct Half(File);
+pub(crate) struct Half(File);
 
 impl Half {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
+        Self::with_room(BLOCKS_BYTES)
+    }
+
+    pub(crate) fn with_room(blocks_bytes: u64) -> Self {
         let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
         let file = file.expect("a memfd");
-        ftruncate(&file, BLOCKS + BLOCKS_BYTES).expect("room");
+        ftruncate(&file, BLOCKS + blocks_bytes).expect("room");
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
         Self(File::from(file))
     }
 
-    fn set(&self, at: u64, word: u64) {
+    pub(crate) fn set(&self, at: u64, word: u64) {
         self.0.write_all_at(&word.to_ne_bytes(), at).expect("within the half");
     }
 
-    fn greet(&self, socket: &UnixStream) {
+    pub(crate) fn greet(&self, socket: &UnixStream) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [self.0.as_fd()];
@@ -63,7 +67,7 @@ impl Half {
     }
 }
 
-fn greeting(socket: &UnixStream) -> File {
+pub(crate) fn greeting(socket: &UnixStream) -> File {
     let mut bytes = [0; 16];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -95,7 +99,8 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     let half = Half::new();
     half.greet(&client);
     let socket = Arc::new(service);
-    let mut serving = Serving::greet(&socket).expect("a client").expect("has greeted");
+    let mut serving =
+        Serving::greet(&socket, ByteCount::mib(16)).expect("a client").expect("has greeted");
     let pool = Pool::heap(ByteCount(0));
     let (mut tail, mut answers) = (0, 0);
     for _ in 0..steps {
@@ -145,7 +150,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
 }
 
 /// A job that is one, nearly one, or none.
-fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
+pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     let at = RING + tail % ENTRIES * 64;
     let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
     let sizes = (draw() % 3_000) | ((draw() % 9_000) << 32);

@@ -1,6 +1,7 @@
 //! The lane device against services in this process: honest ones, silent ones, gone ones and hostile ones.
 
 mod hostile;
+mod rules;
 mod service;
 
 use std::path::Path;

@@ -67,7 +67,7 @@ impl Drop for Service {
 fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
     let socket = Arc::new(stream);
     let mut serving = loop {
-        match Serving::greet(&socket) {
+        match Serving::greet(&socket, ByteCount::mib(16)) {
             Ok(Some(serving)) => break serving,
             Ok(None) if !stop.load(Ordering::SeqCst) => thread::sleep(Duration::from_millis(1)),
             _ => return,
@@ -124,7 +124,8 @@ fn run(serving: &mut Serving, queue: &mut dyn Queue, pool: &Pool, request: Reque
     let why = match completion.outcome {
         Outcome::Done { output_bytes } if output_bytes <= request.output_bytes => {
             let service = units::Nanos(7);
-            return serving.finish(request.ticket, completion.job.output, output_bytes, service);
+            serving.finish(request.ticket, completion.job.output, output_bytes, service);
+            return;
         }
         Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,
         Outcome::Failed(DeviceError::InvalidInput(_)) => NoResult::InvalidInput,

@@ -20,8 +20,11 @@ const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
 /// When the mean of about the last eight residuals is as far off as this, the device has changed: from there on every
 /// job is observed, memory is as short as it may be, and residuals count up to `CUT_CHANGED`.
-const BIAS_CHANGED: f64 = 0.15;
+const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
+/// No residual counts for more than this in that mean: ten jobs in a row say that the device has changed, some
+/// outliers among others do not.
+const BIAS_CUT: f64 = 0.25;
 const CUT_CHANGED: f64 = 1.0;
 /// What is doubted weighs as much as so many observations.
 const DOUBTED: f64 = 4.0;
@@ -217,8 +220,9 @@ impl<const K: usize> Fit<K> {
         let cut = if open { cut.max(CUT_CHANGED) } else { cut };
         let growth = if changed { growth.max(GROWTH_MAX) } else { growth };
         self.bank.forget(growth);
-        let residual = self.bank.add(y_ns, bytes as f64, (depth, mean_bytes), cut);
-        self.bias += BIAS_NEW * (residual - self.bias);
+        // Of a line through zero, a job of nothing is expected to take no time, and no residual is relative to that.
+        let residual = self.bank.add(y_ns, bytes.max(1) as f64, (depth, mean_bytes), cut);
+        self.bias += BIAS_NEW * (residual.clamp(-BIAS_CUT, BIAS_CUT) - self.bias);
         self.residuals = self.residuals / growth + residual.abs();
         self.weight = self.weight / growth + 1.0;
         if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX && !changed {

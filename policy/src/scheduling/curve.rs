@@ -86,12 +86,18 @@ impl Curve {
         cells.filter(|cell| cell.until > now).map(|cell| f64::from(cell.jobs_per_s)).sum()
     }
 
-    /// Learns; returns the classes that occurred.
-    pub(super) fn observe(&mut self, evidence: &Evidence<'_>, now: Nanos) -> Vec<usize> {
+    /// Learns; returns the classes that occurred. What was counted in less than `tick` is taken to be all of one: a
+    /// reporter that says it took no time is neither heard more often nor of more jobs per second.
+    pub(super) fn observe(
+        &mut self,
+        evidence: &Evidence<'_>,
+        tick: Nanos,
+        now: Nanos,
+    ) -> Vec<usize> {
         let mut occurred = Vec::new();
         let slot = self.reporter(evidence.reporter, now);
         for sums in evidence.sizes.iter().filter(|sums| sums.jobs > 0) {
-            match Cell::of(sums, evidence.covered, now) {
+            match Cell::of(sums, evidence.covered.max(tick), now) {
                 None => self.refused_jobs = self.refused_jobs.saturating_add(sums.jobs),
                 Some((class, cell)) => {
                     if self.jobs == 0 {
@@ -104,7 +110,7 @@ impl Curve {
                 }
             }
         }
-        self.feed(&occurred, slot, evidence.covered, now);
+        self.feed(&occurred, slot, evidence.covered.max(tick), now);
         occurred.into_iter().map(|(class, _)| class).collect()
     }
 
@@ -146,8 +152,11 @@ impl Curve {
                 agreed.push((cell, (*jobs).min(REPEATS)));
             }
         }
-        self.fits.service.follow(&agreed, |cell| cell.service_ns, covered, now);
-        self.fits.latency.follow(&agreed, |cell| cell.latency_ns, covered, now);
+        let overall = |fit: &Follow, time_ns| overall(&self.reporters, fit, time_ns, now);
+        let service = overall(&self.fits.service, |cell| cell.service_ns);
+        let latency = overall(&self.fits.latency, |cell| cell.latency_ns);
+        self.fits.service.follow(&agreed, |cell| cell.service_ns, service, (covered, now));
+        self.fits.latency.follow(&agreed, |cell| cell.latency_ns, latency, (covered, now));
     }
 }
 
@@ -204,25 +213,34 @@ impl Follow {
         f64::from(time_ns) / self.fit.curve().service.at(cell.bytes as usize).max(1.0)
     }
 
+    /// Learns; begins anew where reporters are `overall` so many times off as well. One that alone reports some sizes
+    /// is heard of those, and the line follows.
     fn follow(
         &mut self,
         agreed: &[(Cell, u64)],
         time_ns: fn(&Cell) -> f32,
-        covered: Nanos,
-        now: Nanos,
+        overall: f64,
+        (covered, now): (Nanos, Nanos),
     ) {
+        if agreed.is_empty() {
+            return;
+        }
         let times = |(cell, jobs): &(Cell, u64)| (self.times_expected(cell, time_ns(cell)), *jobs);
         let times = median(agreed.iter().map(times).collect());
-        if !(1.0 / STRANGE..STRANGE).contains(&times) {
-            self.strange += 1;
+        let is_strange = |times: f64| !(1.0 / STRANGE..STRANGE).contains(&times);
+        if is_strange(times) {
+            self.strange = self.strange.saturating_add(1);
             if self.strange < STRANGE_FEEDS {
                 return;
             }
-            let (fixed_ns, ns_per_byte) = self.fit.curve().ahead();
-            let bounded = |value: f64| (value * times).clamp(0.0, LATENCY_NS_MAX);
-            *self = Self::of_line(bounded(fixed_ns), bounded(ns_per_byte));
+            if is_strange(overall) {
+                let (fixed_ns, ns_per_byte) = self.fit.curve().ahead();
+                let bounded = |value: f64| (value * overall).clamp(0.0, LATENCY_NS_MAX);
+                *self = Self::of_line(bounded(fixed_ns), bounded(ns_per_byte));
+            }
+        } else {
+            self.strange = 0;
         }
-        self.strange = 0;
         for turn in 0..REPEATS {
             let at = Nanos(now.0.saturating_sub(covered.0 / REPEATS * (REPEATS - 1 - turn)));
             for (cell, _) in agreed.iter().filter(|(_, jobs)| turn + jobs >= REPEATS) {
@@ -242,10 +260,10 @@ impl Follow {
 /// By weight; 1 of nothing.
 fn median(mut values: Vec<(f64, u64)>) -> f64 {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let total: u64 = values.iter().map(|(_, weight)| weight).sum();
+    let total: u128 = values.iter().map(|(_, weight)| u128::from(*weight)).sum();
     let mut reached = 0;
     for (value, weight) in values {
-        reached += weight;
+        reached += u128::from(weight);
         if 2 * reached >= total {
             return value;
         }
@@ -253,17 +271,34 @@ fn median(mut values: Vec<(f64, u64)>) -> f64 {
     1.0
 }
 
-/// What the one in the middle of the reporters says of a class; of two in the middle, the one nearer to what is known.
+/// What the one in the middle of the reporters says of a class.
 fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> Option<Cell> {
     let cells = reporters.iter().map(|reporter| reporter.classes[class]);
-    let mut cells: Vec<(f64, Cell)> = cells
-        .filter(|cell| cell.until > now)
-        .map(|cell| (fits.times_expected(&cell).max(f64::MIN_POSITIVE).ln(), cell))
-        .collect();
-    cells.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (low, high) = (cells.len().checked_sub(1)? / 2, cells.len() / 2);
-    let nearer = if cells[low].0.abs() <= cells[high].0.abs() { low } else { high };
-    Some(cells[nearer].1)
+    let live = cells.filter(|cell| cell.until > now);
+    middle(live.map(|cell| (fits.times_expected(&cell), cell)).collect()).map(|(_, cell)| cell)
+}
+
+/// How many times off the one in the middle of the reporters is, over all of its sizes: each has one voice, however
+/// many sizes or jobs it reports. 1 of nobody.
+fn overall(reporters: &[Reporter], fit: &Follow, time_ns: fn(&Cell) -> f32, now: Nanos) -> f64 {
+    let of = |reporter: &Reporter| {
+        let live = reporter.classes.iter().filter(|cell| cell.until > now);
+        let times = |cell: &Cell| {
+            (fit.times_expected(cell, time_ns(cell)), cell.jobs_per_s.ceil().max(1.0) as u64)
+        };
+        let times: Vec<_> = live.map(times).collect();
+        (!times.is_empty()).then(|| (median(times), ()))
+    };
+    middle(reporters.iter().filter_map(of).collect()).map_or(1.0, |(times, ())| times)
+}
+
+/// By how many times off they are; of two in the middle, the one nearer to what is known.
+fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
+    let off = |times: f64| times.max(f64::MIN_POSITIVE).ln();
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (low, high) = (all.len().checked_sub(1)? / 2, all.len() / 2);
+    let nearer = if off(all[low].0).abs() <= off(all[high].0).abs() { low } else { high };
+    Some(all.swap_remove(nearer))
 }
 
 /// Sizes up to 2 GiB, beyond the largest item.

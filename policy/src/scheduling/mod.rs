@@ -122,12 +122,14 @@ struct DeviceState {
     /// The size that it follows, as a power of two.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
+    /// Who spoke of it first.
+    reporter: Box<str>,
 }
 
 impl DeviceState {
-    fn new() -> Self {
-        let (curve, control) = (Curve::new(), Control::new());
-        Self { curve, control, proposed_log2: None, decision: None }
+    fn of(reporter: &str) -> Self {
+        let (curve, control, reporter) = (Curve::new(), Control::new(), reporter.into());
+        Self { curve, control, proposed_log2: None, decision: None, reporter }
     }
 }
 
@@ -155,10 +157,10 @@ impl Scheduling {
         });
         let name = evidence.device;
         if !op.devices.contains_key(name) {
-            op.devices.insert(name.to_owned(), DeviceState::new());
+            op.devices.insert(name.to_owned(), DeviceState::of(evidence.reporter));
         }
         if let Some(state) = op.devices.get_mut(name) {
-            for class in state.curve.observe(evidence, now) {
+            for class in state.curve.observe(evidence, self.tick, now) {
                 op.seen[class] = now;
             }
         }
@@ -170,12 +172,17 @@ impl Scheduling {
         if known.is_some_and(|op| op.devices.contains_key(evidence.device)) {
             return true;
         }
-        if self.ops.values().map(|op| op.devices.len()).sum::<usize>() < CURVES_MAX {
+        let all = || self.ops.values().flat_map(|op| op.devices.values());
+        let is_own = |device: &DeviceState| *device.reporter == *evidence.reporter;
+        let has_its_part = all().filter(|device| is_own(device)).count() >= REPORTER_CURVES_MAX;
+        if !has_its_part && all().count() < CURVES_MAX {
             return true;
         }
         let devices = self.ops.iter().flat_map(|(op, state)| {
-            state.devices.iter().map(move |(name, device)| (device.curve.last(), *op, name))
+            state.devices.iter().map(move |(name, device)| (device, *op, name))
         });
+        let may_leave = devices.filter(|(device, ..)| !has_its_part || is_own(device));
+        let devices = may_leave.map(|(device, op, name)| (device.curve.last(), op, name));
         let oldest = devices.min_by_key(|(last, ..)| *last);
         let leaver = oldest.filter(|(last, ..)| now.since(*last) >= STALE);
         let Some((_, op, name)) = leaver.map(|(last, op, name)| (last, op, name.clone())) else {
@@ -373,6 +380,9 @@ const SEEN: Nanos = Nanos::secs(60);
 
 /// Each is some 20 KiB; two ops on a hundred devices have room.
 const CURVES_MAX: usize = 256;
+
+/// Of these, by one reporter: every op on ten devices. One that makes names up leaves room for others.
+const REPORTER_CURVES_MAX: usize = 64;
 
 /// With one job in so many elsewhere, the cost of a place ten times as slow is some 4 % of the mean, and a 99th
 /// percentile does not see it.

@@ -162,10 +162,12 @@ fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory()
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let sums = SizeSums { log2: 12, jobs: 1, work_bytes: 5_000, service_ns: 9_000, queueing_ns: 0 };
     let mut prng = Prng::new(1);
+    let reporters = ["one", "two", "three", "four", "five"];
     for at in 1..2_000_u64 {
         let name = format!("device-{}", prng.bits());
+        let reporter = reporters[at as usize / 400];
         let evidence = |device| Evidence {
-            reporter: "one",
+            reporter,
             op: Op::Compress,
             device,
             covered: Nanos::secs(1),
@@ -177,8 +179,43 @@ fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory()
             scheduling.observe(&evidence("software"), now);
         }
         scheduling.decide(now);
+        if at == 399 {
+            let curves = scheduling.fitted(now).count();
+            assert_eq!(curves, 64, "one that makes names up leaves room for others");
+        }
     }
     assert_eq!(scheduling.decisions().count(), 0);
     assert_eq!(scheduling.fitted(Nanos::secs(2)).count(), 256);
     assert!(scheduling.left_out > 1_000);
+}
+
+#[test]
+fn one_that_is_alone_in_its_sizes_rescales_none_of_the_others() {
+    let mut scheduling = Scheduling::new(Nanos::secs(1));
+    let sums = |log2: u32, ns: u64| {
+        let work_bytes = 40 * (3 << (log2 - 1));
+        SizeSums { log2, jobs: 40, work_bytes, service_ns: 40 * ns, queueing_ns: 0 }
+    };
+    let honest = [sums(10, 2_000), sums(12, 4_000), sums(14, 12_000)];
+    let strange = [sums(4, 4_000_000)];
+    let service_ns = |scheduling: &Scheduling, now| {
+        let fitted: Vec<_> = scheduling.fitted(now).collect();
+        fitted[0].service.service.at(6_144)
+    };
+    let observe = |scheduling: &mut Scheduling, reporter, covered, sizes: &[SizeSums], now| {
+        let (op, device) = (Op::Compress, "software");
+        scheduling.observe(&Evidence { reporter, op, device, covered, sizes }, now);
+    };
+    for at in 1..20 {
+        for reporter in ["one", "two", "three"] {
+            observe(&mut scheduling, reporter, Nanos::secs(1), &honest, Nanos::secs(at));
+        }
+    }
+    let before = service_ns(&scheduling, Nanos::secs(20));
+    for at in 0..3 {
+        let now = Nanos(Nanos::secs(20).0 + at);
+        observe(&mut scheduling, "four", Nanos(0), &strange, now);
+    }
+    let after = service_ns(&scheduling, Nanos::secs(20));
+    assert!((after / before).log2().abs() < 0.5, "{before} ns, then {after} ns");
 }

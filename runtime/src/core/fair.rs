@@ -84,10 +84,11 @@ impl Runtime {
         let Some(deadline) = job.deadline else { return false };
         let left = deadline.since(now);
         let asked = Asked::of(job);
+        let arrivals = self.history.arrivals();
         let mut meets = |device: usize| {
             let state = &mut self.states[device];
             self.slots[device].update(state, &asked);
-            self.slots[device].estimate(state, &asked);
+            self.slots[device].estimate(state, &asked, arrivals);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))

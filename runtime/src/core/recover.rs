@@ -1,5 +1,5 @@
-//! What a device did not do: refused, failed, lost or kept too long. The job is redone in software where that is allowed,
-//! and the device retired where it is to blame. It decides nothing about jobs that went well.
+//! What a device did not do: refused, failed, lost or kept too long. The job is redone in software where that is
+//! allowed, and the device retired where it is to blame. It decides nothing about jobs that went well.
 
 use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
 use policy::{Choice, Reason};

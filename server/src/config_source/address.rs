@@ -82,15 +82,23 @@ impl FromStr for CompressionAddress {
 
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
         if let Some(path) = text.strip_prefix("lane:") {
+            let is_one = path.len() <= SOCKET_PATH_BYTES_MAX && !path.contains('\0');
             let path = PathBuf::from(path);
-            let valid = path.is_absolute() && path.file_name().is_some();
-            let problem = || NotAnAddress(format!("{text:?} names no socket: give lane:/PATH"));
+            let valid = is_one && path.is_absolute() && path.file_name().is_some();
+            let problem = || {
+                let most = SOCKET_PATH_BYTES_MAX;
+                let give = format!("give lane:/PATH, the path of at most {most} bytes");
+                NotAnAddress(format!("{text:?} names no socket: {give}"))
+            };
             return if valid { Ok(Self::Lane(path)) } else { Err(problem()) };
         }
         let problem = |error: api::BadAddress| NotAnAddress(format!("{error}, or lane:/PATH"));
         text.parse().map(Self::Grpc).map_err(problem)
     }
 }
+
+/// The system has room for no longer path of a Unix socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// What `store.url` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +186,11 @@ mod tests {
             let address = CompressionAddress::Grpc(text.parse().unwrap());
             assert_eq!(text.parse(), Ok(address));
         }
-        for text in ["", "lane:", "lane:relative", "lane:/", "lane:host:1", "host"] {
+        let longest = format!("lane:/{}", "x".repeat(SOCKET_PATH_BYTES_MAX - 1));
+        assert!(matches!(longest.parse(), Ok(CompressionAddress::Lane(_))));
+        let longer = longest + "x";
+        let others = ["", "lane:", "lane:relative", "lane:/", "lane:host:1", "host", "lane:/a\0b"];
+        for text in others.into_iter().chain([&longer[..]]) {
             let problem = text.parse::<CompressionAddress>().unwrap_err();
             assert!(problem.to_string().contains("lane:/PATH"), "{problem}");
         }

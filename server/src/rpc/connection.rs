@@ -15,7 +15,11 @@ pub(super) struct Connection {
     sent: usize,
     /// A request is under way.
     pub(super) awaits: bool,
-    /// The other end sends no more.
+    /// It waits for its turn with a whole frame.
+    pub(super) queued: bool,
+    /// The other end sends no more, or is gone: what was told once, perhaps before all bytes were read.
+    pub(super) hung_up: bool,
+    /// All that the other end sends was read.
     pub(super) ended: bool,
 }
 
@@ -41,11 +45,14 @@ impl Connection {
             outbound: Vec::new(),
             sent: 0,
             awaits: false,
+            queued: false,
+            hung_up: false,
             ended: false,
         })
     }
 
-    /// Reads what there is, at most so far that one whole frame is in.
+    /// Reads what there is, at most so far that one whole frame is in. A read that could give more has emptied the
+    /// socket, and the next bytes are told of; an end that was told of is read on to.
     pub(super) fn read(&mut self, frame_bytes_max: usize) -> io::Result<()> {
         if self.taken == self.inbound.len() {
             self.inbound.clear();
@@ -62,7 +69,7 @@ impl Connection {
             self.inbound.truncate(begin + *result.as_ref().unwrap_or(&0));
             match result {
                 Ok(0) => self.ended = true,
-                Ok(count) if count < READ_BYTES => return Ok(()),
+                Ok(count) if count < READ_BYTES && !self.hung_up => return Ok(()),
                 Ok(_) => continue,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -74,9 +81,12 @@ impl Connection {
 
     /// Whether bytes are worth reading now: no frame is whole, and no answer waits that is not being taken.
     pub(super) fn wants_more(&self, frame_bytes_max: usize) -> bool {
-        !self.ended
-            && self.outbound.len() < OUTBOUND_BYTES_MAX
-            && self.inbound(frame_bytes_max) == Inbound::Partial
+        !self.ended && self.takes_answers() && self.inbound(frame_bytes_max) == Inbound::Partial
+    }
+
+    /// Whether another answer may be added to those that wait for the socket.
+    pub(super) fn takes_answers(&self) -> bool {
+        self.outbound.len() < OUTBOUND_BYTES_MAX
     }
 
     /// The next frame, if it is whole.
@@ -98,7 +108,7 @@ impl Connection {
         self.awaits = true;
     }
 
-    /// A frame to send.
+    /// A frame to send. What is held is at most [`OUTBOUND_BYTES_MAX`] and one frame.
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.outbound.extend_from_slice(frame);
         self.awaits = false;
@@ -128,5 +138,5 @@ impl Connection {
 
 /// What one read asks for.
 const READ_BYTES: usize = 16 << 10;
-/// Above this nothing more is read from a client that does not take its answers.
+/// Above this nothing more is read from, and nothing done for, a client that does not take its answers.
 const OUTBOUND_BYTES_MAX: usize = 256 << 10;

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rpc::wire::FRAME_HEAD_BYTES;
 use rustix::buffer::spare_capacity;
@@ -24,8 +25,10 @@ pub(super) struct NetCore {
     connections: Slab<Connection>,
     connections_max: usize,
     frame_bytes_max: usize,
-    /// Connections with a whole frame that is not under way.
+    /// Connections with a whole frame that is not under way, each once.
     ready: VecDeque<usize>,
+    /// No file was left for a connection then: the listener, which would tell of it without end, is not listened to.
+    deaf_since: Option<Instant>,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
 }
@@ -48,6 +51,7 @@ impl NetCore {
             connections_max: options.connections_max,
             frame_bytes_max: options.message_bytes_max.as_usize() + FRAME_HEAD_BYTES,
             ready: VecDeque::new(),
+            deaf_since: None,
             counters,
             stop,
         })
@@ -76,28 +80,47 @@ impl NetCore {
             if busy && idle_rounds > 0 {
                 std::thread::yield_now();
             }
-            events.clear();
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let timeout = busy.then_some(&now);
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            for event in &events {
-                match event.data.u64() {
-                    LISTENER => self.accept(),
-                    WAKE => {}
-                    index => self.served(index as usize, event.flags),
-                }
+            self.look(busy || !self.ready.is_empty(), &mut events)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the sockets; waits for them where nothing else is to be done.
+    fn look(&mut self, has_work: bool, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        events.clear();
+        let timeout = match self.deaf_since {
+            _ if has_work => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            Some(_) => Some(Timespec { tv_sec: 0, tv_nsec: DEAF.as_nanos() as _ }),
+            None => None,
+        };
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.deaf_since.is_some_and(|since| since.elapsed() >= DEAF) {
+            self.deaf_since = None;
+            self.listen(epoll::EventFlags::IN)?;
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER => self.accept()?,
+                WAKE => {}
+                index => self.served(index as usize, event.flags),
             }
         }
         Ok(())
     }
 
-    /// Frames to the engine and answers from it, until nothing moves; whether anything did.
+    fn listen(&self, flags: epoll::EventFlags) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(LISTENER);
+        Ok(epoll::modify(&self.epoll, &self.listener, data, flags)?)
+    }
+
+    /// Frames to the engine and answers from it, until nothing moves or the sockets are to be looked at: a client can
+    /// send faster than it is answered. Whether anything moved.
     fn exchange(&mut self, exchange: &mut Exchange, app: &mut impl Application) -> bool {
         let mut moved = false;
-        loop {
+        for _ in 0..EXCHANGES_PER_LOOK {
             let mut again = self.submit(exchange);
             again |= exchange.turn(app);
             while exchange.take(|owner, answer| self.answer(owner, &answer)) {
@@ -105,9 +128,10 @@ impl NetCore {
             }
             moved |= again;
             if !again {
-                return moved;
+                break;
             }
         }
+        moved
     }
 
     fn submit(&mut self, exchange: &mut Exchange) -> bool {
@@ -115,9 +139,7 @@ impl NetCore {
         while exchange.has_room() {
             let Some(index) = self.ready.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(index) else { continue };
-            if connection.awaits {
-                continue;
-            }
+            connection.queued = false;
             let Inbound::Frame(frame) = connection.inbound(self.frame_bytes_max) else { continue };
             exchange.submit(index, frame);
             let length = frame.len();
@@ -149,13 +171,17 @@ impl NetCore {
         self.advance(index);
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self) -> io::Result<()> {
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // Nothing more, or no file left for it: the listener tells again.
-                Err(_) => return,
+                Err(error) if out_of_files(&error) => {
+                    self.deaf_since = Some(Instant::now());
+                    return self.listen(epoll::EventFlags::empty());
+                }
+                // Nothing more, or one that is gone already: the listener tells again.
+                Err(_) => return Ok(()),
             };
             if self.connections.len() >= self.connections_max {
                 continue;
@@ -173,6 +199,7 @@ impl NetCore {
     /// A socket can be read or written.
     fn served(&mut self, index: usize, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.hung_up |= flags.intersects(ends());
         if flags.contains(epoll::EventFlags::OUT) && connection.write().is_err() {
             return self.close(index);
         }
@@ -188,16 +215,20 @@ impl NetCore {
         {
             return self.close(index);
         }
-        let connection = &self.connections[index];
-        match connection.inbound(self.frame_bytes_max) {
-            Inbound::Frame(_) if !connection.awaits => self.ready.push_back(index),
-            Inbound::Frame(_) => {}
-            Inbound::Partial if connection.ended && !connection.has_outbound() => self.close(index),
-            Inbound::Partial => {}
-            Inbound::TooLong => {
-                self.counters.refused.fetch_add(1, Ordering::Relaxed);
-                self.close(index);
-            }
+        let connection = &mut self.connections[index];
+        let inbound = connection.inbound(self.frame_bytes_max);
+        let is_bad = inbound == Inbound::TooLong;
+        let is_whole = matches!(inbound, Inbound::Frame(_));
+        // Who does not take answers is not worked for; once it has taken them this is called again.
+        if is_whole && !connection.awaits && !connection.queued && connection.takes_answers() {
+            connection.queued = true;
+            self.ready.push_back(index);
+        }
+        // What was asked before is answered first.
+        let is_over = is_bad || (connection.ended && !is_whole);
+        if is_over && !connection.awaits && !connection.has_outbound() {
+            self.counters.refused.fetch_add(u64::from(is_bad), Ordering::Relaxed);
+            self.close(index);
         }
     }
 
@@ -206,6 +237,9 @@ impl NetCore {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         connection.ended = true;
+        if connection.queued {
+            self.ready.retain(|own| *own != index);
+        }
         if !connection.awaits {
             self.connections.remove(index);
         }
@@ -220,8 +254,22 @@ fn edges() -> epoll::EventFlags {
         | epoll::EventFlags::ET
 }
 
+/// The other end has closed, at least its half.
+fn ends() -> epoll::EventFlags {
+    epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR
+}
+
+/// No file for a connection, in this process or on this machine.
+fn out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
+/// Others wait for so many requests, in each of which a look at the sockets costs little.
+const EXCHANGES_PER_LOOK: u32 = 16;
+/// When files may be there again.
+const DEAF: Duration = Duration::from_millis(100);
 /// A look at the sockets costs as much as some tens of looks into a mailbox.
 const ROUNDS_PER_WAIT: u32 = 64;

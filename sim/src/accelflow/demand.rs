@@ -16,8 +16,8 @@ struct Demand {
     instead: [f64; KINDS.len()],
 }
 
-/// Why no steady state can exist: cores or the manager get more than they can do, or accelerators do before which ops may
-/// wait without end. Where queues are finite, what accelerators cannot do falls back to cores.
+/// Why no steady state can exist: cores or the manager get more than they can do, or accelerators do before which ops
+/// may wait without end. Where queues are finite, what accelerators cannot do falls back to cores.
 pub(super) fn overload(model: &AccelFlow) -> Option<String> {
     let demand = demand(model);
     let hardware = &model.spec.hardware;

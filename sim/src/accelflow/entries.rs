@@ -1,5 +1,6 @@
-//! A specification as a flat list of keys, each with its value, where it stands and where it comes from. A file may name
-//! another as its `base` and then says only what differs. Reading files is the caller's; what a key means is `spec`'s.
+//! A specification as a flat list of keys, each with its value, where it stands and where it comes from. A file may
+//! name another as its `base` and then says only what differs. Reading files is the caller's; what a key means is
+//! `spec`'s.
 
 use std::collections::BTreeMap;
 

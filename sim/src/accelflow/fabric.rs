@@ -1,5 +1,5 @@
-//! What moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time, so a move needs
-//! no event. A mesh link is as fast as an engine and is not queued for by itself.
+//! What moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time, so a move
+//! needs no event. A mesh link is as fast as an engine and is not queued for by itself.
 
 use super::spec::Spec;
 use super::topology::{PLACES, Topology};

@@ -1,5 +1,5 @@
-//! What the keys of a specification mean: hardware, costs, work, load and how long to look. Each is taken with its range;
-//! what nobody takes is refused. Where values come from is in the files.
+//! What the keys of a specification mean: hardware, costs, work, load and how long to look. Each is taken with its
+//! range; what nobody takes is refused. Where values come from is in the files.
 
 use trace::Catalog;
 use units::Op;
@@ -157,11 +157,12 @@ impl Spec {
     pub fn read(entries: &Entries, catalog: &Catalog) -> Result<Self, SpecError> {
         let mut from = entries.clone();
         let cycle_ns = 1.0 / from.number("hardware.clock_ghz", 0.01, 100.0)?;
+        let extent = extent(&mut from)?;
         let spec = Self {
             name: entries.name.clone(),
             about: entries.about.clone(),
             tokens_max: from.whole("run.tokens_max", 1, 1 << 24)? as usize,
-            extent: extent(&mut from)?,
+            extent,
             dispatcher: dispatcher(&mut from, cycle_ns)?,
             hardware: hardware(&mut from, cycle_ns)?,
             costs: costs(&mut from)?,
@@ -175,7 +176,7 @@ impl Spec {
                 timeout: Picos::from_ns(from.number("work.timeout_ns", 0.0, NS_MAX)?),
                 slo_factor: from.number("work.slo_factor", 1e-3, 1e6)?,
             },
-            load: load(&mut from)?,
+            load: load(&mut from, extent)?,
             kinds: kinds(&mut from)?,
             services: services(&mut from, catalog)?,
         };
@@ -308,13 +309,18 @@ fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
     })
 }
 
-fn load(from: &mut Entries) -> Result<Load, SpecError> {
+fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {
     let burst_on_us = from.number("load.burst_on_us", 1e-3, 1e9)?;
     let burst_off_us = from.number("load.burst_off_us", 1e-3, 1e9)?;
     // Above this, fewer than no requests would have to come while off.
     let most = (burst_on_us + burst_off_us) / burst_on_us;
+    // So that a replication ends well before the clock does.
+    let least = match extent {
+        Extent::Requests(count) => (count as f64 / RUN_S_MAX).max(PER_S_MIN),
+        Extent::WindowPs(_) => PER_S_MIN,
+    };
     Ok(Load {
-        total_per_s: from.number("load.total_per_s", 1e-3, 1e12)?,
+        total_per_s: from.number("load.total_per_s", least, 1e12)?,
         bursty: from.word("load.process", &["poisson", "bursty"])? == 1,
         burst_factor: from.number("load.burst_factor", 1.0, most)?,
         burst_on_us,
@@ -362,6 +368,9 @@ fn services(from: &mut Entries, catalog: &Catalog) -> Result<Vec<Service>, SpecE
 }
 
 const NS_MAX: f64 = 1e12;
+/// The clock counts 1.8e7 s.
+const RUN_S_MAX: f64 = 1e6;
+const PER_S_MIN: f64 = 1e-3;
 /// Gigabytes a second.
 const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e9;

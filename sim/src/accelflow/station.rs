@@ -1,5 +1,5 @@
-//! One accelerator: PEs, an input queue with its overflow area, an output queue and the dispatcher behind it. It decides
-//! who waits, who is next and who must wait for an output entry; what an op takes is the caller's.
+//! One accelerator: PEs, an input queue with its overflow area, an output queue and the dispatcher behind it. It
+//! decides who waits, who is next and who must wait for an output entry; what an op takes is the caller's.
 //!
 //! An entry is allocated when it is pushed and is ready when its data has landed; entries are taken in the order of
 //! allocation. So a hand-over needs no event of its own.

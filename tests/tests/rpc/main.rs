@@ -1,6 +1,8 @@
 //! `rebate rpc` against the stock Thrift library, both ways, and against clients that do not behave. Where the library
 //! is not installed that is a failure in CI and a loud skip elsewhere.
 
+mod greedy;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

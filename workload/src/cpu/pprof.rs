@@ -93,36 +93,58 @@ impl<'p> Pprof<'p> {
         };
         let mut types = Vec::new();
         let mut preferred = 0;
-        own.tables(bytes, &mut types, &mut preferred).ok_or(CpuProfileError::Binary(BROKEN))?;
+        own.tables(bytes, &mut types, &mut preferred)?;
         own.choose(&types, preferred);
         let none = CpuProfileError::Binary("no text, and no pprof profile with samples");
         if own.samples.is_empty() || types.is_empty() { Err(none) } else { Ok(own) }
     }
 
-    fn tables(&mut self, bytes: &'p [u8], types: &mut Vec<u64>, preferred: &mut u64) -> Option<()> {
+    fn tables(
+        &mut self,
+        bytes: &'p [u8],
+        types: &mut Vec<u64>,
+        preferred: &mut u64,
+    ) -> Result<(), CpuProfileError> {
+        let broken = || CpuProfileError::Binary(BROKEN);
         let mut fields = Fields(bytes);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(own)) => types.push(numbers(own, [1])?[0]),
-                (2, Value::Bytes(own)) => self.samples.push(own),
-                (3, Value::Bytes(own)) => {
-                    let [id, name] = numbers(own, [1, 5])?;
-                    self.mappings.insert(id, name);
-                }
-                (4, Value::Bytes(own)) => {
-                    let (id, location) = location(own)?;
-                    self.locations.insert(id, location);
-                }
-                (5, Value::Bytes(own)) => {
-                    let [id, name] = numbers(own, [1, 2])?;
-                    self.functions.insert(id, name);
-                }
-                (6, Value::Bytes(text)) => self.strings.push(text),
-                (14, Value::Number(text)) => *preferred = text,
-                _ => {}
+        let mut entries = 0;
+        while let Some((number, value)) = fields.next().ok_or_else(broken)? {
+            if let (14, Value::Number(text)) = (number, value) {
+                *preferred = text;
+            }
+            if let Value::Bytes(own) = value {
+                entries += self.entry(number, own, types).ok_or_else(broken)?;
+            }
+            if entries > ENTRIES_MAX {
+                return Err(CpuProfileError::Binary(TOO_MANY));
             }
         }
-        Some(())
+        Ok(())
+    }
+
+    /// Adds to a table; how many entries that takes.
+    fn entry(&mut self, number: u64, own: &'p [u8], types: &mut Vec<u64>) -> Option<usize> {
+        match number {
+            1 => types.push(numbers(own, [1])?[0]),
+            2 => self.samples.push(own),
+            3 => {
+                let [id, name] = numbers(own, [1, 5])?;
+                self.mappings.insert(id, name);
+            }
+            4 => {
+                let (id, location) = location(own)?;
+                let entries = 1 + location.functions.len();
+                self.locations.insert(id, location);
+                return Some(entries);
+            }
+            5 => {
+                let [id, name] = numbers(own, [1, 2])?;
+                self.functions.insert(id, name);
+            }
+            6 => self.strings.push(own),
+            _ => return Some(0),
+        }
+        Some(1)
     }
 
     /// Which of a sample's values are which.
@@ -143,7 +165,7 @@ impl<'p> Pprof<'p> {
         self.samples.len()
     }
 
-    /// One of them; nothing if it cannot be read.
+    /// One of them; nothing if it cannot be read, or has more frames than any stack that was taken.
     pub(super) fn sample(&self, index: usize) -> Option<Sample<'p>> {
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         let mut fields = Fields(self.samples.get(index)?);
@@ -158,6 +180,9 @@ impl<'p> Pprof<'p> {
         let mut frames = Vec::new();
         for id in ids {
             let location = self.locations.get(&id)?;
+            if frames.len() + location.functions.len().max(1) > FRAMES_MAX {
+                return None;
+            }
             let library = self.mappings.get(&location.mapping).map_or(&b""[..], |n| self.text(*n));
             let names = location.functions.iter().map(|function| {
                 self.functions.get(function).map_or(&b""[..], |name| self.text(*name))
@@ -192,7 +217,10 @@ fn location(bytes: &[u8]) -> Option<(u64, Location)> {
         match (number, value) {
             (1, Value::Number(own)) => id = own,
             (2, Value::Number(own)) => location.mapping = own,
-            (4, Value::Bytes(line)) => location.functions.push(numbers(line, [1])?[0]),
+            // One more than a sample may have: it is refused where it is met.
+            (4, Value::Bytes(line)) if location.functions.len() <= FRAMES_MAX => {
+                location.functions.push(numbers(line, [1])?[0]);
+            }
             _ => {}
         }
     }
@@ -252,18 +280,21 @@ impl<'p> Fields<'p> {
 }
 
 impl Value<'_> {
-    /// Adds the numbers of a repeated field, packed or not.
+    /// Adds the numbers of a repeated field, packed or not; nothing if they are more than a sample may have.
     fn repeated(self, all: &mut Vec<u64>) -> Option<()> {
         match self {
             Value::Number(own) => all.push(own),
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
+                    if all.len() > FRAMES_MAX {
+                        return None;
+                    }
                     all.push(varint(&mut packed)?);
                 }
             }
             Value::Fixed => return None,
         }
-        Some(())
+        (all.len() <= FRAMES_MAX).then_some(())
     }
 }
 
@@ -291,6 +322,14 @@ const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
 
 const BROKEN: &str = "no text, and no pprof profile that can be read to its end";
 const UNKNOWN: &[u8] = b"[unknown]";
+
+const TOO_MANY: &str =
+    "a pprof profile of more than 4,194,304 samples, strings and places: sample less";
+
+/// Some times the deepest stacks that profilers take.
+const FRAMES_MAX: usize = 4_096;
+/// Each takes some tens of bytes beside its own: with all of them the tables are within half a GiB.
+const ENTRIES_MAX: usize = 4 << 20;
 
 /// Profiles of minutes are some megabytes.
 const PACKED_BYTES_MAX: u64 = 256 << 20;

@@ -103,7 +103,7 @@ fn read_pprof(
     for index in 0..profile.count() {
         match profile.sample(index) {
             Some(sample) => tally.sample(&sample),
-            None => malformed.note(index as u64 + 1, b"a sample with a location that is not there"),
+            None => malformed.note(index as u64 + 1, UNREADABLE),
         }
     }
     if tally.total.samples == 0 {
@@ -112,6 +112,7 @@ fn read_pprof(
     Ok(tally.profile(malformed))
 }
 
+const UNREADABLE: &[u8] = b"a sample with a location that is not there, or above 4,096 frames";
 const HEAD_BYTES: u64 = 8;
 const EXAMPLE_BYTES: usize = 80;
 

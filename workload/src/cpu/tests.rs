@@ -220,6 +220,28 @@ fn pprof_is_read_packed_or_not() {
 }
 
 #[test]
+fn a_sample_has_no_more_frames_than_a_stack() {
+    let line = field(4, &numbers(&[(1, 1)]));
+    let mut all = pprof();
+    all.extend(field(4, &[numbers(&[(1, 70)]), line.repeat(4_000)].concat()));
+    // Inlined functions of a few places multiply: so do the frames of one sample.
+    for count in [1, 2, 1_000_000] {
+        let ids = vec![70; count];
+        all.extend(field(2, &[field(1, &ids), numbers(&[(2, 1), (2, 10_000)])].concat()));
+    }
+    let profile = read(all.as_slice(), &rules()).expect("a profile");
+    assert_eq!((profile.total.samples, profile.malformed.lines), (5, 3));
+}
+
+#[test]
+fn a_profile_has_no_more_entries_than_memory_is_there_for() {
+    let mut all = pprof();
+    all.extend(field(2, &[]).repeat(4 << 20));
+    let refused = read(all.as_slice(), &rules()).expect_err("refused").to_string();
+    assert!(refused.contains("more than 4,194,304 samples"), "{refused}");
+}
+
+#[test]
 fn no_bytes_of_a_pprof_crash_it() {
     let (mut prng, rules, plain) = (units::Prng::new(5), rules(), pprof());
     for _ in 0..5_000 {

@@ -112,14 +112,11 @@ impl<'a> Work<'a> {
     /// What the process would spend without its devices: C, alpha, n and the sizes of a second.
     fn work(&self, software: &Line, covered_s: f64, asked: &Asked<'_>) -> Result<Question, String> {
         let here = self.software.sum(|own| own.service_ns);
-        let elsewhere: f64 = self
-            .devices
-            .values()
-            .flat_map(|sums| sums.means(|own| own.service_ns))
-            .map(|class| class.jobs * software.at(class.bytes))
-            .sum();
+        let elsewhere = self.in_software(software, |_| true);
         let (kernel_ns, jobs) = (here + elsewhere, self.jobs());
-        let c_ns = self.instance.cpu_ns as f64 + elsewhere;
+        // What devices within the process do is software on its other threads, and in its CPU time already.
+        let outside = self.in_software(software, |device| !is_in_process(device));
+        let c_ns = self.instance.cpu_ns as f64 + outside;
         let ghz = asked.clock_ghz.unwrap_or(1.0);
         let mut question = Question::new(self.name(), self.name(), self.design(false, ""));
         question.op = self.op.to_owned();
@@ -128,6 +125,9 @@ impl<'a> Work<'a> {
         let cycles = Quantity::exact(c_ns / covered_s * ghz, Provenance::Measured);
         let cpu = source("the process's CPU time, and what its offloaded jobs would take of it,");
         question.given.insert(Symbol::C, Given::new(cycles, cpu));
+        if outside < elsewhere {
+            question.notes.push(IN_PROCESS_NOTE.to_owned());
+        }
         let alpha = (kernel_ns / c_ns).min(1.0);
         let reach = Z * ((1.0 + cv2(&self.software.service_log2_ns)) / self.software.jobs()).sqrt();
         let reach = reach + LINE_REACH * elsewhere / kernel_ns;
@@ -148,6 +148,13 @@ impl<'a> Work<'a> {
             question.notes.push(unit.to_owned());
         }
         Ok(question)
+    }
+
+    /// What the jobs of these devices would take in software (ns).
+    fn in_software(&self, software: &Line, of: impl Fn(&str) -> bool) -> f64 {
+        let devices = self.devices.iter().filter(|(name, _)| of(name));
+        let classes = devices.flat_map(|(_, sums)| sums.means(|own| own.service_ns));
+        classes.map(|class| class.jobs * software.at(class.bytes)).sum()
     }
 
     /// The same on a device as it was met.
@@ -258,6 +265,11 @@ fn peak(device: &Quantity, software: &Line) -> Quantity {
     }
 }
 
+/// Devices that are threads of the process itself.
+fn is_in_process(device: &str) -> bool {
+    device == "worker" || device.starts_with("virtual-")
+}
+
 fn add(sums: &mut Vec<u64>, counts: &[u64]) {
     sums.resize(sums.len().max(counts.len()), 0);
     for (sum, count) in sums.iter_mut().zip(counts) {
@@ -288,6 +300,9 @@ const JOBS_MIN: f64 = 200.0;
 
 /// A device that takes no time that can be told for its bytes.
 const FASTER_MAX: f64 = 1e6;
+
+const IN_PROCESS_NOTE: &str =
+    "C has the work of devices within the process in it as it was spent: it is not added again";
 
 /// Compression services, by the names of their devices.
 const REMOTE_PREFIX: &str = "remote-";
@@ -321,11 +336,14 @@ mod tests {
         }
     }
 
+    /// It takes no CPU time of the process.
+    const DEVICE: &str = "iaa-0";
+
     /// Ten seconds: software takes 500 ns and 4 a byte, the device 2,000 ns and a fifth a byte.
     fn response(in_software: u64, on_device: u64) -> QueryResponse {
         let paths = vec![
             path("software", in_software, |bytes| 500 + 4 * bytes),
-            path("virtual-iaa", on_device, |bytes| 2_000 + bytes / 5),
+            path(DEVICE, on_device, |bytes| 2_000 + bytes / 5),
         ];
         let instance = InstanceCounts {
             instance: "front-1".into(),
@@ -359,7 +377,7 @@ mod tests {
         assert!((stated(Symbol::Q) - 500.0).abs() < 1e-6);
         let fixed = stated(Symbol::L) + stated(Symbol::O0);
         assert!((fixed - 2_000.0).abs() < 20.0, "{fixed}");
-        assert_eq!(question.device.as_deref(), Some("virtual-iaa"));
+        assert_eq!(question.device.as_deref(), Some(DEVICE));
         let answer = crate::model::ask(question.clone(), 1).expect("an answer");
         let provenance = |symbol: &str| {
             let own = answer.parameters.iter().find(|own| own.symbol == symbol);
@@ -370,12 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn what_devices_within_the_process_spend_is_counted_once() {
+        for device in ["virtual-iaa", "worker"] {
+            let mut response = response(1_000, 9_000);
+            response.instances[0].paths[1].device = device.into();
+            let live = live(&response, false);
+            let [question] = live.questions.as_slice() else { panic!("{live:?}") };
+            let cycles = question.stated(Symbol::C).expect("known");
+            assert!((cycles - 2e8).abs() < 1.0, "{device}: {cycles}");
+            assert!(question.notes.iter().any(|note| note == IN_PROCESS_NOTE), "{question:?}");
+        }
+    }
+
+    #[test]
     fn too_little_is_said_with_what_there_is_and_what_it_takes() {
         let said = |in_software, on_device, has_profiles| {
             live(&response(in_software, on_device), has_profiles).left_out
         };
         assert_eq!(said(10, 100, false), ["front-1: compress: 30 jobs in software, needs 200"]);
-        assert_eq!(said(100, 10, false), ["front-1: compress: 30 jobs on virtual-iaa, needs 200"]);
+        assert_eq!(said(100, 10, false), ["front-1: compress: 30 jobs on iaa-0, needs 200"]);
         assert!(said(100, 0, false)[0].contains("nothing was offloaded: --device"));
         assert_eq!(said(100, 0, true), [""; 0]);
         let mut old = response(100, 100);

@@ -31,7 +31,8 @@ impl Runs {
         if !(5..=100).contains(&replications) {
             return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
         }
-        let requests = if quick { 12_000 } else { 40_000 };
+        // Of eight services; the warm-up may take half, and a percentile needs a thousand of each.
+        let requests = if quick { 24_000 } else { 40_000 };
         let bar = progress_bar();
         let rows = RefCell::new(Vec::new());
         Ok(Self { published: published(), replications, requests, bar, rows })
@@ -64,8 +65,19 @@ impl Runs {
         architecture: Architecture,
         set: &[(&str, String)],
     ) -> Result<Report, Problem> {
+        self.simulate_long(base, architecture, set, self.requests)
+    }
+
+    /// With so many requests.
+    fn simulate_long(
+        &self,
+        base: &Entries,
+        architecture: Architecture,
+        set: &[(&str, String)],
+        requests: u32,
+    ) -> Result<Report, Problem> {
         let mut entries = base.clone();
-        let requests = self.requests.to_string();
+        let requests = requests.to_string();
         for (key, value) in set.iter().chain(&[("run.requests", requests)]) {
             entries.set(key, value).map_err(|error| Problem::Failed(error.to_string()))?;
         }
@@ -176,14 +188,18 @@ impl Runs {
                 order.is_some() && order == self::order(&self.published.p99_ms, &theirs),
             ));
         }
-        let count = |value: f64| Some(exact(value));
+        // Who has no percentile is neither first nor last.
+        let compared = || Architecture::COMPARED.iter().filter_map(|own| report(reports, *own));
+        let known = compared().all(|own| own.across().is_some_and(|own| own.p99_ns.is_some()));
+        let reason = compared().find_map(why_not);
+        let count = |value: f64| known.then(|| exact(value));
         let all = Some(services.len() as f64);
         let what = "services in which AccelFlow's percentile is lowest beyond its interval";
         let id = format!("accelflow_best.{scenario}");
-        self.add(&id, what, "1", Kind::Predicted, (count(best), all), None);
+        self.add(&id, what, "1", Kind::Predicted, (count(best), all), reason.clone());
         let what = "services in which the order of the five percentiles is the published one";
         let id = format!("order_as_published.{scenario}");
-        self.add(&id, what, "1", Kind::Predicted, (count(whole), all), None);
+        self.add(&id, what, "1", Kind::Predicted, (count(whole), all), reason);
     }
 
     /// Figures 18 and 19.
@@ -199,7 +215,10 @@ impl Runs {
                 let p99 = report.across().and_then(|across| across.p99_ns);
                 let id = format!("p99.{scenario}.accelflow.{what}_{column}");
                 let bar = figure.bar("mean", column);
-                self.time(&id, p99, bar, Kind::Predicted, &report);
+                // The scenario as it is, once more.
+                let same = number(base, key) == column.parse().ok();
+                let kind = if same { fitted(scenario) } else { Kind::Predicted };
+                self.time(&id, p99, bar, kind, &report);
             }
         }
         Ok(())
@@ -250,9 +269,10 @@ impl Runs {
             let mean = |of: fn(&Interval) -> f64| 100.0 * found.iter().map(of).sum::<f64>() / count;
             let ci95 = [mean(|one| one.ci95[0]), mean(|one| one.ci95[1])];
             let interval = Interval { value: mean(|one| one.value), ci95 };
+            let interval = (!found.is_empty()).then_some(interval);
             let what = "section VII-B4: busy PEs at 51.6 K requests/s";
-            let pair = (Some(interval), Some(bar));
-            self.add(&format!("utilisation.{name}"), what, "%", Kind::Predicted, pair, None);
+            let (id, pair) = (format!("utilisation.{name}"), (interval, Some(bar)));
+            self.add(&id, what, "%", Kind::Predicted, pair, why_not(&report));
         }
         Ok(())
     }
@@ -260,7 +280,7 @@ impl Runs {
     /// Figure 14: the highest load at which every service's percentile is within five times its unloaded time.
     fn throughputs(&self, base: &Entries) -> Result<(), Problem> {
         self.bar.set_prefix("throughput");
-        let mut found: Vec<(&str, f64)> = Vec::new();
+        let mut found: Vec<(&str, Result<f64, String>)> = Vec::new();
         let architectures = Architecture::COMPARED.into_iter().chain([Architecture::Ideal]);
         let named = architectures.map(|architecture| (architecture.name(), architecture, "fifo"));
         for (name, architecture, discipline) in
@@ -271,12 +291,14 @@ impl Runs {
             let bar = self.published.throughput_krps.bar("mean", name);
             let id = format!("max_throughput.steady.{}", name.replace('-', "_"));
             let what = "highest load whose P99s are within 5 times figure 1's time";
-            let pair = (Some(exact(highest * 1e-3)), bar);
-            self.add(&id, what, "k/s", Kind::Predicted, pair, None);
+            let pair = (highest.as_ref().ok().map(|per_s| exact(per_s * 1e-3)), bar);
+            self.add(&id, what, "k/s", Kind::Predicted, pair, highest.clone().err());
             found.push((name, highest));
         }
-        let of =
-            |name: &str| found.iter().find(|(own, _)| *own == name).map_or(f64::NAN, |own| own.1);
+        let of = |name: &str| {
+            let own = found.iter().find(|(own, _)| *own == name);
+            own.map_or_else(|| Err(format!("{name} was not run")), |own| own.1.clone())
+        };
         let ratios = [
             ("max_throughput_ratio.steady.non_acc", "accelflow", "non-acc", 8.3),
             ("max_throughput_ratio.steady.relief", "accelflow", "relief", 2.2),
@@ -284,38 +306,57 @@ impl Runs {
             ("max_throughput_ratio.steady.deadline", "deadline", "accelflow", 1.6),
         ];
         for (id, ours, theirs, bar) in ratios {
-            let ratio = of(ours) / of(theirs);
+            let ratio = of(ours).and_then(|ours| Ok(ours / of(theirs)?));
             let what = format!("throughput, {ours} over {theirs}");
-            let ratio = ratio.is_finite().then(|| exact(ratio));
-            self.add(id, &what, "times", Kind::Predicted, (ratio, Some(bar)), None);
+            let reason = match &ratio {
+                Err(reason) => Some(reason.clone()),
+                Ok(ratio) if !ratio.is_finite() => Some("no load is low enough".to_owned()),
+                Ok(_) => None,
+            };
+            let ratio = ratio.ok().filter(|ratio| ratio.is_finite()).map(exact);
+            self.add(id, &what, "times", Kind::Predicted, (ratio, Some(bar)), reason);
         }
         Ok(())
     }
 
-    /// By halving, to 2 %; zero if none is low enough.
+    /// By halving, to 2 %; zero if none is low enough; the inner error is why it cannot be said.
     fn highest(
         &self,
         base: &Entries,
         architecture: Architecture,
         set: &[(&str, String)],
-    ) -> Result<f64, Problem> {
-        let holds = |per_s: f64| -> Result<bool, Problem> {
-            let load = [("load.total_per_s", per_s.to_string())];
-            let set: Vec<(&str, String)> = set.iter().cloned().chain(load).collect();
-            let report = self.simulate(base, architecture, &set)?;
-            Ok(within(base, &report))
-        };
+    ) -> Result<Result<f64, String>, Problem> {
         let (mut low, mut high) = (0.0, LOAD_MAX_PER_S);
         let mut middle = LOAD_MIN_PER_S;
         while high - low > 0.02 * high && high > LOAD_MIN_PER_S {
-            if holds(middle)? {
-                low = middle;
-            } else {
-                high = middle;
+            let load = [("load.total_per_s", middle.to_string())];
+            let set: Vec<(&str, String)> = set.iter().cloned().chain(load).collect();
+            match self.holds(base, architecture, &set)? {
+                Ok(true) => low = middle,
+                Ok(false) => high = middle,
+                Err(reason) => return Ok(Err(format!("at {middle:.0} requests/s {reason}"))),
             }
             middle = f64::midpoint(low, high);
         }
-        Ok(low)
+        Ok(Ok(low))
+    }
+
+    /// Whether the objective is met; runs that do not say it are made twice as long once.
+    fn holds(
+        &self,
+        base: &Entries,
+        architecture: Architecture,
+        set: &[(&str, String)],
+    ) -> Result<Result<bool, String>, Problem> {
+        let mut reason = None;
+        for requests in [self.requests, 2 * self.requests] {
+            let report = self.simulate_long(base, architecture, set, requests)?;
+            if let Some(holds) = within(base, &report) {
+                return Ok(Ok(holds));
+            }
+            reason = why_not(&report);
+        }
+        Ok(Err(reason.unwrap_or_else(|| TOO_FEW.to_owned())))
     }
 
     fn add(
@@ -327,6 +368,7 @@ impl Runs {
         (found, published): (Option<Interval>, Option<f64>),
         reason: Option<String>,
     ) {
+        let too_few = || found.is_none().then(|| TOO_FEW.to_owned());
         let row = Row {
             id: id.to_owned(),
             what: what.to_owned(),
@@ -336,7 +378,7 @@ impl Runs {
             ci95: found.map(|found| found.ci95).filter(|[low, high]| low < high),
             kind: if found.is_some() { kind } else { Kind::Unreachable },
             devices: Vec::new(),
-            reason,
+            reason: reason.or_else(too_few),
         };
         self.rows.borrow_mut().push(row);
     }
@@ -381,19 +423,31 @@ fn order<'a>(figure: &'a Figure, of: &dyn Fn(&str) -> Option<f64>) -> Option<Vec
     Some(columns.into_iter().map(|(name, _)| name).collect())
 }
 
-/// True if every service's percentile is within the objective.
-fn within(base: &Entries, report: &Report) -> bool {
-    let of = |key: &str| {
-        let mut sources = base.sources();
-        let found = sources.find(|(own, ..)| *own == key);
-        found.and_then(|(_, value, ..)| value.parse::<f64>().ok())
-    };
-    let factor = of("work.slo_factor").unwrap_or(f64::NAN);
-    report.responses.iter().all(|response| {
-        let time_us = of(&format!("services.{}.time_us", response.name));
+/// A key's number.
+fn number(base: &Entries, key: &str) -> Option<f64> {
+    let found = base.sources().find(|(own, ..)| *own == key);
+    found.and_then(|(_, value, ..)| value.parse().ok())
+}
+
+/// Whether every service's percentile is within the objective: certainly not where more work comes than can be done;
+/// none where the runs do not say it.
+fn within(base: &Entries, report: &Report) -> Option<bool> {
+    if let sim::Verdict::Refused { overload, .. } = &report.verdict {
+        return overload.then_some(false);
+    }
+    let factor = number(base, "work.slo_factor").unwrap_or(f64::NAN);
+    let met = report.responses.iter().map(|response| {
+        let time_us = number(base, &format!("services.{}.time_us", response.name));
         let most_ns = 1e3 * factor * time_us.unwrap_or(f64::NAN);
-        response.p99_ns.is_some_and(|p99| p99.value <= most_ns)
-    })
+        Some(response.p99_ns?.value <= most_ns)
+    });
+    let met: Vec<Option<bool>> = met.collect();
+    // One that is over decides, whatever the others are.
+    if met.contains(&Some(false)) {
+        Some(false)
+    } else {
+        met.iter().all(|one| one.is_some()).then_some(true)
+    }
 }
 
 fn scaled(interval: Interval, by: f64) -> Interval {
@@ -404,5 +458,6 @@ fn exact(value: f64) -> Interval {
     Interval { value, ci95: [value, value] }
 }
 
+const TOO_FEW: &str = "fewer than 1,000 requests after the warm-up";
 const LOAD_MIN_PER_S: f64 = 500.0;
 const LOAD_MAX_PER_S: f64 = 100_000.0;

@@ -8,7 +8,7 @@ use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::CACHE1;
 use super::open::Open;
-use super::sample::{Sample, invalid};
+use super::sample::{Sample, behind, invalid};
 use super::work::Work;
 use crate::report::Section;
 use crate::reproduce::figures::table;
@@ -46,10 +46,12 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
                 let id = format!("{metric}.{}.mix.{}", mode.id(), platform.id);
                 let values = own.iter().map(of).collect::<Vec<_>>();
                 let devices = platform.virtuals(mode);
-                rows.add(id, format!("{name}: {what}"), unit, values, devices, invalid(own));
+                let reason = invalid(own).or_else(|| behind(own));
+                rows.add(id, format!("{name}: {what}"), unit, values, devices, reason);
             };
-            add("p50", "median latency of who is waited for", "us", &|own| own.quantile_us(0.5));
-            add("p99", "99th percentile of them", "us", &|own| own.quantile_us(0.99));
+            let latency = |share: f64| move |own: &Sample| own.quantile_kept_up_us(share);
+            add("p50", "median latency of who is waited for", "us", &latency(0.5));
+            add("p99", "99th percentile of them", "us", &latency(0.99));
             add("achieved", "answered in the window over offered", "ratio", &|own| own.achieved);
             add("batch_throughput", "batch requests done", "1/s", &Sample::batch_per_s);
         }

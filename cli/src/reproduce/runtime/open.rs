@@ -36,7 +36,7 @@ struct Run {
 #[derive(Default)]
 struct Log {
     offered: usize,
-    /// Of the requests answered.
+    /// Of the requests due after the warm-up: until the answer, or until given up as too late.
     latency_ns: Vec<u64>,
     in_window: usize,
     batch_jobs: usize,
@@ -100,12 +100,16 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
                 break;
             }
             // Past the window what is late anyhow is counted, and not made.
-            if !run.is_over() {
+            if run.is_over() {
+                run.given_up(next);
+            } else {
                 let index = random.below(work.count() as u64) as usize;
                 run.core.spawn(request(Rc::clone(&run), work.clone(), index, next));
             }
         }
-        if !run.is_over() {
+        if run.is_over() {
+            run.given_up(first);
+        } else {
             let index = random.below(work.count() as u64) as usize;
             let running = run.core.run(work.job(index, &run.pool));
             let run_of_task = Rc::clone(&run);
@@ -120,8 +124,11 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
 }
 
 async fn request(run: Rc<Run>, work: Work, index: usize, due: Nanos) {
-    if run.is_over() || run.has_failed() {
+    if run.has_failed() {
         return;
+    }
+    if run.is_over() {
+        return run.given_up(due);
     }
     let done = run.core.run(work.job(index, &run.pool)).await;
     run.answered(due, check(&done).err());
@@ -148,8 +155,21 @@ impl Run {
         let now = self.now();
         let mut log = self.log.borrow_mut();
         log.problem = log.problem.take().or(problem);
-        log.latency_ns.push(now.since(due).0);
         log.in_window += usize::from(now <= self.window + GRACE);
+        drop(log);
+        self.waited(due, now);
+    }
+
+    /// One that is not made any more has waited at least so long: left out, it would make the tail look short.
+    fn given_up(&self, due: Nanos) {
+        self.waited(due, self.now());
+    }
+
+    /// Latency counts after a warm-up, in which policies that learn try what is slow.
+    fn waited(&self, due: Nanos, until: Nanos) {
+        if due.0 >= self.window.0 / WARM_UP {
+            self.log.borrow_mut().latency_ns.push(until.since(due).0);
+        }
     }
 
     fn batch_done(&self, problem: Option<String>) {
@@ -169,6 +189,9 @@ impl Run {
 
 /// A request that is due at the very end has as long to be answered.
 const GRACE: Nanos = Nanos::millis(1);
+
+/// One part in so many of the window.
+const WARM_UP: u64 = 5;
 
 /// Enough that one is always under way.
 const BATCH_TASKS: u64 = 4;

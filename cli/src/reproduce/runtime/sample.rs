@@ -45,6 +45,16 @@ impl Sample {
         self.latency_ns.len()
     }
 
+    /// True if as good as all that was offered was answered in time: beyond that latency is the length of a queue.
+    pub(super) fn kept_up(&self) -> bool {
+        self.achieved >= ACHIEVED_MIN
+    }
+
+    /// A latency, where it kept up (us).
+    pub(super) fn quantile_kept_up_us(&self, share: f64) -> f64 {
+        if self.kept_up() { self.quantile_us(share) } else { f64::NAN }
+    }
+
     /// Requests done (1/s).
     pub(super) fn per_s(&self) -> f64 {
         self.held(self.count() as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
@@ -85,6 +95,15 @@ pub(super) fn invalid(samples: &[Sample]) -> Option<String> {
     Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
 }
 
+/// How many runs of a point did not keep up.
+pub(super) fn behind(samples: &[Sample]) -> Option<String> {
+    let late = samples.iter().filter(|own| !own.kept_up()).count();
+    (late > 0).then(|| format!("{late} of {} runs did not keep up", samples.len()))
+}
+
+/// Half of the percent beyond the 99th percentile.
+const ACHIEVED_MIN: f64 = 0.995;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +116,15 @@ mod tests {
         assert_eq!(sample.under(Nanos::micros(10)), 0.09);
         assert_eq!(sample.per_s(), 100_000.0);
         assert!(Sample::default().quantile_us(0.5).is_nan());
+    }
+
+    #[test]
+    fn who_does_not_keep_up_has_no_latency() {
+        let kept = Sample { achieved: 0.995, ..Sample::new(vec![2_000], Nanos(1)) };
+        assert_eq!(kept.quantile_kept_up_us(0.99), 2.0);
+        let late = Sample { achieved: 0.99, ..kept.clone() };
+        assert!(late.quantile_kept_up_us(0.99).is_nan());
+        assert_eq!(behind(&[kept, late]).as_deref(), Some("1 of 2 runs did not keep up"));
     }
 
     #[test]

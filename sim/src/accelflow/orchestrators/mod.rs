@@ -1,5 +1,6 @@
 //! Who decides what follows when an accelerator is done: one file for each architecture. An orchestrator is a pure
-//! function from what stands between two steps to who handles it and for how long; it holds no state and knows no clock.
+//! function from what stands between two steps to who handles it and for how long; it holds no state and knows no
+//! clock.
 
 mod accelflow;
 mod cohort;

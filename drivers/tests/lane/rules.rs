@@ -1,0 +1,162 @@
+//! What one side of a lane does when the other breaks a rule, or answers what nobody waits for: step by step, where the
+//! attacks of [`super::hostile`] are drawn.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use device::{Device, DeviceError, Job, Outcome, Queue};
+use drivers::lane::{NoResult, Problem, Serving, Taken};
+use drivers::{Lane, LaneOptions};
+use rustix::net::{SendFlags, send};
+use units::{ByteCount, Nanos};
+
+use super::hostile::{ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
+use super::{compress, pool};
+
+/// Counts its calls.
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A service that answers when its test says so.
+struct Answerer {
+    socket: UnixStream,
+    half: Half,
+    written: u64,
+}
+
+impl Answerer {
+    /// Answers the job with this mark as busy, and rings.
+    fn answer(&mut self, mark: u64) {
+        let at = RING + self.written % ENTRIES * 64;
+        for (number, word) in (0..).zip([mark, 5, 0, 0, 1, 0, 0, 0]) {
+            self.half.set(at + number * 8, word);
+        }
+        self.written += 1;
+        self.half.set(TAIL, self.written);
+        send(self.socket.as_fd(), b"!", SendFlags::empty()).expect("rings");
+    }
+}
+
+/// The mark of the `number`th job of a queue that has one at a time.
+fn mark(number: u64) -> u64 {
+    number << 32
+}
+
+fn tagged(tag: u64) -> Box<Job> {
+    let mut job = compress(&pool());
+    job.tag = tag;
+    job
+}
+
+/// On an executor of this thread: the queue of a lane with room for one job, and its service.
+fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
+    let options = tokio::runtime::LocalOptions::default();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let executor = builder.enable_all().build_local(options).expect("an executor");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lane");
+    let listener = UnixListener::bind(&path).expect("a free path");
+    executor.block_on(async {
+        let lane = Lane::new(&path, &LaneOptions { queue_depth: 1, ..LaneOptions::default() });
+        let calls = Arc::new(Calls::default());
+        let queue = lane.open_queue(Waker::from(Arc::clone(&calls))).expect("opens");
+        let (socket, _) = listener.accept().expect("the queue connects");
+        greeting(&socket);
+        let half = Half::new();
+        half.greet(&socket);
+        test(queue, Answerer { socket, half, written: 0 }, calls).await;
+    });
+}
+
+/// How often the queue asks to be polled while nobody does.
+async fn calls_in_a_while(calls: &Calls) -> usize {
+    let before = calls.0.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    calls.0.load(Ordering::SeqCst) - before
+}
+
+#[test]
+fn a_late_answer_to_a_job_that_was_given_up_keeps_nobody_busy() {
+    one_job_lane(async |mut queue, mut service, calls| {
+        let mut done = Vec::new();
+        queue.try_submit(tagged(1)).expect("room");
+        calls_in_a_while(&calls).await;
+        queue.cancel(1);
+        assert_eq!((queue.poll(&mut done), queue.pending()), (1, 0));
+        assert_eq!(done[0].outcome, Outcome::Failed(DeviceError::Cancelled));
+        service.answer(mark(1));
+        let asked = calls_in_a_while(&calls).await;
+        assert!(asked < 5, "asks {asked} times to be polled, and has nothing");
+
+        queue.try_submit(tagged(2)).expect("what was given up is answered and gone");
+        service.answer(mark(2));
+        assert!(calls_in_a_while(&calls).await > 0, "an answer that is waited for wakes");
+        assert_eq!((queue.poll(&mut done), queue.pending()), (1, 0));
+        assert_eq!(done[1].outcome, Outcome::Failed(DeviceError::Busy));
+    });
+}
+
+#[test]
+fn a_service_that_answers_an_idle_lane_keeps_nobody_busy() {
+    one_job_lane(async |mut queue, mut service, calls| {
+        calls_in_a_while(&calls).await;
+        service.answer(mark(1));
+        let asked = calls_in_a_while(&calls).await;
+        assert!(asked < 5, "asks {asked} times to be polled, and has nothing");
+        queue.try_submit(tagged(1)).expect("room");
+        calls_in_a_while(&calls).await;
+        drop((queue, service));
+    });
+}
+
+fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
+    let (client, service) = UnixStream::pair().expect("two sockets");
+    half.greet(&client);
+    (client, Serving::greet(&Arc::new(service), ByteCount::mib(1)))
+}
+
+#[test]
+fn a_client_that_submits_more_than_a_lane_holds_is_cut_and_one_that_reads_is_not() {
+    for reads in [false, true] {
+        let half = Half::new();
+        let (_client, serving) = served(&half);
+        let mut serving = serving.expect("a client").expect("has greeted");
+        for number in 0..=ENTRIES {
+            write_job(&half, number, &mut || 1);
+        }
+        half.set(TAIL, ENTRIES);
+        for _ in 0..ENTRIES {
+            if let Taken::Job(request) = serving.take().expect("an honest client so far") {
+                serving.fail(request.ticket, NoResult::Busy, Nanos(1));
+            }
+        }
+        serving.show();
+        assert!(matches!(serving.take(), Ok(Taken::Nothing)), "full, and none is submitted");
+        if reads {
+            half.set(HEAD, 1);
+        }
+        half.set(TAIL, ENTRIES + 1);
+        match serving.take() {
+            Err(Problem::Peer(why)) => assert!(!reads && why.contains("more jobs"), "{why}"),
+            other => assert!(reads && !matches!(other, Ok(Taken::Nothing)), "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_does_not_decide_how_much_memory_the_service_gives() {
+    let most = 16 << 20;
+    assert!(matches!(served(&Half::with_room(most)).1, Ok(Some(_))));
+    let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a half");
+    assert!(refused.to_string().contains("longer values"), "{refused}");
+}
