@@ -200,8 +200,8 @@ fn report(rows: &Rows) -> Report {
 
 const DOES_NOT_FOLLOW: [&str; 5] = [
     "13.4 K requests/s for each service are 107 K in all: 115 busy cores of 36 without accelerators, and 4.9 times \
-     what a manager of 1.5 us can do. So it is read as the load of the processor; then cores without accelerators are 40 % \
-     busy.",
+     what a manager of 1.5 us can do. So it is read as the load of the processor; then cores without accelerators are \
+     40 % busy.",
     "8.3 times the throughput of Non-acc: eight TCP PEs of speedup 3.5, with 24 % of the work in TCP, do at most 119 \
      cores' work, 58 with the occupancy that figure 17 implies: 3.3 or 1.6 times 36 busy cores. It needs a Non-acc \
      that stops at 20 to 40 % utilisation.",
