@@ -21,7 +21,9 @@ step "tests"
 cargo test --workspace
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
-REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk
+REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
+step "the Python package"
+python/test.sh
 step "benchmarks, smallest form"
 for bench in bench/*.py; do
   case "$(basename "$bench")" in _*|harness.py) continue ;; esac

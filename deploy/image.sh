@@ -13,9 +13,9 @@ fail() {
   exit 1
 }
 
-# collect FILE ROOT: the program as ROOT/usr/bin/NAME, its libraries and its loader where it looks for them.
+# collect FILE ROOT NAME: the program as ROOT/usr/bin/NAME, its libraries and its loader where it looks for them.
 collect() {
-  install -D "$1" "$2/usr/bin/$(basename "$1")"
+  install -D "$1" "$2/usr/bin/$3"
   local library
   # A static program loads none, and ldd says so with a failure.
   { ldd "$1" 2>/dev/null || true; } |
@@ -41,8 +41,8 @@ fi
 
 rm -rf "$context"
 mkdir -p "$context"
-collect "$REBATE_BINARY" "$context/rebate"
-collect "$memcached" "$context/memcached"
+collect "$REBATE_BINARY" "$context/rebate" rebate
+collect "$memcached" "$context/memcached" memcached
 build=(docker build --quiet --file deploy/Dockerfile)
 "${build[@]}" --target rebate --tag rebate:local "$context"
 "${build[@]}" --target memcached --tag rebate-memcached:local "$context"

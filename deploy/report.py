@@ -11,7 +11,13 @@ import statistics
 import sys
 from pathlib import Path
 
-CONFIGURATIONS = ["monolith_software", "monolith_iaa", "microservice_software", "microservice_iaa"]
+CONFIGURATIONS = [
+    "monolith_software",
+    "monolith_iaa",
+    "microservice_software",
+    "microservice_iaa",
+    "lane_iaa",
+]
 SERVICES = ["frontend", "compression", "store", "memcached", "scheduler"]
 LATE_SHARE_MAX = 0.001
 
@@ -44,6 +50,8 @@ def point(path):
         against.append(f"{100 * grown['late'] / grown['virtual_jobs']:.1f} % late")
     if grown["fallbacks"]:
         against.append(f"{grown['fallbacks']:.0f} fallbacks")
+    if path.name.startswith("lane_") and not grown["lane_jobs"]:
+        against.append("no lane")
     if report["generator"]["was_bottleneck"]:
         against.append("generator starved")
     latency = report["get"]["latency"]
@@ -108,17 +116,20 @@ def total(report, name):
 def kills(folder):
     """The table of kills; returns what should not have happened."""
     problems = []
-    print("\nEach container killed under load, back after 2 s (microservice_iaa, 4 KiB):\n")
+    print("\nA container killed under load, back after 2 s (4 KiB):\n")
     heads = ["answered", "errors", "misses", "wrong values", "connections lost", "errors later"]
-    row(["killed", *heads])
-    row(["---"] * (1 + len(heads)))
-    for service in SERVICES:
-        during = json.loads((folder / f"killed.{service}.json").read_text())
-        after = json.loads((folder / f"restarted.{service}.json").read_text())
+    row(["configuration", "killed", *heads])
+    row(["---"] * (2 + len(heads)))
+    order = {name: place for place, name in enumerate(CONFIGURATIONS + SERVICES)}
+    killed = [path.name.split(".")[:2] for path in (folder / "kills").glob("*.killed.json")]
+    for configuration, service in sorted(killed, key=lambda pair: [order[name] for name in pair]):
+        kill = folder / "kills" / f"{configuration}.{service}"
+        during = json.loads(kill.with_name(kill.name + ".killed.json").read_text())
+        after = json.loads(kill.with_name(kill.name + ".restarted.json").read_text())
         wrong = during["wrong"]["count"] + after["wrong"]["count"]
         lost, later = during["connections"]["lost"], total(after, "errors")
         served = [total(during, "answered"), total(during, "errors"), during["get"]["misses"]]
-        row([service, *map(str, [*served, wrong, lost, later])])
+        row([configuration, service, *map(str, [*served, wrong, lost, later])])
         if wrong:
             problems.append(f"{wrong} values were wrong when {service} was killed")
         # The frontend holds the clients' connections; nothing else may cost one.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The cache experiment in containers: four configurations by compose, the same load on the frontend's published port,
-# a table of latency and CPU, then every container killed and started again under load. Everything is taken down at the
-# end, whichever end it is.
+# The cache experiment in containers: five configurations by compose, the same load on the frontend's published port,
+# a table of latency and CPU, then every container killed and started again under load, and both ends of the lane
+# again. Everything is taken down at the end, whichever end it is.
 # Usage: deploy/run.sh       Images are built if there are none; deploy/image.sh builds them anew.
 #   RUNS=3 RATE=500 SIZES="4KiB 64KiB" DURATION=2s   what is measured
 #   REBATE_BINARY=FILE                               the `rebate` that loads, and goes into new images
@@ -17,7 +17,7 @@ read -ra sizes <<<"${SIZES:-4KiB 64KiB}"
 duration=${DURATION:-2s}
 rebate=${REBATE_BINARY:-target/release/rebate}
 results=target/deploy/results
-configurations=(monolith_software monolith_iaa microservice_software microservice_iaa)
+configurations=(monolith_software monolith_iaa microservice_software microservice_iaa lane_iaa)
 project="rebate-experiment"
 load_pid=
 
@@ -52,6 +52,7 @@ docker-compose), start it (systemctl start docker, or dockerd as root), and be a
 compose() {
   local files=(-f deploy/compose.yaml) settings=()
   [[ $configuration == monolith_* ]] && files+=(-f deploy/monolith.yaml)
+  [[ $configuration == lane_* ]] && files+=(-f deploy/lane.yaml)
   [[ $configuration == *_iaa ]] && settings=(--env-file deploy/virtual-iaa.env)
   "${compose_command[@]}" --project-name "$project" "${settings[@]}" "${files[@]}" "$@"
 }
@@ -134,7 +135,13 @@ counters() {
   page "$compressing" /metrics | awk '
     /^rebate_device_counter_total/ && /virtual/ && /counter="jobs"/ { jobs += $NF }
     /^rebate_device_counter_total/ && /virtual/ && /counter="late"/ { late += $NF }
-    END { print "virtual_jobs", jobs + 0; print "late", late + 0 }'
+    /^rebate_lane_jobs_total{result="begun"}/ { lane += $NF }
+    END { print "virtual_jobs", jobs + 0; print "late", late + 0; print "lane_jobs", lane + 0 }'
+}
+
+# Jobs that came to the compression service over lanes since it started.
+lane_jobs() {
+  page compression /metrics | awk '/^rebate_lane_jobs_total{result="begun"}/ { print $NF }'
 }
 
 # load SIZE DURATION: the experiment's load, on the published port.
@@ -155,11 +162,23 @@ measure() {
   done
 }
 
+# Loads until jobs go over the lane again: a frontend tries a service that it lost ever more rarely.
+await_lane() {
+  local before attempt
+  for attempt in $(seq 10); do
+    before=$(lane_jobs)
+    load 4KiB 1s >/dev/null
+    if [ "$(lane_jobs)" -gt "$before" ]; then return; fi
+  done
+  echo "run.sh: no job went over the lane in $attempt s after both ends were back" >&2
+  exit 1
+}
+
 # disturb SERVICE: ten seconds of load in which its container is killed and, two seconds later, started again.
 disturb() {
-  local id
+  local id kill=$results/kills/$configuration.$1
   id=$(container "$1")
-  load 4KiB 10s >"$results/killed.$1.json" &
+  load 4KiB 10s >"$kill.killed.json" &
   load_pid=$!
   sleep 3
   docker kill "$id" >/dev/null
@@ -168,14 +187,27 @@ disturb() {
   wait "$load_pid" || true
   load_pid=
   await_ready
-  load 4KiB 1s >"$results/restarted.$1.json"
+  [[ $configuration == lane_* ]] && await_lane
+  load 4KiB 1s >"$kill.restarted.json"
+}
+
+# kill_each CONFIGURATION SERVICE...: in a deployment of its own.
+kill_each() {
+  local service
+  configuration=$1
+  shift
+  up
+  for service in "$@"; do
+    echo "$configuration: killing $service under load" >&2
+    disturb "$service"
+  done
 }
 
 main() {
-  local run service
+  local run
   prepare
   rm -rf "$results"
-  mkdir -p "$results"
+  mkdir -p "$results/kills"
   trap take_down EXIT
   trap 'exit 130' INT TERM
   for run in $(seq "$runs"); do
@@ -187,12 +219,9 @@ main() {
       compose down --timeout 5 --volumes >/dev/null 2>&1
     done
   done
-  configuration=microservice_iaa
-  up
-  for service in $(services); do
-    echo "killing $service under load" >&2
-    disturb "$service"
-  done
+  kill_each microservice_iaa frontend compression store memcached scheduler
+  compose down --timeout 5 --volumes >/dev/null 2>&1
+  kill_each lane_iaa frontend compression
   python3 deploy/report.py table "$results"
 }
 

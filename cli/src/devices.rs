@@ -22,7 +22,7 @@ use server::config::{Config, RuntimeSection};
 use server::config_source::{CompressionAddress, NotAnAddress};
 use workload::{DeviceProfile, Variant};
 
-pub(crate) use configuration::Configuration;
+pub(crate) use configuration::{Configuration, DeviceFlags, flag};
 pub(crate) use layout::{WIDTH, table, wrapped};
 pub(crate) use list::Devices;
 pub(crate) use opened::{Opened, Refused};

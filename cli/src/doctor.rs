@@ -6,6 +6,7 @@ mod dpdk;
 mod finding;
 mod machine;
 mod round_trip;
+mod service;
 mod work_queue;
 
 use std::process::ExitCode;
@@ -87,7 +88,7 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
     let mut round_trips = Vec::new();
     for device in &devices.all {
         let (finding, trip) = round_trip::finding(device.as_ref(), Severity::Problem);
-        of_devices.push(finding);
+        of_devices.push(service::explained(finding, config));
         round_trips.extend(trip);
     }
     let tried = |name: &str| {
@@ -175,6 +176,7 @@ fn text(report: &Report) -> String {
 const EXAMPLES: &str = "Examples:
   rebate doctor
   rebate doctor --device qpl-hardware
+  rebate doctor --compression lane:/run/rebate/lane
   rebate doctor --config rebate.toml --json
 
 A finding is ok, a note, or a problem: something without which a device of the configuration does not work.

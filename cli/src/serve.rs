@@ -1,12 +1,11 @@
 //! `rebate serve`: flags as the top layer of the configuration, then the server's life.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use server::config::Config;
-use server::config_source::{self, Flag, Sources};
+use server::config_source::{self, Sources};
 
+use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover};
 use crate::{EXIT_USAGE, devices, log, os, say};
 
@@ -26,22 +25,9 @@ pub(crate) struct Serve {
     /// A Unix socket where frontends on this host set up lanes to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
-    /// Compression services to offload to, each a device: HOST:PORT, or lane:/PATH for one on this host.
-    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
-    compression: Vec<String>,
     /// The scheduler to report to and take parameters from.
     #[arg(long, value_name = "ADDR")]
     scheduler: Option<String>,
-    /// A device beside software, such as worker or virtual-iaa; may be given again. `rebate devices` lists them.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    device: Vec<String>,
-    /// Let devices that only emulate an accelerator serve.
-    #[arg(long)]
-    allow_virtual: bool,
-    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload, async-offload,
-    /// latency-critical, batch, least-latency or least-host-cycles.
-    #[arg(long, value_name = "POLICY")]
-    policy: Option<String>,
     /// A Unix socket for memcached clients; TCP is then off unless --listen is given too.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
@@ -78,12 +64,8 @@ pub(crate) struct Serve {
     /// Client connections at most.
     #[arg(long, value_name = "N")]
     connections_max: Option<String>,
-    /// A TOML file; without it, the file that REBATE_CONFIG names.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Any key of the configuration; may be given again.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    devices: DeviceFlags,
     /// Print the effective configuration with the origin of every key, and end.
     #[arg(long)]
     print_config: bool,
@@ -136,30 +118,19 @@ impl Serve {
     }
 
     fn sources(&self) -> Result<Sources, String> {
-        let flag = |name: &str, key: &str, value: &str| Flag {
-            name: name.to_owned(),
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
         let mut flags = Vec::new();
         for (name, key, list) in [
             ("--role", "server.roles", &self.role),
             ("--listen", "server.listen", &self.listen),
             ("--grpc-listen", "server.grpc_listen", &self.grpc_listen),
-            ("--compression", "runtime.compression", &self.compression),
-            ("--device", "runtime.devices", &self.device),
         ] {
             flags.extend((!list.is_empty()).then(|| flag(name, key, &list.join(","))));
-        }
-        if self.allow_virtual {
-            flags.push(flag("--allow-virtual", "runtime.allow_virtual", "true"));
         }
         for (name, key, value) in [
             ("--lane-listen", "server.lane_listen", &self.lane_listen),
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
             ("--scheduler", "scheduler.address", &self.scheduler),
-            ("--policy", "runtime.policy", &self.policy),
             ("--store", "store.url", &self.store),
             ("--memory", "store.memory", &self.memory),
             ("--item-bytes-max", "store.item_bytes_max", &self.item_bytes_max),
@@ -173,18 +144,7 @@ impl Serve {
         ] {
             flags.extend(value.as_ref().map(|value| flag(name, key, value)));
         }
-        for setting in &self.set {
-            let (key, value) = setting
-                .split_once('=')
-                .ok_or_else(|| format!("--set {setting:?} is not valid; give section.key=VALUE"))?;
-            flags.push(flag("--set", key.trim(), value.trim()));
-        }
-        Ok(Sources {
-            defaults: Config::default(),
-            file: self.config.clone(),
-            environment: process::environment(),
-            flags,
-        })
+        self.devices.sources(flags)
     }
 }
 

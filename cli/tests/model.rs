@@ -208,22 +208,47 @@ fn symbols_are_explained_and_rules_extended() {
     assert!(ran.code == Some(2) && ran.err.contains("bad.toml"), "{}", ran.err);
 }
 
+/// Numbers measured here are not judged: CI's machine is busy.
 #[test]
-fn reproduce_writes_rows_equal_to_every_printed_digit() {
+fn reproduce_writes_rows_equal_to_every_printed_digit_and_a_row_for_every_case() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
-    let ran = rebate(&["reproduce", "accelerometer", "--out", out]);
+    let few = ["--quick", "--runs", "1", "--duration", "1ms"];
+    let ran = rebate(&[&["reproduce", "accelerometer", "--out", out][..], &few].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("24 of 24 equal to every printed digit"), "{}", ran.out);
-    assert!(ran.out.contains("A/B runs"), "{}", ran.out);
+    assert!(ran.out.contains("30 of 30 equal to every printed digit"), "{}", ran.out);
     let text = fs::read_to_string(folder.path().join("accelerometer.json")).unwrap();
-    let rows: Value = serde_json::from_str(&text).unwrap();
-    for row in rows["rows"].as_array().unwrap() {
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let (ours, theirs): (Vec<&Value>, Vec<&Value>) = all["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .partition(|row| row["id"].as_str().unwrap().starts_with("ab."));
+    for row in theirs {
         let kind = row["kind"].as_str().unwrap();
         assert!(["computed", "calibrated"].contains(&kind), "{row}");
         assert_eq!(row["reason"].is_string(), kind == "calibrated", "{row}");
     }
+    let errors = || {
+        let ids = ours.iter().map(|row| row["id"].as_str().unwrap());
+        ids.filter(|id| id.ends_with(".error_pct")).collect::<Vec<_>>()
+    };
+    assert!(errors().len() > 8, "an A/A run and at least eight cases: {:?}", errors());
+    for row in &ours {
+        let id = row["id"].as_str().unwrap();
+        let is_virtual = !row["devices"].as_array().unwrap().is_empty();
+        assert_eq!(is_virtual, id.starts_with("ab.iaa."), "{row}");
+        assert!(!is_virtual || row["kind"] != "measured", "{row}");
+    }
+    for bar in ["ab.error_median", "ab.error_most", "ab.gains", "ab.iaa.sync.error_pct"] {
+        let bars = all["bars"].as_array().unwrap();
+        assert!(bars.iter().any(|own| own["id"] == bar), "no bar {bar}");
+    }
     let page = fs::read_to_string(folder.path().join("accelerometer.html")).unwrap();
-    assert!(page.contains("<svg") && !page.contains("NaN"));
-    assert_eq!(rebate(&["reproduce", "accelerometer", "--out", out, "--rate", "5"]).code, Some(2));
+    assert!(page.contains("id=\"ab-gains\"") && page.contains("id=\"ab-breakdown\""));
+    assert!(page.contains("emulated") && !page.contains("NaN"));
+    for (flag, value) in [("--rate", "5"), ("--runs", "0"), ("--duration", "6s")] {
+        let ran = rebate(&["reproduce", "accelerometer", "--out", out, flag, value]);
+        assert_eq!(ran.code, Some(2), "{flag} {value}: {}", ran.err);
+    }
 }

@@ -59,17 +59,14 @@ impl Pool {
     /// An empty buffer with room for `capacity` bytes. When registered memory is exhausted the
     /// buffer is from the heap instead, and says so in [`Buffer::memory`]: slower, never an error.
     pub fn take(&self, capacity: usize) -> Buffer {
-        let class = class_of(capacity);
-        let reused = class.and_then(|class| self.0.free[class].lock().pop());
-        let block = match reused {
-            Some(block) => {
-                self.0.retained_bytes.fetch_sub(block.bytes().len(), Ordering::Relaxed);
-                block
-            }
-            None => self.0.allocate(class.map_or(capacity, class_bytes)),
-        };
-        self.0.outstanding_bytes.fetch_add(block.bytes().len(), Ordering::Relaxed);
-        Buffer { block: Some(block), filled_bytes: 0, pool: self.clone() }
+        let registered = self.0.registered_block(capacity);
+        self.hand_out(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
+    }
+
+    /// As [`Pool::take`], and never of registered memory: for what no device reads, so that it does not take the
+    /// place of what one does.
+    pub fn take_heap(&self, capacity: usize) -> Buffer {
+        self.hand_out(self.0.heap_block(capacity))
     }
 
     /// Where this pool's buffers normally come from.
@@ -87,10 +84,17 @@ impl Pool {
         ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
     }
 
+    fn hand_out(&self, block: Block) -> Buffer {
+        self.0.outstanding_bytes.fetch_add(block.bytes().len(), Ordering::Relaxed);
+        Buffer { block: Some(block), filled_bytes: 0, pool: self.clone() }
+    }
+
     fn build(memory: Option<Arc<dyn Memory>>, retained_max: ByteCount) -> Self {
+        let empty = || std::array::from_fn(|_| Mutex::new(Vec::new()));
         Self(Arc::new(Shared {
             memory,
-            free: std::array::from_fn(|_| Mutex::new(Vec::new())),
+            registered: empty(),
+            heap: empty(),
             retained_bytes: AtomicUsize::new(0),
             retained_bytes_max: retained_max.as_usize(),
             outstanding_bytes: AtomicUsize::new(0),
@@ -273,26 +277,49 @@ impl Deref for Input {
     }
 }
 
+/// Blocks by their class.
+type Shelves = [Mutex<Vec<Block>>; CLASSES];
+
 struct Shared {
     memory: Option<Arc<dyn Memory>>,
-    free: [Mutex<Vec<Block>>; CLASSES],
+    /// What was given back, by where it is.
+    registered: Shelves,
+    heap: Shelves,
     retained_bytes: AtomicUsize,
     retained_bytes_max: usize,
     outstanding_bytes: AtomicUsize,
 }
 
 impl Shared {
-    fn allocate(&self, bytes: usize) -> Block {
-        let registered = self.memory.as_ref().and_then(|memory| {
-            memory.allocate(bytes).map(|block| Block::Registered(memory.id(), block))
-        });
-        registered.unwrap_or_else(|| Block::Heap(vec![0; bytes].into_boxed_slice()))
+    fn registered_block(&self, capacity: usize) -> Option<Block> {
+        let memory = self.memory.as_ref()?;
+        let class = class_of(capacity);
+        self.reused(&self.registered, class).or_else(|| {
+            let block = memory.allocate(class.map_or(capacity, class_bytes))?;
+            Some(Block::Registered(memory.id(), block))
+        })
+    }
+
+    fn heap_block(&self, capacity: usize) -> Block {
+        let class = class_of(capacity);
+        self.reused(&self.heap, class).unwrap_or_else(|| {
+            let bytes = class.map_or(capacity, class_bytes);
+            Block::Heap(vec![0; bytes].into_boxed_slice())
+        })
+    }
+
+    fn reused(&self, shelves: &Shelves, class: Option<usize>) -> Option<Block> {
+        let block = shelves[class?].lock().pop()?;
+        self.retained_bytes.fetch_sub(block.bytes().len(), Ordering::Relaxed);
+        Some(block)
     }
 
     fn give_back(&self, block: Block) {
-        if matches!(block, Block::Adopted(_)) {
-            return;
-        }
+        let shelves = match block {
+            Block::Adopted(_) => return,
+            Block::Registered(..) => &self.registered,
+            Block::Heap(_) => &self.heap,
+        };
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Two threads may both pass the test and overshoot by a block each: a bound, not an exact
@@ -301,7 +328,7 @@ impl Shared {
         let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
         if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {
             self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.free[class].lock().push(block);
+            shelves[class].lock().push(block);
         }
     }
 }
@@ -460,5 +487,9 @@ mod tests {
         let second = pool.take(1_000);
         assert_eq!((first.memory(), second.memory()), (id, MemoryId::HEAP));
         assert_eq!(Input::pooled(first, 0..0).memory(), id);
+        drop(second);
+        // Each is used again as what it is.
+        assert_eq!(pool.take_heap(1_000).memory(), MemoryId::HEAP);
+        assert_eq!(pool.take(1_000).memory(), id);
     }
 }

@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use units::{Nanos, Prng};
 
+use crate::buffer::Memory;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
@@ -19,12 +21,25 @@ pub struct FaultPlan {
     pub seed: u64,
     /// Every so many results are failed with [`DeviceError::Fault`]; zero is never.
     pub fail_every: u64,
-    /// Every so many results have one byte changed, without a word; zero is never.
+    /// Every so many results are failed with [`DeviceError::Busy`]; zero is never.
+    pub busy_every: u64,
+    /// Every so many results have one bit changed, without a word; zero is never.
     pub corrupt_every: u64,
+    /// Every so many results are said to be a byte shorter than they are; zero is never.
+    pub shorten_every: u64,
     /// Every so many submissions are refused as full; zero is never.
     pub refuse_every: u64,
     /// How many polls a finished job is held back.
     pub delay_polls: u64,
+    /// Every so many finished jobs are held back for `late_by`; zero is never.
+    pub late_every: u64,
+    /// How long these are.
+    pub late_by: Duration,
+    /// Every so many jobs are taken and never come back; zero is never.
+    pub hang_every: u64,
+    /// Every so many results their queue is lost: what is inside fails, new jobs are refused. A queue opened after
+    /// that works. Zero is never.
+    pub lose_every: u64,
     /// The device is lost after so many results.
     pub lose_after: Option<u64>,
     /// What then becomes of the jobs inside.
@@ -54,7 +69,8 @@ impl Faulty {
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
         let mut capabilities = inner.capabilities().clone();
         // Held-back completions come with a later poll, and nobody signals that.
-        if plan.delay_polls > 0 || plan.loss == Loss::Hang {
+        let holds = plan.delay_polls > 0 || plan.late_every > 0 || plan.hang_every > 0;
+        if holds || plan.loss == Loss::Hang {
             capabilities.waiting = Waiting::Polled { expected: EXPECTED };
         }
         Self {
@@ -80,6 +96,10 @@ impl Device for Faulty {
         &self.capabilities
     }
 
+    fn input_memory(&self) -> Option<Arc<dyn Memory>> {
+        self.inner.input_memory()
+    }
+
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         if self.shared.is_lost() && self.shared.plan.loss == Loss::Reported {
             return Err(DeviceError::Lost);
@@ -91,8 +111,20 @@ impl Device for Faulty {
             polls: 0,
             arrived: Vec::new(),
             held: VecDeque::new(),
+            late: Vec::new(),
             swallowed: Vec::new(),
+            is_lost: false,
         }))
+    }
+
+    fn completes_alone(&self) -> bool {
+        self.inner.completes_alone()
+    }
+
+    /// How many faults of each kind there were.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let count = |kind: Kind| self.shared.injected[kind as usize].load(Ordering::Relaxed);
+        Kind::ALL.map(|kind| (kind.name(), count(kind))).into()
     }
 }
 
@@ -106,13 +138,32 @@ struct FaultyQueue {
     arrived: Vec<Completion>,
     /// Finished jobs and the poll that hands them over.
     held: VecDeque<(u64, Completion)>,
-    /// Jobs of a hung device.
+    /// Finished jobs that come late, and when.
+    late: Vec<(Instant, Completion)>,
+    /// Jobs that never come back.
     swallowed: Vec<Job>,
+    /// This queue alone is gone.
+    is_lost: bool,
 }
 
 impl FaultyQueue {
     fn is_hung(&self) -> bool {
         self.shared.plan.loss == Loss::Hang && self.shared.is_lost()
+    }
+
+    /// Late jobs whose time has come.
+    fn take_late(&mut self, done: &mut Vec<Completion>) {
+        if self.late.is_empty() {
+            return;
+        }
+        let (now, everything) = (Instant::now(), self.is_lost || self.shared.is_lost());
+        let due = self.late.extract_if(.., |(due, _)| everything || *due <= now);
+        for (_, mut completion) in due {
+            if everything {
+                completion.outcome = Outcome::Failed(DeviceError::Lost);
+            }
+            done.push(completion);
+        }
     }
 }
 
@@ -122,13 +173,17 @@ impl Queue for FaultyQueue {
             return Err(Refused { job, reason: RefusedReason::Unsupported });
         }
         let lost = self.shared.is_lost();
-        if lost && self.shared.plan.loss == Loss::Reported {
+        if self.is_lost || lost && self.shared.plan.loss == Loss::Reported {
             return Err(Refused { job, reason: RefusedReason::Lost });
         }
-        if self.pending() >= self.capabilities.queue_depth || self.shared.refuses() {
+        if self.pending() >= self.capabilities.queue_depth {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        if lost {
+        let count = self.shared.submissions.fetch_add(1, Ordering::Relaxed);
+        if self.shared.falls_on(count, Kind::Refused) {
+            return Err(Refused { job, reason: RefusedReason::Full });
+        }
+        if lost || self.shared.falls_on(count, Kind::Hung) {
             self.swallowed.push(*job);
             return Ok(());
         }
@@ -144,18 +199,28 @@ impl Queue for FaultyQueue {
         let due = self.polls + self.shared.plan.delay_polls;
         self.held.extend(self.arrived.drain(..).map(|completion| (due, completion)));
         let before = done.len();
+        self.take_late(done);
         while let Some((due, _)) = self.held.front()
-            && (*due <= self.polls || self.shared.is_lost())
+            && (*due <= self.polls || self.is_lost || self.shared.is_lost())
             && !self.is_hung()
             && let Some((_, completion)) = self.held.pop_front()
         {
-            done.push(self.shared.treat(completion));
+            match self.shared.treat(completion, &mut self.is_lost) {
+                (completion, None) => done.push(completion),
+                (completion, Some(late_by)) => {
+                    self.late.push((Instant::now() + late_by, completion))
+                }
+            }
         }
         done.len() - before
     }
 
     fn pending(&self) -> usize {
-        self.inner.pending() + self.held.len() + self.swallowed.len()
+        self.inner.pending() + self.held.len() + self.late.len() + self.swallowed.len()
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        self.inner.cancel(tag);
     }
 }
 
@@ -164,46 +229,61 @@ struct Shared {
     plan: FaultPlan,
     submissions: AtomicU64,
     results: AtomicU64,
+    /// Faults by kind.
+    injected: [AtomicU64; Kind::ALL.len()],
 }
 
 impl Shared {
     fn new(plan: FaultPlan) -> Self {
-        Self { plan, submissions: AtomicU64::new(0), results: AtomicU64::new(0) }
+        let (submissions, results) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { plan, submissions, results, injected: Default::default() }
     }
 
     fn is_lost(&self) -> bool {
         self.plan.lose_after.is_some_and(|after| self.results.load(Ordering::Acquire) >= after)
     }
 
-    fn refuses(&self) -> bool {
-        let count = self.submissions.fetch_add(1, Ordering::Relaxed);
-        self.falls_on(count, self.plan.refuse_every, REFUSE_STREAM)
-    }
-
-    /// The completion as the device hands it over.
-    fn treat(&self, mut completion: Completion) -> Completion {
+    /// The completion as the device hands it over, and how much later, if it is late. The queue may be lost with it.
+    fn treat(
+        &self,
+        mut completion: Completion,
+        is_lost: &mut bool,
+    ) -> (Completion, Option<Duration>) {
         let count = self.results.fetch_add(1, Ordering::AcqRel);
-        let lost = self.plan.lose_after.is_some_and(|after| count >= after);
-        if lost {
+        let is_gone = self.plan.lose_after.is_some_and(|after| count >= after);
+        *is_lost |= !is_gone && self.falls_on(count, Kind::Lost);
+        if is_gone || *is_lost {
             completion.outcome = Outcome::Failed(DeviceError::Lost);
-        } else if self.falls_on(count, self.plan.fail_every, FAIL_STREAM) {
+        } else if self.falls_on(count, Kind::Failed) {
             completion.outcome = Outcome::Failed(DeviceError::Fault("injected"));
-        } else if self.falls_on(count, self.plan.corrupt_every, CORRUPT_STREAM) {
+        } else if self.falls_on(count, Kind::Busy) {
+            completion.outcome = Outcome::Failed(DeviceError::Busy);
+        } else if self.falls_on(count, Kind::Corrupted) {
             self.corrupt(count, &mut completion);
+        } else if self.falls_on(count, Kind::Shortened) {
+            shorten(&mut completion);
         }
-        completion
+        let is_late = self.falls_on(count, Kind::Late);
+        (completion, is_late.then_some(self.plan.late_by))
     }
 
-    /// The seed says where in each period of `every` the fault falls.
-    fn falls_on(&self, count: u64, every: u64, stream: u64) -> bool {
-        every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every)
+    /// The seed says where in each period of its kind the fault falls.
+    fn falls_on(&self, count: u64, kind: Kind) -> bool {
+        let every = kind.every(&self.plan);
+        let stream = kind as u64 + 1;
+        let falls = every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every);
+        if falls {
+            self.injected[kind as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        falls
     }
 
     fn corrupt(&self, count: u64, completion: &mut Completion) {
         if let Outcome::Done { output_bytes } = completion.outcome
             && output_bytes > 0
         {
-            let mut draws = Prng::new(self.plan.seed ^ CORRUPT_STREAM ^ (count << 8));
+            let stream = Kind::Corrupted as u64 + 1;
+            let mut draws = Prng::new(self.plan.seed ^ stream ^ (count << 8));
             let index = draws.below(output_bytes as u64) as usize;
             let bit = draws.below(8);
             let offset = completion.job.output_offset;
@@ -212,10 +292,66 @@ impl Shared {
     }
 }
 
-/// Each kind of fault draws from a stream of its own.
-const FAIL_STREAM: u64 = 1;
-const CORRUPT_STREAM: u64 = 2;
-const REFUSE_STREAM: u64 = 3;
+fn shorten(completion: &mut Completion) {
+    if let Outcome::Done { output_bytes } = &mut completion.outcome
+        && *output_bytes > 0
+    {
+        *output_bytes -= 1;
+        completion.job.output.set_len(completion.job.output_offset + *output_bytes);
+    }
+}
+
+/// The faults that come by count; each kind draws from a stream of its own.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Failed,
+    Corrupted,
+    Refused,
+    Busy,
+    Shortened,
+    Late,
+    Hung,
+    Lost,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] = [
+        Kind::Failed,
+        Kind::Corrupted,
+        Kind::Refused,
+        Kind::Busy,
+        Kind::Shortened,
+        Kind::Late,
+        Kind::Hung,
+        Kind::Lost,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Failed => "failed",
+            Kind::Corrupted => "corrupted",
+            Kind::Refused => "refused",
+            Kind::Busy => "busy",
+            Kind::Shortened => "shortened",
+            Kind::Late => "late",
+            Kind::Hung => "hung",
+            Kind::Lost => "lost",
+        }
+    }
+
+    const fn every(self, plan: &FaultPlan) -> u64 {
+        match self {
+            Kind::Failed => plan.fail_every,
+            Kind::Corrupted => plan.corrupt_every,
+            Kind::Refused => plan.refuse_every,
+            Kind::Busy => plan.busy_every,
+            Kind::Shortened => plan.shorten_every,
+            Kind::Late => plan.late_every,
+            Kind::Hung => plan.hang_every,
+            Kind::Lost => plan.lose_every,
+        }
+    }
+}
 
 /// A device that only holds jobs back is done with them after the polls planned, however fast those
 /// come.
@@ -322,5 +458,56 @@ mod tests {
         queue.try_submit(job()).expect("room");
         let polls = [(); 3].map(|()| (queue.poll(&mut Vec::new()), queue.pending()));
         assert_eq!(polls, [(0, 1), (0, 1), (1, 0)]);
+    }
+
+    #[test]
+    fn a_short_result_and_a_busy_device_are_what_they_say() {
+        let plan = FaultPlan { shorten_every: 1, ..FaultPlan::default() };
+        let (device, mut queue) = open(plan);
+        let mut healthy = open(FaultPlan::default()).1;
+        let [short, whole] =
+            [&mut queue, &mut healthy].map(|queue| match outcomes(queue.as_mut(), 1)[0] {
+                Outcome::Done { output_bytes } => output_bytes,
+                ref other => panic!("{other:?}"),
+            });
+        assert_eq!(short + 1, whole);
+        assert!(device.counters().contains(&("shortened", 1)), "{:?}", device.counters());
+        let (_, mut queue) = open(FaultPlan { busy_every: 1, ..FaultPlan::default() });
+        assert_eq!(outcomes(&mut *queue, 1), [Outcome::Failed(DeviceError::Busy)]);
+    }
+
+    #[test]
+    fn one_job_in_so_many_never_comes_back_or_comes_late() {
+        let (_, mut queue) = open(FaultPlan { hang_every: 4, ..FaultPlan::default() });
+        assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
+        let late_by = Duration::from_millis(20);
+        let (_, mut queue) = open(FaultPlan { late_every: 4, late_by, ..FaultPlan::default() });
+        let start = Instant::now();
+        assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
+        let mut done = Vec::new();
+        while queue.pending() > 0 {
+            queue.poll(&mut done);
+        }
+        assert!(done.len() == 3 && start.elapsed() >= late_by);
+        assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })));
+    }
+
+    #[test]
+    fn a_queue_that_is_lost_takes_its_jobs_and_the_next_works() {
+        let (device, mut queue) = open(FaultPlan { lose_every: 50, ..FaultPlan::default() });
+        let mut done = Vec::new();
+        for opened in 1..4 {
+            let refused = loop {
+                match queue.try_submit(job()) {
+                    Ok(()) => queue.poll(&mut done),
+                    Err(refused) => break refused.reason,
+                };
+            };
+            assert_eq!((refused, queue.pending()), (RefusedReason::Lost, 0));
+            let lost = done.iter().filter(|own| own.outcome == Outcome::Failed(DeviceError::Lost));
+            assert_eq!(lost.count(), opened);
+            queue = device.open_queue(Waker::noop().clone()).expect("opens anew");
+        }
+        assert!(device.counters().contains(&("lost", 3)), "{:?}", device.counters());
     }
 }

@@ -1,10 +1,12 @@
 //! The two traits of the contract. The crate's documentation states the life cycle and what may be
 //! relied on.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use units::{ByteCount, Nanos};
 
+use crate::buffer::Memory;
 use crate::cipher::TAG_BYTES;
 use crate::codec::Dialect;
 use crate::job::{Completion, DeviceError, Job, Polynomial, Task};
@@ -29,6 +31,12 @@ pub trait Device: Send + Sync {
     /// then.
     fn completes_alone(&self) -> bool {
         true
+    }
+
+    /// Memory that it reads inputs from where they are; an input from elsewhere costs it a copy. Who serves values
+    /// reads them from their sockets into a pool over it. Every queue of the device reads it, those opened later too.
+    fn input_memory(&self) -> Option<Arc<dyn Memory>> {
+        None
     }
 
     /// What only this kind of device counts, since the start, by name; shown with the device's other metrics.

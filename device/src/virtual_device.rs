@@ -38,6 +38,7 @@ use units::{ByteCount, Clock, SystemClock};
 use workload::DeviceProfile;
 
 pub use counters::{LATE_SHARE_MAX, VirtualCounters};
+pub use timeline::{Cost, Timeline};
 
 use crate::codec::{Codec, Dialect, EngineFactory, Level};
 use crate::engines::EngineSet;
@@ -47,7 +48,6 @@ use crate::queue::{Capabilities, Device, Queue, Waiting};
 use counters::Counters;
 use queue::VirtualQueue;
 use table::Table;
-use timeline::Timeline;
 use work_clock::ThreadTime;
 
 /// An accelerator emulated from a profile.

@@ -1,8 +1,13 @@
-//! The hop over a lane and nothing else: round trips of jobs that the service answers without any work, by size, with
-//! the value on the way in or on the way out, to a second process. Client and service poll on cores of their own, as a
-//! loop of the client's or as the lane decides by itself under tokio; share one core; or both sleep before every job.
-//! `--quick` runs each case shortly, a word runs the cases whose name has it. Times are medians and 99th percentiles;
-//! the copies that a lane makes (one on each side for each value) are in them.
+//! The hop over a lane and nothing else: round trips of jobs that the service answers without any work, by size, to a
+//! second process. Client and service poll on cores of their own, as a loop of the client's or as the lane decides by
+//! itself under tokio; share one core; or both sleep before every job. `--quick` runs each case shortly, a word runs the
+//! cases whose name has it, `--event-interval=N` has tokio look for events after every N polls. Times are medians and
+//! 99th percentiles. Every value is written anew before its trip, so that it has to come from the core that wrote it.
+//! What the trip does with it:
+//! - `in place`: an input in the lane's memory that the service does not look at: the hop alone;
+//! - `in`: the same, and the service copies it, as it does before a codec that is not proven on changing input;
+//! - `in, heap`: the same, of an input from elsewhere, which the client copies into the lane's memory;
+//! - `out`: a result that the client copies out of the service's memory, so that what it verifies is what it serves.
 
 use std::error::Error;
 use std::os::unix::net::UnixListener;
@@ -12,8 +17,9 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use device::{Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting};
+use device::{
+    Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
+};
 use drivers::lane::{Serving, Taken};
 use drivers::{Lane, LaneOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -31,21 +37,20 @@ fn main() -> Result<(), Problem> {
     let quick = args.iter().any(|arg| arg == "--quick");
     let wanted: Vec<_> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
     let trips = if quick { 200 } else { 20_000 };
-    println!("case                     value   bytes     p50 us    p99 us    bells/job");
+    println!("case               value       bytes     p50 us    p99 us  bells/job  copied/job");
     for case in CASES {
         if wanted.iter().any(|word| !case.name.contains(*word)) {
             continue;
         }
-        for (direction, sizes) in [("in", SIZES), ("out", SIZES)] {
-            for bytes in sizes {
-                let trips = if case.pause.is_zero() { trips } else { trips / 20 };
-                let measured = measure(case, direction == "in", bytes, trips)?;
-                let Measured { p50, p99, bells } = measured;
+        for value in VALUES {
+            for bytes in SIZES {
+                let trips = if case.pause < NAP_MIN { trips } else { trips / 20 };
+                let Measured { p50, p99, bells, copied } = measure(case, value, bytes, trips)?;
                 let (p50, p99) = (p50.as_nanos() as f64 / 1e3, p99.as_nanos() as f64 / 1e3);
-                let name = case.name;
-                println!(
-                    "{name:<24} {direction:<5} {bytes:>7} {p50:>10.2} {p99:>9.2} {bells:>12.2}"
-                );
+                let Case { name, .. } = case;
+                let Value { name: value, .. } = value;
+                print!("{name:<18} {value:<9} {bytes:>7} {p50:>10.2} {p99:>9.2} ");
+                println!("{bells:>10.2} {copied:>11.0}");
             }
         }
     }
@@ -58,13 +63,42 @@ struct Case {
     /// Where the service runs; the client runs on 0.
     service_core: usize,
     tokio: bool,
-    /// Between jobs.
+    /// Between jobs: too short to sleep, or long enough for both sides to.
     pause: Duration,
 }
 
+/// Polls of tasks between two looks at the system's events; tokio's own number is 61.
+fn event_interval() -> Option<u32> {
+    let mut args = std::env::args();
+    args.find_map(|arg| arg.strip_prefix("--event-interval=")?.parse().ok())
+}
+
+/// Long enough for a service of its own core to write the next result.
+const BREATH: Duration = Duration::from_micros(20);
+
+const NAP_MIN: Duration = Duration::from_micros(100);
+
+/// What a trip does with a value.
+#[derive(Clone, Copy)]
+struct Value {
+    name: &'static str,
+    is_result: bool,
+    /// The input is in the lane's memory.
+    in_place: bool,
+    /// The service copies the input.
+    is_read: bool,
+}
+
+const VALUES: [Value; 4] = [
+    Value { name: "in place", is_result: false, in_place: true, is_read: false },
+    Value { name: "in", is_result: false, in_place: true, is_read: true },
+    Value { name: "in, heap", is_result: false, in_place: false, is_read: true },
+    Value { name: "out", is_result: true, in_place: true, is_read: true },
+];
+
 const CASES: [Case; 4] = [
-    Case { name: "own-cores.polled", service_core: 1, tokio: false, pause: Duration::ZERO },
-    Case { name: "own-cores.adaptive", service_core: 1, tokio: true, pause: Duration::ZERO },
+    Case { name: "own-cores.polled", service_core: 1, tokio: false, pause: BREATH },
+    Case { name: "own-cores.adaptive", service_core: 1, tokio: true, pause: BREATH },
     Case { name: "one-core", service_core: 0, tokio: true, pause: Duration::ZERO },
     Case {
         name: "own-cores.asleep",
@@ -79,29 +113,35 @@ const SIZES: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
 struct Measured {
     p50: Duration,
     p99: Duration,
-    /// Times that the client woke the service.
+    /// Times that the client woke the service, for each job.
     bells: f64,
+    /// Bytes of values that both sides copied, for each job.
+    copied: f64,
 }
 
-fn measure(case: Case, is_in: bool, bytes: usize, trips: usize) -> Result<Measured, Problem> {
+fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measured, Problem> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("lane");
     let service = Service::start(&path, case.service_core)?;
-    pin(0)?;
+    pin(CLIENT_CORE)?;
     let waiting =
         if case.tokio { Waiting::Signalled } else { Waiting::Polled { expected: Nanos(0) } };
     let lane = Lane::new(&path, &LaneOptions { waiting, ..LaneOptions::default() });
     let lane = Arc::new(lane);
-    let (input, output_bytes) = if is_in { (bytes, 64) } else { (64, bytes) };
-    let client = Client {
-        input: Bytes::from(vec![7; input]),
-        output_bytes,
-        pool: Pool::heap(ByteCount::mib(1)),
-        pause: case.pause,
+    let (input_bytes, output_bytes) = if value.is_result { (64, bytes) } else { (bytes, 64) };
+    let inputs = match lane.input_memory().filter(|_| value.in_place) {
+        Some(memory) => Pool::registered(memory, ByteCount::mib(1)),
+        None => Pool::heap(ByteCount::mib(1)),
     };
+    let outputs = Pool::heap(ByteCount::mib(1));
+    let is_read = value.is_read;
+    let client = Client { input_bytes, output_bytes, is_read, inputs, outputs, pause: case.pause };
     let mut times = if case.tokio {
         let options = tokio::runtime::LocalOptions::default();
         let mut builder = tokio::runtime::Builder::new_current_thread();
+        if let Some(polls) = event_interval() {
+            builder.event_interval(polls);
+        }
         let executor = builder.enable_all().build_local(options)?;
         // In a task, as a server's sessions are: what `block_on` itself waits for is looked at only now and then.
         let lane = Arc::clone(&lane);
@@ -111,17 +151,24 @@ fn measure(case: Case, is_in: bool, bytes: usize, trips: usize) -> Result<Measur
         client.polling(&lane, trips)?
     };
     drop(service);
-    let bells = lane.counters().iter().find(|own| own.0 == "bells").map_or(0, |own| own.1);
+    let counters = lane.counters();
+    let counted = |name| counters.iter().find(|own| own.0 == name).map_or(0, |own| own.1) as f64;
+    let here = counted("inputs_copied_bytes") + counted("results_copied_bytes");
+    let there = if value.is_read { input_bytes as f64 } else { 0.0 };
+    let per_job = |count: f64| count / trips as f64;
+    let (bells, copied) = (per_job(counted("bells")), per_job(here) + there);
     times.drain(..trips / 10);
     times.sort_unstable();
     let at = |share: f64| times[(times.len() as f64 * share) as usize];
-    Ok(Measured { p50: at(0.5), p99: at(0.99), bells: bells as f64 / trips as f64 })
+    Ok(Measured { p50: at(0.5), p99: at(0.99), bells, copied })
 }
 
 struct Client {
-    input: Bytes,
+    input_bytes: usize,
     output_bytes: usize,
-    pool: Pool,
+    is_read: bool,
+    inputs: Pool,
+    outputs: Pool,
     pause: Duration,
 }
 
@@ -133,8 +180,13 @@ impl Client {
             64 => Task::Compress { dialect, level: Level::Fast },
             original_bytes => Task::Decompress { dialect, original_bytes },
         };
-        let output = self.pool.take(self.output_bytes);
-        Box::new(Job::new(task, Input::heap(self.input.clone()), output))
+        let mut input = self.inputs.take(self.input_bytes);
+        input.space().fill(7);
+        input.set_len(self.input_bytes);
+        let output = self.outputs.take(self.output_bytes);
+        let mut job = Job::new(task, Input::pooled(input, 0..self.input_bytes), output);
+        job.class = if self.is_read { Class::Batch } else { Class::LatencyCritical };
+        Box::new(job)
     }
 
     fn polling(&self, lane: &Lane, trips: usize) -> Result<Vec<Duration>, Problem> {
@@ -149,6 +201,7 @@ impl Client {
             }
             times.push(start.elapsed());
             check(&done.pop().ok_or("a completion")?.outcome)?;
+            breathe(self.pause);
         }
         Ok(times)
     }
@@ -166,11 +219,20 @@ impl Client {
             }
             times.push(start.elapsed());
             check(&done.pop().ok_or("a completion")?.outcome)?;
-            if !self.pause.is_zero() {
-                tokio::time::sleep(self.pause).await;
+            match self.pause {
+                nap if nap >= NAP_MIN => tokio::time::sleep(nap).await,
+                breath => breathe(breath),
             }
         }
         Ok(times)
+    }
+}
+
+/// A pause of whoever keeps its core.
+fn breathe(pause: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < pause {
+        std::hint::spin_loop();
     }
 }
 
@@ -234,24 +296,41 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
         }
     };
     let pool = Pool::heap(ByteCount::mib(1));
+    // Written before it is asked for, as the time that it takes is not the hop's.
+    let mut result: Option<Buffer> = None;
     loop {
-        let mut taken = 0;
+        let (mut taken, mut result_bytes) = (0, 0);
         while let Taken::Job(request) = serving.take()? {
             taken += 1;
-            let mut input = pool.take(request.input_bytes);
-            if !serving.copy_input(&request, &mut input) {
-                return Err("an input outside of its memory".into());
+            if request.class == Class::Batch {
+                let mut input = pool.take(request.input_bytes);
+                if !serving.copy_input(&request, &mut input) {
+                    return Err("an input outside of its memory".into());
+                }
             }
-            let mut output = serving.output(request.output_bytes).ok_or("no room")?;
-            output.set_len(request.output_bytes.min(output.capacity()));
-            serving.finish(request.ticket, output, request.output_bytes, Nanos(0));
+            result_bytes = request.output_bytes;
+            let room = |own: &Buffer| own.len() == result_bytes;
+            let own = result.take().filter(room).or_else(|| written(&serving, result_bytes));
+            serving.finish(request.ticket, own.ok_or("no room")?, result_bytes, Nanos(0));
         }
         serving.show();
+        if taken > 0 && core != CLIENT_CORE {
+            result = written(&serving, result_bytes);
+        }
         if taken == 0 && !serving.wait(Duration::from_secs(10)) {
             return Ok(());
         }
     }
 }
+
+fn written(serving: &Serving, bytes: usize) -> Option<Buffer> {
+    let mut result = serving.output(bytes)?;
+    result.space().fill(9);
+    result.set_len(bytes);
+    Some(result)
+}
+
+const CLIENT_CORE: usize = 0;
 
 fn pin(core: usize) -> Result<(), Problem> {
     let mut set = CpuSet::new();

@@ -6,14 +6,16 @@
 //!
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 16 bytes: `REBALANE` and the version, a
-//! `u64`; with it goes, by `SCM_RIGHTS`, a memfd, its **half** of the shared memory. The service answers with the same
-//! greeting and a half of its own. Each checks that the other runs as the same user or as root. From then on any byte
+//! `u64`; with it go, by `SCM_RIGHTS`, two memfds: its **half** of what the two say to each other, and its **region**
+//! of values. The service answers with the same greeting and a half and a region of its own. Each checks that the other runs as the same user or as root. From then on any byte
 //! on the socket is a bell, and the end of the stream is the end of the lane. All numbers are in the machine's own byte
 //! order: the two are on one machine.
 //!
+//! Only the side that made a half or a region can write it: it is sealed against any mapping for writing but the first,
+//! and against becoming shorter.
+//!
 //! # A half
-//! Only the side that made it can write it: it is sealed against any mapping for writing but the first, and against
-//! becoming shorter. Both halves have the same layout:
+//! 20480 bytes, in the same layout on both sides:
 //!
 //! | offset (bytes) | what |
 //! |---|---|
@@ -22,7 +24,6 @@
 //! | 128 | `asleep`, u64: 0 while this side looks at the memory by itself; else the number of its sleep |
 //! | 192 | `cpu`, u64: the processor that this side ran on last, plus 1; 0 before it ran |
 //! | 4096 | the ring: 256 entries of 64 bytes. The client's has jobs, the service's answers |
-//! | 20480 | blocks, to the end: the client's inputs, the service's results, at multiples of 64 from here |
 //!
 //! The number of a sleep is never used again; whoever publishes rings once for it.
 //!
@@ -37,7 +38,7 @@
 //! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
 //! | 1, byte 4 | class: 0 latency-critical, 1 batch |
 //! | 1, bytes 5 and 6 | tenant; byte 7 is zero |
-//! | 2 | where the input is, from the beginning of the client's blocks (bytes) |
+//! | 2 | where the input is in the client's region (bytes) |
 //! | 3, low half | the input's size (bytes) |
 //! | 3, high half | the longest result that is of use; for decompress the original size (bytes) |
 //! | 4 | time left until the client stops waiting (ns), 0 for no limit |
@@ -49,14 +50,18 @@
 //! |---|---|
 //! | 0 | the job's mark |
 //! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no room, 6 no job that could be run |
-//! | 2 | where the result is, from the beginning of the service's blocks (bytes) |
+//! | 2 | where the result is in the service's region (bytes) |
 //! | 3 | its size (bytes) |
 //! | 4 | time that the job took in the service, waiting included (ns) |
 //! | 5 to 7 | zero |
 //!
-//! An input's block is the service's to read until the answer; a result's the client's until its `head` passes the
+//! # A region
+//! The client's has inputs and is one for all of its lanes to this service: a pool over it ([`Device::input_memory`])
+//! has values read from their sockets to where the service reads them. The service's has results, of one lane only.
+//!
+//! An input's bytes are the service's to read until the answer; a result's the client's until its `head` passes the
 //! answer. A service holds at most 256 jobs and unread answers of a lane, and cuts one that has more; so it does with a
-//! half that has more room than a lane needs for the largest job that the service takes.
+//! region that is larger than clients need for the largest job that the service takes.
 
 mod entry;
 mod handshake;
@@ -75,11 +80,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
+use device::{Capabilities, Codec, Device, DeviceError, Dialect, Memory, Queue, Waiting};
 use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::Link;
-use memory::BLOCKS_BYTES_MAX;
+use memory::{BLOCKS_BYTES_MAX, Blocks, Region};
 use queue::LaneQueue;
 
 pub use serving::{NoResult, Pause, Request, Serving, Taken, Tally, Ticket};
@@ -89,7 +94,8 @@ pub struct Lane {
     name: String,
     path: PathBuf,
     options: LaneOptions,
-    blocks_bytes: usize,
+    /// Inputs; or why there is no such memory.
+    region: Result<Arc<Region>, std::io::ErrorKind>,
     capabilities: Arc<Capabilities>,
     counts: Arc<Counts>,
 }
@@ -139,7 +145,7 @@ impl Lane {
             name: format!("lane-{}", path.display()),
             path: path.to_owned(),
             options: options.clone(),
-            blocks_bytes: blocks_bytes(options.work_bytes_max),
+            region: Region::new(inputs_bytes(options.work_bytes_max)).map_err(|e| e.kind()),
             capabilities: Arc::new(capabilities),
             counts: Arc::default(),
         }
@@ -147,6 +153,7 @@ impl Lane {
 
     /// None where there is no service now.
     fn connect(&self) -> Result<Option<Arc<Link>>, Problem> {
+        let region = self.region.as_ref().map_err(|kind| Problem::Memory((*kind).into()))?;
         let socket = match queue::connect(&self.path) {
             Ok(socket) => socket,
             Err(error) => {
@@ -154,7 +161,7 @@ impl Lane {
                 return Ok(None);
             }
         };
-        match Link::open(socket, self.blocks_bytes, &self.counts, &self.name) {
+        match Link::open(socket, region, &self.counts, &self.name) {
             Ok(link) => Ok(Some(Arc::new(link))),
             Err(Problem::Peer(why)) => {
                 tracing::warn!("{}: {why}", self.name);
@@ -185,15 +192,23 @@ impl Device for Lane {
         }
     }
 
+    fn input_memory(&self) -> Option<Arc<dyn Memory>> {
+        let region = self.region.as_ref().ok()?;
+        Some(Arc::new(Blocks(Arc::clone(region))))
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { opened, lost, bells, copies, copied_bytes } = &*self.counts;
+        let Counts { opened, lost, bells, inputs_in_place, inputs, results } = &*self.counts;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         vec![
             ("lanes_opened", read(opened)),
             ("lanes_lost", read(lost)),
             ("bells", read(bells)),
-            ("copies", read(copies)),
-            ("copied_bytes", read(copied_bytes)),
+            ("inputs_in_place", read(inputs_in_place)),
+            ("inputs_copied", read(&inputs.copies)),
+            ("inputs_copied_bytes", read(&inputs.bytes)),
+            ("results_copied", read(&results.copies)),
+            ("results_copied_bytes", read(&results.bytes)),
         ]
     }
 }
@@ -228,26 +243,43 @@ struct Counts {
     lost: AtomicU64,
     /// Times that the service was woken.
     bells: AtomicU64,
-    /// Inputs copied into a lane, and results out of one.
-    copies: AtomicU64,
-    copied_bytes: AtomicU64,
+    /// Inputs that the service reads where they were.
+    inputs_in_place: AtomicU64,
+    /// Into the region.
+    inputs: Copied,
+    /// Out of the service's.
+    results: Copied,
 }
 
-impl Counts {
+#[derive(Debug, Default)]
+struct Copied {
+    copies: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Copied {
     fn copied(&self, bytes: usize) {
         self.copies.fetch_add(1, Ordering::Relaxed);
-        self.copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// Room in each half for values of a lane whose jobs are so large at most (bytes).
-fn blocks_bytes(work_bytes_max: ByteCount) -> usize {
+/// Room for the results of a lane whose jobs are so large at most (bytes).
+fn results_bytes(work_bytes_max: ByteCount) -> usize {
     let values_bytes = work_bytes_max.as_usize().saturating_mul(VALUES_MIN);
     values_bytes.clamp(BLOCKS_BYTES_MIN, BLOCKS_BYTES_MAX)
 }
 
-/// A lane has room for so many of the largest values, in each direction.
+/// Room for what a client's sessions read from their sockets, and more than that for its lanes' inputs (bytes).
+fn inputs_bytes(work_bytes_max: ByteCount) -> usize {
+    (results_bytes(work_bytes_max) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
+}
+
+/// A lane has room for so many of the largest results.
 const VALUES_MIN: usize = 4;
+
+/// Lanes whose inputs a region has room for as if it were theirs alone; more of them share it.
+const LANES_OF_A_CLIENT: usize = 4;
 
 /// Room for all of a lane's jobs at 64 KiB. Memory that was never used is never taken.
 const BLOCKS_BYTES_MIN: usize = 16 << 20;

@@ -16,6 +16,8 @@ mod outcome;
 #[path = "../src/dpdk/windows.rs"]
 mod windows;
 
+mod support;
+
 use std::ffi::{CStr, c_char, c_int};
 use std::fs;
 use std::io::Write;
@@ -28,12 +30,13 @@ use bytes::Bytes;
 use device::contract::inflate::inflate;
 use device::contract::payload::Payload;
 use device::{
-    Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task,
+    Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task,
     device_contract, engines,
 };
 use drivers::dpdk::Eal;
 use drivers::{Dpdk, DpdkOptions};
 use proptest::prelude::*;
+use support::bound;
 use units::ByteCount;
 
 /// A device, or an end of the test that asks for it.
@@ -115,7 +118,7 @@ fn run(queue: &mut dyn Queue, task: Task, input: &[u8], room: usize) -> (Outcome
     output.space().fill(0x5A);
     let mut job = Job::new(task, Input::heap(Bytes::copy_from_slice(input)), output);
     job.output_offset = output_offset;
-    let completion = finish(queue, job);
+    let completion = support::run(queue, Box::new(job));
     let output = &completion.job.output;
     let result = match completion.outcome {
         Outcome::Done { output_bytes } => output[output_offset..][..output_bytes].to_vec(),
@@ -124,25 +127,12 @@ fn run(queue: &mut dyn Queue, task: Task, input: &[u8], room: usize) -> (Outcome
     (completion.outcome, result)
 }
 
-fn finish(queue: &mut dyn Queue, job: Job) -> Completion {
-    queue.try_submit(Box::new(job)).expect("an empty queue takes a job");
-    let mut done = Vec::new();
-    while done.is_empty() {
-        queue.poll(&mut done);
-    }
-    done.pop().expect("one job")
-}
-
 fn compress(window_log2: Option<u8>, level: Level) -> Task {
     Task::Compress { dialect: Dialect { codec: Codec::Deflate, window_log2 }, level }
 }
 
 fn decompress(original_bytes: usize) -> Task {
     Task::Decompress { dialect: Dialect::of(Codec::Deflate), original_bytes }
-}
-
-fn bound(bytes: usize) -> usize {
-    bytes + bytes / 8 + 1_024
 }
 
 /// A stream of the driver's, read back by it and by two other readers.
@@ -263,11 +253,12 @@ fn memory_of_the_devices_own_is_not_copied_and_other_memory_is_counted() {
     let input = Input::pooled(input, 0..5_000);
     let before = counted("copies");
     let output = device.pool().take(6_000);
-    let done = finish(&mut *queue, Job::new(compress(None, Level::Fast), input.clone(), output));
+    let job = Job::new(compress(None, Level::Fast), input.clone(), output);
+    let done = support::run(&mut *queue, Box::new(job));
     assert!(matches!(done.outcome, Outcome::Done { .. }));
     assert_eq!(counted("copies"), before);
-    let done =
-        finish(&mut *queue, Job::new(compress(None, Level::Fast), input, heap().take(6_000)));
+    let job = Job::new(compress(None, Level::Fast), input, heap().take(6_000));
+    let done = support::run(&mut *queue, Box::new(job));
     let Outcome::Done { output_bytes } = done.outcome else { panic!("{:?}", done.outcome) };
     assert_eq!(counted("copies"), before + 1);
     let copied = counted("copied_bytes");

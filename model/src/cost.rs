@@ -16,6 +16,8 @@
 mod bank;
 mod curve;
 mod fit;
+mod means;
 
 pub use curve::{CostCurve, SizeClass, SizeCurve};
 pub use fit::{CostFit, Observation};
+pub use means::Mean;

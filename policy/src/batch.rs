@@ -1,6 +1,8 @@
 //! The published policy for batch applications: every job on a device, the calling thread doing other work, because
 //! submitting takes less of the core than the smallest job. It sees no load and no class.
 
+use std::ops::Range;
+
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 
 /// Offload every job to the first open device, the calling thread doing other work.
@@ -10,6 +12,10 @@ pub struct Batch;
 impl Policy for Batch {
     fn name(&self) -> &'static str {
         "batch"
+    }
+
+    fn steady_for(&self, _: usize) -> Option<Range<usize>> {
+        Some(0..usize::MAX)
     }
 
     fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {

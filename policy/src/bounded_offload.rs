@@ -1,7 +1,9 @@
 //! Accelerators for what is worth the way there, worker threads for what is too long for the calling core, that core
 //! for the rest.
 
-use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+use std::ops::Range;
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
 /// Offload every job of at least `offload_bytes_min` to the first open accelerator, the calling thread doing other
 /// work. Without one, jobs above `inline_bytes_max` go to the first open device behind the accelerators (a pool of
@@ -19,6 +21,12 @@ pub struct BoundedOffload {
 impl Policy for BoundedOffload {
     fn name(&self) -> &'static str {
         "bounded-offload"
+    }
+
+    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+        let mut bounds = [self.offload_bytes_min, self.inline_bytes_max.saturating_add(1)];
+        bounds.sort_unstable();
+        Some(part(&bounds, work_bytes))
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {

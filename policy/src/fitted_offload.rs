@@ -16,10 +16,20 @@ pub struct Offload {
     pub bytes_min: usize,
     /// Its share, against the shares of the other accelerators that would be taken.
     pub weight: u16,
+    /// Jobs up to this size are waited for; 0 for none.
+    pub wait_bytes_max: usize,
+}
+
+/// What holds for one op on one accelerator.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    bytes_min: usize,
+    weight: u16,
+    wait_bytes_max: usize,
 }
 
 /// Offload every job to one of the open accelerators that pay for its op and size, in the proportion of their weights,
-/// the calling thread doing other work. What none takes is software's, or where it is above `inline_bytes_max` that of
+/// the calling thread doing other work or, where that takes longer than the job, waiting. What none takes is software's, or where it is above `inline_bytes_max` that of
 /// the first open device behind the accelerators.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
@@ -28,7 +38,7 @@ pub struct FittedOffload {
     /// One job in so many probes; 0 for none.
     probe_every: u32,
     /// By op, then accelerator.
-    offloads: Vec<(usize, u16)>,
+    offloads: Vec<Rule>,
 }
 
 impl FittedOffload {
@@ -40,11 +50,13 @@ impl FittedOffload {
         probe_every: u32,
         offloads: &[Offload],
     ) -> Self {
-        let mut table = vec![(offload_bytes_min, 1); Op::ALL.len() * accelerators];
+        let rule = Rule { bytes_min: offload_bytes_min, weight: 1, wait_bytes_max: 0 };
+        let mut table = vec![rule; Op::ALL.len() * accelerators];
         for offload in offloads {
             if (1..=accelerators).contains(&offload.device) {
                 let place = offload.op.index() * accelerators + offload.device - 1;
-                table[place] = (offload.bytes_min, offload.weight.max(1));
+                let Offload { bytes_min, wait_bytes_max, .. } = *offload;
+                table[place] = Rule { bytes_min, weight: offload.weight.max(1), wait_bytes_max };
             }
         }
         Self { accelerators, inline_bytes_max, probe_every, offloads: table }
@@ -55,10 +67,16 @@ impl FittedOffload {
         let first = job.op.index() * self.accelerators;
         let own = &self.offloads[first..first + self.accelerators];
         let bytes = job.work_bytes;
-        let pays = move |(at, (min, weight)): (usize, &(usize, u16))| {
-            (bytes >= *min).then_some((at + 1, u64::from(*weight)))
+        let pays = move |(at, rule): (usize, &Rule)| {
+            (bytes >= rule.bytes_min).then_some((at + 1, u64::from(rule.weight)))
         };
         own.iter().enumerate().filter_map(pays)
+    }
+
+    /// How a job on this accelerator is waited for.
+    fn placement(&self, job: &JobFacts, device: usize) -> Placement {
+        let rule = &self.offloads[job.op.index() * self.accelerators + device - 1];
+        if job.work_bytes <= rule.wait_bytes_max { Placement::Sync } else { Placement::Async }
     }
 
     /// One of the open accelerators that pay; the draw's upper half picks it.
@@ -126,7 +144,10 @@ impl Policy for FittedOffload {
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         let chosen = match self.offloaded(job, snapshot, draw) {
-            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Policy },
+            Some(device) => {
+                let placement = self.placement(job, device);
+                Choice { device, placement, reason: Reason::Policy }
+            }
             None => self.stays(job, snapshot),
         };
         self.probe(job, snapshot, chosen, draw)
@@ -153,6 +174,7 @@ mod tests {
             device: *device,
             bytes_min: *bytes_min,
             weight: *weight,
+            wait_bytes_max: if *weight == 7 { 1_000 } else { 0 },
         };
         let offloads: Vec<Offload> = offloads.iter().map(own).collect();
         FittedOffload::new(2, (2_000, 9_000), 128, &offloads)
@@ -194,6 +216,14 @@ mod tests {
             draws.clone().filter(|draw| place(&policy, 10, depths, *draw).device == 1).count()
         };
         assert_eq!((to_first([0, 0]), to_first([0, 8]), to_first([8, 0])), (300, 400, 0));
+    }
+
+    #[test]
+    fn jobs_up_to_a_size_are_waited_for() {
+        let policy = policy(&[(1, 100, 7), (2, usize::MAX, 1)]);
+        let placement = |bytes| place(&policy, bytes, [0, 0], NO_PROBE).placement;
+        assert_eq!((placement(99), placement(100)), (Placement::Software, Placement::Sync));
+        assert_eq!((placement(1_000), placement(1_001)), (Placement::Sync, Placement::Async));
     }
 
     #[test]

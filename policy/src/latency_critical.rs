@@ -1,7 +1,9 @@
 //! The published policy for latency-critical applications: small jobs in software, large ones on a device with the
 //! calling thread waiting. It sees no load and no class.
 
-use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+use std::ops::Range;
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
 /// Software up to a size, the first open device above it, the calling thread waiting.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,10 @@ impl Default for LatencyCritical {
 impl Policy for LatencyCritical {
     fn name(&self) -> &'static str {
         "latency-critical"
+    }
+
+    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+        Some(part(&[self.software_bytes_max.saturating_add(1)], work_bytes))
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {

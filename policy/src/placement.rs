@@ -1,6 +1,6 @@
 //! The placement contract: what a policy sees and what it answers.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use device::{Class, Dialect, TenantId};
 use units::{Nanos, Op};
@@ -18,6 +18,19 @@ pub trait Policy: Send + Sync {
 
     /// The decision. `draw` is the caller's random number, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
+
+    /// The sizes, this one (bytes) among them, of the jobs that are placed alike while the same devices are open to
+    /// them: whoever asks for every job may then use one answer again. None where more counts: draws, depths, costs, or
+    /// what else a job is.
+    fn steady_for(&self, _work_bytes: usize) -> Option<Range<usize>> {
+        None
+    }
+
+    /// [`Policy::place`] in one word, for a caller that cannot know the policy and asks for every job.
+    #[inline]
+    fn place_packed(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> PackedChoice {
+        PackedChoice::from(self.place(job, snapshot, draw))
+    }
 }
 
 /// What a policy may know of a job.
@@ -52,6 +65,13 @@ pub struct Snapshot<'a> {
     pub gap: Option<Nanos>,
 }
 
+/// Of the ranges into which the bounds (ascending) part all sizes, the one that the size lies in.
+pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
+    let above = bounds.partition_point(|bound| *bound <= work_bytes);
+    let from = above.checked_sub(1).map_or(0, |below| bounds[below]);
+    from..bounds.get(above).copied().unwrap_or(usize::MAX)
+}
+
 impl<'a> Snapshot<'a> {
     /// Of devices whose core nobody waits for.
     pub const fn of(devices: &'a [DeviceState]) -> Self {
@@ -59,11 +79,13 @@ impl<'a> Snapshot<'a> {
     }
 
     /// The first device beside software that takes the job and has room.
+    #[inline]
     pub fn first_open(&self) -> Option<usize> {
         self.first_open_of(1..=self.devices.len())
     }
 
     /// The first of these devices that takes the job and has room.
+    #[inline]
     pub fn first_open_of(&self, devices: RangeInclusive<usize>) -> Option<usize> {
         let open = |state: &DeviceState| state.eligible && state.depth < state.capacity;
         let mut known = devices.filter(|device| *device < self.devices.len());
@@ -153,6 +175,34 @@ impl Choice {
     }
 }
 
+/// A choice that fits in a register: what comes back in memory, written in parts and read as a whole, is waited for by
+/// the processor for longer than a simple policy takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedChoice {
+    device: u32,
+    /// How it is waited for.
+    pub placement: Placement,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl PackedChoice {
+    /// Index into the snapshot's devices.
+    #[inline]
+    pub const fn device(self) -> usize {
+        self.device as usize
+    }
+}
+
+impl From<Choice> for PackedChoice {
+    #[inline]
+    fn from(choice: Choice) -> Self {
+        // An index beyond all devices stays one.
+        let device = u32::try_from(choice.device).unwrap_or(u32::MAX);
+        Self { device, placement: choice.placement, reason: choice.reason }
+    }
+}
+
 /// Why a job ran where it ran: part of every completion and every metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -221,6 +271,11 @@ impl Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arms::tests::job;
+    use crate::{
+        AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, LatencyCritical,
+        LeastLatency, SyncOffload,
+    };
 
     #[test]
     fn indices_match_the_tables() {
@@ -229,6 +284,55 @@ mod tests {
         }
         for (index, placement) in Placement::ALL.into_iter().enumerate() {
             assert_eq!(placement as usize, index);
+        }
+    }
+
+    /// Software, and two devices: each closed, full or open.
+    fn machines() -> impl Iterator<Item = [DeviceState; 3]> {
+        let state = |code: usize| DeviceState {
+            eligible: code > 0,
+            healthy: true,
+            depth: if code == 1 { 8 } else { 0 },
+            capacity: 8,
+            estimated: None,
+            host: None,
+        };
+        (0..9).map(move |code| [state(2), state(code / 3), state(code % 3)])
+    }
+
+    #[test]
+    fn what_is_said_to_be_placed_alike_is() {
+        let bounds = [0, 1, 255, 256, 257, 999, 1_000, 8_999, 9_000, 9_001, usize::MAX - 1];
+        let policies: [Box<dyn Policy>; 8] = [
+            Box::new(AlwaysSoftware),
+            Box::new(SyncOffload { work_bytes_min: 1_000 }),
+            Box::new(AsyncOffload { work_bytes_min: 257 }),
+            Box::new(Batch),
+            Box::new(LatencyCritical::default()),
+            Box::new(BoundedInline { inline_bytes_max: 9_000 }),
+            Box::new(BoundedOffload {
+                accelerators: 1,
+                offload_bytes_min: 1_000,
+                inline_bytes_max: 9_000,
+            }),
+            Box::new(LeastLatency { inline_bytes_max: 9_000 }),
+        ];
+        for policy in &policies {
+            for (devices, size) in machines().flat_map(|own| bounds.map(|size| (own, size))) {
+                let Some(sizes) = policy.steady_for(size) else {
+                    assert!(policy.weighs_costs(), "{}", policy.name());
+                    continue;
+                };
+                assert!(sizes.contains(&size), "{}: {size} not in {sizes:?}", policy.name());
+                let place = |work_bytes| {
+                    let facts = JobFacts { work_bytes, ..job() };
+                    policy.place_packed(&facts, &Snapshot::of(&devices), work_bytes as u64)
+                };
+                let alike = bounds.into_iter().filter(|other| sizes.contains(other));
+                for other in alike {
+                    assert_eq!(place(other), place(size), "{}: {other}, {size}", policy.name());
+                }
+            }
         }
     }
 }

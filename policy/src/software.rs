@@ -1,5 +1,7 @@
 //! `AlwaysSoftware`: every job on the calling core. The baseline of every comparison.
 
+use std::ops::Range;
+
 use crate::placement::{Choice, JobFacts, Policy, Reason, Snapshot};
 
 /// Every job on the calling core.
@@ -9,6 +11,10 @@ pub struct AlwaysSoftware;
 impl Policy for AlwaysSoftware {
     fn name(&self) -> &'static str {
         "always-software"
+    }
+
+    fn steady_for(&self, _: usize) -> Option<Range<usize>> {
+        Some(0..usize::MAX)
     }
 
     fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {

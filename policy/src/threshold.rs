@@ -1,6 +1,8 @@
 //! Policies with a fixed size threshold: offload from a size on, or keep the calling core free of long jobs.
 
-use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
+use std::ops::Range;
+
+use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
 /// Offload every job of at least `work_bytes_min` to the first open device, the calling thread waiting.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +14,10 @@ pub struct SyncOffload {
 impl Policy for SyncOffload {
     fn name(&self) -> &'static str {
         "sync-offload"
+    }
+
+    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+        Some(part(&[self.work_bytes_min], work_bytes))
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
@@ -31,6 +37,10 @@ impl Policy for AsyncOffload {
         "async-offload"
     }
 
+    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+        Some(part(&[self.work_bytes_min], work_bytes))
+    }
+
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
         offload(job, snapshot, self.work_bytes_min, Placement::Async)
     }
@@ -47,6 +57,10 @@ pub struct BoundedInline {
 impl Policy for BoundedInline {
     fn name(&self) -> &'static str {
         "bounded-inline"
+    }
+
+    fn steady_for(&self, work_bytes: usize) -> Option<Range<usize>> {
+        Some(part(&[self.inline_bytes_max.saturating_add(1)], work_bytes))
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {

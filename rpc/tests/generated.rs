@@ -6,16 +6,16 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use rpc::flat::{Build, View};
+use rpc::flat::Build;
 use rpc::idl::{Interpreter, Schema, emit, parse};
 use rpc::services::memcached::Memcached;
 use rpc::services::post_storage::PostStorageService;
 use rpc::services::unique_id::UniqueIdService;
-use rpc::wire::{Out, Wire};
-use rpc::{Code, Functions, call};
+use rpc::{Functions, call};
 use units::Prng;
 
-use common::{BUFFER_BYTES, random};
+use common::both::{Both, MESSAGE_BYTES, Which};
+use common::random;
 
 #[test]
 fn the_committed_code_is_what_the_generator_makes() {
@@ -38,35 +38,6 @@ fn services() -> [(Schema, Box<dyn Functions>); 3] {
     ]
 }
 
-type Read = Result<Vec<u8>, Code>;
-
-/// What `recv` or `answer` makes of a message's struct.
-fn read(functions: &dyn Functions, function: u32, answer: bool, wire: &[u8]) -> Read {
-    let mut bytes = vec![0xEE; BUFFER_BYTES];
-    let (mut wire, mut build) = (Wire::new(wire, 64), Build::new(&mut bytes));
-    let block = if answer {
-        functions.answer(function, &mut wire, &mut build)?
-    } else {
-        functions.recv(function, &mut wire, &mut build)?
-    };
-    wire.end()?;
-    let used = build.used();
-    Ok(bytes[block..used].to_vec())
-}
-
-/// What `call` or `resp` makes of a block.
-fn write(functions: &dyn Functions, function: u32, answer: bool, block: &[u8]) -> Read {
-    let mut bytes = vec![0; BUFFER_BYTES];
-    let mut out = Out::framed(&mut bytes)?;
-    if answer {
-        functions.resp(function, View::new(block), &mut out)?;
-    } else {
-        functions.call(function, View::new(block), &mut out)?;
-    }
-    let length = out.frame()?;
-    Ok(bytes[4..length].to_vec())
-}
-
 #[test]
 fn generated_and_interpreted_agree_on_messages_whole_and_damaged() {
     let mut prng = Prng::new(5);
@@ -74,41 +45,39 @@ fn generated_and_interpreted_agree_on_messages_whole_and_damaged() {
     for (schema, generated) in services() {
         let interpreter = Interpreter::new(schema.clone());
         assert_eq!(generated.service(), interpreter.service());
+        let both = Both { generated: &*generated, interpreter: &interpreter };
         for round in 0..1_500 {
             let function = prng.below(schema.functions.len() as u64) as u32;
             let signature = &schema.functions[function as usize];
             assert_eq!(generated.function(function), interpreter.function(function));
             assert_eq!(generated.find(signature.name.as_bytes()), Some(function));
-            let answer = round % 2 == 0;
-            let place = if answer { signature.result } else { signature.args };
-            let mut bytes = vec![0; BUFFER_BYTES];
+            let which = Which { function, answer: round % 2 == 0 };
+            let place = if which.answer { signature.result } else { signature.args };
+            let mut bytes = vec![0; MESSAGE_BYTES];
             let mut build = Build::new(&mut bytes);
             let block = random(&schema, place, &mut prng, &mut build);
             let used = build.used();
             let block = &bytes[block..used];
 
-            let wire = write(&*generated, function, answer, block);
-            assert_eq!(wire, write(&interpreter, function, answer, block));
-            let Ok(mut wire) = wire else { continue };
-            let back = read(&*generated, function, answer, &wire);
-            assert_eq!(back, read(&interpreter, function, answer, &wire));
+            let Ok(mut wire) = both.write(which, block) else { continue };
+            let back = both.read(which, &wire, FIELD_BYTES_MAX);
             let back = back.expect("what was written can be read");
-            assert_eq!(write(&*generated, function, answer, &back).as_ref(), Ok(&wire));
+            assert_eq!(both.write(which, &back).as_ref(), Ok(&wire));
             whole += 1;
 
             damage(&mut wire, &mut prng);
-            let result = read(&*generated, function, answer, &wire);
-            assert_eq!(result, read(&interpreter, function, answer, &wire), "{wire:02x?}");
-            damaged += u32::from(result.is_err());
+            damaged += u32::from(both.read(which, &wire, FIELD_BYTES_MAX).is_err());
 
             let mut wild = block.to_vec();
             damage(&mut wild, &mut prng);
-            let result = write(&*generated, function, answer, &wild);
-            assert_eq!(result, write(&interpreter, function, answer, &wild));
+            let _ = both.write(which, &wild);
         }
     }
     assert!(whole > 2_000 && damaged > 500, "{whole} whole, {damaged} refused");
 }
+
+/// Short, so that some strings of random messages are longer.
+const FIELD_BYTES_MAX: usize = 64;
 
 fn damage(bytes: &mut Vec<u8>, prng: &mut Prng) {
     for _ in 0..=prng.below(3) {

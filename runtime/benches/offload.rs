@@ -1,7 +1,7 @@
 //! Host time of one async offload on a device without latency: submit, poll, wake, switch. On our core loop, in tokio
 //! and on the bare core, with one job outstanding and with 32; what a turn costs that finds nothing; and allocations
 //! per job once all is warm. Time is the thread's processor time, the median of the runs; nothing a device does is in
-//! it. `--json` prints the rows as JSON, `--quick` runs each case shortly.
+//! it. `--json` prints the rows as JSON, `--quick` runs each case shortly, `--jobs COUNT` as shortly as asked for.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -9,7 +9,9 @@ mod common;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use common::*;
 use device::{Device, Job, Pool};
@@ -19,7 +21,7 @@ use units::{ByteCount, Clock, SystemClock};
 
 fn main() {
     let options = Options::of_arguments();
-    let jobs = if options.quick { 1 << 15 } else { 1 << 20 };
+    let jobs = options.jobs.unwrap_or(if options.quick { 1 << 15 } else { 1 << 20 });
     let mut rows = Rows::default();
     for outstanding in [1, 32] {
         let bar = |ns: f64| (outstanding == 32).then_some(Bar::AtMost(ns));
@@ -43,6 +45,12 @@ fn main() {
     for (id, stage) in STAGES {
         if options.wants(id) {
             rows.add(id, "ns", None, options.runs().map(|_| stage(jobs)));
+        }
+    }
+    if options.wants("stage.job") {
+        let runs: Vec<_> = options.runs().map(|_| phases(jobs)).collect();
+        for (at, phase) in PHASES.into_iter().enumerate() {
+            rows.add(&format!("stage.job.{phase}"), "ns", None, runs.iter().map(|own| own[at]));
         }
     }
     if options.wants("empty_turn") {
@@ -185,7 +193,7 @@ fn own_jobs(count: usize) -> Vec<Own> {
 type Stage = fn(usize) -> f64;
 
 /// What an offload is made of, each measured alone with 32 of a kind.
-const STAGES: [(&str, Stage); 6] = [
+const STAGES: [(&str, Stage); 7] = [
     ("stage.device", device_alone),
     ("stage.input_kept", input_kept),
     ("stage.policy", policy_alone),
@@ -200,6 +208,7 @@ const STAGES: [(&str, Stage); 6] = [
         .ns_per_job
     }),
     ("stage.switch", switch_alone),
+    ("stage.switch_tokio", switch_in_tokio),
 ];
 
 /// Submission to the device's queue and its poll, without a runtime.
@@ -286,4 +295,82 @@ fn switch_alone(count: usize) -> f64 {
         });
     }
     Measured::of(count, || core_loop.run()).ns_per_job
+}
+
+/// The same in tokio.
+fn switch_in_tokio(count: usize) -> f64 {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            executor.spawn_local(async move {
+                for _ in 0..count / 32 {
+                    yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let all_end = async {
+        for task in tasks {
+            task.await.expect("no task panics");
+        }
+    };
+    Measured::of(count, || executor.block_on(all_end)).ns_per_job
+}
+
+/// What the runtime does for a job: takes it in, notes who waits, finds it done and wakes, hands it over.
+const PHASES: [&str; 4] = ["submit", "await", "turn", "claim"];
+
+/// Each of them on the bare core, 32 jobs at a time: the median, by the clock, without the look at it.
+fn phases(jobs: usize) -> [f64; 4] {
+    const JOBS: usize = 32;
+    struct Noted(AtomicUsize);
+    impl Wake for Noted {
+        fn wake(self: Arc<Self>) {
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+    let mut core = Runtime::new(config(), Waker::noop()).expect("the devices open");
+    core.set_time_resolution(units::Nanos::micros(1));
+    let pool = Pool::heap(ByteCount::mib(4));
+    let mut wakers: Vec<_> =
+        (0..JOBS).map(|_| Waker::from(Arc::new(Noted(AtomicUsize::new(0))))).collect();
+    let mut jobs_back: Vec<_> = (0..JOBS).map(|_| job(&pool)).collect();
+    let mut tickets = Vec::with_capacity(JOBS);
+    let mut took_ns: [Vec<u64>; 5] = std::array::from_fn(|_| Vec::with_capacity(jobs / JOBS));
+    for _ in 0..jobs / JOBS {
+        let mut looks = [Instant::now(); 7];
+        tickets.extend(jobs_back.drain(..).map(|job| core.submit(job)));
+        looks[1] = Instant::now();
+        for (ticket, waker) in tickets.iter().zip(&wakers) {
+            assert!(core.claim(*ticket, &mut Context::from_waker(waker)).is_pending());
+        }
+        looks[2] = Instant::now();
+        core.spin();
+        looks[3] = Instant::now();
+        for (ticket, waker) in tickets.drain(..).zip(&wakers) {
+            match core.claim(ticket, &mut Context::from_waker(waker)) {
+                Poll::Ready(finished) => jobs_back.push(finished.job),
+                Poll::Pending => panic!("a device without latency has every job at the next poll"),
+            }
+        }
+        looks[4] = Instant::now();
+        // The place that was freed last is used first: as in a loop, whoever has it had it before.
+        wakers.reverse();
+        looks[5] = Instant::now();
+        looks[6] = Instant::now();
+        let pairs = [[0, 1], [1, 2], [2, 3], [3, 4], [5, 6]].map(|pair| pair.map(|at| looks[at]));
+        for (took_ns, pair) in took_ns.iter_mut().zip(pairs) {
+            took_ns.push((pair[1] - pair[0]).as_nanos() as u64);
+        }
+    }
+    let median_ns = took_ns.map(|mut took_ns| {
+        took_ns.sort_unstable();
+        took_ns[took_ns.len() / 2] as f64
+    });
+    std::array::from_fn(|at| (median_ns[at] - median_ns[4]) / JOBS as f64)
 }

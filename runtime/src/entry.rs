@@ -4,7 +4,7 @@
 use std::task::Waker;
 
 use device::{Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
-use policy::{Choice, Placement, Reason};
+use policy::{Choice, PackedChoice, Placement, Reason};
 use units::{ByteCount, Nanos};
 
 use crate::costs::Met;
@@ -17,6 +17,10 @@ pub struct Ticket(
 );
 
 impl Ticket {
+    /// Of no job.
+    pub(crate) const SPENT: Ticket = Ticket(u64::MAX);
+
+    #[inline]
     pub(crate) fn new(key: u32, generation: u32) -> Self {
         Self(u64::from(key) | u64::from(generation) << 32)
     }
@@ -71,17 +75,23 @@ pub struct Path {
     pub reason: Reason,
 }
 
-impl From<Choice> for Path {
-    fn from(choice: Choice) -> Self {
-        Self { device: choice.device, placement: choice.placement, reason: choice.reason }
+impl From<PackedChoice> for Path {
+    #[inline]
+    fn from(choice: PackedChoice) -> Self {
+        Self { device: choice.device(), placement: choice.placement, reason: choice.reason }
     }
 }
 
 /// One job between `submit` and `claim`.
 pub(crate) struct Entry {
     pub(crate) generation: u32,
+    /// The place that is free after this one, while this one is.
+    pub(crate) next_free: u32,
+    pub(crate) state: State,
     /// Whether `waker` is this job's.
     pub(crate) is_awaited: bool,
+    /// Whether the follower goes on with it, see `core/follow.rs`.
+    pub(crate) is_followed: bool,
     /// Whether it counts among its tenant's jobs inside devices.
     pub(crate) is_counted: bool,
     /// What it met, if it is to teach what its device costs.
@@ -90,8 +100,11 @@ pub(crate) struct Entry {
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
     /// Where it is, or was last.
-    pub(crate) choice: Choice,
-    pub(crate) state: State,
+    pub(crate) choice: PackedChoice,
+    /// What became of it, from its end until it is claimed.
+    pub(crate) finished: Option<Completion>,
+    /// From its submission to its end.
+    pub(crate) total: Nanos,
     pub(crate) waker: Option<Waker>,
     /// Kept for jobs that leave the core.
     pub(crate) again: Again,
@@ -101,13 +114,17 @@ impl Default for Entry {
     fn default() -> Self {
         Self {
             generation: 0,
+            next_free: 0,
+            state: State::Free,
             is_awaited: false,
+            is_followed: false,
             is_counted: false,
             met: None,
             tag: 0,
             submitted: Nanos(0),
-            choice: Choice::software(Reason::Policy),
-            state: State::Free,
+            choice: Choice::software(Reason::Policy).into(),
+            finished: None,
+            total: Nanos(0),
             waker: None,
             again: Again::default(),
         }
@@ -116,37 +133,40 @@ impl Default for Entry {
 
 impl Entry {
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(self.state, State::Finished(..))
+        self.state == State::Finished
     }
 
     pub(crate) fn is_detached(&self) -> bool {
-        matches!(self.state, State::Detached)
+        self.state == State::Detached
+    }
+
+    /// The end, for the owner to take.
+    #[inline]
+    pub(crate) fn finish(&mut self, completion: Completion, total: Nanos) {
+        self.finished = Some(completion);
+        self.total = total;
+        self.state = State::Finished;
     }
 
     /// What became of it, if it is finished; once.
     #[inline]
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
-        if !self.is_finished() {
-            return None;
-        }
-        let state = std::mem::replace(&mut self.state, State::Free);
-        let State::Finished(Completion { job, outcome, service }, total) = state else {
-            return None;
-        };
-        Some(Finished { job, outcome, path: Path::from(self.choice), service, total })
+        let Completion { job, outcome, service } = self.finished.take()?;
+        let (path, total) = (Path::from(self.choice), self.total);
+        Some(Finished { job, outcome, path, service, total })
     }
 
     /// Whether a device has it.
     pub(crate) fn is_inside(&self) -> bool {
-        self.choice.device != 0 && matches!(self.state, State::Waiting | State::Detached)
+        self.choice.device() != 0 && matches!(self.state, State::Waiting | State::Detached)
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
     Waiting,
-    /// With its total time.
-    Finished(Completion, Nanos),
+    Finished,
     Detached,
 }
 
@@ -234,7 +254,8 @@ impl Again {
     /// Lets go of what belongs to the job's owner.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.input.take().is_some() {
+        if self.input.is_some() {
+            self.input = None;
             self.forget();
         }
     }

@@ -1,29 +1,56 @@
 //! Where the books on all jobs of a runtime are kept. A place is used again for the next job, with all the memory that
 //! it has; its generation tells the jobs apart. No decisions.
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
-use crate::entry::{Entry, State, Ticket};
+use crate::entry::{Entry, Finished, State, Ticket};
 
 /// The entries of one runtime's jobs.
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Vec<Entry>,
-    /// The last freed is the first used: it is in the cache, and its waker is likely the next owner's.
-    free: Vec<u32>,
+    /// The place that was freed last, and after it those before: the first used is in the cache, and its waker is
+    /// likely the next owner's. With none free, the number of places.
+    free: u32,
 }
 
 impl Ledger {
     /// A place for a new job.
     #[inline]
     pub(crate) fn open(&mut self) -> (Ticket, &mut Entry) {
-        let key = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
-            (self.entries.len() - 1) as u32
-        });
+        let key = self.free;
+        if key as usize >= self.entries.len() {
+            self.grow();
+        }
         let entry = &mut self.entries[key as usize];
+        self.free = entry.next_free;
         entry.state = State::Waiting;
         (Ticket::new(key, entry.generation), entry)
+    }
+
+    /// One more place, the one that is free: `free` is its index already.
+    #[cold]
+    fn grow(&mut self) {
+        let next_free = self.free + 1;
+        self.entries.push(Entry { next_free, ..Entry::default() });
+    }
+
+    /// Hands over what became of the job and ends its books, or remembers whom to wake.
+    ///
+    /// # Panics
+    /// If the ticket was claimed or detached before.
+    #[inline]
+    pub(crate) fn claim(&mut self, ticket: Ticket, waker: &Waker) -> Poll<Finished> {
+        let entry = self.entries.get_mut(ticket.index());
+        let entry = entry.filter(|entry| entry.generation == ticket.generation());
+        let entry = entry.expect(ONCE);
+        if entry.state == State::Waiting {
+            entry.await_with(waker);
+            return Poll::Pending;
+        }
+        let finished = entry.take_finished().expect(ONCE);
+        entry.end(&mut self.free, ticket);
+        Poll::Ready(finished)
     }
 
     /// The entry, unless its job is gone.
@@ -44,12 +71,9 @@ impl Ledger {
     #[inline]
     pub(crate) fn close(&mut self, ticket: Ticket) {
         let entry = &mut self.entries[ticket.index()];
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.is_awaited = false;
-        entry.met = None;
+        entry.finished = None;
         entry.again.clear();
-        entry.state = State::Free;
-        self.free.push(ticket.key());
+        entry.end(&mut self.free, ticket);
     }
 
     /// The tickets of the jobs that pass the test.
@@ -61,6 +85,17 @@ impl Ledger {
 }
 
 impl Entry {
+    /// The place is free: `free` leads to it.
+    #[inline]
+    fn end(&mut self, free: &mut u32, ticket: Ticket) {
+        self.generation = self.generation.wrapping_add(1);
+        self.is_awaited = false;
+        self.is_followed = false;
+        self.met = None;
+        self.state = State::Free;
+        self.next_free = std::mem::replace(free, ticket.key());
+    }
+
     /// Remembers whom to wake. Wakers stay with the place after their job: the next job there is often the same
     /// owner's, and a waker that is already there costs no clone.
     #[inline]
@@ -82,3 +117,5 @@ impl Entry {
         }
     }
 }
+
+const ONCE: &str = "a ticket is claimed or detached once";

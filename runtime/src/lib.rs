@@ -17,6 +17,7 @@ mod run;
 mod slot;
 mod time;
 pub mod tokio_adapter;
+pub mod trace;
 mod waiting;
 
 pub use crate::core::{Outstanding, Runtime};

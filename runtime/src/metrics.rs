@@ -13,7 +13,8 @@ use crate::entry::Path;
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
-    paths: Vec<PathCell>,
+    /// By op, device, placement and reason; each made with the path's first job: most paths never run.
+    paths: Vec<OnceLock<Box<Detail>>>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
     timeouts: Vec<AtomicU64>,
@@ -29,9 +30,9 @@ impl Metrics {
     pub(crate) fn new(devices: Vec<String>) -> Self {
         let count = devices.len();
         let cells = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let paths = OPS.len() * count * Placement::ALL.len() * Reason::ALL.len();
+        let paths = OPS.len() * count * PER_DEVICE;
         Self {
-            paths: (0..paths).map(|_| PathCell::default()).collect(),
+            paths: (0..paths).map(|_| OnceLock::new()).collect(),
             fallbacks: cells(count * Reason::ALL.len()),
             lost: cells(count),
             timeouts: cells(count),
@@ -49,11 +50,11 @@ impl Metrics {
     pub fn paths(&self) -> Vec<PathCount> {
         let mut counts = Vec::new();
         for (index, cell) in self.paths.iter().enumerate() {
-            let Some(detail) = cell.detail.get() else { continue };
+            let Some(detail) = cell.get() else { continue };
             let sizes = detail.sizes();
             let sum = |of: fn(&SizeCount) -> u64| sizes.iter().map(of).fold(0, u64::saturating_add);
-            let (rest, reason) = (index / Reason::ALL.len(), index % Reason::ALL.len());
-            let (rest, placement) = (rest / Placement::ALL.len(), rest % Placement::ALL.len());
+            let (rest, path) = (index / PER_DEVICE, index % PER_DEVICE);
+            let (placement, reason) = (path / REASONS, path % REASONS);
             let (op, device) = (rest / self.devices.len(), rest % self.devices.len());
             counts.push(PathCount {
                 op: OPS[op],
@@ -61,10 +62,10 @@ impl Metrics {
                 placement: Placement::ALL[placement],
                 reason: Reason::ALL[reason],
                 jobs: sum(|size| size.jobs),
-                failed: cell.failed.load(Ordering::Relaxed),
-                did_not_fit: cell.did_not_fit.load(Ordering::Relaxed),
-                input_bytes: cell.input_bytes.load(Ordering::Relaxed),
-                output_bytes: cell.output_bytes.load(Ordering::Relaxed),
+                failed: detail.failed.load(Ordering::Relaxed),
+                did_not_fit: detail.did_not_fit.load(Ordering::Relaxed),
+                input_bytes: detail.input_bytes.load(Ordering::Relaxed),
+                output_bytes: detail.output_bytes.load(Ordering::Relaxed),
                 service: Nanos(sum(|size| size.service.0)),
                 queueing: Nanos(sum(|size| size.queueing.0)),
                 service_log2_ns: loads(&detail.service),
@@ -129,7 +130,7 @@ impl Metrics {
             .collect()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(
         &self,
         path: &Path,
@@ -138,20 +139,31 @@ impl Metrics {
         service: Nanos,
         queueing: Nanos,
     ) {
-        let index =
-            (job.task.op().index() * self.devices.len() + path.device) * Placement::ALL.len();
-        let index = (index + path.placement as usize) * Reason::ALL.len() + path.reason as usize;
-        let cell = &self.paths[index];
-        let detail = cell.detail.get_or_init(Box::default);
+        let detail = self.paths[self.index(path, job)].get_or_init(Box::default);
         detail.count(job.work_bytes() as u64, service, queueing);
         match outcome {
             Outcome::Done { output_bytes } => {
-                add(&cell.input_bytes, job.input.len() as u64);
-                add(&cell.output_bytes, *output_bytes as u64);
+                add(&detail.input_bytes, job.input.len() as u64);
+                add_reported(&detail.output_bytes, *output_bytes as u64);
             }
-            Outcome::DoesNotFit => add(&cell.did_not_fit, 1),
-            Outcome::Failed(_) => add(&cell.failed, 1),
+            Outcome::DoesNotFit => add(&detail.did_not_fit, 1),
+            Outcome::Failed(_) => add(&detail.failed, 1),
         }
+    }
+
+    /// What a sampled job of the path took of its core: submission, polls and the way back to its owner.
+    #[cold]
+    pub(crate) fn count_host(&self, path: &Path, job: &Job, host: Nanos) {
+        let detail = self.paths[self.index(path, job)].get_or_init(Box::default);
+        let size = &detail.sizes[log2(job.work_bytes() as u64).min(SIZE_CLASSES - 1)];
+        add(&size.host_jobs, 1);
+        add(&size.host_ns, host.0);
+    }
+
+    #[inline]
+    fn index(&self, path: &Path, job: &Job) -> usize {
+        let device = job.task.op().index() * self.devices.len() + path.device;
+        device * PER_DEVICE + path.placement as usize * REASONS + path.reason as usize
     }
 
     pub(crate) fn count_fallback(&self, device: usize, reason: Reason) {
@@ -238,24 +250,22 @@ pub struct SizeCount {
     pub service: Nanos,
     /// Time jobs waited beside that, summed.
     pub queueing: Nanos,
+    /// Jobs of which it was looked at what they take of their core; none of what runs there as a whole.
+    pub host_jobs: u64,
+    /// What these took of it, summed.
+    pub host: Nanos,
 }
 
-/// Jobs and times are the sums over `detail.sizes`: a job on the fast path pays for each counter that it touches.
-#[derive(Default)]
-struct PathCell {
+/// One path's jobs. How many, and their times, are the sums over `sizes`: a job on the fast path pays for each counter
+/// that it touches.
+struct Detail {
     failed: AtomicU64,
     did_not_fit: AtomicU64,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    /// Made with the path's first job: most paths never run.
-    detail: OnceLock<Box<Detail>>,
-}
-
-/// One path's jobs by size and by time.
-struct Detail {
     sizes: [SizeCell; SIZE_CLASSES],
-    service: [AtomicU64; TIME_CLASSES],
-    queueing: [AtomicU64; TIME_CLASSES],
+    service: [AtomicU64; u64::BITS as usize],
+    queueing: [AtomicU64; u64::BITS as usize],
 }
 
 #[derive(Default)]
@@ -264,11 +274,17 @@ struct SizeCell {
     work_bytes: AtomicU64,
     service_ns: AtomicU64,
     queueing_ns: AtomicU64,
+    host_jobs: AtomicU64,
+    host_ns: AtomicU64,
 }
 
 impl Default for Detail {
     fn default() -> Self {
         Self {
+            failed: AtomicU64::new(0),
+            did_not_fit: AtomicU64::new(0),
+            input_bytes: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
             sizes: std::array::from_fn(|_| SizeCell::default()),
             service: std::array::from_fn(|_| AtomicU64::new(0)),
             queueing: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -277,14 +293,15 @@ impl Default for Detail {
 }
 
 impl Detail {
+    #[inline(always)]
     fn count(&self, work_bytes: u64, service: Nanos, queueing: Nanos) {
-        let size = &self.sizes[log2(work_bytes, SIZE_CLASSES)];
+        let size = &self.sizes[log2(work_bytes).min(SIZE_CLASSES - 1)];
         add(&size.jobs, 1);
         add(&size.work_bytes, work_bytes);
-        add(&size.service_ns, service.0);
+        add_reported(&size.service_ns, service.0);
         add(&size.queueing_ns, queueing.0);
-        add(&self.service[log2(service.0, TIME_CLASSES)], 1);
-        add(&self.queueing[log2(queueing.0, TIME_CLASSES)], 1);
+        add(&self.service[log2(service.0)], 1);
+        add(&self.queueing[log2(queueing.0)], 1);
     }
 
     fn sizes(&self) -> Vec<SizeCount> {
@@ -295,21 +312,26 @@ impl Detail {
             work_bytes: load(&cell.work_bytes),
             service: Nanos(load(&cell.service_ns)),
             queueing: Nanos(load(&cell.queueing_ns)),
+            host_jobs: load(&cell.host_jobs),
+            host: Nanos(load(&cell.host_ns)),
         };
         self.sizes.iter().enumerate().map(count).filter(|size| size.jobs > 0).collect()
     }
 }
 
-/// The counters without the zeros at the end.
+/// The counters of times without the zeros at the end, what is beyond the last class counted there.
 fn loads(counters: &[AtomicU64]) -> Vec<u64> {
-    let mut counts: Vec<u64> =
-        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).collect();
+    let mut counts = vec![0_u64; TIME_CLASSES];
+    for (class, counter) in counters.iter().enumerate() {
+        counts[class.min(TIME_CLASSES - 1)] += counter.load(Ordering::Relaxed);
+    }
     counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
     counts
 }
 
-fn log2(value: u64, classes: usize) -> usize {
-    (value.max(1).ilog2() as usize).min(classes - 1)
+#[inline]
+fn log2(value: u64) -> usize {
+    (value | 1).ilog2() as usize
 }
 
 /// Up to 1 GiB, the largest item there can be.
@@ -318,11 +340,23 @@ const SIZE_CLASSES: usize = 31;
 /// Up to 18 minutes.
 const TIME_CLASSES: usize = 40;
 
-/// Adds without a locked instruction: only the core's own runtime writes. A device that reports nonsense as its time
-/// stops a counter at its end and does not turn it back.
+/// Adds without a locked instruction: only the core's own runtime writes.
+#[inline]
 fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// As `add`, of what a device says: nonsense stops the counter at its end and does not turn it back.
+#[inline]
+fn add_reported(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
 }
+
+/// Places for reasons: a power of two, as the product below is, so that no job pays for a multiplication.
+const REASONS: usize = Reason::ALL.len().next_power_of_two();
+
+/// Paths of one op on one device.
+const PER_DEVICE: usize = Placement::ALL.len().next_power_of_two() * REASONS;
 
 /// The ops that are jobs, in the order of their index; those after them are a trace's own.
 const OPS: [Op; 6] =
@@ -338,7 +372,7 @@ mod tests {
         for bytes in [1, 1, 9_000] {
             detail.count(bytes, Nanos(u64::MAX), Nanos(5));
         }
-        assert!(metrics.paths[0].detail.set(detail).is_ok());
+        assert!(metrics.paths[0].set(detail).is_ok());
         let path = &metrics.paths()[0];
         assert_eq!((path.jobs, path.service), (3, Nanos(u64::MAX)));
         assert_eq!((path.sizes[0].service, path.queueing), (Nanos(u64::MAX), Nanos(15)));

@@ -12,32 +12,40 @@ use crate::entry::{Finished, Ticket};
 /// A submitted job. Dropping it detaches the job.
 pub struct Run {
     core: Rc<RefCell<Runtime>>,
-    ticket: Option<Ticket>,
+    /// Spent once the job was handed over.
+    ticket: Ticket,
 }
 
 impl Run {
+    #[inline]
     pub(crate) fn new(core: &Rc<RefCell<Runtime>>, ticket: Ticket) -> Self {
-        Self { core: Rc::clone(core), ticket: Some(ticket) }
+        Self { core: Rc::clone(core), ticket }
+    }
+
+    #[cold]
+    fn give_up(&self) {
+        self.core.borrow_mut().detach(self.ticket);
     }
 }
 
 impl Future for Run {
     type Output = Finished;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
-        let ticket = self.ticket.expect("a finished job is polled no more");
-        let claimed = self.core.borrow_mut().claim(ticket, context);
+        let claimed = self.core.borrow_mut().claim(self.ticket, context);
         if claimed.is_ready() {
-            self.ticket = None;
+            self.ticket = Ticket::SPENT;
         }
         claimed
     }
 }
 
 impl Drop for Run {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.core.borrow_mut().detach(ticket);
+        if self.ticket != Ticket::SPENT {
+            self.give_up();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One device as one runtime sees it: its queue, how many jobs are waited for there, and whether
 //! it is retired.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -32,6 +33,7 @@ pub(crate) struct Slot {
     costs: Costs,
     /// What polls take of the core, per completion, where that is looked at.
     way_back: WayBack,
+    polls: u32,
     /// Whether it takes a job, by op: asked for every job, and the answer is in lists.
     eligible: [Eligible; OPS],
 }
@@ -58,7 +60,7 @@ pub(crate) struct Shape(u32);
 
 impl Shape {
     /// Of no task.
-    const NONE: Shape = Shape(u32::MAX);
+    pub(crate) const NONE: Shape = Shape(u32::MAX);
 
     #[inline]
     pub(crate) fn of(task: &Task) -> Self {
@@ -115,6 +117,7 @@ impl Slot {
             retired: None,
             costs: Costs::default(),
             way_back: WayBack::default(),
+            polls: 0,
             eligible: [Eligible::unknown(Shape::NONE); OPS],
         })
     }
@@ -146,6 +149,17 @@ impl Slot {
             self.queue.poll(&mut polled);
         }
         polled
+    }
+
+    /// Whether it is to be looked at what the next poll takes of the core. Polls of what must be polled are cheap, and
+    /// made while the core has nothing better to do.
+    #[inline]
+    pub(crate) fn is_timed(&mut self, learns: bool) -> bool {
+        if self.capabilities.waiting != Waiting::Signalled {
+            return false;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        learns || self.polls.is_multiple_of(TIMED_ONE_IN)
     }
 
     /// As `poll`, with a look at what it takes of the core.
@@ -288,6 +302,7 @@ impl Slot {
     }
 
     /// Whether the device has as many jobs as it holds.
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.depth() >= self.capabilities.queue_depth
     }
@@ -305,6 +320,16 @@ impl Slot {
             }
         }
         self.ask(asked)
+    }
+
+    /// The sizes for which [`Slot::update`] says the same as it just said of this job.
+    pub(crate) fn alike(&self, asked: &Asked<'_>) -> Range<usize> {
+        let known = &self.eligible[asked.task.op().index() % OPS];
+        match asked.work_bytes < known.accepted_below {
+            _ if self.retired.is_some() => 0..usize::MAX,
+            true => 0..known.accepted_below,
+            false => known.refused_from..usize::MAX,
+        }
     }
 
     #[cold]
@@ -384,6 +409,9 @@ impl WayBack {
         }
     }
 }
+
+/// Where nobody learns, one poll in so many is timed.
+const TIMED_ONE_IN: u32 = 16;
 
 /// To wake a task and to switch to it, as measured.
 const SWITCHES: Nanos = Nanos(100);

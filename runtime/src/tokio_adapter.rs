@@ -50,6 +50,7 @@ impl TokioRuntime {
     }
 
     /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
+    #[inline]
     pub fn run(&self, job: Box<Job>) -> Run {
         self.start_job(|core| core.submit(job))
     }
@@ -60,6 +61,7 @@ impl TokioRuntime {
         self.start_job(|core| core.submit_to_software(job, Reason::DeviceFault))
     }
 
+    #[inline]
     fn start_job(&self, submit: impl FnOnce(&mut Runtime) -> Ticket) -> Run {
         let mut core = self.core.borrow_mut();
         let ticket = submit(&mut core);
@@ -82,6 +84,17 @@ impl TokioRuntime {
     /// Reads back one in so many of the streams that devices write, or none, as at first.
     pub fn set_verify_every(&self, every: Option<NonZeroU32>) {
         self.core.borrow_mut().set_verify_every(every);
+    }
+
+    /// The core, and what sees to it that it is turned soon.
+    pub(crate) fn shared(&self) -> (Rc<RefCell<Runtime>>, impl Fn() + 'static) {
+        let (signal, turning) = (Arc::clone(&self.signal), Rc::clone(&self.turning));
+        let kick = move || {
+            if !turning.get() {
+                signal.notify_one();
+            }
+        };
+        (Rc::clone(&self.core), kick)
     }
 
     /// The core's counters.

@@ -396,3 +396,47 @@ fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
         assert_eq!((redone, rig.core.metrics().corrupt()[DEVICE].1), (found, found));
     }
 }
+
+#[test]
+fn an_answer_is_used_again_only_where_the_policy_would_give_it_again() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 2);
+    let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
+        config.policy = Arc::new(AsyncOffload { work_bytes_min: 2_000 });
+    });
+    // 2,110, 3,220 and 2,221 bytes have the tags 30, 60 and 33; 1,111 and 1,222 have 3 and 6. One codec for all.
+    let path = |rig: &mut Rig, tag: u64| {
+        let ticket = rig.submit(tag);
+        if !rig.core.is_finished(ticket) {
+            device.do_one();
+            rig.core.turn();
+        }
+        let finished = rig.finished(ticket);
+        check(&finished, tag);
+        finished.path
+    };
+    for _ in 0..3 {
+        assert_eq!(path(&mut rig, 30), on_device());
+        assert_eq!(path(&mut rig, 3), in_software(Reason::Small));
+        assert_eq!(path(&mut rig, 60), on_device());
+    }
+    // Full, and with room again.
+    let inside = [30, 60].map(|tag| rig.submit(tag));
+    assert_eq!(path(&mut rig, 30), in_software(Reason::QueueFull));
+    device.do_one();
+    rig.core.turn();
+    assert_eq!(rig.finished(inside[0]).path, on_device());
+    let third = rig.submit(33);
+    assert_eq!(path(&mut rig, 30), in_software(Reason::QueueFull));
+    device.do_one();
+    device.do_one();
+    rig.core.turn();
+    assert_eq!([inside[1], third].map(|ticket| rig.finished(ticket).path), [on_device(); 2]);
+    // Another policy, and a device that is gone.
+    rig.core.set_policy(Arc::new(AlwaysSoftware));
+    assert_eq!(path(&mut rig, 30), in_software(Reason::Policy));
+    rig.core.set_policy(Arc::new(AsyncOffload { work_bytes_min: 0 }));
+    assert_eq!(path(&mut rig, 3), on_device());
+    device.state().is_dead = true;
+    assert_eq!(path(&mut rig, 3), in_software(Reason::DeviceLost));
+    assert_eq!(path(&mut rig, 6), in_software(Reason::DeviceLost));
+}

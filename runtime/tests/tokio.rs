@@ -4,7 +4,7 @@
 mod common;
 
 use std::future::Future;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
@@ -16,8 +16,8 @@ use device::{
     Capabilities, Codec, Completion, Device, DeviceError, Dialect, FaultPlan, Input, Job, Level,
     Loss, Pool, Queue, Refused, Task, Worker,
 };
-use policy::{BoundedInline, Placement, Reason};
-use runtime::{RuntimeConfig, TokioRuntime};
+use policy::{BoundedInline, Choice, Placement, Reason};
+use runtime::{Limits, RuntimeConfig, TokioRuntime};
 use tokio::task::LocalSet;
 use units::{ByteCount, Nanos, SystemClock};
 
@@ -282,4 +282,96 @@ fn more_jobs_than_a_device_holds_all_end_and_are_all_counted() {
             assert!(by_reason[Reason::QueueFull as usize] > 0);
         },
     );
+}
+
+/// A device of so many places that the policy chooses for every job, full or not.
+fn with_limits<F: Future<Output = ()>>(
+    limits: Limits,
+    depth: usize,
+    body: impl FnOnce(TokioRuntime, Arc<Script>) -> F,
+) {
+    let device = Script::new(|capabilities| capabilities.queue_depth = depth);
+    let there = Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+    let script = Arc::clone(&device);
+    in_tokio(
+        device,
+        |config| config.policy = Arc::new(Always(there)),
+        |runtime| {
+            runtime.set_limits(limits);
+            body(runtime, script)
+        },
+    );
+}
+
+#[test]
+fn a_tenant_has_as_many_jobs_inside_as_its_limit_says() {
+    for (tenant_jobs_max, accepted) in [(1, 2), (2, 3), (usize::MAX, 4)] {
+        let limits = Limits { tenant_jobs_max, waiting_max: 9 };
+        with_limits(limits, 9, |runtime, device| async move {
+            let pool = Pool::heap(ByteCount(0));
+            let jobs = [(0, 0), (1, 0), (2, 0), (3, 1)].map(|(tag, tenant)| {
+                let mut job = compress(&pool, tag);
+                job.tenant = device::TenantId(tenant);
+                (tag, runtime.run(job))
+            });
+            // Whoever comes while others wait is served by a turn.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(device.state().accepted, accepted, "{tenant_jobs_max}");
+            for done in 1..=4 {
+                device.do_one();
+                let ended = || runtime.metrics().paths().iter().map(|path| path.jobs).sum::<u64>();
+                while ended() < done {
+                    tokio::task::yield_now().await;
+                }
+            }
+            for (tag, job) in jobs {
+                let finished = job.await;
+                check(&finished, tag);
+                assert_eq!(finished.path, on_device());
+            }
+        });
+    }
+}
+
+#[test]
+fn as_many_jobs_wait_for_a_full_device_as_may_and_the_others_are_done_in_software() {
+    for waiting_max in [0, 1, 2] {
+        let limits = Limits { waiting_max, ..Limits::NONE };
+        with_limits(limits, 1, |runtime, device| async move {
+            let pool = Pool::heap(ByteCount(0));
+            let jobs: Vec<_> = (0..4).map(|tag| runtime.run(compress(&pool, tag))).collect();
+            for (tag, job) in jobs.into_iter().enumerate() {
+                if tag <= waiting_max {
+                    device.do_one();
+                }
+                let finished = job.await;
+                check(&finished, tag as u64);
+                let path =
+                    if tag <= waiting_max { on_device() } else { in_software(Reason::QueueFull) };
+                assert_eq!(finished.path, path, "{tag} of {waiting_max}");
+            }
+        });
+    }
+}
+
+#[test]
+fn one_stream_in_so_many_is_read_back_or_none() {
+    for (every, found) in [(None, 0), (Some(1), 4), (Some(2), 2)] {
+        let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
+        let corrupt = in_tokio(
+            faulty(plan),
+            |_| {},
+            |runtime| async move {
+                runtime.set_verify_every(every.and_then(NonZeroU32::new));
+                let pool = Pool::heap(ByteCount(0));
+                for tag in 0..12 {
+                    runtime.run(compress(&pool, tag)).await;
+                }
+                runtime.metrics().corrupt()[DEVICE].1
+            },
+        );
+        assert_eq!(corrupt, found, "{every:?}");
+    }
 }

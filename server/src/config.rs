@@ -50,6 +50,8 @@ pub struct ServerConfig {
     pub backlog: u32,
     /// Time for requests in flight to finish after SIGTERM; then connections are cut (ms). (hot)
     pub drain_timeout_ms: u64,
+    /// A memcached client on TCP that asks for nothing for this long loses its connection; 0 for never (s). (restart)
+    pub idle_timeout_s: u64,
 }
 
 impl Default for ServerConfig {
@@ -67,6 +69,7 @@ impl Default for ServerConfig {
             requests_per_turn: 20,
             backlog: 1_024,
             drain_timeout_ms: 10_000,
+            idle_timeout_s: 0,
         }
     }
 }

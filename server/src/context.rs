@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use runtime::TokioRuntime;
 use slab::Slab;
@@ -42,6 +43,8 @@ pub(crate) struct WorkerContext {
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
     pub(crate) requests_per_turn: usize,
+    /// A client that is silent for longer loses its connection; none for never.
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) stats: Rc<StatsPages>,

@@ -61,6 +61,8 @@ counters! {
         total_connections,
         /// Connections refused because of `connections_max`.
         rejected_connections,
+        /// Connections closed because of `idle_timeout_s`.
+        idle_kicks,
         /// Retrieval commands' keys.
         cmd_get,
         /// Storage commands.

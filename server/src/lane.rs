@@ -7,16 +7,18 @@ use std::cell::Cell;
 use std::error::Error;
 use std::future::poll_fn;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use device::{DeviceError, Input, Job, Outcome, Task};
 use drivers::lane::{NoResult, Pause, Problem, Request, Serving, Taken, Ticket};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::task::AtomicWaker;
 use runtime::Finished;
 use tokio::io::Interest;
 use tokio::time::Sleep;
@@ -80,6 +82,38 @@ struct Lane {
     results: Charge,
     /// When to see again whether it has: that rings no bell.
     again: Option<Pin<Box<Sleep>>>,
+    /// Jobs and bytes begun since it last found no job, or had its turn.
+    begun: (usize, usize),
+    turn: Arc<Turn>,
+}
+
+/// Comes back when the worker's other tasks have had their turns, those included that wait for their sockets.
+#[derive(Default)]
+struct Turn {
+    is_others: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Turn {
+    fn give_up(self: &Arc<Self>, task: &Context<'_>) {
+        self.is_others.store(true, Ordering::Relaxed);
+        self.task.register(task.waker());
+        let waker = Waker::from(Arc::clone(self));
+        // tokio keeps the waker until it has asked the system for events. Left to itself it asks once in some tens of
+        // polls: that many turns of one lane after the other.
+        let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&waker));
+    }
+
+    fn is_own(&self) -> bool {
+        !self.is_others.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.is_others.store(false, Ordering::Relaxed);
+        self.task.wake();
+    }
 }
 
 type UnderWay = Pin<Box<dyn Future<Output = Done>>>;
@@ -97,7 +131,8 @@ impl Lane {
         let held_bytes = Rc::default();
         let results = Charge::new(context, &held_bytes, 0);
         let (context, under_way) = (Rc::clone(context), FuturesUnordered::new());
-        Self { serving, context, under_way, held_bytes, results, again: None }
+        let (begun, turn) = ((0, 0), Arc::default());
+        Self { serving, context, under_way, held_bytes, results, again: None, begun, turn }
     }
 
     /// Ready when the client is gone, or when this server drains and the client's jobs are done.
@@ -112,15 +147,20 @@ impl Lane {
             return Poll::Ready(Ok(()));
         }
         self.context.ending.watch(place, task.waker());
-        let taken = if is_draining { 0 } else { self.take()? };
+        let takes = !is_draining && self.turn.is_own();
+        let taken = if takes { self.take()? } else { 0 };
         let answered = self.answer(task);
         self.serving.show();
         self.results.set(self.serving.held().0);
         if taken + answered > 0 {
             self.count();
-            task.waker().wake_by_ref();
+            self.go_on(task);
             return Poll::Pending;
         }
+        if !is_draining && !takes {
+            return Poll::Pending;
+        }
+        self.begun = (0, 0);
         // Who drains takes no job any more: the ring has no news for it.
         match if is_draining { Pause::Sleep } else { self.serving.pause() } {
             Pause::Look => task.waker().wake_by_ref(),
@@ -134,6 +174,16 @@ impl Lane {
             task.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// Has the task polled again: at once, or after a whole turn when others have had theirs.
+    fn go_on(&mut self, task: &Context<'_>) {
+        let (jobs, bytes) = self.begun;
+        if jobs < JOBS_PER_TURN && bytes < BYTES_PER_TURN {
+            return task.waker().wake_by_ref();
+        }
+        self.begun = (0, 0);
+        self.turn.give_up(task);
     }
 
     /// Has a lane that sleeps polled again now and then while the client has results to read.
@@ -151,7 +201,7 @@ impl Lane {
     /// Begins the jobs of one turn.
     fn take(&mut self) -> Result<usize, Problem> {
         let (mut taken, mut bytes) = (0, 0);
-        while taken < JOBS_PER_TURN && bytes < BYTES_PER_TURN {
+        while self.begun.0 + taken < JOBS_PER_TURN && self.begun.1 + bytes < BYTES_PER_TURN {
             match self.serving.take()? {
                 Taken::Nothing => break,
                 Taken::Refused => self.context.counters.lanes.jobs_refused.up(),
@@ -162,6 +212,7 @@ impl Lane {
             }
             taken += 1;
         }
+        self.begun = (self.begun.0 + taken, self.begun.1 + bytes);
         Ok(taken)
     }
 
@@ -204,7 +255,7 @@ impl Lane {
         let held = self.hold(request).ok_or(NoResult::Busy)?;
         let output = self.serving.output(request.output_bytes).ok_or(NoResult::Busy)?;
         self.results.set(self.serving.held().0);
-        let mut input = self.context.values.pool().take(request.input_bytes);
+        let mut input = self.context.values.pool().take_heap(request.input_bytes);
         if !self.serving.copy_input(request, &mut input) {
             return Err(NoResult::Refused);
         }

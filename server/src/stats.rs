@@ -100,6 +100,7 @@ impl StatsPages {
             ("tcp_backlog", config.server.backlog.to_string()),
             ("binding_protocol", "ascii".to_owned()),
             ("auth_enabled_sasl", on(false)),
+            ("idle_timeout", config.server.idle_timeout_s.to_string()),
             ("item_size_max", config.store.item_bytes_max.0.to_string()),
             ("maxconns_fast", on(true)),
             ("dump_enabled", on(false)),

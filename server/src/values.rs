@@ -117,6 +117,7 @@ impl Values {
         }))
     }
 
+    /// Where values are read to: what it hands out, a device may read in place. Anything else is from its heap.
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
     }
@@ -227,7 +228,7 @@ impl Values {
     }
 
     fn small_frame(&self, codec: frame::Codec, original: &[u8], payload: &[u8]) -> Bytes {
-        let mut buffer = self.0.pool.take(FRAME_HEADER_BYTES + payload.len());
+        let mut buffer = self.0.pool.take_heap(FRAME_HEADER_BYTES + payload.len());
         let mut header = [0; FRAME_HEADER_BYTES];
         Header::seal(codec, 0, original, payload.len()).encode(&mut header);
         buffer.extend(&header);
@@ -258,7 +259,7 @@ impl Values {
             Body::Shared(bytes) => Input::heap(bytes),
         };
         let original = input.bytes().clone();
-        let output = self.0.pool.take(stored_bytes_max);
+        let output = self.0.pool.take_heap(stored_bytes_max);
         let mut job = Job::new(Task::Compress { dialect, level }, input, output);
         (job.output_offset, job.deadline) = (FRAME_HEADER_BYTES, deadline);
         let finished = self.0.runtime.run(Box::new(job)).await;
@@ -292,7 +293,7 @@ impl Values {
             frame::Codec::Stored => payload,
             frame::Codec::SameFilled => {
                 let bytes = header.original_bytes as usize;
-                let mut buffer = self.0.pool.take(bytes);
+                let mut buffer = self.0.pool.take_heap(bytes);
                 buffer.space()[..bytes].fill(payload[0]);
                 buffer.set_len(bytes);
                 buffer.freeze(0..bytes)
@@ -328,7 +329,7 @@ impl Values {
         let dialect = Dialect { codec, window_log2 };
         let job = |payload: Bytes| {
             let task = Task::Decompress { dialect, original_bytes };
-            let output = self.0.pool.take(original_bytes);
+            let output = self.0.pool.take_heap(original_bytes);
             Box::new(Job { deadline, ..Job::new(task, Input::heap(payload), output) })
         };
         let mut finished = self.0.runtime.run(job(payload.clone())).await;

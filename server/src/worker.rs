@@ -203,10 +203,16 @@ fn reload(context: &WorkerContext, config: &Config) {
     }
 }
 
+/// Zero is for never.
+fn idle_timeout(config: &Config) -> Option<Duration> {
+    let limit_s = config.server.idle_timeout_s;
+    (limit_s > 0).then(|| Duration::from_secs(limit_s))
+}
+
 fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let config = &plan.config;
     let counters = Arc::clone(&plan.counters[index]);
-    let pool = Pool::heap(POOL_RETAINED_MAX);
+    let pool = pool(&plan.devices);
     let runtime = TokioRuntime::start(RuntimeConfig {
         devices: plan.devices.clone(),
         policy: Arc::clone(&plan.policy),
@@ -229,15 +235,14 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         Arc::clone(&counters),
     );
     let backend = backend(plan, index, &pool, &counters);
-    let stats = StatsPages::new(
+    let stats = Rc::new(StatsPages::new(
         Arc::clone(&plan.counters),
         Arc::clone(&plan.runtimes),
         Arc::clone(&plan.connections),
         Arc::clone(config),
         Arc::clone(&plan.clock),
-    );
+    ));
     let budget_kib = (config.runtime.inflight_bytes_max.0 >> 10).clamp(1, BUDGET_KIB_MAX) as u32;
-    let stats = Rc::new(stats);
     let services = Services::of(&config.server.roles);
     let context = |values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
@@ -255,6 +260,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             scheduler: plan.scheduler.clone(),
             limits: protocol::Limits { item_bytes_max },
             requests_per_turn: config.server.requests_per_turn,
+            idle_timeout: idle_timeout(config),
             counters: Arc::clone(&counters),
             connections: Arc::clone(&plan.connections),
             stats: Rc::clone(&stats),
@@ -272,6 +278,14 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
     let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
     Ok(context(values, item_bytes_max, of_store))
+}
+
+/// Where values are read to: memory that a device reads them from, if one has such. Another's inputs cost it a copy.
+fn pool(devices: &[Arc<dyn Device>]) -> Pool {
+    match devices.iter().find_map(|device| device.input_memory()) {
+        Some(memory) => Pool::registered(memory, POOL_RETAINED_MAX),
+        None => Pool::heap(POOL_RETAINED_MAX),
+    }
 }
 
 fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> Backend {

@@ -5,6 +5,7 @@
 //! Servers, Link           stations that a model is composed of; Durations, Arrivals feed them
 //! Network                 a model read from a specification: stations, routes, forks, overflow
 //! accelflow               a model made of them: AccelFlow's server under several orchestrators
+//! arcalis                 another: the near-cache RPC engine between two cores, as `rpc` has it
 //! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
 //! ```
 //!
@@ -14,12 +15,15 @@
 
 pub mod accelflow;
 mod agenda;
+pub mod arcalis;
 mod arrivals;
 mod draws;
 mod durations;
+mod entries;
 mod heap;
 mod link;
 mod network;
+mod offload;
 mod picos;
 mod servers;
 mod statistics;
@@ -30,11 +34,13 @@ pub use agenda::{Agenda, End, Model, run};
 pub use arrivals::{ArrivalSpec, Arrivals};
 pub use draws::Draws;
 pub use durations::{BadValue, DurationSpec, Durations};
+pub use entries::{Entries, KINDS, SpecError};
 pub use heap::FourAry;
 pub use link::Link;
 pub use network::{
     Discipline, Network, NetworkSpec, RouteSpec, SourceSpec, StationKind, StationSpec,
 };
+pub use offload::{OpenLoop, OpenLoopRun};
 pub use picos::Picos;
 pub use servers::{Offer, Servers, ServersCounts};
 pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};

@@ -131,6 +131,15 @@ pub enum RunError {
         /// The limit.
         limit: u64,
     },
+    /// Whoever asked for the study no longer wants it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The RPC engine refused a message that the model made.
+    #[error("the engine refused a message: {code}")]
+    Engine {
+        /// Why.
+        code: rpc::Code,
+    },
     /// The plan's `events_max` fired before the replication was done.
     #[error("{events} events fired and the replication is not done (`events_max`)")]
     EventLimit {
@@ -196,6 +205,17 @@ pub enum Verdict {
         /// The window on offer.
         window_ps: Picos,
     },
+}
+
+impl Verdict {
+    /// The word that tables use.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Verdict::Steady => "steady",
+            Verdict::Window => "window",
+            Verdict::Refused { .. } => "refused",
+        }
+    }
 }
 
 /// One response time.
@@ -508,6 +528,21 @@ impl Report {
         let mean_ns = Interval::of(&self.averages(|response| &response.means_ns)?)?;
         let p99s = self.averages(|response| &response.p99s_ns);
         Some(Across { mean_ns, p99_ns: p99s.and_then(|p99s| Interval::of(&p99s)) })
+    }
+
+    /// Every number as a row of a table: what it is of, what it is, and its value. What holds for all responses
+    /// together is of `all`.
+    pub fn rows(&self) -> Vec<(&str, &'static str, Option<Interval>)> {
+        let mut rows = Vec::new();
+        for response in &self.responses {
+            rows.push((response.name.as_str(), "mean_ns", response.mean_ns));
+            rows.push((response.name.as_str(), "p99_ns", response.p99_ns));
+        }
+        let across = self.across();
+        rows.push(("all", "mean_ns", across.as_ref().map(|across| across.mean_ns)));
+        rows.push(("all", "p99_ns", across.and_then(|across| across.p99_ns)));
+        rows.extend(self.facts.iter().map(|fact| (fact.name.as_str(), "fact", fact.value)));
+        rows
     }
 
     /// By how much this report's times are below `other`'s, paired as [`Report::difference`] pairs them.

@@ -278,12 +278,13 @@ fn the_service_describes_itself_and_echoes() {
         assert_eq!(echoed.payload.len(), 4_096);
     });
     let list = Command::new(rebate_binary())
-        .args(["devices", "--compression", &service.address])
+        .args(["devices", "--compression", &format!("{},lane:/run/lane", service.address)])
         .output()
         .expect("the binary runs");
     let text = String::from_utf8_lossy(&list.stdout).into_owned();
     assert!(list.status.success() && text.contains("software"), "{text}");
-    assert!(text.contains("the service takes up to 1MiB uncompressed"), "{text}");
+    assert!(text.contains("which takes up to 1MiB uncompressed"), "{text}");
+    assert!(text.contains("lane-/run/lane"), "{text}");
 }
 
 #[test]

@@ -161,6 +161,22 @@ fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[test]
+fn silent_clients_lose_their_connections_when_memcacheds_do() {
+    let option = ["-o", "idle_timeout=1"];
+    for server in [Server::memcached(&option), Server::rebate_memcached(&option)] {
+        let (mut silent, mut half) = (server.client(), server.client());
+        silent.ask(b"mn");
+        half.send(b"get half_a_li").expect("the server reads");
+        assert!(silent.is_closed() && half.is_closed());
+        assert_eq!(server.stat("idle_kicks"), Some(2));
+    }
+    let server = Server::rebate_memcached(&[]);
+    let mut patient = server.client();
+    patient.deadline = Duration::from_millis(1_500);
+    assert!(!patient.is_closed(), "nobody asked for that");
+}
+
+#[test]
 fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let store = Server::memcached(&[]);
     let mut ours = in_front_of(&store);

@@ -83,10 +83,11 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
     };
     assert!(gain("predicted") > 0.0 && gain("measured") > 0.0, "{numbers:?}");
 
-    work(&server, 400);
+    // Of some offloaded jobs it is looked at what they take of the core.
     let answered = poll_for(PATIENCE, || {
+        work(&server, 400);
         let ran = model(scheduler.grpc, &["--op", "compress", "--json"]);
-        (ran.code == Some(0)).then_some(ran.out)
+        (ran.code == Some(0) && !ran.out.contains("not reported")).then_some(ran.out)
     });
     let answer: Value = serde_json::from_str(&answered.expect("enough evidence")).expect("JSON");
     assert_eq!(answer["device"], "virtual-iaa");
@@ -97,8 +98,7 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
         let own = parameters.iter().find(|own| own["symbol"] == symbol);
         let own = own.unwrap_or_else(|| panic!("no {symbol} in {answer}"));
         assert!(own["source"].is_string() && own["interval"].is_array(), "{own}");
-        let wanted = if symbol == "o0" || symbol == "L" { "assumed" } else { "measured" };
-        assert_eq!(own["provenance"], wanted, "{own}");
+        assert_eq!(own["provenance"], "measured", "{own}");
     }
     let text = model(scheduler.grpc, &["--op", "compress"]);
     assert!(text.out.contains("front: compress on virtual-iaa"), "{}", text.out);

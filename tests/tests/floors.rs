@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Room and floor. The ground is -1; the end-to-end room drives a binary and may use anything.
-const FLOORS: [(&str, i32); 17] = [
+const FLOORS: [(&str, i32); 19] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
@@ -23,7 +23,9 @@ const FLOORS: [(&str, i32); 17] = [
     ("sim", 3),
     ("server", 4),
     ("load", 4),
+    ("bench-service", 4),
     ("cli", 5),
+    ("rebate-python", 5),
     ("rebate-tests", 99),
 ];
 

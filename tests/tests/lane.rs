@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rebate_tests::payload::{random, text};
 use rebate_tests::process::Process;
 use rebate_tests::server::rebate_binary;
 use rebate_tests::{Load, PATIENCE, Server, poll_for};
@@ -53,11 +54,16 @@ impl Service {
 
 /// A frontend with one worker thread that offloads every value to the service, and finds a silent one soon.
 fn frontend(path: &Path) -> Server {
+    frontend_of("embedded", path)
+}
+
+/// As `frontend`, of that store.
+fn frontend_of(store: &str, path: &Path) -> Server {
     let compression = format!("lane:{}", path.display());
     let ours = ["--role", "frontend", "--threads", "1", "--workers", "0"];
     let offload = ["--compression", &compression, "--set", "runtime.offload_bytes_min=0"];
     let pages = ["--admin-listen", "127.0.0.1:0", "--set", "runtime.job_timeout_ms=100"];
-    Server::rebate_serve("embedded", "on", &[&ours[..], &offload, &pages].concat())
+    Server::rebate_serve(store, "on", &[&ours[..], &offload, &pages].concat())
 }
 
 fn device_counter(server: &Server, path: &Path, counter: &str) -> f64 {
@@ -81,14 +87,58 @@ fn values_go_over_the_lane_and_both_sides_say_so() {
     }
     assert!(service.jobs() > 150.0, "{}", service.jobs());
     assert_eq!((service.lanes(), device_counter(&ours, &service.path, "lanes_opened")), (1.0, 1.0));
-    let copies = device_counter(&ours, &service.path, "copies");
-    assert!(copies >= service.jobs(), "{copies} copies for {} jobs", service.jobs());
+    let results = device_counter(&ours, &service.path, "results_copied");
+    assert!(results > 0.0 && results <= service.jobs(), "{results} of {} jobs", service.jobs());
     assert!(metrics(service.admin)["rebate_lane_copies_total"] >= service.jobs());
     let logged = ours.output();
     assert!(logged.contains(": a lane"), "{logged}");
     drop(ours);
     let gone = poll_for(PATIENCE, || (service.lanes() == 0.0).then_some(()));
     assert!(gone.is_some(), "the lane of a frontend that is gone stays open");
+}
+
+/// A value is read from the client's socket to where the service reads it, a stream from the store's.
+#[test]
+fn the_frontend_copies_no_value_on_its_way_to_the_service() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = Service::start(&folder.path().join("lane"));
+    let store = Server::memcached(&["-m", "64"]);
+    let ours = frontend_of(&store.as_store(), &service.path);
+    let mut client = ours.client();
+    for version in 0..30 {
+        let key = format!("key_{version}");
+        // It shrinks, and to more than the few KiB that are read with others.
+        let value = [text((20 + version) << 10), random(8 << 10)].concat();
+        assert_eq!(client.set(&key, &value).as_deref(), Ok("STORED"));
+        assert_eq!(client.get(&key), Ok(Some(value)));
+    }
+    let counter = |name| device_counter(&ours, &service.path, name);
+    assert_eq!((counter("inputs_copied"), counter("inputs_copied_bytes")), (0.0, 0.0));
+    assert!(counter("inputs_in_place") > 40.0, "{}", counter("inputs_in_place"));
+    assert_eq!(counter("inputs_in_place"), service.jobs());
+}
+
+#[test]
+fn over_grpc_a_frontend_says_so_and_that_a_lane_would_do() {
+    let service = services::Service::start("compression", 0, &[]);
+    let address = service.grpc.to_string();
+    let ours = ["--role", "frontend", "--threads", "1", "--workers", "0"];
+    let offload = ["--compression", &address, "--set", "runtime.offload_bytes_min=0"];
+    let pages = ["--admin-listen", "127.0.0.1:0"];
+    let ours = Server::rebate_serve("embedded", "on", &[&ours[..], &offload, &pages].concat());
+    let logged = ours.output();
+    assert!(logged.contains(": gRPC; it is on this host: a lane"), "{logged}");
+    let mut client = ours.client();
+    let value = rebate_tests::load::value("key", 2);
+    let device = format!("device=\"remote-{address}\"");
+    let goes = poll_for(PATIENCE, || {
+        assert_eq!(client.set("key", &value).as_deref(), Ok("STORED"));
+        let all = metrics(ours.admin().expect("printed"));
+        let jobs = all.iter().filter(|(name, _)| name.starts_with("rebate_jobs_total{"));
+        let jobs: f64 = jobs.filter(|(name, _)| name.contains(&device)).map(|(_, n)| n).sum();
+        (jobs > 0.0).then_some(())
+    });
+    assert!(goes.is_some(), "no job over gRPC");
 }
 
 #[test]

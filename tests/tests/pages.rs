@@ -108,6 +108,13 @@ fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
         "<dt>revision</dt><dd>1</dd>",
         "<h2>Fitted costs</h2>",
         "<polyline points=",
+        "<h2>Occupancy</h2>",
+        "<tr data-occupancy=\"worker\">",
+        "<tr data-occupancy=\"software\">",
+        "<th>predicted gain</th><th>measured gain</th>",
+        "<th>p50 &lt;</th>",
+        "<th>p99 &lt;</th>",
+        "<th>jobs/s</th>",
     ] {
         assert!(dom.contains(wanted), "no {wanted} in {dom}");
     }
@@ -122,4 +129,22 @@ fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
     let view: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(view["window_ms"], 600_000);
     assert_eq!(view["instances"][0]["instance"], "front-1");
+    let rows = |of: &str| view[of].as_array().cloned().unwrap_or_default();
+    let on = |device: &str| {
+        let found = rows("occupancy").into_iter().find(|row| row["device"] == device);
+        found.unwrap_or_else(|| panic!("no {device} in {view}"))
+    };
+    let worker = on("worker");
+    assert!(worker["worked_on"].as_f64() > Some(0.0), "{worker}");
+    assert!(worker["inside"].as_f64() >= worker["worked_on"].as_f64(), "{worker}");
+    assert!(worker["host_mean_ns"].as_u64() > Some(0), "{worker}");
+    let paths = rows("paths");
+    let offloaded = paths.iter().find(|row| row["device"] == "worker" && row["op"] == "compress");
+    let offloaded = offloaded.expect("a path of the worker");
+    for (part, quantile) in [("service", "p50_below_ns"), ("queueing", "p99_below_ns")] {
+        assert!(offloaded[part][quantile].as_u64() > Some(0), "{offloaded}");
+    }
+    let curves = rows("curves");
+    assert!(curves[0]["measured_gain"].as_f64() > Some(0.0), "{curves:?}");
+    assert!(curves[0]["predicted_gain"].as_f64() > Some(0.0), "{curves:?}");
 }

@@ -54,7 +54,7 @@ pub use encode::{EncodeError, Head, dump};
 pub use explain::explain;
 pub use fault::{Fault, Owner, What};
 pub use library::{ACCELFLOW, accelflow};
-pub use payload::{Base, Format, Wrap};
+pub use payload::{BadFormat, Base, Format, Wrap};
 pub use program::{Instruction, at_mark, compile};
 pub use service::{Service, Stage};
 pub use split::{SplitError, split};

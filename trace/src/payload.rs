@@ -2,6 +2,7 @@
 //! more. It knows nothing of the data itself: no schema, no length.
 
 use std::fmt;
+use std::str::FromStr;
 
 use units::Op;
 
@@ -188,6 +189,35 @@ impl fmt::Display for Format {
     }
 }
 
+/// A text that is no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no format; write a base ({BASES}) within at most three of {WRAPS}, such as encrypted(json)"
+)]
+pub struct BadFormat {
+    text: String,
+}
+
+const BASES: &str = "json, bson, string, protobuf, bytes";
+const WRAPS: &str = "compressed(), encrypted(), message()";
+
+impl FromStr for Format {
+    type Err = BadFormat;
+
+    fn from_str(text: &str) -> Result<Self, BadFormat> {
+        let bad = || BadFormat { text: text.to_owned() };
+        let (mut inner, mut wraps) = (text.trim(), Vec::new());
+        while let Some((word, rest)) = inner.split_once('(') {
+            let wrap = Wrap::ALL.into_iter().find(|wrap| wrap.name() == word.trim());
+            wraps.push(wrap.ok_or_else(bad)?);
+            inner = rest.trim_end().strip_suffix(')').ok_or_else(bad)?.trim();
+        }
+        let base = Base::ALL.into_iter().find(|base| base.name() == inner).ok_or_else(bad)?;
+        let wrapped = |format: Format, wrap: Wrap| format.within(wrap).ok_or_else(bad);
+        wraps.into_iter().rev().try_fold(Format::of(base), wrapped)
+    }
+}
+
 impl fmt::Debug for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -233,10 +263,19 @@ mod tests {
         let mut count = 0;
         for format in valid {
             assert_eq!(Format::of_bits(format.bits()), Some(format));
-            assert!(!format.to_string().contains('?'));
+            assert_eq!(format.to_string().parse(), Ok(format));
             count += 1;
         }
         // Five bases within 0 to 3 of three wraps.
         assert_eq!(count, 5 * (1 + 3 + 9 + 27));
+    }
+
+    #[test]
+    fn texts_that_are_no_format_are_refused() {
+        let deep = "encrypted(encrypted(encrypted(encrypted(json))))";
+        for text in ["", "yaml", "json)", "encrypted(json", "wrapped(json)", "encrypted()", deep] {
+            let error = text.parse::<Format>().expect_err("no format").to_string();
+            assert!(error.starts_with(&format!("{text:?} is no format; write a base")), "{error}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The demo's results as a page.
 
-use crate::experiment::Machine;
+use crate::experiment::{Machine, Place, Work};
 use crate::report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Report, Section,
     Table,
@@ -15,7 +15,7 @@ pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) ->
     let machine = Machine::here();
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut sections: Vec<Section> = comparisons.iter().map(memory).collect();
-    sections.extend(services.map(four));
+    sections.extend(services.map(configurations));
     Report {
         title: "Rebate on this machine".into(),
         subtitle: "A compressed cache that any memcached client can use: what it saves here, what \
@@ -63,7 +63,7 @@ fn measured(name: &str) -> Category {
     Category { name: name.to_owned(), origin: Origin::Measured }
 }
 
-fn four(services: &Services) -> Section {
+fn configurations(services: &Services) -> Section {
     let mut sizes: Vec<_> = services.points.iter().map(|own| own.value_bytes).collect();
     sizes.dedup();
     let panel = |title: &str, of: fn(&ServicePoint) -> f64| {
@@ -106,7 +106,7 @@ fn four(services: &Services) -> Section {
         ],
         figures: vec![
             Figure {
-                id: "four".into(),
+                id: "configurations".into(),
                 caption: "Latency of gets, and CPU time of all processes per request.".into(),
                 panels: vec![
                     panel("get median", |own| own.p50_us),
@@ -135,23 +135,23 @@ fn stages(services: &Services) -> Figure {
         name: format!("{} values", own.value_bytes),
         origin: Origin::Emulated,
     };
-    let p50 = |size, microservice, accelerated| {
+    let p50 = |size, place, work| {
         let found = services.points.iter().find(|own| {
             let configuration = own.configuration;
-            own.value_bytes == size
-                && (configuration.microservice, configuration.accelerated)
-                    == (microservice, accelerated)
+            own.value_bytes == size && (configuration.place, configuration.work) == (place, work)
         });
         found.map_or(f64::NAN, |own| own.p50_us)
     };
     let difference = |own: &super::services::StagePoint| {
-        p50(own.value_bytes, true, true) - p50(own.value_bytes, false, false)
+        p50(own.value_bytes, Place::Microservice, Work::Iaa)
+            - p50(own.value_bytes, Place::Monolith, Work::Software)
     };
     Figure {
         id: "stages".into(),
-        caption: "Microservice with the accelerator less monolith in software: measured, and as \
-                  the sum of stages measured alone."
-            .into(),
+        caption:
+            "Microservice with the accelerator, over gRPC, less monolith in software: measured, \
+                  and as the sum of stages measured alone."
+                .into(),
         panels: vec![Panel {
             title: "where the difference comes from".into(),
             plot: Plot::Bars(Bars {
@@ -181,7 +181,7 @@ fn numbers(services: &Services) -> Table {
         row
     };
     Table {
-        caption: "The four configurations".into(),
+        caption: "The configurations".into(),
         header: vec![
             Column::text("configuration"),
             Column::number("values"),

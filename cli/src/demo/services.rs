@@ -1,5 +1,5 @@
-//! The four configurations side by side, in short: monolith or microservices, software or a virtual accelerator; and
-//! the stages that make the difference. The long form is `rebate reproduce cache`.
+//! The configurations side by side, in short: monolith or microservices, software or a virtual accelerator, over gRPC
+//! or a lane; and the stages that make the difference. The long form is `rebate reproduce cache`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use serde::Serialize;
 use units::{ByteCount, Op};
 
 use crate::experiment::{
-    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Probe, Sample,
+    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Place, Probe, Sample, Site,
+    Work,
 };
 
-/// What the four came to, by size.
+/// What they came to, by size.
 #[derive(Debug, Serialize)]
 pub(super) struct Services {
     pub(super) store: &'static str,
@@ -47,6 +48,7 @@ pub(super) struct StagePoint {
     pub(super) software_us: f64,
     pub(super) device_us: f64,
     pub(super) hop_us: f64,
+    pub(super) lane_us: f64,
 }
 
 impl Services {
@@ -60,11 +62,12 @@ impl Services {
         stop: &Arc<AtomicBool>,
     ) -> Result<Option<Self>, String> {
         let machine = Machine::here();
-        step("starting four configurations");
+        step("starting five configurations");
         let _awake = Awake::start();
-        let start = |own| Deployment::start(own, backing, &machine, None);
-        let four = Configuration::four(Door::Grpc);
-        let deployments: Vec<_> = four.into_iter().map(start).collect::<Result<_, _>>()?;
+        let site = Site { backing, machine: &machine, scheduler: None, qpl_library: None };
+        let start =
+            |(place, work)| Deployment::start(Configuration::new(place, work, Door::Grpc), &site);
+        let deployments: Vec<_> = SHOWN.into_iter().map(start).collect::<Result<_, _>>()?;
         let mut services = Self {
             store: match backing {
                 Backing::Memcached => "memcached",
@@ -92,14 +95,14 @@ impl Services {
     }
 
     /// How often `measure` steps.
-    pub(super) const STEPS: usize = 1 + SIZES.len() * 5;
+    pub(super) const STEPS: usize = 1 + SIZES.len() * (SHOWN.len() + 1);
 
     /// The comparison in words.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "four configurations: {} behind a gRPC store, {:.0} % gets, {:.0} requests/s; \
+            "five configurations: {} behind a gRPC store, {:.0} % gets, {:.0} requests/s; \
              the IAA is virtual: emulated from published figures",
             self.store,
             self.get_share * 100.0,
@@ -108,14 +111,14 @@ impl Services {
         let head = ["get p50 us", "get p90 us", "CPU us/req", "of frontend"];
         let _ = writeln!(
             text,
-            "{:<28} {:>8} {:>11} {:>11} {:>11} {:>11}",
+            "{:<38} {:>8} {:>11} {:>11} {:>11} {:>11}",
             "", "values", head[0], head[1], head[2], head[3]
         );
         for own in &self.points {
             let remark = own.invalid.as_ref().map(|why| format!("  ({why})")).unwrap_or_default();
             let _ = writeln!(
                 text,
-                "{:<28} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1}{remark}",
+                "{:<38} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1}{remark}",
                 own.configuration.name(),
                 own.value_bytes.to_string(),
                 own.p50_us,
@@ -147,7 +150,7 @@ impl ServicePoint {
             p90_us: latency.p90_ns as f64 / 1e3,
             core_us: sample.usage.values().map(|usage| usage.core_us).sum(),
             frontend_core_us: frontend,
-            emulated: own.accelerated,
+            emulated: own.is_emulated(),
             invalid: sample.invalid.clone(),
         })
     }
@@ -156,34 +159,49 @@ impl ServicePoint {
 impl StagePoint {
     /// What the stages come to; without the device where its emulation could not be on time.
     fn sentence(&self) -> String {
-        let Self { value_bytes, software_us, device_us, hop_us } = self;
+        let Self { value_bytes, software_us, device_us, hop_us, lane_us } = self;
         let sum = hop_us + device_us - software_us;
         if sum.is_finite() {
+            let lane = sum - hop_us + lane_us;
             return format!(
                 "{value_bytes}: hop {hop_us:.1} + device {device_us:.1} - software codec \
-                 {software_us:.1} = {sum:+.1} us to expect of the microservice with the accelerator"
+                 {software_us:.1} = {sum:+.1} us to expect of the microservice with the \
+                 accelerator; over a lane, with a hop of {lane_us:.1}, {lane:+.1} us"
             );
         }
         format!(
-            "{value_bytes}: hop {hop_us:.1} us, software codec {software_us:.1} us; the virtual \
-             device's emulation was late on this machine, so its stage does not hold"
+            "{value_bytes}: hop {hop_us:.1} us, lane {lane_us:.1} us, software codec \
+             {software_us:.1} us; the virtual device's emulation was late on this machine, so its \
+             stage does not hold"
         )
     }
 
     fn measure(value_bytes: ByteCount, deployments: &[Deployment]) -> Result<Self, String> {
         let probe =
             Probe { value_bytes, op: Op::Decompress, rate_per_s: RATE_PER_S, jobs: STAGE_JOBS };
-        let in_software = |own: &&Deployment| !own.configuration.accelerated;
-        let service = deployments.iter().filter(in_software).find_map(Deployment::compression);
-        let service = service.ok_or("no deployment has a compression service")?;
+        let hop = |place| {
+            let own = deployments.iter().find(|own| own.configuration.place == place);
+            let way = own.and_then(Deployment::compression);
+            probe.hop(way.ok_or("no deployment has a compression service")?)
+        };
         Ok(Self {
             value_bytes,
             software_us: probe.software()?.p50_us,
             device_us: probe.device()?.p50_us,
-            hop_us: probe.hop(service)?.p50_us,
+            hop_us: hop(Place::Microservice)?.p50_us,
+            lane_us: hop(Place::Lane)?.p50_us,
         })
     }
 }
+
+/// The seed's two, the two that cross them, and the microservice next door.
+const SHOWN: [(Place, Work); 5] = [
+    (Place::Monolith, Work::Software),
+    (Place::Monolith, Work::Iaa),
+    (Place::Microservice, Work::Software),
+    (Place::Microservice, Work::Iaa),
+    (Place::Lane, Work::Iaa),
+];
 
 const SIZES: [ByteCount; 2] = [ByteCount::kib(4), ByteCount::kib(64)];
 

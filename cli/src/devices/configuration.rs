@@ -1,5 +1,5 @@
 //! The configuration that a command looks at without serving it: the same file, environment and keys as
-//! `rebate serve`, with the flags that bear on devices.
+//! `rebate serve`, with its flags that bear on devices.
 
 use std::path::PathBuf;
 
@@ -11,27 +11,71 @@ use server::config_source::{self, Flag, Sources};
 use super::check;
 use crate::process;
 
-/// Flags that say which configuration is meant; without any of them it is what `rebate serve` would have.
+/// The flags of `rebate serve` that bear on devices, and those that say which configuration is meant.
 #[derive(Debug, Args)]
-pub(crate) struct Configuration {
-    /// The server's TOML file; without it, the file that REBATE_CONFIG names.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// A device beside software, as for `rebate serve`; may be given again.
+pub(crate) struct DeviceFlags {
+    /// Compression services to offload to, each a device: HOST:PORT, or lane:/PATH for one on this host.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    compression: Vec<String>,
+    /// A device beside software, such as worker or virtual-iaa; may be given again. `rebate devices` lists them.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     device: Vec<String>,
     /// Let devices that only emulate an accelerator serve.
     #[arg(long)]
     allow_virtual: bool,
-    /// The placement policy, as for `rebate serve`.
+    /// Where jobs run: auto, always-software, bounded-inline, bounded-offload, sync-offload, async-offload,
+    /// latency-critical, batch, least-latency or least-host-cycles.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+    /// The server's TOML file; without it, the file that REBATE_CONFIG names.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Any key of the configuration; may be given again.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+}
+
+/// Which configuration is meant; without any flag it is what `rebate serve` would have.
+#[derive(Debug, Args)]
+pub(crate) struct Configuration {
+    #[command(flatten)]
+    flags: DeviceFlags,
     /// Where /sys, /proc and /dev are looked for.
     #[arg(long, value_name = "DIR", hide = true, default_value = "/")]
     root: PathBuf,
+}
+
+impl DeviceFlags {
+    /// Where the configuration comes from, with `more` flags; `--set` comes after them all.
+    ///
+    /// # Errors
+    /// A setting without a value.
+    pub(crate) fn sources(&self, more: Vec<Flag>) -> Result<Sources, String> {
+        let mut flags = more;
+        for (name, key, list) in [
+            ("--compression", "runtime.compression", &self.compression),
+            ("--device", "runtime.devices", &self.device),
+        ] {
+            flags.extend((!list.is_empty()).then(|| flag(name, key, &list.join(","))));
+        }
+        if self.allow_virtual {
+            flags.push(flag("--allow-virtual", "runtime.allow_virtual", "true"));
+        }
+        let policy = self.policy.as_ref();
+        flags.extend(policy.map(|policy| flag("--policy", "runtime.policy", policy)));
+        for setting in &self.set {
+            let (key, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("--set {setting:?} is not valid; give section.key=VALUE"))?;
+            flags.push(flag("--set", key.trim(), value.trim()));
+        }
+        Ok(Sources {
+            defaults: Config::default(),
+            file: self.config.clone(),
+            environment: process::environment(),
+            flags,
+        })
+    }
 }
 
 impl Configuration {
@@ -40,12 +84,7 @@ impl Configuration {
     /// # Errors
     /// What is wrong with it, every problem a line.
     pub(crate) fn load(&self) -> Result<Config, String> {
-        let sources = Sources {
-            defaults: Config::default(),
-            file: self.config.clone(),
-            environment: process::environment(),
-            flags: self.flags()?,
-        };
+        let sources = self.flags.sources(Vec::new())?;
         let loaded = config_source::load(&sources).map_err(|errors| {
             let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
             lines.join("\nrebate: ")
@@ -58,29 +97,9 @@ impl Configuration {
     pub(crate) fn machine(&self) -> Machine {
         Machine::read(&self.root)
     }
+}
 
-    fn flags(&self) -> Result<Vec<Flag>, String> {
-        let flag = |name: &str, key: &str, value: &str| Flag {
-            name: name.to_owned(),
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        let mut flags = Vec::new();
-        if !self.device.is_empty() {
-            flags.push(flag("--device", "runtime.devices", &self.device.join(",")));
-        }
-        if self.allow_virtual {
-            flags.push(flag("--allow-virtual", "runtime.allow_virtual", "true"));
-        }
-        if let Some(policy) = &self.policy {
-            flags.push(flag("--policy", "runtime.policy", policy));
-        }
-        for setting in &self.set {
-            let (key, value) = setting
-                .split_once('=')
-                .ok_or_else(|| format!("--set {setting:?} is not valid; give section.key=VALUE"))?;
-            flags.push(flag("--set", key.trim(), value.trim()));
-        }
-        Ok(flags)
-    }
+/// A flag that sets a key.
+pub(crate) fn flag(name: &str, key: &str, value: &str) -> Flag {
+    Flag { name: name.to_owned(), key: key.to_owned(), value: value.to_owned() }
 }

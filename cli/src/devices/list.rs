@@ -1,5 +1,5 @@
-//! `rebate devices`: what can do tax work here, in use or not, and which job would go where; or the devices of a
-//! compression service that is asked.
+//! `rebate devices`: what can do tax work here, in use or not, and which job would go where; and what the compression
+//! services of the configuration say of themselves.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use drivers::Remote;
 use drivers::host::{IdxdKind, Machine};
 use serde::Serialize;
 use server::config::Config;
+use server::config_source::CompressionAddress;
 use units::ByteCount;
 use workload::DeviceProfile;
 
@@ -26,9 +27,6 @@ use crate::{EXIT_FAILED, EXIT_USAGE, say};
 pub(crate) struct Devices {
     #[command(flatten)]
     configuration: Configuration,
-    /// Ask the compression service at this address instead, HOST:PORT or the path of a Unix socket.
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["config", "device", "policy", "set"])]
-    compression: Option<String>,
     /// For programs.
     #[arg(long)]
     json: bool,
@@ -70,9 +68,21 @@ struct Report {
     virtuals: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     engines: Vec<EngineRow>,
-    /// Of a service: the largest uncompressed side of a job (bytes).
+    /// Compression services of the configuration that can be asked, those over gRPC.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    services: Vec<Service>,
+}
+
+/// What a compression service says of itself.
+#[derive(Debug, Default, Serialize)]
+struct Service {
+    address: String,
+    devices: Vec<Row>,
+    /// The largest uncompressed side of a job (bytes).
+    work_bytes_max: u64,
+    /// Why it said nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    work_bytes_max: Option<u64>,
+    problem: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,13 +98,9 @@ struct EngineRow {
 }
 
 impl Devices {
-    /// Prints the devices of a configuration and of this machine, or those of a service.
+    /// Prints the devices of a configuration and of this machine.
     pub(crate) fn run(self) -> ExitCode {
-        let report = match &self.compression {
-            None => self.own(),
-            Some(address) => ask(address),
-        };
-        let report = match report {
+        let report = match self.report() {
             Ok(report) => report,
             Err((code, problem)) => {
                 eprintln!("rebate: {problem}");
@@ -110,7 +116,7 @@ impl Devices {
     }
 
     /// The error has the exit code.
-    fn own(&self) -> Result<Report, (u8, String)> {
+    fn report(&self) -> Result<Report, (u8, String)> {
         let config = self.configuration.load().map_err(|problem| (EXIT_USAGE, problem))?;
         let machine = self.configuration.machine();
         let failed = |problem| (EXIT_FAILED, problem);
@@ -131,7 +137,7 @@ impl Devices {
                 .collect::<Result<_, _>>()
                 .map_err(failed)?,
             engines: software.engines().iter().map(engine).collect(),
-            work_bytes_max: None,
+            services: services(&config),
         })
     }
 }
@@ -155,22 +161,30 @@ fn virtual_row(name: &str) -> Result<Row, String> {
     Ok(Row { about: Some(profile.about), ..row(&device) })
 }
 
-/// Asks a service; the error has the exit code.
-fn ask(address: &str) -> Result<Report, (u8, String)> {
-    let failed = |problem: String| (EXIT_FAILED, format!("{address}: {problem}"));
-    let parsed = address.parse().map_err(|error: api::BadAddress| (EXIT_USAGE, error.to_string()));
-    let remote = Remote::new(parsed?, &remote_options(&Config::default()));
-    let remote = remote.map_err(|error| (EXIT_USAGE, error.to_string()))?;
-    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let executor = executor.map_err(|error| failed(error.to_string()))?;
-    let described = executor.block_on(remote.describe());
-    let described = described
-        .map_err(|status| failed(format!("{} ({:?})", status.message(), status.code())))?;
-    executor.shutdown_background();
-    Ok(service(described))
+/// What the services over gRPC say of themselves; a lane has no word for it.
+fn services(config: &Config) -> Vec<Service> {
+    let addresses = config.runtime.compression.iter().filter_map(|text| match text.parse() {
+        Ok(CompressionAddress::Grpc(address)) => Some((text.clone(), address)),
+        _ => None,
+    });
+    let ask = |(text, address)| match ask(address, config) {
+        Ok(described) => service(text, described),
+        Err(problem) => Service { address: text, problem: Some(problem), ..Service::default() },
+    };
+    addresses.map(ask).collect()
 }
 
-fn service(described: DescribeResponse) -> Report {
+fn ask(address: api::Address, config: &Config) -> Result<DescribeResponse, String> {
+    let remote = Remote::new(address, &remote_options(config));
+    let remote = remote.map_err(|error| error.to_string())?;
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let executor = executor.map_err(|error| error.to_string())?;
+    let described = executor.block_on(remote.describe());
+    executor.shutdown_background();
+    described.map_err(|status| format!("{} ({:?})", status.message(), status.code()))
+}
+
+fn service(address: String, described: DescribeResponse) -> Service {
     let row = |device: api::v1::DeviceDescription| Row {
         name: device.name,
         about: None,
@@ -183,11 +197,8 @@ fn service(described: DescribeResponse) -> Report {
         waiting: device.waiting,
         numa_nodes: Vec::new(),
     };
-    Report {
-        devices: described.devices.into_iter().map(row).collect(),
-        work_bytes_max: Some(described.work_bytes_max),
-        ..Report::default()
-    }
+    let devices = described.devices.into_iter().map(row).collect();
+    Service { address, devices, work_bytes_max: described.work_bytes_max, problem: None }
 }
 
 fn row(device: &dyn Device) -> Row {
@@ -247,10 +258,22 @@ fn text(report: &Report) -> String {
         lines.extend([String::new(), "emulated, with --allow-virtual only".to_owned()]);
         lines.extend(device_table(&report.virtuals));
     }
-    if let Some(bytes) = report.work_bytes_max {
-        lines.push(format!("the service takes up to {} uncompressed", ByteCount(bytes)));
+    for service in &report.services {
+        lines.push(String::new());
+        lines.extend(service_lines(service));
     }
     lines.join("\n")
+}
+
+fn service_lines(service: &Service) -> Vec<String> {
+    let address = &service.address;
+    if let Some(problem) = &service.problem {
+        return wrapped(&format!("the service at {address} does not answer: {problem}"), WIDTH);
+    }
+    let largest = ByteCount(service.work_bytes_max);
+    let title =
+        format!("devices of the service at {address}, which takes up to {largest} uncompressed");
+    [vec![title], device_table(&service.devices)].concat()
 }
 
 fn device_table(rows: &[Row]) -> Vec<String> {
@@ -381,7 +404,7 @@ const EXAMPLES: &str = "Examples:
   rebate devices --device qpl-hardware --policy bounded-offload
   rebate devices --device virtual-iaa --allow-virtual --set compress.readable_by=iaa
   rebate devices --json
-  rebate devices --compression 10.0.0.7:9200
+  rebate devices --compression 10.0.0.7:9200,lane:/run/rebate/lane
 
 `deflate/4KiB` is deflate within a window of 4 KiB. What keeps a device from being used, and how to mend it, says
 `rebate doctor`.";

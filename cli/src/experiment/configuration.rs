@@ -1,33 +1,48 @@
 //! The configurations of the experiment: where (de)compression runs, by what, and how the store is reached.
 
-use serde::Serialize;
-
 /// One way to run the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Configuration {
-    /// Whether (de)compression is a service of its own, over gRPC.
-    pub(crate) microservice: bool,
-    /// Whether an accelerator does it; here a virtual one.
-    pub(crate) accelerated: bool,
-    /// What software does it, in the absence of an accelerator.
-    pub(crate) software: Software,
+    /// Where values are (de)compressed.
+    pub(crate) place: Place,
+    /// What (de)compresses them.
+    pub(crate) work: Work,
     /// How the frontend reaches memcached.
     pub(crate) door: Door,
 }
 
-/// A software baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Software {
-    /// As QPL's software path: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
-    Seed,
+/// Where values are (de)compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// In the frontend.
+    Monolith,
+    /// In a compression service, over gRPC.
+    Microservice,
+    /// In a compression service on the same host, over shared memory.
+    Lane,
+}
+
+/// What (de)compresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// Software as QPL's software path does it: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
+    Software,
     /// The codec and the window that are fastest here for each size.
     Best,
+    /// QPL's software path itself.
+    QplSoftware,
+    /// An IAA of this machine, through QPL.
+    QplHardware,
+    /// A virtual IAA.
+    Iaa,
+    /// A virtual IAA or the frontend's own core, whichever its policy expects to be quicker.
+    LeastLatency,
+    /// Nothing: clients bring compressed bytes. What is left is the floor of all others.
+    Nothing,
 }
 
 /// How the frontend reaches memcached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Door {
     /// Through the store service.
     Grpc,
@@ -35,71 +50,151 @@ pub(crate) enum Door {
     Direct,
 }
 
+impl Door {
+    /// Both.
+    pub(crate) const ALL: [Door; 2] = [Door::Grpc, Door::Direct];
+}
+
 impl Configuration {
-    const fn new(microservice: bool, accelerated: bool, software: Software, door: Door) -> Self {
-        Self { microservice, accelerated, software, door }
+    /// The seed's two and the two that cross them first, then what came later: a place never changes, since figures
+    /// take their colours from it.
+    const ALL: [(Place, Work); 11] = [
+        (Place::Monolith, Work::Software),
+        (Place::Monolith, Work::Iaa),
+        (Place::Microservice, Work::Software),
+        (Place::Microservice, Work::Iaa),
+        (Place::Monolith, Work::Best),
+        (Place::Lane, Work::Software),
+        (Place::Lane, Work::Iaa),
+        (Place::Lane, Work::LeastLatency),
+        (Place::Monolith, Work::QplSoftware),
+        (Place::Monolith, Work::QplHardware),
+        (Place::Monolith, Work::Nothing),
+    ];
+
+    /// All that reach the store so.
+    pub(crate) fn all(door: Door) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().map(move |(place, work)| Self { place, work, door })
     }
 
-    /// The seed's two, the two that cross them, and the monolith with the best software.
-    pub(crate) const fn all(door: Door) -> [Self; 5] {
-        [
-            Self::new(false, false, Software::Seed, door),
-            Self::new(false, true, Software::Seed, door),
-            Self::new(true, false, Software::Seed, door),
-            Self::new(true, true, Software::Seed, door),
-            Self::new(false, false, Software::Best, door),
-        ]
+    /// This one.
+    pub(crate) const fn new(place: Place, work: Work, door: Door) -> Self {
+        Self { place, work, door }
     }
 
-    /// The four of the comparison.
-    pub(crate) fn four(door: Door) -> Vec<Self> {
-        Self::all(door).into_iter().filter(|own| own.software == Software::Seed).collect()
+    /// Where it stands among [`Configuration::all`].
+    pub(crate) fn index(self) -> usize {
+        let own = (self.place, self.work);
+        Self::ALL.iter().position(|other| *other == own).unwrap_or(0)
     }
 
-    /// What every ratio is against.
+    /// The one of this id.
+    pub(crate) fn named(id: &str) -> Option<Self> {
+        Door::ALL.into_iter().flat_map(Self::all).find(|own| own.id() == id)
+    }
+
+    /// What every ratio is against, unless its row names another.
     pub(crate) const fn base(self) -> Self {
-        Self::new(false, false, Software::Seed, self.door)
+        Self::new(Place::Monolith, Work::Software, self.door)
     }
 
-    /// As row ids have it.
-    pub(crate) fn id(self) -> String {
-        let place = if self.microservice { "microservice" } else { "monolith" };
-        let by = match (self.accelerated, self.software) {
-            (true, _) => "iaa",
-            (false, Software::Seed) => "software",
-            (false, Software::Best) => "best",
-        };
-        let door = if self.door == Door::Direct { "_direct" } else { "" };
-        format!("{place}_{by}{door}")
+    /// Whether (de)compression is a service of its own.
+    pub(crate) fn is_microservice(self) -> bool {
+        self.place != Place::Monolith
     }
 
-    /// As people read it.
-    pub(crate) fn name(self) -> String {
-        let place = if self.microservice { "microservice" } else { "monolith" };
-        let by = match (self.accelerated, self.software) {
-            (true, _) => "virtual IAA",
-            (false, Software::Seed) => "software",
-            (false, Software::Best) => "best software",
-        };
-        format!("{place}, {by}")
-    }
-
-    /// The same at the end of a line in a figure.
-    pub(crate) fn label(self) -> String {
-        let place = if self.microservice { "micro" } else { "mono" };
-        let by = match (self.accelerated, self.software) {
-            (true, _) => "IAA",
-            (false, Software::Seed) => "software",
-            (false, Software::Best) => "best",
-        };
-        format!("{place} {by}")
+    /// Whether a virtual device is in the path.
+    pub(crate) const fn is_emulated(self) -> bool {
+        matches!(self.work, Work::Iaa | Work::LeastLatency)
     }
 
     /// The virtual devices in the path.
     pub(crate) fn devices(self) -> Vec<String> {
-        if self.accelerated { vec![VIRTUAL.to_owned()] } else { Vec::new() }
+        if self.is_emulated() { vec![VIRTUAL.to_owned()] } else { Vec::new() }
+    }
+
+    /// The only device that may do its jobs; none where that is the policy's choice.
+    pub(crate) const fn device(self) -> Option<&'static str> {
+        match self.work {
+            Work::Software | Work::Best | Work::Nothing => Some("software"),
+            Work::QplSoftware => Some(drivers::qpl::Path::Software.device()),
+            Work::QplHardware => Some(drivers::qpl::Path::Hardware.device()),
+            Work::Iaa => Some(VIRTUAL),
+            Work::LeastLatency => None,
+        }
+    }
+
+    /// As row ids have it.
+    pub(crate) fn id(self) -> String {
+        let place = match self.place {
+            Place::Monolith => "monolith",
+            Place::Microservice => "microservice",
+            Place::Lane => "lane",
+        };
+        let work = match self.work {
+            Work::Software => "software",
+            Work::Best => "best",
+            Work::QplSoftware => "qpl_software",
+            Work::QplHardware => "qpl_hardware",
+            Work::Iaa => "iaa",
+            Work::LeastLatency => "least_latency",
+            Work::Nothing => "pass_through",
+        };
+        let door = if self.door == Door::Direct { "_direct" } else { "" };
+        format!("{place}_{work}{door}")
+    }
+
+    /// As people read it.
+    pub(crate) fn name(self) -> String {
+        let place = match self.place {
+            Place::Monolith => "monolith",
+            Place::Microservice => "microservice",
+            Place::Lane => "microservice over a lane",
+        };
+        let work = match self.work {
+            Work::Software => "software",
+            Work::Best => "best software",
+            Work::QplSoftware => "QPL's software path",
+            Work::QplHardware => "IAA through QPL",
+            Work::Iaa => "virtual IAA",
+            Work::LeastLatency => "virtual IAA where quicker",
+            Work::Nothing => "pass-through",
+        };
+        format!("{place}, {work}")
+    }
+
+    /// The same at the end of a line in a figure.
+    pub(crate) fn label(self) -> String {
+        let place = match self.place {
+            Place::Monolith => "mono",
+            Place::Microservice => "micro",
+            Place::Lane => "lane",
+        };
+        let work = match self.work {
+            Work::Software => "software",
+            Work::Best => "best",
+            Work::QplSoftware => "QPL",
+            Work::QplHardware => "QPL IAA",
+            Work::Iaa => "IAA",
+            Work::LeastLatency => "quicker",
+            Work::Nothing => "floor",
+        };
+        format!("{place} {work}")
     }
 }
 
 /// The accelerator of the seed, emulated.
 pub(crate) const VIRTUAL: &str = "virtual-iaa";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_configuration_is_found_by_its_id_alone() {
+        for own in Door::ALL.into_iter().flat_map(Configuration::all) {
+            assert_eq!(Configuration::named(&own.id()), Some(own));
+        }
+        assert_eq!(Configuration::named("lane"), None);
+    }
+}

@@ -1,11 +1,14 @@
 //! One configuration as running processes: memcached, the store service, the compression service, the frontend.
 
+use std::path::{Path, PathBuf};
+
+use drivers::qpl;
 use load::Address;
 use units::{ByteCount, Op};
 
-use super::configuration::{Configuration, Door, Software, VIRTUAL};
+use super::configuration::{Configuration, Door, Place, VIRTUAL, Work};
 use super::machine::Machine;
-use super::process::{Process, Spent, metrics, start_memcached};
+use super::process::{Process, Spent, free_path, metrics, start_memcached};
 
 /// What holds the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +16,24 @@ pub(crate) enum Backing {
     Memcached,
     /// A store service's own.
     Embedded,
+}
+
+/// What the deployments of an experiment share.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) backing: Backing,
+    pub(crate) machine: &'a Machine,
+    /// A scheduler that is told what the processes do.
+    pub(crate) scheduler: Option<&'a str>,
+    /// QPL's library, where the environment does not name it.
+    pub(crate) qpl_library: Option<&'a Path>,
+}
+
+/// How a frontend reaches a compression service.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    Grpc(api::Address),
+    Lane(PathBuf),
 }
 
 /// A running configuration. Dropping it ends its processes.
@@ -24,81 +45,41 @@ pub(crate) struct Deployment {
     frontend_admin: String,
     /// Of the process that (de)compresses.
     compressing_admin: String,
-    compression: Option<api::Address>,
+    compression: Option<Way>,
 }
 
 impl Deployment {
-    /// Starts the processes and waits until they serve. `scheduler` is told what they do.
+    /// Starts the processes and waits until they serve.
     ///
     /// # Errors
     /// Which of them does not serve, and why.
-    pub(crate) fn start(
-        configuration: Configuration,
-        backing: Backing,
-        machine: &Machine,
-        scheduler: Option<&str>,
-    ) -> Result<Self, String> {
-        // The load generator has the first core.
-        let core = |process| machine.core(process, PROCESSES);
+    pub(crate) fn start(configuration: Configuration, site: &Site<'_>) -> Result<Self, String> {
         let mut processes = Vec::new();
-        let held = match backing {
-            Backing::Memcached => {
-                let (memcached, port) = start_memcached(MEMORY, 1, core(4))?;
-                processes.push(memcached);
-                format!("memcached://127.0.0.1:{port}")
-            }
-            Backing::Embedded => "embedded".to_owned(),
-        };
-        let store = match (configuration.door, backing) {
-            (Door::Direct, _) => held,
-            (Door::Grpc, _) => {
-                let args = words("serve --role store --grpc-listen 127.0.0.1:0 --threads 1");
-                let more = [format!("--store={held}"), format!("--memory={MEMORY}")];
-                let args = [args, more.to_vec()].concat();
-                let mut process = Process::rebate("store", &args, core(3))?;
-                let [address] = process.lines_after(["grpc on "])?;
-                processes.push(process);
-                format!("grpc://{address}")
-            }
-        };
-        let reporting = scheduler.map(|scheduler| format!("--scheduler={scheduler}"));
-        let reporting: Vec<String> = reporting.into_iter().collect();
-        let mut compression = None;
-        if configuration.microservice {
-            let args = words("serve --role compression --grpc-listen 127.0.0.1:0 --threads 1");
-            let args = [args, here(configuration), reporting.clone()].concat();
-            let mut process = Process::rebate("compression", &args, core(2))?;
-            let [admin, address] = process.lines_after(["admin on ", "grpc on "])?;
-            processes.push(process);
-            compression = Some((admin, address));
+        let store = site.store(configuration.door, &mut processes)?;
+        let (mut compression, mut service_admin) = (None, None);
+        if configuration.is_microservice() {
+            let (way, admin) = site.compression(configuration, &mut processes)?;
+            (compression, service_admin) = (Some(way), Some(admin));
         }
-        let args = words("serve --role frontend --listen 127.0.0.1:0 --threads 1");
-        let codec = match configuration.software {
-            Software::Seed => words("--codec deflate --set compress.readable_by=iaa"),
-            Software::Best => words("--codec auto"),
-        };
         let place = match &compression {
-            Some((_, address)) => {
-                [vec![format!("--compression={address}")], words(ALONE), words(OFFLOAD)].concat()
-            }
-            None => here(configuration),
+            None => here(configuration.work),
+            Some(way) => there(configuration.work, way),
         };
+        let args = words("serve --role frontend --listen 127.0.0.1:0 --threads 1");
         let more = vec![format!("--store={store}"), format!("--memory={MEMORY}")];
-        let args = [args, more, codec, place, reporting].concat();
-        let mut process = Process::rebate("frontend", &args, core(1))?;
+        let form = words(form(configuration.work));
+        let args = [args, more, form, place, site.reporting()].concat();
+        let mut process = site.rebate("frontend", &args, 1)?;
         let [frontend_admin, address] = process.lines_after(["admin on ", "listening on "])?;
         processes.push(process);
         processes.reverse();
-        let compressing_admin =
-            compression.as_ref().map_or(&frontend_admin, |(admin, _)| admin).clone();
-        let compression = compression.map(|(_, address)| address.parse());
         Ok(Self {
             configuration,
             processes,
             address: address.parse().map_err(|error| format!("{address:?}: {error}"))?,
+            compressing_admin: service_admin.unwrap_or_else(|| frontend_admin.clone()),
             frontend_admin,
-            compressing_admin,
-            compression: compression.transpose().map_err(|error| format!("{error}"))?,
+            compression,
         })
     }
 
@@ -108,7 +89,7 @@ impl Deployment {
     }
 
     /// The compression service, if it is one of its own.
-    pub(crate) fn compression(&self) -> Option<&api::Address> {
+    pub(crate) fn compression(&self) -> Option<&Way> {
         self.compression.as_ref()
     }
 
@@ -136,19 +117,25 @@ impl Deployment {
     /// # Errors
     /// That a page could not be read.
     pub(crate) fn strays(&self) -> Result<f64, String> {
-        let here = if self.configuration.accelerated { VIRTUAL } else { "software" };
-        let mut pages = vec![(&self.compressing_admin, format!("device=\"{here}\""))];
-        if self.configuration.microservice {
-            pages.push((&self.frontend_admin, "device=\"remote-".to_owned()));
-        }
+        let way = match self.configuration.place {
+            Place::Monolith => None,
+            Place::Microservice => Some("device=\"remote-"),
+            Place::Lane => Some("device=\"lane-"),
+        };
+        let device = self.configuration.device();
+        let own = format!("device=\"{}\"", device.unwrap_or(VIRTUAL));
+        let mut pages = vec![(&self.compressing_admin, own.as_str())];
+        pages.extend(way.map(|way| (&self.frontend_admin, way)));
         let mut strays = 0.0;
         for (page, own) in pages {
-            let elsewhere = metrics(page, "rebate_jobs_total")?.into_iter();
-            strays += elsewhere
-                .filter(|(labels, _)| !labels.contains(&own))
-                .map(|own| own.1)
-                .sum::<f64>();
             strays += metrics(page, "rebate_fallback_total")?.iter().map(|own| own.1).sum::<f64>();
+            // Where the frontend's policy has the choice, no place of its is a stray's.
+            if device.is_none() && page == &self.frontend_admin {
+                continue;
+            }
+            let jobs = metrics(page, "rebate_jobs_total")?;
+            let elsewhere = jobs.iter().filter(|(labels, _)| !labels.contains(own));
+            strays += elsewhere.map(|own| own.1).sum::<f64>();
         }
         Ok(strays)
     }
@@ -177,13 +164,105 @@ impl Deployment {
     }
 }
 
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        if let Some(Way::Lane(path)) = &self.compression {
+            // A killed service leaves its socket behind.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Site<'_> {
+    /// Starts what holds the items, and tells how a frontend reaches it.
+    fn store(&self, door: Door, processes: &mut Vec<Process>) -> Result<String, String> {
+        let held = match self.backing {
+            Backing::Memcached => {
+                let (memcached, port) = start_memcached(MEMORY, 1, self.core(4))?;
+                processes.push(memcached);
+                format!("memcached://127.0.0.1:{port}")
+            }
+            Backing::Embedded => "embedded".to_owned(),
+        };
+        if door == Door::Direct {
+            return Ok(held);
+        }
+        let args = words("serve --role store --grpc-listen 127.0.0.1:0 --threads 1");
+        let more = [format!("--store={held}"), format!("--memory={MEMORY}")];
+        let mut process = self.rebate("store", &[args, more.to_vec()].concat(), 3)?;
+        let [address] = process.lines_after(["grpc on "])?;
+        processes.push(process);
+        Ok(format!("grpc://{address}"))
+    }
+
+    /// Starts the compression service; tells the way to it, and where its pages are.
+    fn compression(
+        &self,
+        configuration: Configuration,
+        processes: &mut Vec<Process>,
+    ) -> Result<(Way, String), String> {
+        let lane = free_path();
+        let (listen, beginning) = match configuration.place {
+            Place::Lane => (format!("--lane-listen={}", lane.display()), "lane on "),
+            _ => ("--grpc-listen=127.0.0.1:0".to_owned(), "grpc on "),
+        };
+        let args = words("serve --role compression --threads 1");
+        let args = [args, vec![listen], here(configuration.work), self.reporting()].concat();
+        let mut process = self.rebate("compression", &args, 2)?;
+        let [admin, address] = process.lines_after(["admin on ", beginning])?;
+        processes.push(process);
+        let way = match configuration.place {
+            Place::Lane => Way::Lane(lane),
+            _ => Way::Grpc(address.parse().map_err(|error| format!("{address:?}: {error}"))?),
+        };
+        Ok((way, admin))
+    }
+
+    fn rebate(&self, name: &str, args: &[String], process: usize) -> Result<Process, String> {
+        let library = self.qpl_library.map(|path| (qpl::LIBRARY_VARIABLE, path.as_os_str()));
+        Process::rebate_with(name, args, self.core(process), library)
+    }
+
+    /// The load generator has the first core.
+    fn core(&self, process: usize) -> Option<usize> {
+        self.machine.core(process, PROCESSES)
+    }
+
+    fn reporting(&self) -> Vec<String> {
+        self.scheduler.map(|scheduler| format!("--scheduler={scheduler}")).into_iter().collect()
+    }
+}
+
 /// What a process is told that (de)compresses by itself.
-fn here(configuration: Configuration) -> Vec<String> {
-    if configuration.accelerated {
-        [words(ALONE), words(OFFLOAD), words(&format!("--device {VIRTUAL} --allow-virtual"))]
-            .concat()
-    } else {
-        [words(ALONE), words("--policy always-software")].concat()
+fn here(work: Work) -> Vec<String> {
+    let place = match work {
+        Work::Software | Work::Best | Work::Nothing => "--policy always-software".to_owned(),
+        Work::QplSoftware => format!("{OFFLOAD} --device {}", qpl::Path::Software.device()),
+        Work::QplHardware => format!("{OFFLOAD} --device {}", qpl::Path::Hardware.device()),
+        Work::Iaa | Work::LeastLatency => format!("{OFFLOAD} --device {VIRTUAL} --allow-virtual"),
+    };
+    [words(ALONE), words(&place)].concat()
+}
+
+/// What a frontend is told that has a compression service.
+fn there(work: Work, way: &Way) -> Vec<String> {
+    let address = match way {
+        Way::Grpc(address) => address.to_string(),
+        Way::Lane(path) => format!("lane:{}", path.display()),
+    };
+    let policy = match work {
+        Work::LeastLatency => "--policy least-latency",
+        _ => OFFLOAD,
+    };
+    [vec![format!("--compression={address}")], words(ALONE), words(policy)].concat()
+}
+
+/// The form of values that a frontend writes.
+const fn form(work: Work) -> &'static str {
+    match work {
+        Work::Best => "--codec auto",
+        Work::Nothing => "--compress off",
+        _ => "--codec deflate --set compress.readable_by=iaa",
     }
 }
 

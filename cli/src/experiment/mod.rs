@@ -6,13 +6,15 @@ mod configuration;
 mod deployment;
 mod machine;
 mod process;
+mod qpl;
 mod sample;
 mod stages;
 
 pub(crate) use awake::Awake;
-pub(crate) use configuration::{Configuration, Door, Software, VIRTUAL};
-pub(crate) use deployment::{Backing, Deployment, PROCESSES};
+pub(crate) use configuration::{Configuration, Door, Place, VIRTUAL, Work};
+pub(crate) use deployment::{Backing, Deployment, PROCESSES, Site};
 pub(crate) use machine::Machine;
-pub(crate) use process::{Process, memcached_is_here, start_memcached};
+pub(crate) use process::{Process, memcached_is_here, metrics, start_memcached};
+pub(crate) use qpl::why_not;
 pub(crate) use sample::{Load, Sample, Usage};
 pub(crate) use stages::{Probe, Stage};

@@ -1,7 +1,9 @@
 //! Processes of an experiment: started, asked what they cost, pinned where the machine allows, ended when dropped.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,34 +18,26 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with these arguments, on one core if one is named.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn start(
-        name: &str,
-        program: &str,
-        args: &[String],
-        core: Option<usize>,
-    ) -> Result<Self, String> {
-        let mut command = match core {
-            None => Command::new(program),
-            Some(core) => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", &core.to_string(), program]);
-                command
-            }
-        };
-        Self::spawn(name, command.args(args))
-    }
-
-    /// This very binary with these arguments.
+    /// This very binary with these arguments, on one core if one is named.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn rebate(name: &str, args: &[String], core: Option<usize>) -> Result<Self, String> {
+        Self::rebate_with(name, args, core, None)
+    }
+
+    /// The same with a variable of its own in the environment.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn rebate_with(
+        name: &str,
+        args: &[String],
+        core: Option<usize>,
+        variable: Option<(&str, &OsStr)>,
+    ) -> Result<Self, String> {
         let binary = std::env::current_exe().map_err(|error| error.to_string())?;
-        Self::start(name, &binary.to_string_lossy(), args, core)
+        Self::spawn(name, on_core(binary.as_os_str(), core).args(args).envs(variable))
     }
 
     fn spawn(name: &str, command: &mut Command) -> Result<Self, String> {
@@ -124,6 +118,21 @@ impl Drop for Process {
     }
 }
 
+/// The program, on one core if one is named.
+fn on_core(program: impl AsRef<OsStr>, core: Option<usize>) -> Command {
+    let Some(core) = core else { return Command::new(program) };
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(program);
+    command
+}
+
+/// A path that nothing has yet, where temporary files are.
+pub(super) fn free_path() -> PathBuf {
+    let name = format!("rebate-{}-{:?}", std::process::id(), Instant::now());
+    let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    std::env::temp_dir().join(name)
+}
+
 /// Whether memcached can be started.
 pub(crate) fn memcached_is_here() -> bool {
     let version = Command::new("memcached").arg("-V").stdout(Stdio::null()).status();
@@ -139,16 +148,13 @@ pub(crate) fn start_memcached(
     threads: usize,
     core: Option<usize>,
 ) -> Result<(Process, u16), String> {
-    let name = format!("rebate-{}-{:?}", std::process::id(), Instant::now());
-    let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    let file = std::env::temp_dir().join(name);
+    let file = free_path();
     let mib = (memory.0 >> 20).max(1);
     let args = format!("-l 127.0.0.1 -p -1 -U 0 -t {threads} -u nobody -m {mib}");
-    let mut args: Vec<String> = args.split(' ').map(str::to_owned).collect();
+    let mut command = on_core("memcached", core);
     // memcached names its port in a file that its environment names.
-    args.insert(0, format!("MEMCACHED_PORT_FILENAME={}", file.display()));
-    args.insert(1, "memcached".to_owned());
-    let mut process = Process::start("memcached", "env", &args, core)?;
+    command.args(args.split(' ')).env("MEMCACHED_PORT_FILENAME", &file);
+    let mut process = Process::spawn("memcached", &mut command)?;
     let deadline = Instant::now() + PATIENCE;
     let port = loop {
         let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -6,12 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use device::virtual_device::LATE_SHARE_MAX;
-use load::{LoadReport, LoadSpec, Pace, Phase, Progress};
+use load::{LoadReport, LoadSpec, Pace, Payload, Phase, Progress};
 use units::{ByteCount, Nanos, Op};
-use workload::{ArrivalKind, SizeDist};
+use workload::{ArrivalKind, PayloadClass, SizeDist};
 
+use super::configuration::Work;
 use super::deployment::Deployment;
 use super::process::Spent;
+use super::stages::stored_bytes;
 
 /// What is asked of a configuration at one point.
 #[derive(Clone, Copy, Debug)]
@@ -73,10 +75,16 @@ impl Load {
         }
     }
 
-    fn spec(&self, deployment: &Deployment) -> LoadSpec {
+    fn spec(&self, deployment: &Deployment) -> Result<LoadSpec, String> {
         let mut spec = LoadSpec::new(vec![deployment.address().clone()]);
-        spec.value_bytes = SizeDist::Fixed { bytes: self.value_bytes.0 };
-        spec.value_bytes_max = self.value_bytes;
+        let mut value_bytes = self.value_bytes;
+        if deployment.configuration.work == Work::Nothing {
+            // What the values compress to, and as dense.
+            value_bytes = stored_bytes(value_bytes)?;
+            spec.payload = Payload::Class(PayloadClass::Random);
+        }
+        spec.value_bytes = SizeDist::Fixed { bytes: value_bytes.0 };
+        spec.value_bytes_max = value_bytes;
         spec.get_share = self.get_share;
         spec.pace = self.pace;
         spec.connections = self.connections;
@@ -86,7 +94,7 @@ impl Load {
         spec.keys = KEYS;
         spec.versions = 1;
         spec.zipf_alpha = 0.0;
-        spec
+        Ok(spec)
     }
 }
 
@@ -106,7 +114,7 @@ impl Sample {
                 before = Some(Mark::of(deployment));
             }
         };
-        let report = load::run(&load.spec(deployment), mark, stop).map_err(|e| e.to_string())?;
+        let report = load::run(&load.spec(deployment)?, mark, stop).map_err(|e| e.to_string())?;
         let after = Mark::of(deployment)?;
         let before = before.ok_or("the load ended before it was measured")??;
         Ok(Self::between(report, &before, &after))
@@ -135,12 +143,22 @@ impl Sample {
         Self { report, usage, job_us, invalid }
     }
 
+    /// Requests answered per second.
+    pub(crate) fn achieved_per_s(&self) -> f64 {
+        self.report.get.achieved_per_s + self.report.set.achieved_per_s
+    }
+
+    /// CPU time of frontend and compression service together per request (us).
+    pub(crate) fn host_us(&self) -> f64 {
+        let own = ["frontend", "compression"].iter().filter_map(|name| self.usage.get(*name));
+        own.map(|usage| usage.core_us).sum()
+    }
+
     /// Requests answered over requests offered.
     pub(crate) fn achieved(&self) -> f64 {
         let ops = [&self.report.get, &self.report.set];
         let offered: u64 = ops.iter().map(|op| op.offered).sum();
-        let achieved_per_s: f64 = ops.iter().map(|op| op.achieved_per_s).sum();
-        achieved_per_s * self.report.measured_s / (offered.max(1) as f64)
+        self.achieved_per_s() * self.report.measured_s / (offered.max(1) as f64)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The stages of a (de)compression, each measured alone and at the pace of the load: the software codec, the device,
-//! the hop to a compression service. Each goes through the same runtime as in a service, so that what it takes to
-//! submit a job and to learn of its end is part of the stage.
+//! The stages of a (de)compression, each measured alone and at the pace of the load: the software codecs, the device,
+//! the hop to a compression service over either way. Each goes through the same runtime as in a service, so that what
+//! it takes to submit a job and to learn of its end is part of the stage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,13 @@ use device::virtual_device::LATE_SHARE_MAX;
 use device::{
     Device, Dialect, Input, Job, Level, Outcome, Pool, Software, Task, Virtual, VirtualOptions,
 };
-use drivers::remote::{Remote, RemoteOptions};
-use policy::{AlwaysSoftware, AsyncOffload, Policy};
+use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
+use policy::{AlwaysSoftware, AsyncOffload, Form, FormPolicy, Policy};
 use runtime::{Fallback, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Nanos, Op, SystemClock};
 use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
+use super::deployment::Way;
 use crate::devices::ENGINES;
 
 /// One stage at one size and op.
@@ -24,6 +25,16 @@ pub(crate) struct Stage {
     /// The median (us).
     pub(crate) p50_us: f64,
 }
+
+/// How streams are written.
+#[derive(Clone, Copy, Debug)]
+struct CodecChoice {
+    dialect: Dialect,
+    level: Level,
+}
+
+/// As QPL's software path does it.
+const SEED_CODEC: CodecChoice = CodecChoice { dialect: Dialect::IAA, level: Level::Default };
 
 /// What one job took.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +58,17 @@ impl Probe {
     /// # Errors
     /// That a job failed.
     pub(crate) fn software(&self) -> Result<Stage, String> {
-        let finished = self.run(None, Arc::new(AlwaysSoftware))?;
+        let finished = self.run(None, Arc::new(AlwaysSoftware), SEED_CODEC)?;
+        Ok(Stage::of(&finished, |own| own.total))
+    }
+
+    /// What the codec takes that is fastest here for the size, on the calling core.
+    ///
+    /// # Errors
+    /// That a job failed.
+    pub(crate) fn best_software(&self) -> Result<Stage, String> {
+        let codec = self.best_codec()?;
+        let finished = self.run(None, Arc::new(AlwaysSoftware), codec)?;
         Ok(Stage::of(&finished, |own| own.total))
     }
 
@@ -69,7 +90,8 @@ impl Probe {
         let profile = DeviceProfile::find("iaa").map_err(|error| error.to_string())?;
         let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
         let device = Arc::new(device.map_err(|error| error.to_string())?);
-        let finished = self.run(Some(Arc::clone(&device) as Arc<dyn Device>), Arc::new(OFFLOAD))?;
+        let emulated = Some(Arc::clone(&device) as Arc<dyn Device>);
+        let finished = self.run(emulated, Arc::new(OFFLOAD), SEED_CODEC)?;
         let counters = device.counters();
         // The first round makes what is remembered, and is late for it.
         let late = counters.late.saturating_sub(counters.computed) as f64;
@@ -79,34 +101,51 @@ impl Probe {
         Ok(Stage::of(&finished, |own| own.total))
     }
 
-    /// What the way to a compression service and back takes: all of a remote job but its time in the service's
-    /// device and before it.
+    /// What the way to a compression service and back takes: all of a job there but its time in the service's device
+    /// and before it.
     ///
     /// # Errors
     /// That a job failed.
-    pub(crate) fn hop(&self, service: &api::Address) -> Result<Stage, String> {
-        let device = Remote::new(service.clone(), &RemoteOptions::default());
-        let device = device.map_err(|error| error.to_string())?;
-        let finished = self.run(Some(Arc::new(device)), Arc::new(OFFLOAD))?;
+    pub(crate) fn hop(&self, way: &Way) -> Result<Stage, String> {
+        let device: Arc<dyn Device> = match way {
+            Way::Grpc(address) => {
+                let remote = Remote::new(address.clone(), &RemoteOptions::default());
+                Arc::new(remote.map_err(|error| error.to_string())?)
+            }
+            Way::Lane(path) => Arc::new(Lane::new(path, &LaneOptions::default())),
+        };
+        let finished = self.run(Some(device), Arc::new(OFFLOAD), SEED_CODEC)?;
         Ok(Stage::of(&finished, |own| own.total.since(own.service)))
+    }
+
+    /// Has a service's virtual device make and remember the results of the load's values, both ways, so that none has
+    /// to be made while someone measures.
+    ///
+    /// # Errors
+    /// That a job failed.
+    pub(crate) fn warm(value_bytes: ByteCount, way: &Way) -> Result<(), String> {
+        let probe = Self { value_bytes, op: Op::Compress, rate_per_s: f64::INFINITY, jobs: 0 };
+        probe.hop(way).map(|_| ())
     }
 
     fn run(
         &self,
         device: Option<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
+        codec: CodecChoice,
     ) -> Result<Vec<Times>, String> {
         let options = tokio::runtime::LocalOptions::default();
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let executor = builder.enable_all().build_local(options);
         let executor = executor.map_err(|error| error.to_string())?;
-        executor.block_on(self.measure(device, policy))
+        executor.block_on(self.measure(device, policy, codec))
     }
 
     async fn measure(
         &self,
         device: Option<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
+        codec: CodecChoice,
     ) -> Result<Vec<Times>, String> {
         let software: Arc<dyn Device> = Arc::new(Software::new(ENGINES));
         let fallback = if device.is_some() { Fallback::Require } else { Fallback::Prefer };
@@ -121,14 +160,14 @@ impl Probe {
             seed: 0,
         });
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let material = self.material()?;
+        let material = self.material(codec)?;
         let gap = Duration::from_secs_f64(1.0 / self.rate_per_s);
         let pool = Pool::heap(ByteCount::mib(8));
         let mut finished = Vec::with_capacity(self.jobs);
         let mut due = Instant::now();
         // The first round fills what a device remembers and opens what connects with its first call.
         for turn in 0..material.len() + self.jobs {
-            let job = self.job(&material[turn % material.len()], &pool);
+            let job = self.job(&material[turn % material.len()], &pool, codec);
             if !gap.is_zero() {
                 due = (due + gap).max(Instant::now());
                 wait_until(due);
@@ -147,38 +186,79 @@ impl Probe {
     }
 
     /// The op's inputs: values as the load has them, or what they compress to.
-    fn material(&self) -> Result<Vec<Bytes>, String> {
-        let sizes = Sizes::new(&SizeDist::Fixed { bytes: self.value_bytes.0 }, Weighting::Calls);
-        let sizes = sizes.map_err(|error| error.to_string())?;
-        let values =
-            Values::synthetic(PayloadClass::Html, sizes, self.value_bytes.as_usize(), SEED);
-        let mut engine = (ENGINES[0])();
-        let value = |id| {
-            let mut value = Vec::new();
-            values.append_to(id, 0, &mut value);
-            if self.op == Op::Compress {
-                return Ok(value.into());
-            }
-            let mut stream = vec![0; value.len() + STREAM_SLACK_BYTES];
-            let level = Level::Default;
-            let written = engine.compress(Dialect::IAA, level, &value, &mut stream);
-            let written = written.map_err(|error| format!("{error:?}"))?;
-            stream.truncate(written);
-            Ok(stream.into())
-        };
-        (0..VALUES).map(value).collect()
+    fn material(&self, codec: CodecChoice) -> Result<Vec<Bytes>, String> {
+        let values = values(self.value_bytes)?;
+        if self.op == Op::Compress { Ok(values) } else { streams(&values, codec) }
     }
 
-    fn job(&self, input: &Bytes, pool: &Pool) -> Box<Job> {
+    /// What a frontend would choose that may write any codec.
+    fn best_codec(&self) -> Result<CodecChoice, String> {
+        let own = FormPolicy {
+            compress: true,
+            codec: None,
+            level: Level::Default,
+            bytes_min: 0,
+            saving_min: 0.0,
+            wrap_all: false,
+            window_log2: None,
+        };
+        match values(self.value_bytes)?.first().map(|value| own.choose(value)) {
+            Some(Form::Compressed { dialect, level, .. }) => Ok(CodecChoice { dialect, level }),
+            other => Err(format!("values of {} would be stored as {other:?}", self.value_bytes)),
+        }
+    }
+
+    fn job(&self, input: &Bytes, pool: &Pool, codec: CodecChoice) -> Box<Job> {
         let value_bytes = self.value_bytes.as_usize();
+        let CodecChoice { dialect, level } = codec;
         let task = match self.op {
-            Op::Compress => Task::Compress { dialect: Dialect::IAA, level: Level::Default },
-            _ => Task::Decompress { dialect: Dialect::IAA, original_bytes: value_bytes },
+            Op::Compress => Task::Compress { dialect, level },
+            _ => Task::Decompress { dialect, original_bytes: value_bytes },
         };
         // A copy of its own: in a service every input has just been read from a socket.
         let input = Input::heap(Bytes::copy_from_slice(input));
         Box::new(Job::new(task, input, pool.take(value_bytes + STREAM_SLACK_BYTES)))
     }
+}
+
+/// What the values of a size compress to in the seed's software, on average.
+///
+/// # Errors
+/// That one could not be compressed.
+pub(crate) fn stored_bytes(value_bytes: ByteCount) -> Result<ByteCount, String> {
+    let streams = streams(&values(value_bytes)?, SEED_CODEC)?;
+    let all: usize = streams.iter().map(Bytes::len).sum();
+    Ok(ByteCount((all / streams.len()) as u64))
+}
+
+/// Values as the load has them.
+fn values(value_bytes: ByteCount) -> Result<Vec<Bytes>, String> {
+    let sizes = Sizes::new(&SizeDist::Fixed { bytes: value_bytes.0 }, Weighting::Calls);
+    let sizes = sizes.map_err(|error| error.to_string())?;
+    let values = Values::synthetic(PayloadClass::Html, sizes, value_bytes.as_usize(), SEED);
+    let value = |id| {
+        let mut value = Vec::new();
+        values.append_to(id, 0, &mut value);
+        value.into()
+    };
+    Ok((0..VALUES).map(value).collect())
+}
+
+/// What they compress to.
+fn streams(values: &[Bytes], codec: CodecChoice) -> Result<Vec<Bytes>, String> {
+    let CodecChoice { dialect, level } = codec;
+    let bytes = values.first().map_or(0, Bytes::len);
+    let mut engines = ENGINES.iter().map(|make| make());
+    let engine = engines.find(|own| own.codec() == dialect.codec && own.writes(dialect, bytes));
+    let mut engine = engine.ok_or_else(|| format!("no engine writes {dialect:?}"))?;
+    let stream = |value: &Bytes| {
+        let mut stream = vec![0; value.len() + STREAM_SLACK_BYTES];
+        let written = engine.compress(dialect, level, value, &mut stream);
+        let written = written.map_err(|error| format!("{error:?}"))?;
+        stream.truncate(written);
+        Ok(stream.into())
+    };
+    values.iter().map(stream).collect()
 }
 
 /// A service that comes to a job has been at work on its request for a while: the last part of the wait is spent

@@ -28,6 +28,7 @@ pub(super) struct Flags {
     pub(super) requests_per_turn: Option<i32>,
     pub(super) backlog: Option<i32>,
     pub(super) item_bytes: Option<i64>,
+    pub(super) idle_timeout_s: Option<i32>,
     pub(super) user: Option<String>,
     pub(super) pidfile: Option<String>,
     pub(super) daemon: bool,
@@ -87,7 +88,9 @@ impl Flags {
             'r' => self.core_files = true,
             'v' => self.verbose = self.verbose.saturating_add(1),
             'o' => {
-                self.idle.extend(suboptions::check(value).map_err(|text| Failure::new(1, text))?)
+                let all = suboptions::check(value).map_err(|text| Failure::new(1, text))?;
+                self.idle.extend(all.idle);
+                self.idle_timeout_s = all.idle_timeout_s.or(self.idle_timeout_s);
             }
             _ => return self.set_idle(letter, value),
         }

@@ -58,6 +58,7 @@ pub(super) fn sources(
     number("-b", "server.backlog", backlog.map(i64::from));
     number("-m", "store.memory", flags.memory_mib.map(|mib| i64::from(mib) << 20));
     number("-I", "store.item_bytes_max", flags.item_bytes);
+    number("-o idle_timeout", "server.idle_timeout_s", flags.idle_timeout_s.map(i64::from));
     if let Some(bits) = flags.unix_mask {
         push("-a", "server.unix_socket_mode", format!("{bits:o}"));
     }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn flags_become_configuration() {
         let config = config(
-            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -a 666 -o modern",
+            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -a 666 -o idle_timeout=9",
         );
         assert_eq!(config.server.listen, ["127.0.0.1:7", "127.0.0.2:5"]);
         assert_eq!(config.store.memory, ByteCount::mib(256));
@@ -121,6 +122,7 @@ mod tests {
         assert_eq!(config.server.requests_per_turn, 8);
         assert_eq!(config.server.backlog, i32::MAX as u32);
         assert_eq!(config.server.unix_socket_mode, 0o666);
+        assert_eq!(config.server.idle_timeout_s, 9);
     }
 
     #[test]

@@ -1,14 +1,24 @@
 //! memcached's `-o` suboptions. Most tune slabs, the LRU and threads that do not exist here: they are checked as
 //! memcached checks them and have no effect. Unknown ones, and those whose absence would surprise, are refused.
+//! `idle_timeout` does what it does there.
 
 use super::number;
 
-/// Checks the suboptions of one `-o` and says which of them have no effect here.
+/// What one `-o` comes to.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Suboptions {
+    /// Those that have no effect here, in words.
+    pub(super) idle: Vec<String>,
+    /// When silent clients lose their connections (s).
+    pub(super) idle_timeout_s: Option<i32>,
+}
+
+/// Checks the suboptions of one `-o`.
 ///
 /// # Errors
 /// The first one that memcached would refuse, or that this server refuses, with the reason.
-pub(super) fn check(list: &str) -> Result<Vec<String>, String> {
-    let mut idle = Vec::new();
+pub(super) fn check(list: &str) -> Result<Suboptions, String> {
+    let mut all = Suboptions::default();
     // A comma at the end is no further suboption.
     for suboption in list.strip_suffix(',').unwrap_or(list).split(',') {
         if list.is_empty() {
@@ -21,11 +31,16 @@ pub(super) fn check(list: &str) -> Result<Vec<String>, String> {
         let known = KNOWN.iter().find(|(known, _)| *known == name);
         let (_, rule) = known.ok_or_else(|| format!("Illegal suboption \"{name}\""))?;
         rule.check(name, value)?;
-        if !matches!(rule, Rule::AsIs) {
-            idle.push(format!("-o {name} has no effect here"));
+        match rule {
+            Rule::AsIs => {}
+            // As memcached, where a number below zero is never reached.
+            Rule::IdleTimeout => {
+                all.idle_timeout_s = value.map(|value| number::integer(value).max(0));
+            }
+            _ => all.idle.push(format!("-o {name} has no effect here")),
         }
     }
-    Ok(idle)
+    Ok(all)
 }
 
 /// What memcached demands of a suboption's value.
@@ -36,6 +51,8 @@ enum Rule {
     Any,
     /// Some value.
     Given,
+    /// Seconds, by the number that the value begins with; the one that has an effect.
+    IdleTimeout,
     /// A whole number within the range.
     Whole(i32, i32),
     /// A whole number within the range, if there is a value.
@@ -78,7 +95,7 @@ const KNOWN: &[(&str, Rule)] = &[
     ("hot_max_factor", Rule::Above0(f64::MAX)),
     ("warm_max_factor", Rule::Above0(f64::MAX)),
     ("temporary_ttl", Rule::Given),
-    ("idle_timeout", Rule::Given),
+    ("idle_timeout", Rule::IdleTimeout),
     ("watcher_logbuf_size", Rule::Unsigned),
     ("worker_logbuf_size", Rule::Unsigned),
     ("track_sizes", Rule::Any),
@@ -128,7 +145,9 @@ impl Rule {
             return if optional { Ok(()) } else { Err(missing()) };
         };
         let (good, valid) = match self {
-            Rule::AsIs | Rule::Any | Rule::Given | Rule::Refused(_) => (true, String::new()),
+            Rule::AsIs | Rule::Any | Rule::Given | Rule::IdleTimeout | Rule::Refused(_) => {
+                (true, String::new())
+            }
             Rule::Whole(min, max) | Rule::WholeIfGiven(min, max) => {
                 let good = (*min..=*max).contains(&number::integer(value));
                 (good, format!("a whole number from {min} to {max}"))
@@ -158,8 +177,19 @@ mod tests {
         let list = "modern,hashpower=20,slab_automove,slab_automove=2,hot_max_factor=0.5,";
         let idle = ["hashpower", "slab_automove", "slab_automove", "hot_max_factor"]
             .map(|name| format!("-o {name} has no effect here"));
-        assert_eq!(check(list).unwrap(), idle);
-        assert_eq!(check("").unwrap(), Vec::<String>::new());
+        assert_eq!(check(list).unwrap().idle, idle);
+        assert_eq!(check("").unwrap(), Suboptions::default());
+    }
+
+    #[test]
+    fn the_time_that_clients_may_be_silent_is_taken_over() {
+        for (list, seconds) in
+            [("idle_timeout=30", 30), ("idle_timeout=5x,modern", 5), ("idle_timeout=-1", 0)]
+        {
+            let expected = Suboptions { idle_timeout_s: Some(seconds), ..Suboptions::default() };
+            assert_eq!(check(list).unwrap(), expected, "{list}");
+        }
+        assert_eq!(check("idle_timeout").unwrap_err(), "Missing idle_timeout argument");
     }
 
     #[test]

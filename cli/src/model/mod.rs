@@ -269,7 +269,7 @@ impl ModelCommand {
 }
 
 /// The specs that are compiled in.
-pub(crate) const SPECS: [(&str, &str); 3] = [
+pub(crate) const SPECS: [(&str, &str); 4] = [
     (
         "accelerometer-validation",
         include_str!("../../../specs/profiles/accelerometer-validation.toml"),
@@ -282,6 +282,7 @@ pub(crate) const SPECS: [(&str, &str); 3] = [
         "accelerometer-breakdowns",
         include_str!("../../../specs/profiles/accelerometer-breakdowns.toml"),
     ),
+    ("accelerometer-sizes", include_str!("../../../specs/profiles/accelerometer-sizes.toml")),
 ];
 
 /// The answers to a compiled-in spec's questions.

@@ -1,49 +1,66 @@
 //! The compressed cache's experiments: every configuration side by side, each point measured on all of them in turn, so
 //! that drift of the machine meets all alike.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
-use units::{ByteCount, Op};
+use units::{ByteCount, Nanos, Op};
 
-use super::findings::{Findings, Knee, Point, Stages};
+use super::bars::{self, ACHIEVED_MIN, RATES_PER_S};
+use super::findings::{Findings, Knee, LOAD_BYTES, LOAD_GETS, Point, Stages};
 use super::plan::Plan;
 use super::rows::Rows;
-use super::{Problem, Reproduce, figures};
+use super::{Part, Problem, Reproduce, figures};
 use crate::experiment::{
-    Awake, Backing, Configuration, Deployment, Door, Load, Machine, PROCESSES, Probe, Process,
-    Sample, Software, memcached_is_here,
+    Awake, Backing, Configuration, Deployment, Door, Load, Machine, PROCESSES, Place, Probe,
+    Process, Sample, Site, Work, memcached_is_here, why_not,
 };
 use crate::say;
 
-/// Runs everything and writes `cache.json` and `report.html`.
+/// Runs what is asked for and writes `cache.json` and `report.html`.
 ///
 /// # Errors
 /// Why there are no results.
 pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let machine = Machine::here();
-    let plan = Plan::new(flags, &machine)?;
+    let mut plan = Plan::new(flags, &machine)?;
     let failed = |error: String| Problem::Failed(error);
-    std::fs::create_dir_all(&flags.out)
-        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    flags.make_folder()?;
     if !memcached_is_here() {
         let how = "install it (Debian: apt install memcached)";
         return Err(failed(format!("memcached is not on the PATH; {how} and run this again")));
     }
     let stop = crate::load::stop_on_signal()
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
-    let experiment = Experiment::start(plan, machine, stop).map_err(failed)?;
-    let findings = experiment.run().map_err(failed)?;
+    let left_out = leave_out(&mut plan, flags.qpl_library.as_deref());
+    if plan.configurations.is_empty() {
+        return Err(failed("no configuration is left".to_owned()));
+    }
+    let library = flags.qpl_library.as_deref();
+    let experiment = Experiment::start(plan, machine, library, stop).map_err(failed)?;
+    let findings = Findings { left_out, ..experiment.run().map_err(failed)? };
     let mut rows = Rows::new("cache", &experiment.machine, &experiment.conditions());
     findings.write(&mut rows);
-    rows.write(&flags.out).map_err(failed)?;
-    let page = flags.out.join("report.html");
-    let html = figures::report(&findings, &rows).html();
-    std::fs::write(&page, html).map_err(|error| failed(format!("{}: {error}", page.display())))?;
     say(&findings.summary());
-    say(&format!("wrote {} and {}", flags.out.join("cache.json").display(), page.display()));
-    Ok(())
+    bars::summary(&rows.bars).iter().for_each(|line| say(line));
+    flags.write(&rows, "report.html", &figures::report(&findings, &rows))
+}
+
+/// Takes out of the plan what this machine has not got, and says so at once: an absence is not to be found in a table.
+fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
+    let mut left_out: Vec<(Configuration, String)> = Vec::new();
+    for own in &plan.configurations {
+        let known = left_out.iter().find(|(other, _)| other.work == own.work);
+        let why = known.map(|(_, why)| why.clone()).or_else(|| why_not(own.work, library));
+        left_out.extend(why.map(|why| (*own, why)));
+    }
+    for (own, why) in &left_out {
+        eprintln!("rebate: {} is left out: {why}", own.id());
+    }
+    plan.configurations.retain(|own| !left_out.iter().any(|(other, _)| other == own));
+    left_out
 }
 
 /// All configurations, running.
@@ -60,19 +77,20 @@ struct Experiment {
 }
 
 impl Experiment {
-    fn start(plan: Plan, machine: Machine, stop: Arc<AtomicBool>) -> Result<Self, String> {
+    fn start(
+        plan: Plan,
+        machine: Machine,
+        qpl_library: Option<&Path>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, String> {
         let args = "serve --role scheduler --grpc-listen 127.0.0.1:0 --threads 1";
         let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
         let mut scheduler = Process::rebate("scheduler", &args, machine.core(5, PROCESSES))?;
         let [address] = scheduler.lines_after(["grpc on "])?;
-        let mut deployments = Vec::new();
-        for door in [Door::Grpc, Door::Direct] {
-            for configuration in Configuration::all(door) {
-                let backing = Backing::Memcached;
-                let started = Deployment::start(configuration, backing, &machine, Some(&address))?;
-                deployments.push(started);
-            }
-        }
+        let backing = Backing::Memcached;
+        let site = Site { backing, machine: &machine, scheduler: Some(&address), qpl_library };
+        let start = |own: &Configuration| Deployment::start(*own, &site);
+        let deployments = plan.configurations.iter().map(start).collect::<Result<_, _>>()?;
         let bar = super::progress_bar();
         machine.keep_to_first_core(PROCESSES);
         let awake = Awake::start();
@@ -95,20 +113,87 @@ impl Experiment {
     fn run(&self) -> Result<Findings, String> {
         let plan = &self.plan;
         let mut findings = Findings::new(plan.clone());
-        // The busy frontend, in software and not, is two samples a size and mix; a knee is some eight.
-        let mixes = plan.sizes.len() * plan.gets.len();
-        let loads = plan.loads_per_s.len() + KNEE_SAMPLES;
-        let samples = self.deployments.len() * (mixes + loads) + 2 * mixes;
-        self.bar.set_length((plan.runs * samples) as u64);
+        self.bar.set_length((plan.runs * self.samples()) as u64);
         for run in 0..plan.runs {
             self.bar.set_prefix(format!("run {} of {}", run + 1, plan.runs));
-            for &size in &plan.sizes {
-                self.size(&mut findings, run, size)?;
+            if plan.has(Part::Bars) {
+                self.bars(&mut findings, run)?;
             }
-            self.loads(&mut findings, run)?;
+            if plan.has(Part::Sizes) {
+                for &size in &plan.sizes {
+                    self.size(&mut findings, run, size)?;
+                }
+            }
+            if plan.has(Part::Loads) {
+                self.loads(&mut findings, run)?;
+            }
         }
         self.bar.finish_and_clear();
         Ok(findings)
+    }
+
+    /// About how many samples one run takes.
+    fn samples(&self) -> usize {
+        let plan = &self.plan;
+        let mixes = plan.gets.len();
+        let of = |part: Part, samples: usize| if plan.has(part) { samples } else { 0 };
+        // The busy frontend, in software and not, is two samples a size and mix; a knee is some eight.
+        let sizes = plan.sizes.len() * mixes * (self.deployments.len() + 2);
+        let loads = self.deployments.len() * (plan.loads_per_s.len() + KNEE_SAMPLES);
+        let bars = 2 * self.deployments.len() * plan.bar_gets().count();
+        of(Part::Sizes, sizes) + of(Part::Loads, loads) + of(Part::Bars, bars)
+    }
+
+    /// At one size, each way to the store by itself: the seed's load, or the highest that all can carry that are
+    /// judged; then as fast as answers come.
+    fn bars(&self, findings: &mut Findings, run: usize) -> Result<(), String> {
+        for door in Door::ALL {
+            if !self.plan.measures(Configuration::new(Place::Lane, Work::Iaa, door)) {
+                continue;
+            }
+            for gets in self.plan.bar_gets() {
+                if run == 0 {
+                    let carried = self.carried(door, gets)?;
+                    findings.carried_per_s.extend(carried.map(|per_s| ((door, gets), per_s)));
+                }
+                let rate = findings.carried_per_s.get(&(door, gets)).copied();
+                let maximum = Load {
+                    warmup: self.plan.warmup,
+                    duration: self.plan.duration,
+                    ..Load::saturating(LOAD_BYTES, f64::from(gets) / 100.0)
+                };
+                for deployment in self.turns(run).filter(|own| own.configuration.door == door) {
+                    let own = deployment.configuration;
+                    if let Some(per_s) = rate {
+                        let sample = self.at_load(deployment, gets, per_s)?;
+                        findings.points.entry(Point::carried(own, gets)).or_default().push(sample);
+                    }
+                    let sample = self.take(deployment, &maximum, "as fast as answers come")?;
+                    findings.points.entry(Point::maximum(own, gets)).or_default().push(sample);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The highest of the loads that every judged configuration carries.
+    fn carried(&self, door: Door, gets: u32) -> Result<Option<f64>, String> {
+        let judged = |own: &&Deployment| own.configuration.door == door && is_judged(own);
+        for rate_per_s in RATES_PER_S {
+            let mut all = true;
+            for deployment in self.deployments.iter().filter(judged) {
+                // One sample can fail for what else the machine does.
+                let sample = || self.at_load(deployment, gets, rate_per_s);
+                all = keeps_up(&sample()?) || keeps_up(&sample()?);
+                if !all {
+                    break;
+                }
+            }
+            if all {
+                return Ok(Some(rate_per_s));
+            }
+        }
+        Ok(None)
     }
 
     /// One size: each stage alone, every mix at the fixed load, and what the codec costs a frontend that is busy.
@@ -121,6 +206,7 @@ impl Experiment {
             let load = self.load(size, gets, self.plan.rate_per_s);
             for deployment in self.turns(run) {
                 let point = Point::at_size(deployment.configuration, size, gets);
+                let load = self.learning(deployment, load);
                 let sample = self.take(deployment, &load, &format!("{size}, {gets} % gets"))?;
                 findings.points.entry(point).or_default().push(sample);
             }
@@ -135,7 +221,8 @@ impl Experiment {
             for deployment in self.turns(run) {
                 let own = deployment.configuration;
                 // What the accelerator frees of a frontend does not depend on where its store is.
-                if own.microservice || own.software == Software::Best || own.door == Door::Grpc {
+                let is_of_freed = matches!(own.work, Work::Software | Work::Iaa);
+                if own.is_microservice() || !is_of_freed || own.door == Door::Grpc {
                     continue;
                 }
                 let point = Point::saturated(deployment.configuration, size, gets);
@@ -146,20 +233,30 @@ impl Experiment {
         Ok(())
     }
 
+    /// The load, with the time to learn where a policy does.
+    fn learning(&self, deployment: &Deployment, load: Load) -> Load {
+        let times = if deployment.configuration.work == Work::LeastLatency { LEARNING } else { 1 };
+        Load { warmup: Nanos(self.plan.warmup.0 * times), ..load }
+    }
+
     fn stages(&self, value_bytes: ByteCount, op: Op) -> Result<Stages, String> {
         let (rate_per_s, jobs) = (self.plan.rate_per_s, self.plan.stage_jobs);
         let probe = Probe { value_bytes, op, rate_per_s, jobs };
-        let service = self
-            .deployments
-            .iter()
-            .find(|own| own.configuration.microservice && !own.configuration.accelerated)
-            .and_then(Deployment::compression)
-            .ok_or("no deployment has a compression service")?;
+        let hop = |place| {
+            let of_place = |own: &&Deployment| own.configuration.place == place;
+            // Where a service has both, that in software: what its device takes is not the hop's.
+            let services = self.deployments.iter().filter(of_place);
+            let service = services.min_by_key(|own| own.configuration.is_emulated());
+            let way = service.and_then(Deployment::compression);
+            way.map(|way| probe.hop(way)).transpose()
+        };
         let stages = Stages {
             software: probe.software()?,
             busy: probe.busy_software()?,
+            best: probe.best_software()?,
             device: probe.device()?,
-            hop: probe.hop(service)?,
+            hop: hop(Place::Microservice)?,
+            lane: hop(Place::Lane)?,
         };
         self.not_stopped()?;
         Ok(stages)
@@ -174,7 +271,7 @@ impl Experiment {
                     self.bar.inc(1);
                     continue;
                 }
-                let sample = self.at_load(deployment, rate_per_s)?;
+                let sample = self.at_load(deployment, LOAD_GETS, rate_per_s)?;
                 search.learn(rate_per_s, &sample);
                 let point = Point::at_load(deployment.configuration, rate_per_s);
                 findings.points.entry(point).or_default().push(sample);
@@ -189,22 +286,23 @@ impl Experiment {
     fn knee(&self, deployment: &Deployment, mut search: Search) -> Result<Knee, String> {
         let lowest = self.plan.loads_per_s[0];
         while search.bad.is_none() && search.good < KNEE_PER_S_MAX {
-            let next = (search.good * KNEE_STEP).max(lowest);
-            search.learn(next, &self.at_load(deployment, next)?);
+            let step = KNEE_STEP.max(1.0 + self.plan.knee_precision);
+            let next = (search.good * step).max(lowest);
+            search.learn(next, &self.at_load(deployment, LOAD_GETS, next)?);
         }
         while let Some(bad) = search.bad
             && bad - search.good > search.good * self.plan.knee_precision
             && bad > lowest / KNEE_GIVE_UP
         {
             let middle = f64::midpoint(search.good, bad);
-            search.learn(middle, &self.at_load(deployment, middle)?);
+            search.learn(middle, &self.at_load(deployment, LOAD_GETS, middle)?);
         }
         Ok(Knee { per_s: search.good, limit: search.limit })
     }
 
-    fn at_load(&self, deployment: &Deployment, rate_per_s: f64) -> Result<Sample, String> {
-        let load = self.load(LOAD_BYTES, LOAD_GETS, rate_per_s);
-        self.take(deployment, &load, &format!("{rate_per_s:.0}/s"))
+    fn at_load(&self, own: &Deployment, gets: u32, rate_per_s: f64) -> Result<Sample, String> {
+        let load = self.load(LOAD_BYTES, gets, rate_per_s);
+        self.take(own, &load, &format!("{gets} % gets, {rate_per_s:.0}/s"))
     }
 
     fn load(&self, size: ByteCount, gets: u32, rate_per_s: f64) -> Load {
@@ -214,6 +312,12 @@ impl Experiment {
 
     fn take(&self, deployment: &Deployment, load: &Load, what: &str) -> Result<Sample, String> {
         self.bar.set_message(format!("{}: {what}", deployment.configuration.id()));
+        // Elsewhere the load's own sets have the device remember its results; this policy may keep them at home.
+        if deployment.configuration.work == Work::LeastLatency
+            && let Some(way) = deployment.compression()
+        {
+            Probe::warm(load.value_bytes, way)?;
+        }
         let sample = Sample::take(deployment, load, &self.stop);
         self.not_stopped()?;
         self.bar.inc(1);
@@ -231,6 +335,17 @@ impl Experiment {
     }
 }
 
+/// Whether the load was carried.
+fn keeps_up(sample: &Sample) -> bool {
+    sample.achieved() >= ACHIEVED_MIN && sample.invalid.is_none()
+}
+
+/// Whether a bar is about it.
+fn is_judged(own: &Deployment) -> bool {
+    let Configuration { place, work, .. } = own.configuration;
+    matches!((place, work), (Place::Monolith, Work::Best | Work::Iaa) | (Place::Lane, Work::Iaa))
+}
+
 /// What is known of where a configuration stops keeping up.
 #[derive(Default)]
 struct Search {
@@ -242,8 +357,7 @@ struct Search {
 
 impl Search {
     fn learn(&mut self, rate_per_s: f64, sample: &Sample) {
-        let keeps_up = sample.achieved() >= ACHIEVED_MIN;
-        if keeps_up && sample.invalid.is_none() {
+        if keeps_up(sample) {
             self.good = self.good.max(rate_per_s);
         } else if self.bad.is_none_or(|bad| rate_per_s < bad) {
             self.bad = Some(rate_per_s);
@@ -252,14 +366,10 @@ impl Search {
     }
 }
 
-/// Where the seed's figure 2 is.
-const LOAD_BYTES: ByteCount = super::findings::LOAD_BYTES;
-const LOAD_GETS: u32 = super::findings::LOAD_GETS;
-
-/// A configuration keeps up while it answers this share of what is offered.
-const ACHIEVED_MIN: f64 = 0.98;
-
 const KNEE_STEP: f64 = 1.5;
+
+/// A policy that learns is loaded so many times as long before it is measured.
+const LEARNING: u64 = 10;
 
 /// For the progress bar.
 const KNEE_SAMPLES: usize = 8;

@@ -5,7 +5,7 @@ use units::{ByteCount, Op};
 
 use super::findings::{Findings, Point, Quantile, id, mix, verb};
 use super::rows::{Rows, Spread};
-use crate::experiment::{Configuration, Sample, Software};
+use crate::experiment::{Configuration, Sample, Work};
 
 impl Findings {
     /// The sum of the stages over the difference to the monolith in software.
@@ -71,6 +71,9 @@ impl Findings {
             };
             samples.map(|sample| sample.map_or((f64::NAN, f64::NAN), of)).collect()
         };
+        if own.work == Work::Nothing {
+            return;
+        }
         let found = means(own);
         let at = format!("{}.mean.{}.{}", own.id(), id(size), mix(gets, op));
         let reason = self.invalid(&Point::at_size(own, size, gets));
@@ -78,7 +81,7 @@ impl Findings {
         let what = format!("{name}: a {op} job under the load, from submission to completion");
         let jobs = found.iter().map(|own| own.1);
         rows.add(format!("in_place.{at}"), what, "us", jobs, own.devices(), reason.clone());
-        if own == own.base() || own.software == Software::Best {
+        if !self.is_compared(own) {
             return;
         }
         let base = means(own.base());
@@ -102,7 +105,13 @@ impl Findings {
         rows.add(format!("explained_in_place.{at}"), what, "ratio", ratio, own.devices(), reason);
     }
 
-    /// Per run; none for the base itself and for another software codec.
+    /// Whether it does the same as the monolith in software, elsewhere or by other means, and that was measured too.
+    fn is_compared(&self, own: Configuration) -> bool {
+        let is_other = own != own.base() && !matches!(own.work, Work::Best | Work::Nothing);
+        is_other && self.plan.measures(own.base())
+    }
+
+    /// Per run; none for the base itself, and where the stages are not those of the work.
     pub(super) fn explained(
         &self,
         own: Configuration,
@@ -110,7 +119,7 @@ impl Findings {
         gets: u32,
         op: Op,
     ) -> Option<Vec<Explained>> {
-        if own == own.base() || own.software == Software::Best {
+        if !self.is_compared(own) || !matches!(own.work, Work::Software | Work::Iaa) {
             return None;
         }
         let p50 = |configuration| {
@@ -120,15 +129,14 @@ impl Findings {
         let runs = p50(own).into_iter().zip(p50(own.base())).zip(stages);
         Some(
             runs.map(|((ours, base), stages)| {
-                let hop_us = if own.microservice { stages.hop.p50_us } else { 0.0 };
-                let (software_us, device_us) = if own.accelerated {
+                let (software_us, device_us) = if own.work == Work::Iaa {
                     (stages.software.p50_us, stages.device.p50_us)
                 } else {
                     (0.0, 0.0)
                 };
                 Explained {
                     difference_us: ours - base,
-                    stages_us: hop_us + device_us - software_us,
+                    stages_us: stages.way_us(own.place) + device_us - software_us,
                 }
             })
             .collect(),

@@ -5,7 +5,8 @@ use units::{ByteCount, Op};
 
 use super::findings::{Findings, LOAD_BYTES, LOAD_GETS, Point as At, Quantile, ops, verb};
 use super::rows::{Row, Rows, Spread};
-use crate::experiment::{Configuration, Door};
+use super::{Part, bars_page};
+use crate::experiment::{Configuration, Door, Place, Work};
 use crate::report::{
     Axis, BarSeries, Bars, Category, Column, Figure, Layout, Lines, Mark, Origin, Panel, Plot,
     Point, Report, Section, Series, Style, Table,
@@ -28,22 +29,47 @@ pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
         subtitle: "Each point is the median over runs on this machine; whiskers span the runs."
             .into(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        sections: vec![
-            sizes(findings),
-            loads(findings),
-            explained(findings),
-            freed(rows),
-            explosion(findings, rows),
-            all_rows(rows),
-        ],
+        sections: sections(findings, rows),
     }
+}
+
+/// Those that have anything to show.
+fn sections(findings: &Findings, rows: &Rows) -> Vec<Section> {
+    let plan = &findings.plan;
+    let mut sections = Vec::new();
+    sections.extend(bars_page::section(findings, rows));
+    if plan.has(Part::Sizes) {
+        sections.push(sizes(findings));
+    }
+    if plan.has(Part::Loads) {
+        sections.push(loads(findings));
+    }
+    if plan.has(Part::Sizes) {
+        sections.extend([explained(findings), freed(rows), explosion(findings, rows)]);
+    }
+    sections.extend(left_out(findings));
+    sections.push(all_rows(rows));
+    sections
+}
+
+/// What this machine has not got.
+fn left_out(findings: &Findings) -> Option<Section> {
+    let note = |(own, why): &(Configuration, String)| format!("{}: {why}", own.id());
+    let notes: Vec<String> = findings.left_out.iter().map(note).collect();
+    let section = || Section {
+        heading: "Not measured here".into(),
+        prose: vec!["These configurations need what this machine has not got.".into()],
+        notes: notes.clone(),
+        ..Section::default()
+    };
+    (!notes.is_empty()).then(section)
 }
 
 const QUANTILES: [Quantile; 2] = [Quantile::P50, Quantile::P90];
 
 fn sizes(findings: &Findings) -> Section {
     let mut figures = Vec::new();
-    for door in [Door::Grpc, Door::Direct] {
+    for door in doors(findings) {
         for &gets in &findings.plan.gets {
             for op in ops(gets) {
                 figures.push(size_figure(findings, door, gets, op));
@@ -69,14 +95,14 @@ fn sizes(findings: &Findings) -> Section {
 
 fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
     let panel = |quantile: Quantile| {
-        let line = |(index, own): (usize, Configuration)| {
+        let line = |own: Configuration| {
             let points = findings.plan.sizes.iter().filter_map(|&size| {
                 let times = findings.latency_us(&At::at_size(own, size, gets), op, quantile);
                 point(size.0 as f64, times)
             });
-            series(index, own, points.collect())
+            series(own, points.collect())
         };
-        let lines = Configuration::all(door).into_iter().enumerate().map(line).collect();
+        let lines = findings.plan.of(door).map(line).collect();
         Panel {
             title: quantile.name().into(),
             plot: Plot::Lines(Lines {
@@ -96,14 +122,14 @@ fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
 fn loads(findings: &Findings) -> Section {
     let figure = |door: Door| {
         let panel = |quantile: Quantile| {
-            let line = |(index, own): (usize, Configuration)| {
+            let line = |own: Configuration| {
                 let points = findings.plan.loads_per_s.iter().filter_map(|&per_s| {
                     let at = At::at_load(own, per_s);
                     point(per_s, findings.latency_us(&at, Op::Decompress, quantile))
                 });
-                series(index, own, points.collect())
+                series(own, points.collect())
             };
-            let lines = Configuration::all(door).into_iter().enumerate().map(line).collect();
+            let lines = findings.plan.of(door).map(line).collect();
             Panel {
                 title: quantile.name().into(),
                 plot: Plot::Lines(Lines {
@@ -126,7 +152,7 @@ fn loads(findings: &Findings) -> Section {
         let range = spread.map_or("-".into(), |own| format!("{:.0} to {:.0}", own.low, own.high));
         vec![own.name(), door_name(own.door).to_owned(), knee, range]
     };
-    let all = [Door::Grpc, Door::Direct].into_iter().flat_map(Configuration::all);
+    let all = findings.plan.configurations.iter().copied();
     Section {
         heading: "Latency against offered load (the seed's figure 2)".into(),
         prose: vec![
@@ -135,7 +161,7 @@ fn loads(findings: &Findings) -> Section {
              of the run."
                 .into(),
         ],
-        figures: vec![figure(Door::Grpc), figure(Door::Direct)],
+        figures: doors(findings).map(figure).collect(),
         tables: vec![Table {
             caption: "The knee: the highest load kept up with".into(),
             header: vec![
@@ -151,18 +177,23 @@ fn loads(findings: &Findings) -> Section {
 }
 
 fn explained(findings: &Findings) -> Section {
-    let own = Configuration::four(Door::Grpc)[3];
     let mut figures = Vec::new();
-    for &gets in &findings.plan.gets {
-        for op in ops(gets) {
-            figures.push(stage_figure(findings, own, gets, op));
+    for place in [Place::Microservice, Place::Lane] {
+        let both = doors(findings).map(|door| Configuration::new(place, Work::Iaa, door));
+        let mut both = both.filter(|own| findings.plan.measures(*own));
+        let Some(own) = both.next() else { continue };
+        for &gets in &findings.plan.gets {
+            for op in ops(gets) {
+                figures.push(stage_figure(findings, own, gets, op));
+            }
         }
     }
     Section {
         heading: "Where the difference comes from".into(),
         prose: vec![
-            "Microservice with the accelerator less monolith in software, as measured (mark), \
-             against hop + device - software codec, each measured alone (bars). Where the sum is \
+            "Microservice with the accelerator, over gRPC and over a lane, less monolith in \
+             software, as measured (mark), against hop + device - software codec, each measured \
+             alone (bars). Where the sum is \
              below zero the seed's ordering holds here; where it is above, the hop costs more than \
              the accelerator saves."
                 .into(),
@@ -174,7 +205,7 @@ fn explained(findings: &Findings) -> Section {
 
 fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> Figure {
     let sizes: Vec<ByteCount> = findings.plan.sizes.clone();
-    let stage = |of: fn(&super::findings::Stages) -> f64| -> Vec<f64> {
+    let stage = |of: &dyn Fn(&super::findings::Stages) -> f64| -> Vec<f64> {
         let median = |size: &ByteCount| {
             let runs = findings.stages.get(&(*size, op.name())).map(Vec::as_slice);
             let spread = Spread::of(runs.unwrap_or_default().iter().map(of));
@@ -193,9 +224,15 @@ fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> F
         values,
     };
     let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
+    let way = if own.place == Place::Lane { "stages-lane" } else { "stages" };
     Figure {
-        id: format!("stages-get{gets}-{}", verb(op)),
-        caption: format!("{}s, {gets} % gets.", capital(verb(op))),
+        id: format!("{way}-get{gets}-{}", verb(op)),
+        caption: format!(
+            "{}: {}s, {gets} % gets, {}.",
+            capital(&own.name()),
+            verb(op),
+            door_name(own.door)
+        ),
         panels: vec![Panel {
             title: "stages and measured difference".into(),
             plot: Plot::Bars(Bars {
@@ -203,13 +240,13 @@ fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> F
                 layout: Layout::Stacked,
                 categories: sizes.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, stage(|own| own.hop.p50_us)),
-                    bars("device", Origin::Emulated, 1, stage(|own| own.device.p50_us)),
+                    bars("hop", Origin::Measured, 0, stage(&|stages| stages.way_us(own.place))),
+                    bars("device", Origin::Emulated, 1, stage(&|stages| stages.device.p50_us)),
                     bars(
                         "software codec, saved",
                         Origin::Measured,
                         2,
-                        stage(|own| -own.software.p50_us),
+                        stage(&|stages| -stages.software.p50_us),
                     ),
                 ],
                 mark: Some(Mark {
@@ -306,9 +343,19 @@ pub(super) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> T
     Table { caption: caption.into(), header, rows: rows.iter().map(row).collect() }
 }
 
-fn series(index: usize, own: Configuration, points: Vec<Point>) -> Series {
-    let origin = if own.accelerated { Origin::Emulated } else { Origin::Measured };
-    Series { name: own.name(), label: own.label(), origin, style: Style::nth(index), points }
+fn series(own: Configuration, points: Vec<Point>) -> Series {
+    let style = Style::nth(own.index());
+    Series { name: own.name(), label: own.label(), origin: origin(own), style, points }
+}
+
+/// Where a configuration's numbers come from.
+pub(super) const fn origin(own: Configuration) -> Origin {
+    if own.is_emulated() { Origin::Emulated } else { Origin::Measured }
+}
+
+/// The ways to the store that are measured.
+pub(super) fn doors(findings: &Findings) -> impl Iterator<Item = Door> + '_ {
+    Door::ALL.into_iter().filter(|door| findings.plan.of(*door).next().is_some())
 }
 
 /// A median and the range over runs, if there is any.
@@ -324,14 +371,14 @@ fn capital(word: &str) -> String {
         .map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
-const fn door_id(door: Door) -> &'static str {
+pub(super) const fn door_id(door: Door) -> &'static str {
     match door {
         Door::Grpc => "grpc",
         Door::Direct => "direct",
     }
 }
 
-const fn door_name(door: Door) -> &'static str {
+pub(super) const fn door_name(door: Door) -> &'static str {
     match door {
         Door::Grpc => "store over gRPC",
         Door::Direct => "memcached directly",

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use load::OpReport;
 use units::{ByteCount, Op};
 
+use super::Part;
 use super::plan::Plan;
 use super::rows::{Rows, Spread};
-use crate::experiment::{Configuration, Door, Sample, Stage, Usage};
+use crate::experiment::{Configuration, Door, Place, Sample, Stage, Usage, Work};
 
 /// Everything that was measured, run by run.
 pub(super) struct Findings {
@@ -18,6 +18,10 @@ pub(super) struct Findings {
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
     /// By configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
+    /// The load of the bars by door and mix (1/s): the highest of [`super::bars::RATES_PER_S`] that was carried.
+    pub(super) carried_per_s: BTreeMap<(Door, u32), f64>,
+    /// What could not be measured here, and why.
+    pub(super) left_out: Vec<(Configuration, String)>,
 }
 
 /// The highest load that one run kept up with.
@@ -34,8 +38,25 @@ pub(super) struct Stages {
     pub(super) software: Stage,
     /// The software codec on a core that does nothing else.
     pub(super) busy: Stage,
+    /// The software codec that is fastest here.
+    pub(super) best: Stage,
     pub(super) device: Stage,
-    pub(super) hop: Stage,
+    /// To a compression service over gRPC, where there is one.
+    pub(super) hop: Option<Stage>,
+    /// To one over a lane.
+    pub(super) lane: Option<Stage>,
+}
+
+impl Stages {
+    /// What the way to a job's place and back takes; not a number where it was not measured.
+    pub(super) fn way_us(&self, place: Place) -> f64 {
+        let way = match place {
+            Place::Monolith => return 0.0,
+            Place::Microservice => self.hop,
+            Place::Lane => self.lane,
+        };
+        way.map_or(f64::NAN, |way| way.p50_us)
+    }
 }
 
 /// One configuration under one load.
@@ -50,6 +71,8 @@ enum PointKind {
     Size { size: ByteCount, gets: u32 },
     Saturated { size: ByteCount, gets: u32 },
     Load { per_s: u64 },
+    Carried { gets: u32 },
+    Maximum { gets: u32 },
 }
 
 impl Point {
@@ -64,6 +87,16 @@ impl Point {
     pub(super) fn at_load(configuration: Configuration, per_s: f64) -> Self {
         let kind = PointKind::Load { per_s: per_s.round() as u64 };
         Self { configuration: configuration.id(), kind }
+    }
+
+    /// At the load of the bars.
+    pub(super) fn carried(configuration: Configuration, gets: u32) -> Self {
+        Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
+    }
+
+    /// As fast as answers come, where the bars are.
+    pub(super) fn maximum(configuration: Configuration, gets: u32) -> Self {
+        Self { configuration: configuration.id(), kind: PointKind::Maximum { gets } }
     }
 }
 
@@ -88,21 +121,31 @@ impl Quantile {
             Quantile::P90 => "90th percentile",
         }
     }
+}
 
-    fn us(self, op: &OpReport) -> f64 {
-        if op.latency.count == 0 {
-            return f64::NAN;
-        }
-        match self {
-            Quantile::P50 => op.latency.p50_ns as f64 / 1e3,
-            Quantile::P90 => op.latency.p90_ns as f64 / 1e3,
+impl Sample {
+    /// A latency of an op (us); not a number where there was none.
+    pub(super) fn latency_us(&self, op: Op, quantile: Quantile) -> f64 {
+        let own = if op == Op::Compress { &self.report.set } else { &self.report.get };
+        let latency = own.latency;
+        match quantile {
+            _ if latency.count == 0 => f64::NAN,
+            Quantile::P50 => latency.p50_ns as f64 / 1e3,
+            Quantile::P90 => latency.p90_ns as f64 / 1e3,
         }
     }
 }
 
 impl Findings {
     pub(super) fn new(plan: Plan) -> Self {
-        Self { plan, points: BTreeMap::new(), stages: BTreeMap::new(), knees: BTreeMap::new() }
+        Self {
+            plan,
+            points: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            knees: BTreeMap::new(),
+            carried_per_s: BTreeMap::new(),
+            left_out: Vec::new(),
+        }
     }
 
     /// The samples of a point, run by run; those that do not hold as none.
@@ -121,25 +164,26 @@ impl Findings {
 
     /// A latency of each run (us).
     pub(super) fn latency_us(&self, point: &Point, op: Op, quantile: Quantile) -> Vec<f64> {
-        let of = |sample: Option<&Sample>| {
-            let report = sample.map(|own| &own.report);
-            report.map_or(f64::NAN, |own| {
-                quantile.us(if op == Op::Compress { &own.set } else { &own.get })
-            })
-        };
-        self.samples(point).into_iter().map(of).collect()
+        let samples = self.samples(point).into_iter();
+        samples.map(|own| own.map_or(f64::NAN, |own| own.latency_us(op, quantile))).collect()
     }
 
     /// All rows.
     pub(super) fn write(&self, rows: &mut Rows) {
-        for door in [Door::Grpc, Door::Direct] {
-            for configuration in Configuration::all(door) {
+        for &configuration in &self.plan.configurations {
+            if self.plan.has(Part::Sizes) {
                 self.write_sizes(rows, configuration);
-                self.write_loads(rows, configuration);
                 self.write_freed(rows, configuration);
             }
+            self.write_loads(rows, configuration);
         }
         self.write_stages(rows);
+        self.write_bars(rows);
+        for (own, why) in &self.left_out {
+            let what = format!("{}: not measured", own.name());
+            let (id, why) = (format!("left_out.{}", own.id()), Some(why.clone()));
+            rows.add(id, what, "", [], Vec::new(), why);
+        }
     }
 
     fn write_sizes(&self, rows: &mut Rows, own: Configuration) {
@@ -185,15 +229,28 @@ impl Findings {
             own.devices(),
             reason.clone(),
         );
-        if own == own.base() {
-            return;
+        let rest = format!("{}.{}.{}", quantile.id(), id(size), mix(gets, op));
+        for base in self.bases(own) {
+            let to = Point::at_size(base, size, gets);
+            let reason = reason.clone().or_else(|| self.invalid(&to));
+            let to = self.latency_us(&to, op, quantile);
+            let ratios = times.iter().zip(&to).map(|(own, to)| own / to);
+            let over =
+                if base == own.base() { String::new() } else { format!("_over_{}", base.id()) };
+            let what = format!("{what}, over that of {}", base.name());
+            let at = format!("ratio.{}{over}.{rest}", own.id());
+            rows.add(at, what, "ratio", ratios, own.devices(), reason);
         }
-        let base = Point::at_size(own.base(), size, gets);
-        let reason = reason.or_else(|| self.invalid(&base));
-        let base = self.latency_us(&base, op, quantile);
-        let ratios = times.iter().zip(&base).map(|(own, base)| own / base);
-        let what = format!("{what}, over the monolith's in software");
-        rows.add(format!("ratio.{at}"), what, "ratio", ratios, own.devices(), reason);
+    }
+
+    /// What its latencies are divided by: the monolith in software; and those of the seed's microservice with an
+    /// accelerator, over either way, by the monolith with the seed's very library, where that was measured.
+    fn bases(&self, own: Configuration) -> Vec<Configuration> {
+        let exact = Configuration::new(Place::Monolith, Work::QplSoftware, own.door);
+        let is_seeds = own.is_microservice() && own.work == Work::Iaa;
+        let both = [(own.base(), own != own.base()), (exact, is_seeds)];
+        let wanted = both.into_iter().filter(|(base, wanted)| *wanted && self.plan.measures(*base));
+        wanted.map(|(base, _)| base).collect()
     }
 
     /// How busy the busiest process is: what latency beyond it is made of.
@@ -265,7 +322,7 @@ impl Findings {
 
     /// What the accelerator frees of what the codec costs a busy frontend.
     fn write_freed(&self, rows: &mut Rows, own: Configuration) {
-        if own.microservice || !own.accelerated {
+        if own != Configuration::new(Place::Monolith, Work::Iaa, own.door) {
             return;
         }
         for &size in &self.plan.sizes {
@@ -309,13 +366,21 @@ impl Findings {
     fn write_stages(&self, rows: &mut Rows) {
         for ((size, op), runs) in &self.stages {
             type Of = fn(&Stages) -> f64;
-            let stages: [(&str, Of, bool); 4] = [
+            let stages: [(&str, Of, bool); 6] = [
                 ("software", |own| own.software.p50_us, false),
                 ("busy_software", |own| own.busy.p50_us, false),
+                ("best_software", |own| own.best.p50_us, false),
                 ("device", |own| own.device.p50_us, true),
-                ("hop", |own| own.hop.p50_us, false),
+                ("hop", |own| own.way_us(Place::Microservice), false),
+                ("lane", |own| own.way_us(Place::Lane), false),
             ];
-            for (stage, of, is_virtual) in stages {
+            let places: Vec<Place> = self.plan.configurations.iter().map(|own| own.place).collect();
+            let is_there = |stage: &str| match stage {
+                "hop" => places.contains(&Place::Microservice),
+                "lane" => places.contains(&Place::Lane),
+                _ => true,
+            };
+            for (stage, of, is_virtual) in stages.into_iter().filter(|own| is_there(own.0)) {
                 let devices = if is_virtual { vec![super::VIRTUAL.to_owned()] } else { Vec::new() };
                 let what = format!("{stage} alone, {op} {size}: median");
                 let id = format!("stage.{stage}.{op}.p50.{}", id(*size));
@@ -332,14 +397,17 @@ impl Findings {
             std::cmp::Reverse(gets.abs_diff(LOAD_GETS))
         });
         let (Some(size), Some(gets)) = (size, gets) else { return String::new() };
-        let rate = self.plan.rate_per_s;
-        let mut lines = vec![format!(
-            "{size} values, {gets} % gets, {rate}/s, store over gRPC; get latency in us, medians of \
-             {} runs",
-            self.plan.runs
-        )];
-        lines.push(format!("{:<28} {:>8} {:>8} {:>10}", "", "p50", "p90", "knee, 1/s"));
-        for own in Configuration::all(Door::Grpc) {
+        if !self.plan.has(Part::Sizes) && !self.plan.has(Part::Loads) {
+            return String::new();
+        }
+        let (rate, runs) = (self.plan.rate_per_s, self.plan.runs);
+        let mut lines = vec![
+            format!(
+                "{size}, {gets} % gets, {rate}/s; latency of gets in us, medians of {runs} runs"
+            ),
+            format!("{:<72} {:>8} {:>8} {:>10}", "", "p50", "p90", "knee, 1/s"),
+        ];
+        for &own in &self.plan.configurations {
             let point = Point::at_size(own, size, gets);
             let of = |quantile| {
                 let spread = Spread::of(self.latency_us(&point, Op::Decompress, quantile));
@@ -349,7 +417,9 @@ impl Findings {
             let knee = Spread::of(knees.iter().map(|knee| knee.per_s))
                 .map_or("-".to_owned(), |own| format!("{:.0}", own.median));
             let (p50, p90) = (of(Quantile::P50), of(Quantile::P90));
-            lines.push(format!("{:<28} {p50:>8} {p90:>8} {knee:>10}", own.name()));
+            let door = if own.door == Door::Direct { ", memcached directly" } else { "" };
+            let name = format!("{}{door}", own.name());
+            lines.push(format!("{name:<72} {p50:>8} {p90:>8} {knee:>10}"));
         }
         lines.push("virtual IAA: emulated from published figures, not hardware".to_owned());
         lines.join("\n")

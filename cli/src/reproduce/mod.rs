@@ -3,6 +3,9 @@
 
 mod accelerometer;
 mod accelflow;
+mod arcalis;
+mod bars;
+mod bars_page;
 mod cache;
 mod explained;
 mod figures;
@@ -10,6 +13,7 @@ mod findings;
 mod plan;
 mod rows;
 mod runtime;
+mod scheduler;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,31 +25,50 @@ use units::{ByteCount, Nanos};
 pub(crate) use rows::{Spread, command};
 
 use crate::experiment::VIRTUAL;
-use crate::{EXIT_FAILED, EXIT_USAGE};
+use crate::report::Report;
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use rows::Rows;
 
 const EXAMPLES: &str = "Examples:
   rebate reproduce cache --out results --quick
   rebate reproduce cache --out results
   rebate reproduce cache --out results --rate 2000 --sizes 4KiB,64KiB --gets 90 --runs 3
+  rebate reproduce cache --out results --parts bars --qpl-library /usr/local/lib/libqpl.so
+  rebate reproduce cache --out results --quick --configurations monolith_software,lane_iaa
+  rebate reproduce accelerometer --out results --quick
   rebate reproduce accelerometer --out results
   rebate reproduce accelflow --out results --quick
+  rebate reproduce arcalis --out results
   rebate reproduce runtime --out results --quick
   rebate reproduce runtime --out results --runs 7
+  rebate reproduce scheduler --out results
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
-value size and against load, what each stage takes, and what the accelerator frees. Writes cache.json and report.html.
-Needs memcached. --quick takes a minute or two; without it, on two cores, an estimated hour and a half.
+value size and against load, what each stage takes, and what the accelerator frees; at 64 KiB, what a compression
+service next door comes to beside the monolith. Writes cache.json and report.html. Needs memcached; with Intel QPL's
+library the monolith is measured in that too. --quick takes some minutes; without it, on two cores, an estimated three
+hours. --configurations and --parts take less.
 
-accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles). Writes
-accelerometer.json and accelerometer.html; measures nothing, and takes no other flag.
+accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles); and A/B
+runs of an example service on this machine, with and without acceleration, held against what the model says from the run
+without it and a microbenchmark. Writes accelerometer.json and accelerometer.html; takes --runs (rounds of slices) and
+--duration (of one slice). --quick takes half a minute, estimated; without it some ten minutes.
 
 accelflow: AccelFlow's server simulated under nine orchestrators in two scenarios, and what is varied in it (see rebate
 sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes; --quick takes less.
 
+arcalis: a near-cache RPC engine simulated between two cores (see rebate sim): speedups, what they depend on, what the
+document's numbers say of each other. Writes arcalis.json and arcalis.html; measures nothing; takes --runs. Less than a
+minute. Ctrl-C keeps the parts that are done.
+
 runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside
 our own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
 runtime.json and runtime.html; takes --runs, --sizes, --loads and --duration (of one point of load). --quick takes less
-than a minute; without it, on an idle machine, an estimated quarter of an hour.";
+than a minute; without it, on an idle machine, an estimated quarter of an hour.
+
+scheduler: the compressed cache with a virtual IAA as the scheduler says, against every static policy, at five loads and
+five sizes. Writes scheduler.json and scheduler.html; takes --runs, --sizes and --duration (of one run). --quick takes
+less than a minute; without it an estimated quarter of an hour.";
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -78,6 +101,30 @@ pub(crate) struct Reproduce {
     /// The loads of the load sweep (1/s).
     #[arg(long, value_delimiter = ',', value_name = "N")]
     loads: Vec<f64>,
+    /// The configurations of cache by their ids, such as lane_iaa_direct; without it all.
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    configurations: Vec<String>,
+    /// The parts of cache; without it all.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "PART")]
+    parts: Vec<Part>,
+    /// Intel QPL's library for cache's configurations with QPL; without it REBATE_QPL_LIBRARY names it.
+    #[arg(long, value_name = "FILE")]
+    qpl_library: Option<PathBuf>,
+}
+
+/// A part of the compressed cache's experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Latency against value size, with the stages of each size.
+    Sizes,
+    /// Latency against offered load, and the highest load kept up with.
+    Loads,
+    /// At 64 KiB: the lane against the monolith, at the seed's load and as fast as answers come.
+    Bars,
+}
+
+impl Part {
+    const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Bars];
 }
 
 /// An experiment.
@@ -91,6 +138,10 @@ enum Name {
     Runtime,
     /// Orchestrating an ensemble of accelerators: simulated.
     Accelflow,
+    /// A near-cache RPC engine: simulated.
+    Arcalis,
+    /// The scheduler in charge of the compressed cache, against every static policy.
+    Scheduler,
 }
 
 /// Why there are no results.
@@ -104,17 +155,71 @@ pub(crate) enum Problem {
 impl Reproduce {
     /// Runs the experiments and writes what they came to.
     pub(crate) fn run(&self) -> ExitCode {
-        let done = match self.name {
-            Name::Cache => cache::run(self),
-            Name::Accelerometer => accelerometer::run(self),
-            Name::Runtime => runtime::run(self),
-            Name::Accelflow => accelflow::run(self),
-        };
-        match done {
+        match self.measure() {
             Ok(()) => ExitCode::SUCCESS,
             Err(Problem::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
             Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
         }
+    }
+
+    fn measure(&self) -> Result<(), Problem> {
+        self.refuse_what_is_of_cache()?;
+        match self.name {
+            Name::Cache => cache::run(self),
+            Name::Accelerometer => accelerometer::run(self),
+            Name::Runtime => runtime::run(self),
+            Name::Accelflow => accelflow::run(self),
+            Name::Arcalis => arcalis::run(self),
+            Name::Scheduler => scheduler::run(self),
+        }
+    }
+
+    /// The flags that no other experiment has a use for.
+    fn refuse_what_is_of_cache(&self) -> Result<(), Problem> {
+        let given = [
+            ("--configurations", !self.configurations.is_empty()),
+            ("--parts", !self.parts.is_empty()),
+            ("--qpl-library", self.qpl_library.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given && self.name != Name::Cache) {
+            Some((flag, _)) => Err(Problem::Usage(format!("{flag}: only cache takes it"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The flags of experiments that measure.
+    fn refuse_measuring(&self, name: &str) -> Result<(), Problem> {
+        let given = [
+            ("--duration", self.duration.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--sizes", !self.sizes.is_empty()),
+            ("--gets", !self.gets.is_empty()),
+            ("--loads", !self.loads.is_empty()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Problem::Usage(format!("{flag}: {name} measures nothing"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the folder for results, before anything is measured in vain.
+    fn make_folder(&self) -> Result<(), Problem> {
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
+    }
+
+    /// Writes the rows and the page of this name, and says where they are.
+    fn write(&self, rows: &Rows, page: &str, report: &Report) -> Result<(), Problem> {
+        let (json, page) = (format!("{}.json", rows.name), self.out.join(page));
+        let path = self.out.join(json);
+        let text =
+            serde_json::to_string_pretty(rows).map_err(|e| Problem::Failed(e.to_string()))?;
+        for (path, text) in [(&path, text + "\n"), (&page, report.html())] {
+            std::fs::write(path, text)
+                .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
+        }
+        say(&format!("wrote {} and {}", path.display(), page.display()));
+        Ok(())
     }
 }
 

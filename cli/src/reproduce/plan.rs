@@ -2,12 +2,15 @@
 
 use units::{ByteCount, Nanos};
 
-use super::{Problem, Reproduce};
-use crate::experiment::Machine;
+use super::{Part, Problem, Reproduce};
+use crate::experiment::{Configuration, Door, Machine};
 
 /// The points of `reproduce cache`.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    /// What is measured, in the order of [`Configuration::all`].
+    pub(crate) configurations: Vec<Configuration>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) sizes: Vec<ByteCount>,
     /// Shares of gets (percent).
     pub(crate) gets: Vec<u32>,
@@ -32,6 +35,8 @@ impl Plan {
     pub(crate) fn new(flags: &Reproduce, machine: &Machine) -> Result<Self, Problem> {
         let plan = if flags.quick { Self::quick() } else { Self::whole(machine) };
         let plan = Self {
+            configurations: configurations(&flags.configurations).map_err(Problem::Usage)?,
+            parts: if flags.parts.is_empty() { plan.parts } else { flags.parts.clone() },
             sizes: if flags.sizes.is_empty() { plan.sizes } else { flags.sizes.clone() },
             gets: if flags.gets.is_empty() { plan.gets } else { flags.gets.clone() },
             loads_per_s: if flags.loads.is_empty() {
@@ -52,6 +57,8 @@ impl Plan {
     fn whole(machine: &Machine) -> Self {
         let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < SEED_CORES_MIN;
         Self {
+            configurations: Vec::new(),
+            parts: Part::ALL.into(),
             sizes: (0..10).map(|log2| ByteCount::kib(1 << log2)).collect(),
             gets: vec![0, 50, 90, 100],
             rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
@@ -66,6 +73,8 @@ impl Plan {
 
     fn quick() -> Self {
         Self {
+            configurations: Vec::new(),
+            parts: Part::ALL.into(),
             sizes: vec![ByteCount::kib(4), ByteCount::kib(64)],
             gets: vec![90],
             rate_per_s: FEW_CORES_RATE_PER_S,
@@ -76,6 +85,26 @@ impl Plan {
             stage_jobs: 100,
             knee_precision: 1.0,
         }
+    }
+
+    /// Whether a part is asked for.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// Those that reach the store so.
+    pub(crate) fn of(&self, door: Door) -> impl Iterator<Item = Configuration> + '_ {
+        self.configurations.iter().copied().filter(move |own| own.door == door)
+    }
+
+    /// Whether it is measured.
+    pub(crate) fn measures(&self, own: Configuration) -> bool {
+        self.configurations.contains(&own)
+    }
+
+    /// The mixes that bars are about, of those that are asked for.
+    pub(crate) fn bar_gets(&self) -> impl Iterator<Item = u32> + '_ {
+        BAR_GETS.into_iter().filter(|gets| self.gets.contains(gets))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -104,9 +133,23 @@ impl Plan {
     }
 }
 
+/// Those of these ids, or all.
+fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
+    let all: Vec<Configuration> = Door::ALL.into_iter().flat_map(Configuration::all).collect();
+    if let Some(id) = ids.iter().find(|id| Configuration::named(id).is_none()) {
+        let valid: Vec<String> = all.iter().map(|own| own.id()).collect();
+        return Err(format!("--configurations is {id}; valid are {}", valid.join(", ")));
+    }
+    let is_asked_for = |own: &Configuration| ids.is_empty() || ids.contains(&own.id());
+    Ok(all.into_iter().filter(is_asked_for).collect())
+}
+
 /// The seed's offered load in the size sweep (its figure 1).
-const SEED_RATE_PER_S: f64 = 4_000.0;
+pub(super) const SEED_RATE_PER_S: f64 = 4_000.0;
 
 /// With fewer cores than services the seed's load is queueing and nothing else at the larger sizes.
 const FEW_CORES_RATE_PER_S: f64 = 500.0;
 const SEED_CORES_MIN: usize = 8;
+
+/// Shares of gets that bars are about (percent).
+const BAR_GETS: [u32; 2] = [90, 50];

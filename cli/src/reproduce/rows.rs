@@ -1,6 +1,6 @@
 //! Results as rows, the same for every experiment: what was published beside what was found here, and how it was found.
 
-use std::path::Path;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -15,6 +15,74 @@ pub(crate) struct Rows {
     pub(crate) machine_class: String,
     pub(crate) command: String,
     pub(crate) rows: Vec<Row>,
+    /// What some of them must come to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// What a row must come to, and whether it does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Bar {
+    /// The row's.
+    pub(crate) id: String,
+    pub(crate) limit: String,
+    /// The median over runs.
+    pub(crate) ours: Option<f64>,
+    /// Lowest and highest of the runs.
+    pub(crate) spread: Option<[f64; 2]>,
+    /// Whether the median is within the limit; none without a number.
+    pub(crate) met: Option<bool>,
+}
+
+impl Bar {
+    /// In one line of text.
+    pub(crate) fn line(&self) -> String {
+        let [id, ours, spread, limit, met] = self.cells();
+        format!("{id:<72} {ours:>8} {spread:>18} {limit:>8} {met}")
+    }
+
+    /// Id, median, range, limit, verdict.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
+        let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
+        let met = match self.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not known",
+        };
+        [self.id.clone(), ours, spread.unwrap_or_default(), self.limit.clone(), met.to_owned()]
+    }
+}
+
+/// A limit that a number must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    Below(f64),
+    AtLeast(f64),
+    Above(f64),
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Limit::AtMost(most) => value <= most,
+            Limit::Below(end) => value < end,
+            Limit::AtLeast(least) => value >= least,
+            Limit::Above(end) => value > end,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::AtMost(most) => write!(f, "<= {most}"),
+            Limit::Below(end) => write!(f, "< {end}"),
+            Limit::AtLeast(least) => write!(f, ">= {least}"),
+            Limit::Above(end) => write!(f, "> {end}"),
+        }
+    }
 }
 
 /// One number.
@@ -36,6 +104,20 @@ pub(crate) struct Row {
     /// Why there is no number, or why it is to be read with care.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+}
+
+impl Kind {
+    /// The word of the rows.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Measured => "measured",
+            Kind::Emulated => "emulated",
+            Kind::Computed => "computed",
+            Kind::Predicted => "predicted",
+            Kind::Calibrated => "calibrated",
+            Kind::Unreachable => "unreachable",
+        }
+    }
 }
 
 /// How a number was found.
@@ -87,6 +169,67 @@ impl Row {
         }
     }
 
+    /// A number that a model or arithmetic gives, beside the published one where there is one.
+    pub(crate) fn modelled(
+        id: &str,
+        what: &str,
+        (published, ours): (Option<f64>, Option<f64>),
+        unit: &'static str,
+        kind: Kind,
+    ) -> Self {
+        let (id, what) = (id.to_owned(), what.to_owned());
+        Self {
+            id,
+            what,
+            published,
+            ours,
+            unit,
+            ci95: None,
+            kind,
+            devices: Vec::new(),
+            reason: None,
+        }
+    }
+
+    /// A published number that is not to be had here, and why.
+    pub(crate) fn unreachable(
+        id: &str,
+        what: &str,
+        published: Option<f64>,
+        unit: &'static str,
+        reason: &str,
+    ) -> Self {
+        Self::modelled(id, what, (published, None), unit, Kind::Unreachable).because(reason)
+    }
+
+    /// With why it is to be read with care.
+    pub(crate) fn because(self, reason: &str) -> Self {
+        Self { reason: Some(reason.to_owned()), ..self }
+    }
+
+    /// Id, published, ours, unit, and kind with its reason.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let ours = match (self.ours, self.ci95) {
+            (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
+            (Some(ours), None) => format!("{ours:.3}"),
+            (None, _) => "-".to_owned(),
+        };
+        let published = self.published.map_or("-".to_owned(), |value| {
+            // As it is printed, without the digits that a quotient of printed numbers has.
+            format!("{}", (value * 1e3).round() / 1e3)
+        });
+        let reason = self.reason.as_deref().unwrap_or_default();
+        let kind =
+            format!("{}{}{reason}", self.kind.name(), if reason.is_empty() { "" } else { ": " });
+        [self.id.clone(), published, ours, self.unit.to_owned(), kind]
+    }
+
+    /// The same in a line of text.
+    pub(crate) fn line(&self) -> String {
+        let [id, published, ours, unit, kind] = self.cells();
+        format!("{id:<48} {published:>9} {ours:>22} {unit:<6} {kind}")
+    }
+
     /// With the number of the source.
     pub(crate) fn beside(self, published: f64) -> Self {
         Self { published: Some(published), ..self }
@@ -129,6 +272,7 @@ impl Rows {
             machine_class: machine.class.clone(),
             command: command(),
             rows: Vec::new(),
+            bars: Vec::new(),
         }
     }
 
@@ -145,14 +289,18 @@ impl Rows {
         self.rows.push(Row::of(id, what, unit, values, devices, reason));
     }
 
-    /// Writes `DIR/NAME.json`.
-    ///
-    /// # Errors
-    /// What the system says, with the path.
-    pub(crate) fn write(&self, folder: &Path) -> Result<(), String> {
-        let path = folder.join(format!("{}.json", self.name));
-        let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
-        std::fs::write(&path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
+    /// Adds a row that must keep to a limit; `spread` is over the runs that it is made of.
+    pub(crate) fn judge(&mut self, row: Row, spread: Option<Spread>, limit: Limit) {
+        self.bars.push(Bar {
+            id: row.id.clone(),
+            limit: limit.to_string(),
+            ours: row.ours,
+            spread: spread.map(|own| [own.low, own.high]),
+            met: row.ours.map(|ours| limit.holds(ours)),
+        });
+        let both = |own: &Spread| limit.holds(own.low) != limit.holds(own.high);
+        let apart = spread.filter(both).map(|_| "the runs lie on both sides of the bar".to_owned());
+        self.rows.push(Row { reason: row.reason.clone().or(apart), ..row });
     }
 }
 
@@ -178,6 +326,24 @@ mod tests {
         assert_eq!(spread, Spread { median: 2.0, low: 1.0, high: 3.0, count: 3 });
         assert_eq!(Spread::of([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
         assert_eq!(Spread::of([f64::NAN]), None);
+    }
+
+    #[test]
+    fn a_bar_is_met_by_the_median_and_says_where_the_runs_disagree() {
+        let mut rows = Rows::new("cache", &Machine::here(), "idle");
+        let mut judge = |values: [f64; 3], limit| {
+            let row = Row::of("a".into(), "b".into(), "ratio", values, Vec::new(), None);
+            rows.judge(row, Spread::of(values), limit);
+        };
+        judge([0.7, 0.74, 0.8], Limit::AtMost(0.75));
+        judge([0.7, 0.74, 0.75], Limit::AtLeast(0.76));
+        judge([f64::NAN; 3], Limit::Below(1.0));
+        let met: Vec<_> = rows.bars.iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), Some(false), None]);
+        let said: Vec<_> = rows.rows.iter().map(|row| row.reason.is_some()).collect();
+        assert_eq!(said, [true, false, true]);
+        assert_eq!(rows.bars[0].spread, Some([0.7, 0.8]));
+        assert_eq!(rows.bars[0].limit, "<= 0.75");
     }
 
     #[test]

@@ -7,8 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use sim::accelflow::{Architecture, Entries};
-use sim::{Interval, Verdict};
+use sim::{Entries, Interval};
 
 use super::points::Sweep;
 use super::{Here, Outcome};
@@ -53,7 +52,7 @@ impl Csv {
     }
 
     /// True if the file has it already.
-    pub(super) fn has(&self, here: &Here<'_>, architecture: Architecture) -> bool {
+    pub(super) fn has(&self, here: &Here<'_>, architecture: &str) -> bool {
         self.done.contains(&start(here, architecture))
     }
 
@@ -91,38 +90,25 @@ pub(super) fn inputs(entries: &Entries, precision: Option<f64>) -> u64 {
 }
 
 /// The columns that name a run.
-fn start(here: &Here<'_>, architecture: Architecture) -> String {
+fn start(here: &Here<'_>, architecture: &str) -> String {
     let values: String = here.point.iter().map(|one| format!("{},", quoted(&one.value))).collect();
     let spec = quoted(here.spec);
     let Here { seed, runs, inputs, .. } = here;
-    format!("{spec},{values}{},{seed},{runs},{inputs:016x}", architecture.name())
+    format!("{spec},{values}{architecture},{seed},{runs},{inputs:016x}")
 }
 
 fn rows(here: &Here<'_>, outcome: &Outcome) -> String {
     let report = &outcome.report;
-    let verdict = match report.verdict {
-        Verdict::Steady => "steady",
-        Verdict::Window => "window",
-        Verdict::Refused { .. } => "refused",
-    };
-    let start = format!("{},{verdict}", start(here, outcome.architecture));
+    let start = format!("{},{}", start(here, outcome.architecture), report.verdict.name());
     let row = |name: &str, metric: &str, found: Option<Interval>| match found {
         Some(Interval { value, ci95: [low, high] }) => {
             format!("{start},{name},{metric},{value},{low},{high}\n")
         }
         None => format!("{start},{name},{metric},,,\n"),
     };
-    let mut rows = String::new();
-    for response in &report.responses {
-        rows += &row(&response.name, "mean_ns", response.mean_ns);
-        rows += &row(&response.name, "p99_ns", response.p99_ns);
-    }
-    let across = report.across();
-    rows += &row("all", "mean_ns", across.as_ref().map(|across| across.mean_ns));
-    rows += &row("all", "p99_ns", across.and_then(|across| across.p99_ns));
-    for fact in &report.facts {
-        rows += &row(&fact.name, "fact", fact.value);
-    }
+    let rows = report.rows();
+    let rows: String =
+        rows.into_iter().map(|(name, metric, found)| row(name, metric, found)).collect();
     rows + &format!("{start}{END}{},,\n", report.events)
 }
 

@@ -4,6 +4,7 @@
 mod csv;
 mod points;
 mod show;
+mod system;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -15,19 +16,20 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use sim::accelflow::{AccelFlow, Architecture, Entries, SCENARIOS, Spec, builtin};
-use sim::{Plan, Report, Response};
+use sim::{Entries, Plan, Report, Response};
 
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use csv::Csv;
 pub(crate) use points::{Assignment, Sweep};
+pub(crate) use system::System;
+use system::{builtin, scenarios};
 
 /// The flags of `rebate sim`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
-    /// A specification: steady, window, or a file of the same form.
+    /// A specification: steady, window, arcalis, arcalis-dagger, or a file of the same form.
     #[arg(long, value_name = "FILE")]
     spec: String,
     /// Give a key another value.
@@ -37,7 +39,7 @@ pub(crate) struct Sim {
     #[arg(long, value_name = "KEY=A,B,C")]
     sweep: Vec<Sweep>,
     /// Which architectures: non-acc, cpu-centric, relief, cohort, per-type-queues, direct, control-flow, accelflow,
-    /// ideal, or all; without it the five of figure 11.
+    /// ideal, or all; without it the five of figure 11. Of arcalis: cpu, near-cache, on-chip, upi, pcie.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     architecture: Vec<String>,
     /// Everything random follows from it.
@@ -78,7 +80,7 @@ pub(crate) enum Problem {
 /// What was simulated under one architecture.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    pub(crate) architecture: Architecture,
+    pub(crate) architecture: &'static str,
     pub(crate) report: Report,
 }
 
@@ -100,16 +102,17 @@ impl Sim {
             }
             return Ok(());
         }
-        let architectures = architectures(&self.architecture)?;
         let points = points::points(&self.sweep).map_err(Problem::Usage)?;
-        let catalog = trace::accelflow();
         let mut specs = Vec::with_capacity(points.len());
         for point in &points {
             let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
-            let spec = Spec::read(&entries, &catalog);
-            let spec = spec.map_err(|error| Problem::Usage(error.to_string()))?;
+            let spec = System::read(&entries).map_err(Problem::Usage)?;
             specs.push((spec, csv::inputs(&entries, self.precision)));
         }
+        let architectures = match specs.first() {
+            Some((spec, _)) => spec.architectures(&self.architecture)?,
+            None => Vec::new(),
+        };
         let mut csv = match &self.csv {
             None => None,
             Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(Problem::Usage)?),
@@ -123,16 +126,16 @@ impl Sim {
             for architecture in &architectures {
                 let (seed, runs) = (self.seed, self.runs);
                 let here = Here { spec: &self.spec, point, seed, runs, inputs: *inputs };
-                if csv.as_ref().is_some_and(|csv| csv.has(&here, *architecture)) {
+                if csv.as_ref().is_some_and(|csv| csv.has(&here, architecture)) {
                     bar.skip(self.runs);
                     continue;
                 }
-                bar.say(point, *architecture);
+                bar.say(point, architecture);
                 let plan = self.plan(spec);
-                let report = simulate(spec, *architecture, &plan, &|done| bar.done(done))?;
+                let report = spec.simulate(architecture, &plan, &|done| bar.done(done))?;
                 bar.next(report.replications);
                 totals.add(&report);
-                let outcome = Outcome { architecture: *architecture, report };
+                let outcome = Outcome { architecture, report };
                 if let Some(csv) = &mut csv {
                     csv.write(&here, &outcome).map_err(Problem::Failed)?;
                 }
@@ -149,11 +152,11 @@ impl Sim {
         Ok(())
     }
 
-    fn plan(&self, spec: &Spec) -> Plan {
+    fn plan(&self, spec: &System) -> Plan {
         let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
         Plan {
             seed: self.seed,
-            extent: spec.extent,
+            extent: spec.extent(),
             replications_min: self.runs,
             replications_max: if self.precision.is_some() { 20 * self.runs } else { self.runs },
             precision: self.precision,
@@ -219,58 +222,10 @@ impl Totals {
 /// # Errors
 /// What is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
-    let read = |path: &Path| {
-        let open = std::fs::read_to_string(path);
-        open.map_err(|error| format!("{}: {error}", path.display()))
-    };
-    let folder = Path::new(spec).parent().unwrap_or(Path::new("")).to_owned();
-    let text = match builtin(spec) {
-        Some(text) if SCENARIOS.contains(&spec) => text.to_owned(),
-        _ => read(Path::new(spec)).map_err(|problem| {
-            Problem::Usage(format!("--spec {problem}; compiled in are {}", SCENARIOS.join(", ")))
-        })?,
-    };
-    // A base beside the file goes before the one that is compiled in.
-    let open = |base: &str| match (read(&folder.join(base)), builtin(base)) {
-        (Ok(text), _) if !SCENARIOS.contains(&spec) => Ok(text),
-        (_, Some(text)) => Ok(text.to_owned()),
-        (result, None) => result,
-    };
-    let entries = Entries::read(spec, &text, &open);
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let entries = Entries::open(spec, &scenarios(), &builtin, &read);
     let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
     points::set(entries, set).map_err(Problem::Usage)
-}
-
-/// Simulates one architecture.
-///
-/// # Errors
-/// Why there is no report.
-pub(crate) fn simulate(
-    spec: &Spec,
-    architecture: Architecture,
-    plan: &Plan,
-    progress: &(impl Fn(u32) + Sync),
-) -> Result<Report, Problem> {
-    plan.check().map_err(|error| Problem::Usage(error.to_string()))?;
-    let model = AccelFlow::new(spec, architecture, &trace::accelflow()).map_err(Problem::Usage)?;
-    plan.run(&model, progress)
-        .map_err(|error| Problem::Failed(format!("{}: {error}", architecture.name())))
-}
-
-fn architectures(names: &[String]) -> Result<Vec<Architecture>, Problem> {
-    if names.is_empty() {
-        return Ok(Architecture::COMPARED.to_vec());
-    }
-    if names == ["all"] {
-        return Ok(Architecture::ALL.to_vec());
-    }
-    let one = |name: &String| {
-        Architecture::of_name(name).ok_or_else(|| {
-            let valid = Architecture::ALL.map(Architecture::name).join(", ");
-            Problem::Usage(format!("--architecture {name}; there are {valid} and all"))
-        })
-    };
-    names.iter().map(one).collect()
 }
 
 /// A bar over all replications, on stderr, on a terminal, after two seconds.
@@ -288,10 +243,9 @@ impl Bar {
         Self { bar, started: Instant::now(), before: AtomicU32::new(0) }
     }
 
-    fn say(&self, point: &[Assignment], architecture: Architecture) {
+    fn say(&self, point: &[Assignment], architecture: &str) {
         let point: Vec<String> = point.iter().map(Assignment::to_string).collect();
-        self.bar
-            .set_prefix(format!("{} {}", point.join(" "), architecture.name()).trim().to_owned());
+        self.bar.set_prefix(format!("{} {architecture}", point.join(" ")).trim().to_owned());
     }
 
     /// So many replications of this architecture are done.
@@ -334,6 +288,8 @@ const EXAMPLES: &str = "Examples:
   rebate sim --spec steady --sweep load.total_per_s=5000,10000,15000 --csv loads.csv
   rebate sim --spec steady --architecture accelflow --sweep hardware.pes=2,4,8,16 --json
   rebate sim --spec steady --set load.process=bursty --set hardware.chiplets=4
+  rebate sim --spec arcalis --sweep run.workload=memc_low,memc_high
+  rebate sim --spec arcalis --architecture near-cache --sweep attachment.near_cache_ns=5,400,700
   rebate sim --spec steady --sources
 
 Exit codes: 0 done, 1 the simulation failed, 2 bad usage or specification.";

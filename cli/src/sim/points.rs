@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sim::accelflow::Entries;
+use sim::Entries;
 
 /// `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,12 @@ pub(crate) struct Assignment {
 pub(crate) struct Sweep {
     pub(crate) key: String,
     values: Vec<String>,
+}
+
+impl Assignment {
+    pub(crate) fn new(key: &str, value: &str) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned() }
+    }
 }
 
 impl fmt::Display for Assignment {

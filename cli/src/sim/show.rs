@@ -2,13 +2,12 @@
 //! reason and a window on offer in the place of its times.
 
 use serde_json::{Value, json};
-use sim::accelflow::{Architecture, Spec};
 use sim::{Extent, Interval, Report, Verdict};
 
-use super::{Assignment, Outcome};
+use super::{Assignment, Outcome, System};
 
 /// The lines of one point.
-pub(super) fn lines(spec: &Spec, point: &[Assignment], outcomes: &[Outcome]) -> Vec<String> {
+pub(super) fn lines(spec: &System, point: &[Assignment], outcomes: &[Outcome]) -> Vec<String> {
     let Some(first) = outcomes.first() else { return Vec::new() };
     let mut lines = head(spec, point, &first.report);
     let shown: Vec<&Outcome> = outcomes.iter().filter(|one| !refused(&one.report)).collect();
@@ -27,7 +26,7 @@ pub(super) fn lines(spec: &Spec, point: &[Assignment], outcomes: &[Outcome]) -> 
     lines.extend(facts(outcomes));
     for outcome in outcomes {
         if let Verdict::Refused { reason, window_ps, .. } = &outcome.report.verdict {
-            let name = outcome.architecture.name();
+            let name = outcome.architecture;
             let window = window_ps.as_ns() * 1e-3;
             lines.push(format!("{name}: no steady state: {reason}."));
             lines.push(format!("  Ask for a window instead: --set run.window_us={window:.0}"));
@@ -37,7 +36,7 @@ pub(super) fn lines(spec: &Spec, point: &[Assignment], outcomes: &[Outcome]) -> 
     lines
 }
 
-fn head(spec: &Spec, point: &[Assignment], report: &Report) -> Vec<String> {
+fn head(spec: &System, point: &[Assignment], report: &Report) -> Vec<String> {
     let extent = match report.extent {
         Extent::Requests(count) => format!("{count} requests each, the steady state"),
         Extent::WindowPs(window) => {
@@ -45,16 +44,14 @@ fn head(spec: &Spec, point: &[Assignment], report: &Report) -> Vec<String> {
         }
     };
     let point: String = point.iter().map(|one| format!(" {one}")).collect();
-    vec![
-        format!("{}{point}: {}", spec.name, spec.about),
-        format!(
-            "{:.0} requests/s, {} replications of {extent}, seed {}; 95 % intervals",
-            spec.total_per_s(),
-            report.replications,
-            report.seed
-        ),
-        String::new(),
-    ]
+    let (what, load) = spec.head();
+    let what = match what.split_once(':') {
+        Some((name, about)) => format!("{name}{point}:{about}"),
+        None => what,
+    };
+    let (replications, seed) = (report.replications, report.seed);
+    let how = format!("{load}, {replications} replications of {extent}, seed {seed}");
+    vec![what, format!("{how}; 95 % intervals"), String::new()]
 }
 
 fn refused(report: &Report) -> bool {
@@ -72,7 +69,7 @@ fn times(
         let cells = shown.iter().map(|one| pick(&one.report, name).map_or("-".to_owned(), micros));
         std::iter::once(name.unwrap_or("mean of all").to_owned()).chain(cells).collect()
     };
-    let head = shown.iter().map(|one| one.architecture.name().to_owned());
+    let head = shown.iter().map(|one| one.architecture.to_owned());
     let mut rows: Vec<Vec<String>> = vec![std::iter::once(title.to_owned()).chain(head).collect()];
     rows.extend(names.chain([None]).map(row));
     aligned(&rows)
@@ -95,41 +92,49 @@ fn order(shown: &[&Outcome], name: &str) -> Option<String> {
     let mut sorted: Vec<(&Outcome, f64)> =
         shown.iter().filter_map(|one| Some((*one, p99(one)?.value))).collect();
     sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut text = sorted.first()?.0.architecture.name().to_owned();
+    let mut text = sorted.first()?.0.architecture.to_owned();
     for pair in sorted.windows(2) {
         let apart = pair[1].0.report.difference(&pair[0].0.report, name);
         let apart = apart.and_then(|difference| difference.p99_ns);
         let sign = if apart.is_some_and(|apart| apart.ci95[0] > 0.0) { "<" } else { "=" };
-        text += &format!(" {sign} {}", pair[1].0.architecture.name());
+        text += &format!(" {sign} {}", pair[1].0.architecture);
     }
     Some(text)
 }
 
 /// By how much AccelFlow is below the others.
 fn reductions(shown: &[&Outcome]) -> Vec<String> {
-    let accelflow = shown.iter().find(|one| one.architecture == Architecture::AccelFlow);
+    let accelflow = shown.iter().find(|one| one.architecture == ACCELFLOW);
     let Some(accelflow) = accelflow else { return Vec::new() };
     let mut rows =
         vec![["accelflow below", "percentile (%)", "mean (%)"].map(str::to_owned).to_vec()];
-    for other in shown.iter().filter(|one| one.architecture != Architecture::AccelFlow) {
+    for other in shown.iter().filter(|one| one.architecture != ACCELFLOW) {
         let found = accelflow.report.reduction(&other.report);
         let p99 = found.as_ref().and_then(|found| found.p99).map_or("-".to_owned(), percent);
         let mean = found.map_or("-".to_owned(), |found| percent(found.mean));
-        rows.push(vec![other.architecture.name().to_owned(), p99, mean]);
+        rows.push(vec![other.architecture.to_owned(), p99, mean]);
     }
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// What was busy and how often what is rare came about (%), warm-up included.
+/// Of whole runs, warm-up included: rates and times of a request's stages where a model has them, then what was busy
+/// and how often what is rare came about.
 fn facts(outcomes: &[Outcome]) -> Vec<String> {
-    let head = outcomes.iter().map(|one| one.architecture.name().to_owned());
-    let title = "shares (%)".to_owned();
+    let mut lines = table("of whole runs", &["_per_s", "_ns"], 1.0, outcomes);
+    lines.extend(table("shares (%)", &["utilisation", "share"], 100.0, outcomes));
+    lines
+}
+
+/// The facts whose names end so, where one of them is not nothing.
+fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<String> {
+    let head = outcomes.iter().map(|one| one.architecture.to_owned());
+    let title = title.to_owned();
     let mut rows: Vec<Vec<String>> = vec![std::iter::once(title).chain(head).collect()];
     for name in outcomes[0].report.facts.iter().map(|fact| fact.name.as_str()) {
-        if !["utilisation", "share"].iter().any(|end| name.ends_with(end)) {
+        if !ends.iter().any(|end| name.ends_with(end)) {
             continue;
         }
-        let found = |one: &Outcome| one.report.fact(name).map(|fact| 100.0 * fact.value);
+        let found = |one: &Outcome| one.report.fact(name).map(|fact| scale * fact.value);
         let values: Vec<Option<f64>> = outcomes.iter().map(found).collect();
         if values.iter().flatten().any(|value| *value >= 0.005) {
             let cell = |value: &Option<f64>| value.map_or("-".into(), |own| format!("{own:.2}"));
@@ -186,3 +191,5 @@ pub(super) fn json(point: &[Assignment], outcomes: &[Outcome]) -> Value {
         .collect();
     json!({ "set": set, "architectures": outcomes })
 }
+
+const ACCELFLOW: &str = "accelflow";

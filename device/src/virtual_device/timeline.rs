@@ -1,5 +1,5 @@
 //! When a job would be done: engines, work-queue entries and the pace of the whole device, shared
-//! by all queues. Arithmetic on times that callers give; it reads no clock.
+//! by all queues. Arithmetic on times that callers give; it reads no clock, so that a simulator can ask it too.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use units::Nanos;
 use workload::Accelerator;
 
 /// The device's occupation. The lock is held for a few additions and one heap operation.
-pub(super) struct Timeline {
+pub struct Timeline {
     entries_total: usize,
     state: Mutex<State>,
 }
@@ -27,15 +27,16 @@ struct State {
 
 /// What one job takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
+pub struct Cost {
     /// Time on an engine.
-    pub(super) engine: Nanos,
+    pub engine: Nanos,
     /// Time until the device starts another job.
-    pub(super) interval: Nanos,
+    pub interval: Nanos,
 }
 
 impl Timeline {
-    pub(super) fn new(profile: &Accelerator) -> Self {
+    /// An idle device.
+    pub fn new(profile: &Accelerator) -> Self {
         let entries_total = profile.entries_total.value as usize;
         let state = State {
             engines: vec![Nanos(0); profile.engines.value as usize],
@@ -48,7 +49,7 @@ impl Timeline {
 
     /// Takes an entry for a job that arrives at `arrival`; whether there was one. [`Timeline::admit`] follows, once it
     /// is known what the job takes.
-    pub(super) fn reserve(&self, arrival: Nanos) -> bool {
+    pub fn reserve(&self, arrival: Nanos) -> bool {
         let mut state = self.state.lock();
         while state.inside.peek().is_some_and(|Reverse(due)| *due <= arrival) {
             state.inside.pop();
@@ -59,7 +60,7 @@ impl Timeline {
     }
 
     /// When the job that reserved an entry for `arrival` is done.
-    pub(super) fn admit(&self, arrival: Nanos, cost: Cost) -> Nanos {
+    pub fn admit(&self, arrival: Nanos, cost: Cost) -> Nanos {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.reserved -= 1;

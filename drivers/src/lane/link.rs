@@ -11,12 +11,14 @@ use rustix::thread::sched_getcpu;
 use tokio::sync::Notify;
 
 use super::handshake::{self, AWAKE};
-use super::memory::{ENTRIES, Own, Theirs, Word};
+use super::memory::{ENTRIES, Own, Region, Theirs, Word};
 use super::socket::{self, Heard};
 use super::{Counts, Problem};
 
 pub(super) struct Link {
-    pub(super) own: Arc<Own>,
+    pub(super) own: Own,
+    /// Inputs; of all lanes to this service.
+    pub(super) region: Arc<Region>,
     socket: Arc<UnixStream>,
     theirs: OnceLock<Theirs>,
     gone: AtomicBool,
@@ -38,16 +40,18 @@ impl Link {
     /// Greets the service that accepted `socket`, or will.
     pub(super) fn open(
         socket: UnixStream,
-        blocks_bytes: usize,
+        region: &Arc<Region>,
         counts: &Arc<Counts>,
         name: &str,
     ) -> Result<Self, Problem> {
         socket::check_user(&socket).map_err(Problem::Peer)?;
-        let own = Own::new(blocks_bytes).map_err(Problem::Memory)?;
-        socket::greet(&socket, own.file()).map_err(|error| Problem::Peer(error.to_string()))?;
+        let own = Own::new().map_err(Problem::Memory)?;
+        let greeted = socket::greet(&socket, own.file(), region.file());
+        greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         counts.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
             own,
+            region: Arc::clone(region),
             socket: Arc::new(socket),
             theirs: OnceLock::new(),
             gone: AtomicBool::new(false),
@@ -102,8 +106,12 @@ impl Link {
 
     /// Whether the service has answered something that the queue has not looked at.
     pub(super) fn has_answers(&self) -> bool {
-        let seen = self.own.word(Word::Head).load(Ordering::Relaxed);
-        self.theirs.get().is_some_and(|theirs| theirs.word(Word::Tail) != seen)
+        self.theirs.get().is_some_and(|theirs| theirs.word(Word::Tail) != self.answered())
+    }
+
+    /// Answers that the queue has read.
+    pub(super) fn answered(&self) -> u64 {
+        self.own.word(Word::Head).load(Ordering::Relaxed)
     }
 
     /// Says that only a bell will wake this side from now on; false if there is something to do after all.
@@ -132,8 +140,8 @@ impl Link {
             return false;
         }
         if self.theirs.get().is_none() {
-            match socket::greeting(self.socket.as_fd()).and_then(|half| match half {
-                Some(half) => Theirs::map(&half).map(Some),
+            match socket::greeting(self.socket.as_fd()).and_then(|handed| match handed {
+                Some(handed) => Theirs::map(&handed).map(Some),
                 None => Ok(None),
             }) {
                 Ok(None) => {}

@@ -1,6 +1,7 @@
-//! One thread's way into a lane. Inputs are copied into the lane's own half, results out of the service's: what the
-//! service could change must not be what a checksum was computed of. A job leaves the queue the moment that it is given
-//! up; its block stays until the service has answered or the lane is over.
+//! One thread's way into a lane. An input is read by the service where it is if it lies in the lane's region, and copied
+//! there if not; a result is copied out of the service's region: what the service could change must not be what a
+//! checksum was computed of. A job leaves the queue the moment that it is given up; its input stays until the service
+//! has answered or the lane is over.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use device::{
-    Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason, Task,
-    Waiting,
+    Capabilities, Completion, DeviceError, Input, Job, Outcome, Queue, Refused, RefusedReason,
+    Task, Waiting,
 };
 use slab::Slab;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -48,7 +49,38 @@ struct Inside {
     /// None once it was given up.
     job: Option<Box<Job>>,
     generation: u32,
-    _block: OwnBlock,
+    _placed: Placed,
+}
+
+/// An input where the service can read it, held until it is done with.
+enum Placed {
+    /// In a buffer of a pool over the region.
+    Here {
+        offset: u64,
+        _input: Input,
+    },
+    Copy(OwnBlock),
+}
+
+impl Placed {
+    fn new(input: &Input, link: &Link) -> Option<Self> {
+        if let Some(offset) = link.region.offset_of(input) {
+            link.counts.inputs_in_place.fetch_add(1, Ordering::Relaxed);
+            return Some(Self::Here { offset, _input: input.clone() });
+        }
+        let mut block = link.region.block(input.len())?;
+        block.as_mut()[..input.len()].copy_from_slice(input);
+        link.counts.inputs.copied(input.len());
+        Some(Self::Copy(block))
+    }
+
+    /// From the beginning of the region.
+    fn offset(&self) -> u64 {
+        match self {
+            Placed::Here { offset, .. } => *offset,
+            Placed::Copy(block) => block.offset(),
+        }
+    }
 }
 
 impl LaneQueue {
@@ -80,8 +112,8 @@ impl LaneQueue {
         })
     }
 
-    /// Writes the entry of a job whose input is in `block`.
-    fn enter(&mut self, link: &Link, job: Box<Job>, block: OwnBlock) {
+    /// Writes the entry of a job whose input is `placed`.
+    fn enter(&mut self, link: &Link, job: Box<Job>, placed: Placed) {
         self.generation = self.generation.wrapping_add(1);
         let mark = self.jobs.vacant_key() as u64 | u64::from(self.generation) << 32;
         let deadline = job.deadline.map(|deadline| deadline.since(self.clock.now()));
@@ -91,7 +123,7 @@ impl LaneQueue {
             task: job.task.clone(),
             class: job.class,
             tenant: job.tenant,
-            offset: block.offset(),
+            offset: placed.offset(),
             input_bytes: job.input.len() as u32,
             output_bytes: output_bytes_max(&job, &self.capabilities),
             time_left: Some(deadline.map_or(timeout, |left| left.min(timeout))),
@@ -99,12 +131,14 @@ impl LaneQueue {
         let words = submission.encode().expect("the capabilities have no other task");
         link.own.put(self.submitted, words);
         self.submitted = self.submitted.wrapping_add(1);
-        self.jobs.insert(Inside { job: Some(job), generation: self.generation, _block: block });
+        self.jobs.insert(Inside { job: Some(job), generation: self.generation, _placed: placed });
         link.set_inside(self.waited_for());
-        link.publish(self.submitted);
         if matches!(self.watch, Watch::Task(_)) {
+            // The watcher looks before it sleeps again: an answer that comes first needs no bell.
+            link.wake_up();
             link.submitted.notify_one();
         }
+        link.publish(self.submitted);
     }
 
     /// Moves jobs that were answered to `finished`.
@@ -222,17 +256,15 @@ impl Queue for LaneQueue {
             self.waker.wake_by_ref();
             return Ok(());
         }
-        let mut block = link.own.block(job.input.len());
-        if block.is_none() {
+        let mut placed = Placed::new(&job.input, &link);
+        if placed.is_none() {
             self.make_room();
-            block = link.own.block(job.input.len());
+            placed = Placed::new(&job.input, &link);
         }
-        let Some(mut block) = block else {
+        let Some(placed) = placed else {
             return Err(Refused { job, reason: RefusedReason::Full });
         };
-        block_mut(&mut block)[..job.input.len()].copy_from_slice(&job.input);
-        link.counts.copied(job.input.len());
-        self.enter(&link, job, block);
+        self.enter(&link, job, placed);
         Ok(())
     }
 
@@ -332,7 +364,7 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
             "the service's result lies outside of its memory",
         ));
     }
-    link.counts.copied(output_bytes);
+    link.counts.results.copied(output_bytes);
     job.output.set_len(start + output_bytes);
     Outcome::Done { output_bytes }
 }
@@ -340,10 +372,6 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
 /// Room for the result (bytes).
 fn room(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
-}
-
-fn block_mut(block: &mut OwnBlock) -> &mut [u8] {
-    block.as_mut()
 }
 
 /// Jobs that a lane holds at most.

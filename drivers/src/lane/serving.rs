@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use device::{Buffer, Class, Memory, MemoryId, Pool, Task, TenantId};
+use device::{Buffer, Class, Pool, Task, TenantId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
 use super::entry::{Answer, Completion, Submission};
 use super::handshake::{self, AWAKE};
 use super::link::{cpu, fresh};
-use super::memory::{Blocks, ENTRIES, Own, Theirs, Word};
+use super::memory::{Blocks, ENTRIES, Own, Region, Theirs, Word};
 use super::patience::{POLL_MAX, Patience};
 use super::socket::{self, Heard};
-use super::{Problem, blocks_bytes};
+use super::{Problem, inputs_bytes, results_bytes};
 
 /// One client's lane, on the thread that serves it.
 pub struct Serving {
     socket: Arc<UnixStream>,
-    own: Arc<Own>,
+    own: Own,
     theirs: Theirs,
-    /// Results, in the own half.
+    /// Results, and the pool over them.
+    region: Arc<Region>,
     results: Pool,
-    memory: MemoryId,
     /// Submissions read.
     taken: u64,
     /// Answers written, of which the client was shown and has read so many.
@@ -123,8 +123,7 @@ pub struct Tally {
 
 impl Serving {
     /// Answers a client's greeting; none where it is not there yet. `work_bytes_max` is the largest uncompressed side
-    /// of a job that this service takes: the own half has as much room as the client's, and no client decides how much
-    /// that may be.
+    /// of a job that this service takes: it decides how much room the results have, and the client's inputs at most.
     ///
     /// # Errors
     /// [`Problem`]: this is no client for this process.
@@ -133,27 +132,28 @@ impl Serving {
         work_bytes_max: ByteCount,
     ) -> Result<Option<Self>, Problem> {
         socket::check_user(socket).map_err(Problem::Peer)?;
-        let Some(half) = socket::greeting(socket).map_err(Problem::Peer)? else { return Ok(None) };
-        let theirs = Theirs::map(&half).map_err(Problem::Peer)?;
-        let (bytes, max) = (theirs.blocks_bytes(), blocks_bytes(work_bytes_max));
+        let handed = socket::greeting(socket).map_err(Problem::Peer)?;
+        let Some(handed) = handed else { return Ok(None) };
+        let theirs = Theirs::map(&handed).map_err(Problem::Peer)?;
+        let (bytes, max) = (theirs.region_bytes(), inputs_bytes(work_bytes_max));
         if bytes > max {
             let why = "and may have at most: it is for longer values than this service takes";
             return Err(Problem::Peer(format!(
                 "its memory has room for {bytes} bytes {why}: {max}"
             )));
         }
-        let own = Own::new(bytes).map_err(Problem::Memory)?;
-        socket::greet(socket, own.file()).map_err(|error| Problem::Peer(error.to_string()))?;
-        let blocks = Blocks(Arc::clone(&own));
-        let memory = blocks.id();
+        let own = Own::new().map_err(Problem::Memory)?;
+        let region = Region::new(results_bytes(work_bytes_max)).map_err(Problem::Memory)?;
+        let greeted = socket::greet(socket, own.file(), region.file());
+        greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // Nothing is retained: what one size gives back, any other may need.
-        let results = Pool::registered(Arc::new(blocks), ByteCount(0));
+        let results = Pool::registered(Arc::new(Blocks(Arc::clone(&region))), ByteCount(0));
         Ok(Some(Self {
             socket: Arc::clone(socket),
             own,
             theirs,
+            region,
             results,
-            memory,
             taken: 0,
             written: 0,
             shown: 0,
@@ -223,7 +223,7 @@ impl Serving {
 
     /// Room for a result where the client can read it; none when the lane's memory is exhausted.
     pub fn output(&self, bytes: usize) -> Option<Buffer> {
-        Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.memory)
+        Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.region.id())
     }
 
     /// Answers with the first `output_bytes` of `output`, which is copied if it is not from [`Serving::output`];
@@ -239,7 +239,8 @@ impl Serving {
             self.fail(ticket, NoResult::Busy, service);
             return false;
         };
-        let offset = self.own.offset_of(&result[..output_bytes]).expect("results are in this half");
+        let offset = self.region.offset_of(&result[..output_bytes]);
+        let offset = offset.expect("results are in this region");
         self.write(ticket, Answer::Done, (offset, output_bytes as u32), service);
         self.unread.push_back(Some(result));
         true
@@ -345,7 +346,7 @@ impl Serving {
 
     /// Bytes of results that the client has not read, or a device has not let go of.
     pub fn held(&self) -> ByteCount {
-        ByteCount(self.own.used_bytes() as u64)
+        ByteCount(self.region.used_bytes() as u64)
     }
 
     fn shares_its_core(&self) -> bool {
@@ -378,9 +379,9 @@ impl Serving {
         self.inside -= 1;
     }
 
-    /// The result in the own half.
+    /// The result in the own region.
     fn at_home(&mut self, output: Buffer, bytes: usize) -> Option<Buffer> {
-        if output.memory() == self.memory {
+        if output.memory() == self.region.id() {
             return Some(output);
         }
         let mut copy = self.output(bytes)?;

@@ -1,5 +1,5 @@
-//! The Unix socket beside a lane: set-up, bells, and the end. Each side sends one greeting with its half of the memory;
-//! from then on a byte is a bell, and the end of the stream is the end of the peer, however it came to it.
+//! The Unix socket beside a lane: set-up, bells, and the end. Each side sends one greeting with its memory; from
+//! then on a byte is a bell, and the end of the stream is the end of the peer, however it came to it.
 //!
 //! Bells are bytes of this socket and not an eventfd, because the flags of an eventfd belong to both who hold it: a
 //! peer could make it a blocking one and fill it, and our next bell would never return. A socket is told per call not
@@ -7,7 +7,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::io::Errno;
@@ -16,6 +16,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 use rustix::process::geteuid;
+
+use super::memory::Handed;
 
 /// What a read of the socket came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,24 +40,28 @@ pub(super) fn check_user(socket: &impl AsFd) -> Result<(), String> {
     Err(format!("it runs as user {theirs}, and a lane is for user {own} and root only"))
 }
 
-/// Sends the greeting with the own half.
-pub(super) fn greet(socket: impl AsFd, half: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends the greeting with the own half and the own region.
+pub(super) fn greet(
+    socket: impl AsFd,
+    half: BorrowedFd<'_>,
+    region: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [half];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "room for one descriptor");
+    let fds = [half, region];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "room for two descriptors");
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     // So short a message is sent whole or not at all.
     sendmsg(socket, &[IoSlice::new(&GREETING)], &mut control, flags).map(drop)
 }
 
-/// The peer's half, once its greeting is there.
+/// The peer's memory, once its greeting is there.
 ///
 /// # Errors
 /// What it sent instead.
-pub(super) fn greeting(socket: impl AsFd) -> Result<Option<OwnedFd>, String> {
+pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Handed>, String> {
     let mut bytes = [0; GREETING.len()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let read = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
@@ -64,10 +70,12 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<OwnedFd>, String> {
         Err(error) => return Err(error.to_string()),
     };
     // Descriptors that nobody asked for are closed with the buffer, or by the system where they did not fit.
-    let half = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(own) = message {
+            fds.extend(own);
+        }
+    }
     if read == 0 {
         return Err("it hung up before its greeting".into());
     }
@@ -78,7 +86,9 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<OwnedFd>, String> {
         let version = u64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes"));
         return Err(format!("it speaks version {version} of lanes, and this process {VERSION}"));
     }
-    half.map(Some).ok_or_else(|| "it sent no memory".into())
+    let [half, region] =
+        fds.try_into().map_err(|_| "it sent not the two pieces of memory of a lane")?;
+    Ok(Some(Handed { half, region }))
 }
 
 /// Wakes the peer. A socket that is full of bells has woken it; one that is closed is found out by reading.
@@ -106,7 +116,7 @@ pub(super) fn listen(socket: impl AsFd) -> Heard {
 const ROOT: u32 = 0;
 
 /// The version of the greeting, the layout and the entries.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 const GREETING: [u8; 16] = {
     let mut bytes = *b"REBALANE\0\0\0\0\0\0\0\0";
@@ -132,7 +142,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    use super::super::memory::{Own, Theirs};
+    use super::super::memory::{Own, Region, Theirs};
     use super::*;
 
     fn pair() -> (UnixStream, UnixStream) {
@@ -142,13 +152,13 @@ mod tests {
     #[test]
     fn a_greeting_hands_over_the_memory_and_bells_follow() {
         let (here, there) = pair();
-        let own = Own::new(1 << 20).expect("memory");
+        let (own, region) = (Own::new().expect("memory"), Region::new(1 << 20).expect("memory"));
         check_user(&here).expect("this very process");
         assert!(greeting(&there).expect("nothing wrong yet").is_none());
-        greet(&here, own.file()).expect("sent");
+        greet(&here, own.file(), region.file()).expect("sent");
         ring(&here);
-        let half = greeting(&there).expect("a greeting").expect("is there");
-        Theirs::map(&half).expect("a half");
+        let handed = greeting(&there).expect("a greeting").expect("is there");
+        Theirs::map(&handed).expect("a half and a region");
         assert_eq!(listen(&there), Heard::Silence);
         assert_eq!(listen(&there), Heard::Silence);
         drop(here);
@@ -162,7 +172,7 @@ mod tests {
             (&b"GET / HTTP/1.1\r\n"[..], "does not speak"),
             (&b"REBALANE\x07\0\0\0\0\0\0\0"[..], "version 7"),
             (&b"REB"[..], "does not speak"),
-            (&GREETING[..], "no memory"),
+            (&GREETING[..], "not the two pieces"),
             (&[][..], "hung up"),
         ] {
             let (mut here, there) = pair();

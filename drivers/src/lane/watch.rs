@@ -87,19 +87,21 @@ async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
 async fn poll_memory(link: &Link, waker: &Waker) -> bool {
     let mut since = Instant::now();
     let mut looks = 0_u32;
-    let mut inside = link.inside();
+    // Whoever asks again the moment that it is answered never leaves the lane empty: answers count, too.
+    let progress = || (link.inside(), link.answered());
+    let mut before = progress();
     loop {
         if link.has_answers() {
             waker.wake_by_ref();
         }
         give_way().await;
-        let now_inside = link.inside();
-        if now_inside == 0 {
+        let now = progress();
+        if now.0 == 0 {
             return true;
         }
         looks = looks.wrapping_add(1);
-        if now_inside != inside {
-            (inside, since) = (now_inside, Instant::now());
+        if now != before {
+            (before, since) = (now, Instant::now());
         } else if looks.is_multiple_of(LOOKS_PER_CLOCK) && since.elapsed() >= POLL_MAX {
             return false;
         }

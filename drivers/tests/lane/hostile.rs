@@ -28,29 +28,35 @@ use units::{ByteCount, Nanos};
 /// Where words are, by the layout that `drivers::lane` states.
 pub(crate) const TAIL: u64 = 0;
 pub(crate) const HEAD: u64 = 64;
-const ASLEEP: u64 = 128;
+pub(crate) const ASLEEP: u64 = 128;
 const CPU: u64 = 192;
 pub(crate) const RING: u64 = 4_096;
 pub(crate) const ENTRIES: u64 = 256;
-const BLOCKS: u64 = 20_480;
-const BLOCKS_BYTES: u64 = 256 << 10;
+const HALF_BYTES: u64 = 20_480;
+const REGION_BYTES: u64 = 256 << 10;
 
-const GREETING: &[u8; 16] = b"REBALANE\x01\0\0\0\0\0\0\0";
+/// Room for results that a service gives a lane, whatever the client's region has.
+const RESULTS_BYTES: u64 = 16 << 20;
 
-/// A half that its owner writes as it likes.
-pub(crate) struct Half(File);
+const GREETING: &[u8; 16] = b"REBALANE\x02\0\0\0\0\0\0\0";
+
+/// A half that its owner writes as it likes, and a region beside it.
+pub(crate) struct Half(File, File);
 
 impl Half {
     pub(crate) fn new() -> Self {
-        Self::with_room(BLOCKS_BYTES)
+        Self::with_room(REGION_BYTES)
     }
 
-    pub(crate) fn with_room(blocks_bytes: u64) -> Self {
-        let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
-        let file = file.expect("a memfd");
-        ftruncate(&file, BLOCKS + blocks_bytes).expect("room");
-        fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
-        Self(File::from(file))
+    pub(crate) fn with_room(region_bytes: u64) -> Self {
+        let [half, region] = [HALF_BYTES, region_bytes].map(|bytes| {
+            let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+            let file = file.expect("a memfd");
+            ftruncate(&file, bytes).expect("room");
+            fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
+            File::from(file)
+        });
+        Self(half, region)
     }
 
     pub(crate) fn set(&self, at: u64, word: u64) {
@@ -58,18 +64,19 @@ impl Half {
     }
 
     pub(crate) fn greet(&self, socket: &UnixStream) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [self.0.as_fd()];
+        let fds = [self.0.as_fd(), self.1.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         let sent = sendmsg(socket, &[IoSlice::new(GREETING)], &mut control, SendFlags::empty());
         assert_eq!(sent, Ok(GREETING.len()));
     }
 }
 
+/// The half that comes with a greeting.
 pub(crate) fn greeting(socket: &UnixStream) -> File {
     let mut bytes = [0; 16];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let read =
         recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty());
@@ -100,7 +107,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     half.greet(&client);
     let socket = Arc::new(service);
     let mut serving =
-        Serving::greet(&socket, ByteCount::mib(16)).expect("a client").expect("has greeted");
+        Serving::greet(&socket, ByteCount::mib(1)).expect("a client").expect("has greeted");
     let pool = Pool::heap(ByteCount(0));
     let (mut tail, mut answers) = (0, 0);
     for _ in 0..steps {
@@ -142,7 +149,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
         }
         serving.show();
         while serving.pause() == Pause::Look && !draw().is_multiple_of(4) {}
-        assert!(serving.held().0 <= BLOCKS_BYTES, "{}", serving.held());
+        assert!(serving.held().0 <= RESULTS_BYTES, "{}", serving.held());
         if !serving.listen() {
             return;
         }
@@ -154,7 +161,7 @@ pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     let at = RING + tail % ENTRIES * 64;
     let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
     let sizes = (draw() % 3_000) | ((draw() % 9_000) << 32);
-    let mut words = [tail, what, draw() % (BLOCKS_BYTES + 64), sizes, draw() % 3, 0, 0, 0];
+    let mut words = [tail, what, draw() % (REGION_BYTES + 64), sizes, draw() % 3, 0, 0, 0];
     if draw().is_multiple_of(4) {
         words[(draw() % 8) as usize] = draw();
     }
@@ -256,7 +263,7 @@ fn write_answer(
     theirs.read_exact_at(&mut entry, RING + asked * 64).expect("a ring");
     let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("eight"));
     let output_bytes = word(24) >> 32;
-    let offset = draw() % (BLOCKS_BYTES + 64);
+    let offset = draw() % (REGION_BYTES + 64);
     let mut words = [word(0), 1 + draw() % 6, offset, output_bytes, draw(), 0, 0, 0];
     if draw().is_multiple_of(16) {
         words[(draw() % 8) as usize] = draw();

@@ -3,25 +3,23 @@
 mod hostile;
 mod rules;
 mod service;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use device::{
-    Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Queue,
-    RefusedReason, Task, Waiting,
+    Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, RefusedReason, Task,
+    Waiting,
 };
 use drivers::{Lane, LaneOptions};
 use service::{Manner, Service};
+use support::{PATIENCE, Signal, TEXT, compress, decompress, open, outcomes, pool, wait};
 use units::{ByteCount, Nanos, Prng};
-
-/// Whatever should happen does so within this, on a machine however busy.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn lane(path: &Path) -> Lane {
     let options = LaneOptions { work_bytes_max: ByteCount::mib(16), ..LaneOptions::default() };
@@ -62,49 +60,6 @@ fn served(waiting: Waiting) -> Arc<dyn Device> {
 device::device_contract!(contract_signalled, served(Waiting::Signalled));
 device::device_contract!(contract_polled, served(Waiting::Polled { expected: Nanos::micros(5) }));
 
-/// Wakes the thread that waits.
-struct Unpark(thread::Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.unpark();
-    }
-}
-
-fn open(lane: &Lane) -> Box<dyn Queue> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
-    lane.open_queue(waker).expect("a queue opens whether or not the service is there")
-}
-
-const TEXT: &[u8] = b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
-
-fn compress(pool: &Pool) -> Box<Job> {
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
-    Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
-}
-
-fn pool() -> Pool {
-    Pool::heap(ByteCount(0))
-}
-
-/// Waits for wakes until `count` jobs are back; a missed one would wait until the test gives up.
-fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
-    let (mut done, start) = (Vec::new(), Instant::now());
-    while done.len() < count {
-        queue.poll(&mut done);
-        assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", done.len());
-        if done.len() < count {
-            thread::park_timeout(PATIENCE);
-        }
-    }
-    done
-}
-
-fn outcomes(queue: &mut dyn Queue, count: usize) -> Vec<Outcome> {
-    wait(queue, count).into_iter().map(|completion| completion.outcome).collect()
-}
-
 fn counter(lane: &Lane, name: &str) -> u64 {
     let counters = lane.counters();
     counters.iter().find(|(own, _)| *own == name).map(|(_, count)| *count).expect(name)
@@ -125,11 +80,10 @@ fn a_job_keeps_its_header_space_and_says_what_the_service_spent_on_it() {
     assert_eq!(completion.service, Nanos(7));
     assert_eq!(&completion.job.output[..6], b"header");
     let stream = completion.job.output.freeze(6..6 + output_bytes);
-    let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes: TEXT.len() };
-    let job = Job::new(task, Input::heap(stream), pool().take(TEXT.len()));
-    queue.try_submit(Box::new(job)).expect("room");
+    queue.try_submit(decompress(&pool(), stream, TEXT.len())).expect("room");
     assert_eq!(&wait(queue.as_mut(), 1).remove(0).job.output[..], TEXT);
-    assert_eq!((counter(&lane, "lanes_opened"), counter(&lane, "copies")), (1, 4));
+    let copies = [counter(&lane, "inputs_copied"), counter(&lane, "results_copied")];
+    assert_eq!((counter(&lane, "lanes_opened"), copies), (1, [2, 2]));
 }
 
 #[test]
@@ -161,15 +115,6 @@ fn on_a_current_thread_executor_jobs_wake_their_task() {
             }
         }
     });
-}
-
-#[derive(Default)]
-struct Signal(tokio::sync::Notify);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
 }
 
 #[test]
@@ -266,7 +211,49 @@ fn an_input_that_finds_no_block_is_refused_as_full() {
             Err(refused) => break refused.reason,
         }
     };
-    assert_eq!((taken, reason), (16, RefusedReason::Full));
+    assert_eq!((taken, reason), (64, RefusedReason::Full));
+}
+
+/// A job whose input is in a buffer of that pool.
+fn placed_job(inputs: &Pool, input: &[u8], task: Task) -> Box<Job> {
+    let mut buffer = inputs.take(input.len() + 3);
+    buffer.extend(b"key");
+    buffer.extend(input);
+    let input = Input::pooled(buffer, 3..3 + input.len());
+    Box::new(Job::new(task, input, pool().take(400)))
+}
+
+#[test]
+fn an_input_in_the_lanes_memory_is_read_where_it_is() {
+    let placed = Placed::start(Manner::Honest);
+    let lane = lane(&placed.path());
+    let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
+    let mut queue = open(&lane);
+    let dialect = Dialect::of(Codec::Lz4);
+    let task = Task::Compress { dialect, level: Level::Fast };
+    queue.try_submit(placed_job(&inputs, TEXT, task)).expect("room");
+    let stream = wait(queue.as_mut(), 1).remove(0).job.output;
+    let task = Task::Decompress { dialect, original_bytes: TEXT.len() };
+    queue.try_submit(placed_job(&inputs, &stream, task)).expect("room");
+    assert_eq!(&wait(queue.as_mut(), 1).remove(0).job.output[..], TEXT);
+    let copied = [counter(&lane, "inputs_copied"), counter(&lane, "inputs_copied_bytes")];
+    assert_eq!((counter(&lane, "inputs_in_place"), copied), (2, [0, 0]));
+    assert_eq!(inputs.outstanding(), ByteCount(0));
+}
+
+#[test]
+fn an_input_in_place_is_not_used_again_while_the_service_may_read_it() {
+    let placed = Placed::start(Manner::Hang);
+    let lane = lane(&placed.path());
+    let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
+    let mut queue = open(&lane);
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    queue.try_submit(placed_job(&inputs, TEXT, task)).expect("room");
+    queue.cancel(0);
+    assert_eq!(outcomes(queue.as_mut(), 1), [Outcome::Failed(DeviceError::Cancelled)]);
+    assert_ne!(inputs.outstanding(), ByteCount(0));
+    drop(queue);
+    assert_eq!(inputs.outstanding(), ByteCount(0));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! What one side of a lane does when the other breaks a rule, or answers what nobody waits for: step by step, where the
 //! attacks of [`super::hostile`] are drawn.
 
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{Device, DeviceError, Job, Outcome, Queue};
 use drivers::lane::{NoResult, Problem, Serving, Taken};
@@ -14,8 +16,8 @@ use drivers::{Lane, LaneOptions};
 use rustix::net::{SendFlags, send};
 use units::{ByteCount, Nanos};
 
-use super::hostile::{ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
-use super::{compress, pool};
+use super::hostile::{ASLEEP, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
+use super::support::{compress, pool};
 
 /// Counts its calls.
 #[derive(Default)]
@@ -31,10 +33,18 @@ impl Wake for Calls {
 struct Answerer {
     socket: UnixStream,
     half: Half,
+    client: File,
     written: u64,
 }
 
 impl Answerer {
+    /// Whether the client waits for a bell.
+    fn is_client_asleep(&self) -> bool {
+        let mut word = [0; 8];
+        self.client.read_exact_at(&mut word, ASLEEP).expect("a half");
+        word != [0; 8]
+    }
+
     /// Answers the job with this mark as busy, and rings.
     fn answer(&mut self, mark: u64) {
         let at = RING + self.written % ENTRIES * 64;
@@ -71,10 +81,10 @@ fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
         let calls = Arc::new(Calls::default());
         let queue = lane.open_queue(Waker::from(Arc::clone(&calls))).expect("opens");
         let (socket, _) = listener.accept().expect("the queue connects");
-        greeting(&socket);
+        let client = greeting(&socket);
         let half = Half::new();
         half.greet(&socket);
-        test(queue, Answerer { socket, half, written: 0 }, calls).await;
+        test(queue, Answerer { socket, half, client, written: 0 }, calls).await;
     });
 }
 
@@ -119,6 +129,30 @@ fn a_service_that_answers_an_idle_lane_keeps_nobody_busy() {
     });
 }
 
+#[test]
+fn a_task_that_asks_again_as_soon_as_it_is_answered_keeps_its_lane_awake() {
+    one_job_lane(async |mut queue, mut service, calls| {
+        let (mut done, mut asleep) = (Vec::new(), 0);
+        queue.try_submit(tagged(1)).expect("room");
+        calls_in_a_while(&calls).await;
+        for number in 1..=ROUNDS {
+            for _ in 0..4 {
+                tokio::task::yield_now().await;
+            }
+            asleep += usize::from(service.is_client_asleep());
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_micros(20) {}
+            service.answer(mark(number));
+            assert_eq!(queue.poll(&mut done), 1);
+            queue.try_submit(tagged(number + 1)).expect("room");
+        }
+        // Where the machine is busy with others, an answer may take so long that sleeping is right.
+        assert!(asleep < ROUNDS as usize / 2, "asleep in {asleep} rounds of {ROUNDS}");
+    });
+}
+
+const ROUNDS: u64 = 300;
+
 fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
     let (client, service) = UnixStream::pair().expect("two sockets");
     half.greet(&client);
@@ -155,8 +189,8 @@ fn a_client_that_submits_more_than_a_lane_holds_is_cut_and_one_that_reads_is_not
 
 #[test]
 fn a_client_does_not_decide_how_much_memory_the_service_gives() {
-    let most = 16 << 20;
+    let most = 64 << 20;
     assert!(matches!(served(&Half::with_room(most)).1, Ok(Some(_))));
-    let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a half");
+    let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a region");
     assert!(refused.to_string().contains("longer values"), "{refused}");
 }

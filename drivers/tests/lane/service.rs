@@ -9,9 +9,11 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use device::{DeviceError, EngineFactory, Input, Job, Outcome, Pool, Queue, Software, engines};
+use device::{DeviceError, Input, Job, Outcome, Pool, Queue, Software};
 use drivers::lane::{NoResult, Request, Serving, Taken};
 use units::ByteCount;
+
+use crate::support;
 
 /// What becomes of jobs.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +75,7 @@ fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
             _ => return,
         }
     };
-    let software = Software::new(ENGINES);
+    let software = Software::new(support::ENGINES);
     let pool = Pool::heap(ByteCount::mib(4));
     let mut queue = device::Device::open_queue(&software, Waker::noop().clone()).expect("opens");
     let mut kept = Vec::new();
@@ -99,13 +101,6 @@ fn serve(stream: UnixStream, manner: Manner, stop: &AtomicBool) {
     }
 }
 
-const ENGINES: &[EngineFactory] = &[
-    drivers::isal::engine,
-    engines::libdeflate::engine,
-    engines::zstd::engine,
-    engines::lz4::engine,
-];
-
 fn run(serving: &mut Serving, queue: &mut dyn Queue, pool: &Pool, request: Request) {
     let none = units::Nanos(0);
     let Some(output) = serving.output(request.output_bytes) else {
@@ -117,10 +112,7 @@ fn run(serving: &mut Serving, queue: &mut dyn Queue, pool: &Pool, request: Reque
     }
     let input = Input::pooled(input, 0..request.input_bytes);
     let job = Job::new(request.task.clone(), input, output);
-    queue.try_submit(Box::new(job)).expect("room for one");
-    let mut done = Vec::new();
-    queue.poll(&mut done);
-    let completion = done.pop().expect("software is done at once");
+    let completion = support::run(queue, Box::new(job));
     let why = match completion.outcome {
         Outcome::Done { output_bytes } if output_bytes <= request.output_bytes => {
             let service = units::Nanos(7);

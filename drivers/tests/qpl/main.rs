@@ -1,31 +1,29 @@
-//! The real library, where `REBATE_QPL_LIBRARY` names one: the contract suite and round trips with other engines on
-//! its software and automatic paths. Without it each test says on standard error that it was skipped. The hardware path
-//! needs an IAA; the driver's own tests run it over a library that is not there.
+//! The real library, where `REBATE_QPL_LIBRARY` names one: the contract suite, and what is QPL's own, on its software
+//! and automatic paths. Without it each test says on standard error that it was skipped. Round trips with others are
+//! the golden matrix's. The hardware path needs an IAA; the driver's own tests run it over a library that is not there.
 
-use std::io::{self, Write};
+#[path = "../support/mod.rs"]
+mod support;
+
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::task::Waker;
 
 use bytes::Bytes;
-use device::contract::inflate::inflate;
 use device::contract::payload::Payload;
-use device::engines::libdeflate;
 use device::{
-    Codec, Completion, Device, DeviceError, Dialect, Engine, Input, Job, Kernel, Level, Outcome,
-    Pool, Queue, Task, Waiting,
+    Codec, Completion, Device, DeviceError, Dialect, Engine, Kernel, Level, Outcome, Queue, Task,
+    Waiting,
 };
 use drivers::isal;
-use drivers::qpl::{Huffman, LIBRARY_VARIABLE, Path, Qpl, QplOptions};
-use units::{ByteCount, Nanos};
+use drivers::qpl::{LIBRARY_VARIABLE, Path, Qpl, QplOptions};
+use support::{bound, skipped};
+use units::Nanos;
 
 /// The library that the environment names; without one the test that asks is skipped, and says so.
 fn library(test: &str) -> Option<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty());
     if named.is_none() {
-        // Not a macro of the print family: the test harness would keep its text to itself.
-        let line = format!("SKIPPED: {test}: {LIBRARY_VARIABLE} names no libqpl.so\n");
-        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        skipped(test, &format!("{LIBRARY_VARIABLE} names no libqpl.so"));
     }
     named.map(PathBuf::from)
 }
@@ -34,8 +32,7 @@ fn open(test: &str, path: Path, options: QplOptions) -> Option<Qpl> {
     let options = QplOptions { library: Some(library(test)?), ..options };
     if path == Path::Auto && has_iaa() {
         // Refused with a device that can be used.
-        let line = format!("SKIPPED: {test}: the automatic path, beside an IAA\n");
-        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        skipped(test, "the automatic path, beside an IAA");
         return None;
     }
     Some(Qpl::open(path, &options).expect("the library that was named works"))
@@ -80,19 +77,11 @@ contracts!(
 );
 
 fn run(queue: &mut dyn Queue, task: Task, input: Bytes, capacity: usize) -> Completion {
-    let output = Pool::heap(ByteCount(0)).take(capacity);
-    let job = Box::new(Job::new(task, Input::heap(input), output));
-    queue.try_submit(job).expect("an idle queue takes a job");
-    let mut done = Vec::new();
-    while queue.poll(&mut done) == 0 {}
-    done.pop().expect("polled")
+    support::run(queue, support::job(task, input, capacity))
 }
 
 fn result(completion: Completion) -> Bytes {
-    match completion.outcome {
-        Outcome::Done { output_bytes } => completion.job.output.freeze(0..output_bytes),
-        other => panic!("{other:?}"),
-    }
+    support::result(completion).unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }
 
 fn compress(level: Level) -> Task {
@@ -103,64 +92,8 @@ fn decompress(original_bytes: usize) -> Task {
     Task::Decompress { dialect: Dialect::IAA, original_bytes }
 }
 
-fn room(bytes: usize) -> usize {
-    bytes + bytes / 8 + 1_024
-}
-
-const SIZES: [usize; 8] = [0, 1, 100, 4 << 10, 32 << 10, (32 << 10) + 300, 64 << 10, 1 << 20];
-
-#[test]
-fn others_read_what_it_writes() {
-    for path in [Path::Software, Path::Auto] {
-        for huffman in [Huffman::Dynamic, Huffman::Fixed] {
-            let options = QplOptions { huffman, ..QplOptions::default() };
-            let Some(device) = open("others_read_what_it_writes", path, options) else { return };
-            let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
-            for (class, bytes) in cases() {
-                let original = Bytes::from(class.bytes(bytes, 7));
-                for level in [Level::Fast, Level::High] {
-                    let done = run(&mut *queue, compress(level), original.clone(), room(bytes));
-                    let stream = result(done);
-                    check_readers(&stream, &original);
-                }
-            }
-        }
-    }
-}
-
-fn cases() -> impl Iterator<Item = (Payload, usize)> {
-    Payload::ALL.into_iter().flat_map(|class| SIZES.map(|bytes| (class, bytes)))
-}
-
-fn check_readers(stream: &[u8], original: &[u8]) {
-    for engine in [&mut isal::engine(), &mut libdeflate::engine()] {
-        let mut read = vec![0; original.len()];
-        assert_eq!(engine.decompress(stream, &mut read), Ok(()), "{}", engine.name());
-        assert!(read == original, "{} reads something else", engine.name());
-    }
-    let strict = inflate(stream, original.len()).expect("a valid stream");
-    assert!(strict.bytes == original && strict.reach_bytes <= 4 << 10, "{}", strict.reach_bytes);
-}
-
-#[test]
-fn it_reads_what_others_write_within_4_kib() {
-    let test = "it_reads_what_others_write_within_4_kib";
-    let Some(device) = open(test, Path::Software, QplOptions::default()) else { return };
-    let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
-    for (class, bytes) in cases() {
-        let original = Bytes::from(class.bytes(bytes, 8));
-        for engine in [&mut isal::engine(), &mut libdeflate::engine()] {
-            if engine.writes(Dialect::IAA, bytes) {
-                let stream = written(&mut **engine, Dialect::IAA, &original);
-                let read = result(run(&mut *queue, decompress(bytes), stream, bytes));
-                assert!(read == original, "{class:?} {bytes} of {}", engine.name());
-            }
-        }
-    }
-}
-
 fn written(engine: &mut dyn Engine, dialect: Dialect, original: &[u8]) -> Bytes {
-    let mut stream = vec![0; room(original.len())];
+    let mut stream = vec![0; bound(original.len())];
     let bytes = engine.compress(dialect, Level::Default, original, &mut stream);
     stream.truncate(bytes.expect("ample room"));
     stream.into()
@@ -215,49 +148,6 @@ fn its_software_too_refuses_a_wider_window() {
         panic!("{:?}", refused.outcome)
     };
     assert!(what.contains("4 KiB"), "{what}");
-}
-
-#[test]
-fn zlib_reads_what_it_writes_and_it_reads_zlib() {
-    let test = "zlib_reads_what_it_writes_and_it_reads_zlib";
-    let Some(device) = open(test, Path::Software, QplOptions::default()) else { return };
-    let mut queue = device.open_queue(Waker::noop().clone()).expect("opens");
-    for bytes in SIZES {
-        let original = Bytes::from(Payload::Text.bytes(bytes, 9));
-        let done = run(&mut *queue, compress(Level::Default), original.clone(), room(bytes));
-        let read = zlib(test, "zlib.decompress(data, -15)", &result(done));
-        let stream = zlib(
-            test,
-            "(lambda c: c.compress(data) + c.flush())(zlib.compressobj(6, 8, -12))",
-            &original,
-        );
-        let (Some(read), Some(stream)) = (read, stream) else { return };
-        assert!(read == original, "zlib reads something else of {bytes} bytes");
-        let back = result(run(&mut *queue, decompress(bytes), stream.into(), bytes));
-        assert!(back == original, "it reads something else of zlib's {bytes} bytes");
-    }
-}
-
-/// What the system's zlib makes of `data`, by Python.
-fn zlib(test: &str, expression: &str, data: &[u8]) -> Option<Vec<u8>> {
-    let program = format!(
-        "import sys, zlib; data = sys.stdin.buffer.read(); sys.stdout.buffer.write({expression})"
-    );
-    let spawned = Command::new("python3")
-        .args(["-c", &program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = spawned else {
-        let line = format!("SKIPPED: {test}: no python3\n");
-        io::stderr().write_all(line.as_bytes()).expect("standard error is open");
-        return None;
-    };
-    // The program reads all of it before it writes.
-    child.stdin.take().expect("is piped").write_all(data).expect("python3 reads");
-    let output = child.wait_with_output().expect("python3 ends");
-    assert!(output.status.success(), "{expression}");
-    Some(output.stdout)
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The remote device against services in this process: honest ones, gone ones and lying ones.
 
 mod service;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,17 +14,12 @@ use api::Address;
 use api::v1::RunResponse;
 use api::v1::run_response::Outcome as Answer;
 use bytes::Bytes;
-use device::{
-    Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Queue,
-    RefusedReason, Task, Waiting,
-};
+use device::{Device, DeviceError, Job, Outcome, RefusedReason, Waiting};
 use drivers::{Remote, RemoteOptions};
 use service::{Manner, Service};
+use support::{PATIENCE, Signal, TEXT, compress, decompress, open, pool, wait};
 use tonic::{Code, Status};
 use units::{ByteCount, ManualClock, Nanos};
-
-/// Whatever should happen does so within this, on a machine however busy.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn remote(address: &Address) -> Remote {
     let options = RemoteOptions {
@@ -40,50 +37,6 @@ fn served() -> Arc<dyn Device> {
 }
 
 device::device_contract!(contract, served());
-
-/// Wakes the thread that waits.
-struct Unpark(thread::Thread, AtomicUsize);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.unpark();
-    }
-}
-
-fn open(remote: &Remote) -> Box<dyn Queue> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
-    remote.open_queue(waker).expect("a queue opens whether or not the service is there")
-}
-
-const TEXT: &[u8] = b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
-
-fn compress(pool: &Pool) -> Box<Job> {
-    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
-    Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
-}
-
-fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> Box<Job> {
-    let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes };
-    Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
-}
-
-fn pool() -> Pool {
-    Pool::heap(ByteCount(0))
-}
-
-/// Waits until `count` jobs are back.
-fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
-    let (mut done, start) = (Vec::new(), Instant::now());
-    while done.len() < count {
-        queue.poll(&mut done);
-        assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", done.len());
-        if done.len() < count {
-            thread::park_timeout(Duration::from_millis(100));
-        }
-    }
-    done
-}
 
 fn outcome_of(manner: Manner, job: Box<Job>) -> Outcome {
     let service = Service::start(manner);
@@ -163,15 +116,6 @@ fn a_job_with_a_deadline_gives_the_service_no_more_time_than_that() {
         queue.try_submit(Box::new(job)).expect("room");
         let done = wait(queue.as_mut(), 1).remove(0);
         assert_eq!(&done.job.output[..], expected.as_bytes(), "{deadline_s:?}");
-    }
-}
-
-#[derive(Default)]
-struct Signal(tokio::sync::Notify);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
     }
 }
 

@@ -12,16 +12,14 @@ use api::v1::run_response::Outcome as Answer;
 use api::v1::{self, DescribeRequest, DescribeResponse, EchoRequest, EchoResponse};
 use api::v1::{RunRequest, RunResponse};
 use bytes::Bytes;
-use device::{
-    Codec, Device, DeviceError, Dialect, EngineFactory, Input, Job, Level, Outcome, Pool, Queue,
-    Software, Task, engines,
-};
+use device::{Codec, Device, DeviceError, Dialect, Level, Outcome, Queue, Software, Task};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
-use units::ByteCount;
+
+use crate::support;
 
 /// What becomes of every call.
 #[derive(Clone, Debug)]
@@ -144,16 +142,9 @@ impl Compression for Answers {
     }
 }
 
-const ENGINES: &[EngineFactory] = &[
-    drivers::isal::engine,
-    engines::libdeflate::engine,
-    engines::zstd::engine,
-    engines::lz4::engine,
-];
-
 thread_local! {
     static SOFTWARE: RefCell<Box<dyn Queue>> = {
-        let software = Software::new(ENGINES);
+        let software = Software::new(support::ENGINES);
         RefCell::new(software.open_queue(Waker::noop().clone()).expect("software opens"))
     };
 }
@@ -178,14 +169,8 @@ fn run(request: RunRequest) -> RunResponse {
         v1::Op::Decompress => Task::Decompress { dialect, original_bytes: output_bytes },
         v1::Op::Unspecified => panic!("a job has an op"),
     };
-    let output = Pool::heap(ByteCount(0)).take(output_bytes);
-    let job = Box::new(Job::new(task, Input::heap(request.payload), output));
-    let completion = SOFTWARE.with_borrow_mut(|queue| {
-        queue.try_submit(job).expect("room for one");
-        let mut done = Vec::new();
-        queue.poll(&mut done);
-        done.pop().expect("software is done at once")
-    });
+    let job = support::job(task, request.payload, output_bytes);
+    let completion = SOFTWARE.with_borrow_mut(|queue| support::run(queue.as_mut(), job));
     let mut response = RunResponse { service_ns: 5, queueing_ns: 2, ..RunResponse::default() };
     match completion.outcome {
         Outcome::Done { output_bytes: made } if made <= output_bytes => {

@@ -57,6 +57,11 @@ impl Control {
         }
     }
 
+    /// The size in force as a power of two.
+    pub(super) fn log2(&self) -> f64 {
+        self.log2
+    }
+
     /// The size in force (bytes).
     pub(super) fn bytes_min(&self) -> u64 {
         self.log2.exp2().round() as u64
@@ -90,6 +95,35 @@ impl Control {
         }
         (self.went, self.waited) = (way, 0);
         self.log2 += f64::from(way) * self.step.min(off.abs());
+        true
+    }
+}
+
+/// Up to which size jobs are waited for, over time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waits {
+    /// In force; 0 for none.
+    bytes_max: u64,
+    /// For how many ticks another was wanted.
+    leant: u32,
+}
+
+impl Waits {
+    /// The size in force (bytes).
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// One tick; true if the size in force changed. A size next to it is as good.
+    pub(super) fn follow(&mut self, wanted: u64) -> bool {
+        let log2 = |bytes: u64| bytes.checked_ilog2().map_or(-1, |log2| log2 as i32);
+        let is_near = (log2(wanted) - log2(self.bytes_max)).abs() <= 1;
+        let is_other = if wanted == 0 { self.bytes_max != 0 } else { !is_near };
+        self.leant = if is_other { self.leant.saturating_add(1) } else { 0 };
+        if self.leant < LEAN_TICKS {
+            return false;
+        }
+        (self.bytes_max, self.leant) = (wanted, 0);
         true
     }
 }
@@ -150,6 +184,18 @@ mod tests {
         assert!(late.iter().all(|(_, log2)| (log2 - 14.0).abs() < 0.6), "{late:?}");
         let moves = late.iter().filter(|(moved, _)| *moved).count();
         assert!(moves <= 2 * (150 / PAUSE_MAX as usize + 1), "{moves}");
+    }
+
+    #[test]
+    fn what_is_waited_for_changes_when_it_is_said_twice() {
+        let mut waits = Waits::default();
+        let changes = [4_096, 0, 4_096, 4_096, 8_192, 2_048, 0, 4_096, 0, 0].map(|wanted| {
+            let changed = waits.follow(wanted);
+            (changed, waits.bytes_max())
+        });
+        let at = |index: usize| changes[index];
+        assert_eq!((at(0), at(1), at(3)), ((false, 0), (false, 0), (true, 4_096)));
+        assert_eq!((at(5), at(7), at(9)), ((false, 4_096), (false, 4_096), (true, 0)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What one op costs on one device, by all who report it: the last that each reporter said of each size, and of these
-//! the middle one, given to the curves as so many jobs spread over the time it was counted in. Memory is bounded: of
-//! many reporters, those who spoke last count.
+//! What one op costs on one device, by all who report it: the last that each reporter said of each size, of these the
+//! middle one, and of what that was over the last reports the middle one again; the curves go through those. Memory is
+//! bounded: of many reporters, those who spoke last count.
 
-use model::cost::{CostCurve, CostFit, Observation};
+use model::cost::{CostCurve, Mean};
 use units::Nanos;
 
 use super::{Evidence, SizeSums};
@@ -12,27 +12,38 @@ use super::{Evidence, SizeSums};
 pub(super) struct Curve {
     fits: Fits,
     reporters: Vec<Reporter>,
-    /// When each class was last given to the curves.
-    fed: [Nanos; CLASSES],
+    told: [Told; CLASSES],
+    /// How often in a row what was told was far off, and since when.
+    strange: u32,
+    strange_since: Nanos,
     last: Nanos,
     pub(super) jobs: u64,
     pub(super) refused_jobs: u64,
     pub(super) doubted: u64,
 }
 
-/// Of the device's own time, and from submission to completion.
+/// Of the device's own time, from submission to completion, and of that of the calling core; of the last where it is
+/// looked at.
 #[derive(Debug)]
 struct Fits {
-    service: Follow,
-    latency: Follow,
+    service: CostCurve,
+    latency: CostCurve,
+    host: Option<CostCurve>,
 }
 
-/// A fit that is begun anew when what it is told is far off twice in a row: a line follows, but what single sizes
-/// deviate from it would carry traces of the time between for long.
-#[derive(Debug)]
-struct Follow {
-    fit: CostFit,
-    strange: u32,
+/// What reporters agreed on of one class, the last few times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    last: [Option<Agreed>; TOLD_MAX],
+    next: usize,
+    at: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Agreed {
+    at: Nanos,
+    jobs: f64,
+    cell: Cell,
 }
 
 #[derive(Debug)]
@@ -51,6 +62,8 @@ struct Cell {
     bytes: f32,
     service_ns: f32,
     latency_ns: f32,
+    /// Not known: not a number.
+    host_ns: f32,
 }
 
 impl Curve {
@@ -59,7 +72,9 @@ impl Curve {
         Self {
             fits: Fits::starting_from(&nothing),
             reporters: Vec::new(),
-            fed: [Nanos(0); CLASSES],
+            told: [Told::default(); CLASSES],
+            strange: 0,
+            strange_since: Nanos(0),
             last: Nanos(0),
             jobs: 0,
             refused_jobs: 0,
@@ -73,17 +88,25 @@ impl Curve {
     }
 
     pub(super) fn service(&self) -> &CostCurve {
-        self.fits.service.fit.curve()
+        &self.fits.service
     }
 
     pub(super) fn latency(&self) -> &CostCurve {
-        self.fits.latency.fit.curve()
+        &self.fits.latency
     }
 
-    /// Of those who spoke last.
-    pub(super) fn jobs_per_s(&self, now: Nanos) -> f64 {
-        let cells = self.reporters.iter().flat_map(|reporter| &reporter.classes);
-        cells.filter(|cell| cell.until > now).map(|cell| f64::from(cell.jobs_per_s)).sum()
+    /// What a job takes of the calling core, where that was looked at.
+    pub(super) fn host(&self) -> Option<&CostCurve> {
+        self.fits.host.as_ref()
+    }
+
+    /// Of those who spoke last, by class of size.
+    pub(super) fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
+        let of = |class: usize| {
+            let cells = self.reporters.iter().map(|reporter| &reporter.classes[class]);
+            cells.filter(|cell| cell.until > now).map(|cell| f64::from(cell.jobs_per_s)).sum()
+        };
+        std::array::from_fn(of)
     }
 
     /// Learns; returns the classes that occurred. What was counted in less than `tick` is taken to be all of one: a
@@ -132,31 +155,97 @@ impl Curve {
         slot
     }
 
-    /// Gives the curves what reporters agree on, as if the jobs had come evenly over the time that they were counted
-    /// in.
+    /// Takes in what reporters agree on, and draws the curves anew; twice in a row far off, all that was before is
+    /// forgotten.
     fn feed(&mut self, occurred: &[(usize, u64)], slot: usize, covered: Nanos, now: Nanos) {
         let mut agreed = Vec::new();
         for (class, jobs) in occurred {
             let own = self.reporters[slot].classes[*class];
-            let agreed_on = agreed_on(&self.reporters, *class, &self.fits, now);
-            let Some(cell) = agreed_on else { continue };
+            let Some(cell) = agreed_on(&self.reporters, *class, &self.fits, now) else { continue };
             let apart = (own.latency_ns / own.bytes) / (cell.latency_ns / cell.bytes);
             if !(1.0 / DOUBT..DOUBT).contains(&apart) {
                 self.doubted += 1;
             }
             // Many reporters say the same: what they agree on is heard only as often as it is new.
-            let due = self.fed[*class].0 == 0
-                || now.since(self.fed[*class]).0 >= covered.0 / FEEDS_PER_REPORT;
-            if due {
-                self.fed[*class] = now;
-                agreed.push((cell, (*jobs).min(REPEATS)));
+            let told = &mut self.told[*class];
+            if told.at.0 == 0 || now.since(told.at).0 >= covered.0 - covered.0 / 4 {
+                told.hear(Agreed { at: now, jobs: *jobs as f64, cell });
+                agreed.push((self.fits.times_expected(&cell), *jobs));
             }
         }
-        let overall = |fit: &Follow, time_ns| overall(&self.reporters, fit, time_ns, now);
-        let service = overall(&self.fits.service, |cell| cell.service_ns);
-        let latency = overall(&self.fits.latency, |cell| cell.latency_ns);
-        self.fits.service.follow(&agreed, |cell| cell.service_ns, service, (covered, now));
-        self.fits.latency.follow(&agreed, |cell| cell.latency_ns, latency, (covered, now));
+        if agreed.is_empty() {
+            return;
+        }
+        if !is_strange(median(agreed)) {
+            self.strange = 0;
+            return self.draw(covered, now);
+        }
+        if self.strange == 0 {
+            self.strange_since = now;
+        }
+        self.strange = self.strange.saturating_add(1);
+        if self.strange < STRANGE_FEEDS {
+            return;
+        }
+        // One that alone reports some sizes is heard of those, and the line follows.
+        if is_strange(overall(&self.reporters, &self.fits, now)) {
+            let since = self.strange_since;
+            self.told.iter_mut().for_each(|told| told.forget_before(since));
+            self.strange = 0;
+        }
+        self.draw(covered, now);
+    }
+
+    /// The curves through what was told of late.
+    fn draw(&mut self, covered: Nanos, now: Nanos) {
+        let age_max = Nanos(covered.0.saturating_mul(AGE_REPORTS).max(AGE_MIN.0));
+        let means = |curve: &CostCurve, time_ns: fn(&Cell) -> f32| -> Vec<Mean> {
+            self.told.iter().filter_map(|told| told.middle(curve, time_ns, age_max, now)).collect()
+        };
+        let through = |curve: &CostCurve, time_ns: fn(&Cell) -> f32| {
+            CostCurve::through_means(&means(curve, time_ns), curve.ahead())
+        };
+        let Fits { service, latency, host } = &self.fits;
+        let shape = host.as_ref().unwrap_or(service);
+        self.fits = Fits {
+            service: through(service, |cell| cell.service_ns).unwrap_or(*service),
+            latency: through(latency, |cell| cell.latency_ns).unwrap_or(*latency),
+            host: through(shape, |cell| cell.host_ns).or(*host),
+        };
+    }
+}
+
+impl Told {
+    fn hear(&mut self, agreed: Agreed) {
+        self.at = agreed.at;
+        self.last[self.next % TOLD_MAX] = Some(agreed);
+        self.next = (self.next + 1) % TOLD_MAX;
+    }
+
+    fn forget_before(&mut self, since: Nanos) {
+        let is_old = |own: &Agreed| own.at < since;
+        self.last
+            .iter_mut()
+            .filter(|own| own.as_ref().is_some_and(is_old))
+            .for_each(|own| *own = None);
+    }
+
+    /// The one in the middle by how far it is off the curve, for as many jobs as there were in all.
+    fn middle(
+        &self,
+        curve: &CostCurve,
+        time_ns: fn(&Cell) -> f32,
+        age_max: Nanos,
+        now: Nanos,
+    ) -> Option<Mean> {
+        let is_live =
+            |own: &&Agreed| now.since(own.at) <= age_max && time_ns(&own.cell).is_finite();
+        let live: Vec<&Agreed> = self.last.iter().flatten().filter(is_live).collect();
+        let times = |own: &&Agreed| (times_expected(curve, &own.cell, time_ns), own.jobs as u64);
+        let bytes = f64::from(live.last()?.cell.bytes);
+        let off = median(live.iter().map(times).collect());
+        let ns = off * curve.service.at(bytes as usize).max(1.0);
+        Some(Mean { bytes, ns, jobs: live.iter().map(|own| own.jobs).sum() })
     }
 }
 
@@ -166,6 +255,7 @@ impl Cell {
         let class = usize::try_from(sums.log2).ok().filter(|class| *class < CLASSES)?;
         let mean = |sum: u64| sum as f64 / sums.jobs as f64;
         let (bytes, service_ns) = (mean(sums.work_bytes), mean(sums.service_ns));
+        let host_ns = (sums.host_ns as f64 / sums.host_jobs as f64).clamp(1.0, LATENCY_NS_MAX);
         let latency_ns = service_ns + mean(sums.queueing_ns);
         let low = (1_u64 << class) as f64;
         // The smallest class has empty jobs too.
@@ -179,82 +269,36 @@ impl Cell {
             bytes: bytes.max(1.0) as f32,
             service_ns: service_ns.max(1.0) as f32,
             latency_ns: latency_ns as f32,
+            host_ns: host_ns as f32,
         };
         (in_class && in_time).then_some((class, cell))
     }
 }
 
 impl Fits {
+    /// Half of the time fixed and half by the byte: one size says nothing of others, and so the ratio of two devices is
+    /// taken to be the same there.
     fn starting_from(cell: &Cell) -> Self {
-        let follow =
-            |time_ns: f32| Follow::starting_from(f64::from(time_ns), f64::from(cell.bytes));
-        Self { service: follow(cell.service_ns), latency: follow(cell.latency_ns) }
+        let curve = |time_ns: f32| {
+            let (half, bytes) = (f64::from(time_ns) / 2.0, f64::from(cell.bytes));
+            let prior = CostCurve::prior((half, half / bytes), (0.0, 0.0), 1.0);
+            prior.expect("a cell's times and sizes are bounded")
+        };
+        Self { service: curve(cell.service_ns), latency: curve(cell.latency_ns), host: None }
     }
 
     /// How many times longer than now expected a cell says that a job takes.
     fn times_expected(&self, cell: &Cell) -> f64 {
-        self.latency.times_expected(cell, cell.latency_ns)
+        times_expected(&self.latency, cell, |cell| cell.latency_ns)
     }
 }
 
-impl Follow {
-    /// Half of the time fixed and half by the byte: one size says nothing of others, and so the ratio of two devices is
-    /// taken to be the same there.
-    fn starting_from(time_ns: f64, bytes: f64) -> Self {
-        Self::of_line(time_ns / 2.0, time_ns / 2.0 / bytes)
-    }
+fn times_expected(curve: &CostCurve, cell: &Cell, time_ns: fn(&Cell) -> f32) -> f64 {
+    f64::from(time_ns(cell)) / curve.service.at(cell.bytes as usize).max(1.0)
+}
 
-    fn of_line(fixed_ns: f64, ns_per_byte: f64) -> Self {
-        let prior = CostCurve::prior((fixed_ns, ns_per_byte), (0.0, 0.0), 1.0);
-        Self { fit: CostFit::new(prior.expect("a cell's times and sizes are bounded")), strange: 0 }
-    }
-
-    fn times_expected(&self, cell: &Cell, time_ns: f32) -> f64 {
-        f64::from(time_ns) / self.fit.curve().service.at(cell.bytes as usize).max(1.0)
-    }
-
-    /// Learns; begins anew where reporters are `overall` so many times off as well. One that alone reports some sizes
-    /// is heard of those, and the line follows.
-    fn follow(
-        &mut self,
-        agreed: &[(Cell, u64)],
-        time_ns: fn(&Cell) -> f32,
-        overall: f64,
-        (covered, now): (Nanos, Nanos),
-    ) {
-        if agreed.is_empty() {
-            return;
-        }
-        let times = |(cell, jobs): &(Cell, u64)| (self.times_expected(cell, time_ns(cell)), *jobs);
-        let times = median(agreed.iter().map(times).collect());
-        let is_strange = |times: f64| !(1.0 / STRANGE..STRANGE).contains(&times);
-        if is_strange(times) {
-            self.strange = self.strange.saturating_add(1);
-            if self.strange < STRANGE_FEEDS {
-                return;
-            }
-            if is_strange(overall) {
-                let (fixed_ns, ns_per_byte) = self.fit.curve().ahead();
-                let bounded = |value: f64| (value * overall).clamp(0.0, LATENCY_NS_MAX);
-                *self = Self::of_line(bounded(fixed_ns), bounded(ns_per_byte));
-            }
-        } else {
-            self.strange = 0;
-        }
-        for turn in 0..REPEATS {
-            let at = Nanos(now.0.saturating_sub(covered.0 / REPEATS * (REPEATS - 1 - turn)));
-            for (cell, _) in agreed.iter().filter(|(_, jobs)| turn + jobs >= REPEATS) {
-                self.fit.observe(&Observation {
-                    at,
-                    bytes: cell.bytes as usize,
-                    latency: Nanos(time_ns(cell) as u64),
-                    depth_jobs: 0,
-                    backlog_bytes: 0,
-                    host: Nanos(0),
-                });
-            }
-        }
-    }
+fn is_strange(times: f64) -> bool {
+    !(1.0 / STRANGE..STRANGE).contains(&times)
 }
 
 /// By weight; 1 of nothing.
@@ -280,12 +324,11 @@ fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> O
 
 /// How many times off the one in the middle of the reporters is, over all of its sizes: each has one voice, however
 /// many sizes or jobs it reports. 1 of nobody.
-fn overall(reporters: &[Reporter], fit: &Follow, time_ns: fn(&Cell) -> f32, now: Nanos) -> f64 {
+fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     let of = |reporter: &Reporter| {
         let live = reporter.classes.iter().filter(|cell| cell.until > now);
-        let times = |cell: &Cell| {
-            (fit.times_expected(cell, time_ns(cell)), cell.jobs_per_s.ceil().max(1.0) as u64)
-        };
+        let times =
+            |cell: &Cell| (fits.times_expected(cell), cell.jobs_per_s.ceil().max(1.0) as u64);
         let times: Vec<_> = live.map(times).collect();
         (!times.is_empty()).then(|| (median(times), ()))
     };
@@ -307,10 +350,12 @@ pub(super) const CLASSES: usize = 31;
 /// Of more, those who spoke last are a sample.
 const REPORTERS_MAX: usize = 16;
 
-/// A cell counts as so many observations at most: enough for the curves to follow within a few reports.
-const REPEATS: u64 = 8;
+/// The last times that a class was told of: of seven, three may be far off.
+const TOLD_MAX: usize = 7;
 
-const FEEDS_PER_REPORT: u64 = 4;
+/// What was told is forgotten after so many reports, and not before so long: sizes that are only probed are rare.
+const AGE_REPORTS: u64 = 10;
+const AGE_MIN: Nanos = Nanos::secs(10);
 
 /// What a reporter said holds for three of its reports, within these bounds: the first may cover hours.
 const HOLDS_MIN: Nanos = Nanos::secs(1);

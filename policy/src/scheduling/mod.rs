@@ -1,22 +1,23 @@
 //! The scheduler's logic: what processes report of their jobs, by size, becomes cost curves per op and device
-//! (`curve`), and those become parameters of [`crate::FittedOffload`]: from which size on a device pays (`control`),
-//! and which share each device gets. Pure: reports and the time are arguments. It never asks who reports: one reporter
+//! (`curve`), and those become parameters of [`crate::FittedOffload`]: from which size on a device pays (`worth`,
+//! `control`), and which share each device gets. Pure: reports and the time are arguments. It never asks who reports: one reporter
 //! that is far from the others is outvoted, and one that is alone is believed only as fast as the curves follow.
 //!
-//! What is compared is the time from submission to completion as jobs meet it now: a device's with its queue and the
-//! way there, software's without what else the core does meanwhile. What offloading takes of the calling core is not
-//! reported, so it is not weighed.
+//! What is compared is the time from submission to completion as jobs meet it now, a device's with its queue and the
+//! way there, and what a job takes of the calling core: the busier that is, the longer others wait for it.
 
 mod control;
 mod curve;
+mod worth;
 
 use std::collections::BTreeMap;
 
 use model::cost::{CostCurve, SizeCurve};
 use units::{Nanos, Op};
 
-use control::{Control, Levels};
+use control::{Control, Levels, Waits};
 use curve::{CLASSES, Curve};
+use worth::{Costs, Known, Worth, wait_bytes_max};
 
 /// What one process did with one op on one device since its last report.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub struct Evidence<'a> {
     pub device: &'a str,
     /// The time in which it was done.
     pub covered: Nanos,
+    /// The share of that time that the process's cores were at work, 0 to 1; 0 where it is not known.
+    pub busy: f64,
     /// By size; each class once.
     pub sizes: &'a [SizeSums],
 }
@@ -46,6 +49,10 @@ pub struct SizeSums {
     pub service_ns: u64,
     /// Time jobs waited beside that, summed (ns).
     pub queueing_ns: u64,
+    /// Jobs of which it was looked at what they take of the calling core.
+    pub host_jobs: u64,
+    /// What these took of it, summed (ns).
+    pub host_ns: u64,
 }
 
 /// What is sent about one op on one device.
@@ -59,6 +66,8 @@ pub struct Decision {
     pub bytes_min: u64,
     /// Its share, 1 to [`WEIGHT_MAX`].
     pub weight: u16,
+    /// Jobs up to this size are waited for (bytes); 0 for none.
+    pub wait_bytes_max: u64,
 }
 
 /// What is known of one op on one device.
@@ -72,6 +81,8 @@ pub struct Fitted<'a> {
     pub service: &'a CostCurve,
     /// The time from submission to completion, as met now.
     pub latency: &'a CostCurve,
+    /// What a job takes of the calling core; nothing where it was not looked at, as in software.
+    pub host: Option<&'a CostCurve>,
     /// Jobs that this is learnt from.
     pub jobs: u64,
     /// Jobs that could not be as they were reported.
@@ -112,6 +123,8 @@ struct OpState {
     since: Nanos,
     /// When each size class last occurred.
     seen: [Nanos; CLASSES],
+    /// How busy the cores are, smoothed.
+    busy: f64,
     devices: BTreeMap<String, DeviceState>,
 }
 
@@ -119,6 +132,7 @@ struct OpState {
 struct DeviceState {
     curve: Curve,
     control: Control,
+    waits: Waits,
     /// The size that it follows, as a power of two.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
@@ -129,7 +143,8 @@ struct DeviceState {
 impl DeviceState {
     fn of(reporter: &str) -> Self {
         let (curve, control, reporter) = (Curve::new(), Control::new(), reporter.into());
-        Self { curve, control, proposed_log2: None, decision: None, reporter }
+        let waits = Waits::default();
+        Self { curve, control, waits, proposed_log2: None, decision: None, reporter }
     }
 }
 
@@ -153,8 +168,10 @@ impl Scheduling {
         let op = self.ops.entry(evidence.op).or_insert_with(|| OpState {
             since: now,
             seen: [Nanos(0); CLASSES],
+            busy: 0.0,
             devices: BTreeMap::new(),
         });
+        op.busy += (evidence.busy.clamp(0.0, 1.0) - op.busy) / BUSY_REPORTS;
         let name = evidence.device;
         if !op.devices.contains_key(name) {
             op.devices.insert(name.to_owned(), DeviceState::of(evidence.reporter));
@@ -233,6 +250,7 @@ impl Scheduling {
                 device: name,
                 service: device.curve.service(),
                 latency: device.curve.latency(),
+                host: device.curve.host(),
                 jobs: device.curve.jobs,
                 refused_jobs: device.curve.refused_jobs,
                 doubted: device.curve.doubted,
@@ -298,25 +316,48 @@ impl OpState {
             return false;
         }
         let Some(seen) = self.seen(now) else { return false };
-        let rate = self.devices.values().map(|device| device.curve.jobs_per_s(now)).sum::<f64>();
-        let mut changed = false;
+        let by_class = self.jobs_per_s(now);
+        let rate = by_class.iter().sum::<f64>();
+        let (busy, mut changed) = (self.busy, false);
         let others = self.devices.iter_mut().filter(|(name, _)| *name != SOFTWARE);
         for (name, device) in others {
             if device.curve.jobs < JOBS_MIN || !fresh(device) {
                 continue;
             }
-            let levels = Levels::of(device.curve.service(), &software, rate);
-            let pays_from = pays_from(&device.curve.latency().service, &software.service, seen);
-            device.proposed_log2 = Some(pays_from);
-            let moved = device.control.follow(pays_from, levels);
+            let curve = &device.curve;
+            let known = Known {
+                software: &software,
+                service: curve.service(),
+                latency: curve.latency(),
+                host: curve.host(),
+                busy,
+            };
+            let worth = Worth::of(&Costs::of(&known), &by_class, seen);
+            let waited = device.waits.follow(wait_bytes_max(&known, (seen.0, seen.1 + 1)));
+            device.proposed_log2 = Some(worth.best_log2);
+            let wanted = worth.wanted_log2(device.control.log2());
+            let levels = Levels::of(curve.service(), &software, rate);
+            let moved = device.control.follow(wanted, levels) | waited;
             if moved || device.decision.is_none() {
                 let (device_name, bytes_min) = (name.clone(), device.control.bytes_min());
                 let weight = device.decision.as_ref().map_or(WEIGHT_MAX, |own| own.weight);
-                device.decision = Some(Decision { op, device: device_name, bytes_min, weight });
+                let wait_bytes_max = device.waits.bytes_max();
+                device.decision =
+                    Some(Decision { op, device: device_name, bytes_min, weight, wait_bytes_max });
                 changed = true;
             }
         }
         self.share() | changed
+    }
+
+    /// By class of size, wherever they run.
+    fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
+        let mut sums = [0.0; CLASSES];
+        for device in self.devices.values() {
+            let own = device.curve.jobs_per_s(now);
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+        }
+        sums
     }
 
     /// Gives each device its share, in proportion to how fast it serves. The load is left out: who gets less serves
@@ -342,22 +383,6 @@ impl OpState {
         }
         changed
     }
-}
-
-/// The size, as a power of two, from which on a device takes less time than software at every size that occurs; the
-/// end of those sizes where it takes more at the largest.
-fn pays_from(device: &SizeCurve, software: &SizeCurve, (low, high): (usize, usize)) -> f64 {
-    let mut from = (high + 1) as f64;
-    let steps = (high + 1 - low) * STEPS_PER_CLASS;
-    for step in 1..=steps {
-        let log2 = (high + 1) as f64 - step as f64 / STEPS_PER_CLASS as f64;
-        let bytes = log2.exp2() as usize;
-        if device.at(bytes) >= software.at(bytes) {
-            break;
-        }
-        from = log2;
-    }
-    from
 }
 
 /// The name of what runs on the calling core.
@@ -398,4 +423,5 @@ const COLD: Nanos = Nanos::secs(20);
 const WEIGHT_BAND_LOG2: f64 = 0.4;
 const WEIGHT_STEP: f64 = 2.0;
 
-const STEPS_PER_CLASS: usize = 8;
+/// How busy cores are is smoothed over so many reports.
+const BUSY_REPORTS: f64 = 8.0;

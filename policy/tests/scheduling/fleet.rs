@@ -205,7 +205,7 @@ impl Fleet {
         for (device, sizes) in &by_device {
             let (covered, op) = (Nanos::secs(1), Op::Compress);
             let reporter = format!("service-{reporter}");
-            let evidence = Evidence { reporter: &reporter, op, device, covered, sizes };
+            let evidence = Evidence { reporter: &reporter, op, device, covered, busy: 0.0, sizes };
             self.scheduling.observe(&evidence, now);
         }
         if self.scheduling.decide(now) {
@@ -223,6 +223,7 @@ impl Fleet {
             device: index(&own.device),
             bytes_min: own.bytes_min as usize,
             weight: own.weight,
+            wait_bytes_max: own.wait_bytes_max as usize,
         };
         let offloads: Vec<Offload> = self.scheduling.decisions().map(offload).collect();
         let every = self.scheduling.probe_every();

@@ -29,16 +29,20 @@ fn off_by(fleet: &Fleet, bytes: f64) -> f64 {
 /// A threshold is right within the band in which the control leaves it alone and what the curves are off by.
 const NEAR_LOG2: f64 = 0.75;
 
+/// Every property holds whatever the draws are.
+const SEEDS: u64 = 16;
+
 #[test]
 fn it_finds_the_size_that_pays_from_nothing_within_seconds_and_keeps_it() {
-    for seed in 0..4 {
+    for seed in 0..SEEDS {
         let mut fleet = fleet(4).with_seed(seed);
         fleet.run_s(10);
         assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{seed}: {}", fleet.bytes_min("virtual"));
         let before = fleet.changes;
         for _ in 0..60 {
             fleet.run_s(1);
-            assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{}", fleet.bytes_min("virtual"));
+            let found = fleet.bytes_min("virtual");
+            assert!(off_by(&fleet, BREAK_EVEN) < NEAR_LOG2, "{seed}: {found}");
         }
         assert!(fleet.changes - before <= 3, "{seed}: {} changes", fleet.changes - before);
     }
@@ -46,18 +50,20 @@ fn it_finds_the_size_that_pays_from_nothing_within_seconds_and_keeps_it() {
 
 #[test]
 fn a_device_ten_times_slower_is_followed_within_seconds_there_and_back() {
-    for (wanted, line) in [(BREAK_EVEN_SLOWER, SLOWER), (BREAK_EVEN, DEVICE)].repeat(2) {
-        let mut fleet = fleet(3);
-        let back = line.fixed_ns == DEVICE.fixed_ns;
-        fleet.devices[0].line = if back { SLOWER } else { DEVICE };
-        fleet.run_s(30);
-        fleet.devices[0].line = line;
-        fleet.run_s(10);
-        assert!(off_by(&fleet, wanted) < NEAR_LOG2, "{wanted}: {}", fleet.bytes_min("virtual"));
-        let before = fleet.changes;
-        fleet.run_s(60);
-        assert!(off_by(&fleet, wanted) < NEAR_LOG2, "{wanted}: {}", fleet.bytes_min("virtual"));
-        assert!(fleet.changes - before <= 3, "{} changes", fleet.changes - before);
+    for seed in 0..SEEDS {
+        let mut fleet = fleet(3).with_seed(seed);
+        fleet.run_s(20);
+        for (wanted, line) in [(BREAK_EVEN_SLOWER, SLOWER), (BREAK_EVEN, DEVICE)] {
+            fleet.devices[0].line = line;
+            fleet.run_s(10);
+            let found = fleet.bytes_min("virtual");
+            assert!(off_by(&fleet, wanted) < NEAR_LOG2, "{seed}: {wanted}: {found}");
+            let before = fleet.changes;
+            fleet.run_s(40);
+            let found = fleet.bytes_min("virtual");
+            assert!(off_by(&fleet, wanted) < NEAR_LOG2, "{seed}: {wanted}: {found}");
+            assert!(fleet.changes - before <= 3, "{seed}: {} changes", fleet.changes - before);
+        }
     }
 }
 
@@ -76,15 +82,20 @@ fn a_device_slower_at_every_size_gets_only_probes() {
 
 #[test]
 fn outliers_do_not_move_it() {
-    let mut fleet = fleet(3);
-    fleet.outlier_one_in = 200;
-    fleet.run_s(40);
-    // The mean of what is met is 1.5 times the usual on both sides.
-    assert!(off_by(&fleet, BREAK_EVEN) < 1.0, "{}", fleet.bytes_min("virtual"));
-    let before = fleet.changes;
-    fleet.run_s(60);
-    assert!(off_by(&fleet, BREAK_EVEN) < 1.0, "{}", fleet.bytes_min("virtual"));
-    assert!(fleet.changes - before <= 6, "{} changes", fleet.changes - before);
+    for seed in 0..SEEDS {
+        let mut fleet = fleet(3).with_seed(seed);
+        fleet.outlier_one_in = 200;
+        fleet.run_s(15);
+        // The mean of what is met is 1.5 times the usual on both sides, that of a class in one report up to 10 times.
+        // Nothing cuts them here as the server does: a size within a factor of three, which costs all jobs some 6 %.
+        let before = fleet.changes;
+        for _ in 0..60 {
+            fleet.run_s(1);
+            let found = fleet.bytes_min("virtual");
+            assert!(off_by(&fleet, BREAK_EVEN) < 1.5, "{seed}: {found}");
+        }
+        assert!(fleet.changes - before <= 6, "{seed}: {} changes", fleet.changes - before);
+    }
 }
 
 #[test]
@@ -160,7 +171,8 @@ fn a_slower_device_gets_the_smaller_share() {
 #[test]
 fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
-    let sums = SizeSums { log2: 12, jobs: 1, work_bytes: 5_000, service_ns: 9_000, queueing_ns: 0 };
+    let sums =
+        SizeSums { log2: 12, jobs: 1, work_bytes: 5_000, service_ns: 9_000, ..<_>::default() };
     let mut prng = Prng::new(1);
     let reporters = ["one", "two", "three", "four", "five"];
     for at in 1..2_000_u64 {
@@ -171,6 +183,7 @@ fn without_enough_jobs_nothing_is_decided_and_names_without_end_take_no_memory()
             op: Op::Compress,
             device,
             covered: Nanos::secs(1),
+            busy: 0.0,
             sizes: std::slice::from_ref(&sums),
         };
         let now = Nanos::millis(at);
@@ -194,7 +207,7 @@ fn one_that_is_alone_in_its_sizes_rescales_none_of_the_others() {
     let mut scheduling = Scheduling::new(Nanos::secs(1));
     let sums = |log2: u32, ns: u64| {
         let work_bytes = 40 * (3 << (log2 - 1));
-        SizeSums { log2, jobs: 40, work_bytes, service_ns: 40 * ns, queueing_ns: 0 }
+        SizeSums { log2, jobs: 40, work_bytes, service_ns: 40 * ns, ..SizeSums::default() }
     };
     let honest = [sums(10, 2_000), sums(12, 4_000), sums(14, 12_000)];
     let strange = [sums(4, 4_000_000)];
@@ -204,7 +217,8 @@ fn one_that_is_alone_in_its_sizes_rescales_none_of_the_others() {
     };
     let observe = |scheduling: &mut Scheduling, reporter, covered, sizes: &[SizeSums], now| {
         let (op, device) = (Op::Compress, "software");
-        scheduling.observe(&Evidence { reporter, op, device, covered, sizes }, now);
+        let evidence = Evidence { reporter, op, device, covered, busy: 0.0, sizes };
+        scheduling.observe(&evidence, now);
     };
     for at in 1..20 {
         for reporter in ["one", "two", "three"] {

@@ -1,6 +1,8 @@
 //! What the engine's tests share: an engine with its buffers, and random messages of a schema.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod both;
+
 use std::sync::Arc;
 
 use rpc::flat::Build;

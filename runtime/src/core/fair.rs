@@ -2,7 +2,7 @@
 //! a device would be too late for it. Without limits and deadlines none of it is on a job's way.
 
 use device::{DeviceError, Job, RefusedReason};
-use policy::{Choice, Placement, Reason};
+use policy::{Choice, PackedChoice, Placement, Reason};
 use units::Nanos;
 
 use super::{BOOKED, Runtime};
@@ -23,18 +23,20 @@ impl Runtime {
     }
 
     /// Hands the job over or lets it wait: for room in the device, for its tenant's other jobs, and for its turn.
-    pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
+    #[cold]
+    pub(super) fn admit(&mut self, job: Box<Job>, choice: PackedChoice) {
         // With nothing inside no turn would come that serves what waits.
         let turns = self.slots.iter().any(|slot| slot.inside > 0);
-        let is_full = self.slots[choice.device].is_full();
+        let device = choice.device();
+        let is_full = self.slots[device].is_full();
         let Some(service) = self.service.as_mut().filter(|_| turns) else {
-            return self.hand_over(job, choice);
+            return self.hand_over_late(job, choice);
         };
-        if !is_full && !service.is_at_cap(job.tenant) && !service.has_waiting(choice.device) {
-            return self.hand_over(job, choice);
+        if !is_full && !service.is_at_cap(job.tenant) && !service.has_waiting(device) {
+            return self.hand_over_late(job, choice);
         }
-        if let Err(job) = service.push(choice.device, job) {
-            self.refused(job, choice.device, RefusedReason::Full);
+        if let Err(job) = service.push(device, job) {
+            self.refused(job, device, RefusedReason::Full);
         }
     }
 
@@ -61,20 +63,20 @@ impl Runtime {
             self.redo(job, Reason::DeviceLost);
         } else if is_lost {
             self.fail(job, DeviceError::Lost);
-        } else if falls_back && self.is_too_late_there(&job, choice.device, now) {
+        } else if falls_back && self.is_too_late_there(&job, choice.device(), now) {
             self.redo(job, Reason::Deadline);
         } else {
-            self.hand_over(job, choice);
+            self.hand_over_late(job, choice);
         }
     }
 
     /// The choice, or software where that meets a deadline that the chosen device would miss.
     #[cold]
-    pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
-        let free = choice.device != 0 && choice.reason != Reason::Probe;
-        if free && self.may_fall_back(&job.task) && self.is_too_late_there(job, choice.device, now)
-        {
-            return Choice::software(Reason::Deadline);
+    pub(super) fn in_time(&mut self, choice: PackedChoice, job: &Job, now: Nanos) -> PackedChoice {
+        let device = choice.device();
+        let free = device != 0 && choice.reason != Reason::Probe;
+        if free && self.may_fall_back(&job.task) && self.is_too_late_there(job, device, now) {
+            return Choice::software(Reason::Deadline).into();
         }
         choice
     }
@@ -86,9 +88,10 @@ impl Runtime {
         let asked = Asked::of(job);
         let arrivals = self.history.arrivals();
         let mut meets = |device: usize| {
-            let state = &mut self.states[device];
-            self.slots[device].update(state, &asked);
-            self.slots[device].estimate(state, &asked, arrivals);
+            // Not those that the policy sees: this may be another job than the one that is placed.
+            let mut state = self.states[device];
+            self.slots[device].update(&mut state, &asked);
+            self.slots[device].estimate(&mut state, &asked, arrivals);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))
@@ -101,9 +104,10 @@ impl Runtime {
     }
 
     /// A job went into the device.
+    #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
         let Some(service) = &mut self.service else { return };
-        if let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| entry.choice.device != 0) {
+        if let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| entry.choice.device() != 0) {
             entry.is_counted = true;
             service.enter(entry.again.tenant());
         }
@@ -111,11 +115,11 @@ impl Runtime {
 
     /// Whether the choice may have to wait. A probe of a retired device never does: its queue was opened for it.
     #[inline]
-    pub(super) fn is_limited(&self, choice: Choice) -> bool {
+    pub(super) fn is_limited(&self, choice: PackedChoice) -> bool {
         self.service.is_some()
             && choice.placement == Placement::Async
-            && choice.device != 0
-            && self.slots[choice.device].retired.is_none()
+            && choice.device() != 0
+            && self.slots[choice.device()].retired.is_none()
     }
 }
 

@@ -2,7 +2,7 @@
 //! allowed, and the device retired where it is to blame. It decides nothing about jobs that went well.
 
 use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
-use policy::{Choice, Reason};
+use policy::{Choice, PackedChoice, Reason};
 use units::Nanos;
 
 use super::fair::leave;
@@ -29,12 +29,12 @@ impl Runtime {
 
     /// Runs a job again, in software, with the reason on record.
     pub(super) fn redo(&mut self, job: Box<Job>, reason: Reason) {
-        let choice = Choice::software(reason);
+        let choice = PackedChoice::from(Choice::software(reason));
         let ticket = Ticket::from_mark(job.tag);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         leave(&mut self.service, entry);
         entry.met = None;
-        let from = std::mem::replace(&mut entry.choice, choice).device;
+        let from = std::mem::replace(&mut entry.choice, choice).device();
         self.slots[from].waiting -= 1;
         self.slots[0].waiting += 1;
         self.metrics.count_fallback(from, reason);
@@ -45,9 +45,9 @@ impl Runtime {
         }
     }
 
-    fn redo_now(&mut self, job: Box<Job>, choice: Choice) {
+    fn redo_now(&mut self, job: Box<Job>, choice: PackedChoice) {
         self.redo_bytes_left = self.redo_bytes_left.saturating_sub(job.work_bytes().max(1));
-        self.hand_over(job, choice);
+        self.hand_over_late(job, choice);
     }
 
     /// Redoes what earlier turns left, as much as one may.
@@ -75,6 +75,7 @@ impl Runtime {
     pub(super) fn retire(&mut self, device: usize) {
         if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
             self.retired += 1;
+            self.answers.forget();
             self.metrics.count_lost(device);
         }
     }
@@ -83,18 +84,18 @@ impl Runtime {
     fn restore(&mut self, device: usize) {
         self.slots[device].retired = None;
         self.retired -= 1;
+        self.answers.forget();
         self.metrics.count_restored(device);
     }
 
     /// The end of a job that its device did not do, or of any while a device is retired.
     #[cold]
-    pub(super) fn complete_oddly(
-        &mut self,
-        device: usize,
-        ticket: Ticket,
-        completion: Completion,
-        fault: Option<Reason>,
-    ) {
+    pub(super) fn complete_oddly(&mut self, device: usize, completion: Completion) {
+        let ticket = Ticket::from_mark(completion.job.tag);
+        if self.jobs.get(ticket).is_none_or(Entry::is_finished) {
+            return self.metrics.count_late();
+        }
+        let fault = fault(&completion.outcome);
         let retired = self.slots[device].retired.as_ref();
         let is_probe = retired.is_some_and(|retired| retired.is_probed);
         match fault {
@@ -107,12 +108,12 @@ impl Runtime {
             Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
                 self.redo(completion.job, reason);
             }
-            _ => self.finish(completion),
+            _ => self.finish_late(completion),
         }
     }
 
     pub(super) fn fail(&mut self, job: Box<Job>, error: DeviceError) {
-        self.finish(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
+        self.finish_late(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
     }
 
     /// Redoes in software what a device has kept longer than the timeout; the device keeps the
@@ -130,7 +131,7 @@ impl Runtime {
     }
 
     pub(super) fn expire_one(&mut self, ticket: Ticket) {
-        let device = self.jobs.get(ticket).expect(BOOKED).choice.device;
+        let device = self.jobs.get(ticket).expect(BOOKED).choice.device();
         if let Some(job) = self.stop_waiting(device, ticket) {
             // No device kept it; it never came in.
             return self.refused(job, device, RefusedReason::Full);
@@ -162,6 +163,7 @@ impl Runtime {
 const REDO_BYTES_PER_TURN: usize = 256 << 10;
 
 /// Why the job must be done elsewhere; none when this outcome is the job's own.
+#[inline]
 pub(super) fn fault(outcome: &Outcome) -> Option<Reason> {
     match outcome {
         Outcome::Done { .. } | Outcome::DoesNotFit => None,

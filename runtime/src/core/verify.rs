@@ -7,7 +7,7 @@ use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task};
 use units::ByteCount;
 
 use super::{BOOKED, Runtime};
-use crate::entry::Ticket;
+use crate::entry::{Entry, Ticket};
 
 /// Which streams are read back.
 #[derive(Default)]
@@ -22,36 +22,39 @@ impl Runtime {
         self.sample = Sample { every, seen: 0 };
     }
 
-    /// Makes a failure of the job if it was drawn and its stream is not what it should be.
+    /// Whether the job's stream is one of those that are read back.
     #[inline]
-    pub(super) fn verify(&mut self, device: usize, completion: &mut Completion) {
-        if let Some(every) = self.sample.every
-            && device != 0
+    pub(super) fn is_drawn(&mut self, device: usize, completion: &Completion) -> bool {
+        let Some(every) = self.sample.every else { return false };
+        let may_be = device != 0
             && matches!(completion.job.task, Task::Compress { .. })
             && matches!(completion.outcome, Outcome::Done { .. })
-            && completion.job.input.len() <= VERIFIED_BYTES_MAX
-        {
-            self.sample.seen += 1;
-            if self.sample.seen >= every.get() {
-                self.sample.seen = 0;
-                self.verify_one(device, completion);
-            }
+            && completion.job.input.len() <= VERIFIED_BYTES_MAX;
+        self.sample.seen += u32::from(may_be);
+        let is_drawn = self.sample.seen >= every.get();
+        if is_drawn {
+            self.sample.seen = 0;
         }
+        is_drawn
     }
 
+    /// Makes a failure of the job if its stream is not what it should be.
     #[cold]
-    fn verify_one(&mut self, device: usize, completion: &mut Completion) {
-        if self.reads_back(completion).unwrap_or(false) {
-            return;
+    pub(super) fn verified(&mut self, device: usize, mut completion: Completion) -> Completion {
+        let ticket = Ticket::from_mark(completion.job.tag);
+        let is_late = self.jobs.get(ticket).is_none_or(Entry::is_finished);
+        if is_late || self.reads_back(&completion).unwrap_or(false) {
+            return completion;
         }
         self.metrics.count_corrupt(device);
         completion.outcome = Outcome::Failed(DeviceError::Fault("wrote what cannot be read back"));
         // A device may have put its result in place of the buffer; the second try needs all of the room.
         let job = &mut completion.job;
-        let entry = self.jobs.get(Ticket::from_mark(job.tag)).expect(BOOKED);
+        let entry = self.jobs.get(ticket).expect(BOOKED);
         if job.output.capacity() < entry.again.output_bytes() && job.output_offset == 0 {
             job.output = Pool::heap(ByteCount(0)).take(entry.again.output_bytes());
         }
+        completion
     }
 
     /// Whether software makes the input of the stream; none when there is no stream or no room.

@@ -11,7 +11,6 @@ mod tasks;
 mod wake;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -32,7 +31,7 @@ use crate::waiting::Limits;
 pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
 pub use join::Join;
 use tasks::Tasks;
-use wake::{Home, Running, Signal};
+use wake::{Home, Ready, Running, Signal};
 
 /// What a loop is made of.
 pub struct CoreConfig {
@@ -75,7 +74,7 @@ impl CoreLoop {
             runtime: Rc::new(RefCell::new(runtime)),
             tasks: RefCell::new(Tasks::new(&home)),
             home,
-            ready: Cell::default(),
+            ready: Ready::default(),
             poll_interval: config.poll_interval,
             next_poll: Cell::new(Nanos(0)),
             looked: Cell::new(Nanos(0)),
@@ -115,7 +114,7 @@ impl CoreLoop {
 
 impl Drop for CoreLoop {
     fn drop(&mut self) {
-        let given_up = self.core.0.tasks.borrow_mut().give_up();
+        let given_up = self.core.0.tasks.borrow().give_up();
         drop(given_up);
     }
 }
@@ -126,9 +125,13 @@ pub struct Core(Rc<Inner>);
 
 impl Core {
     /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
+    #[inline]
     pub fn run(&self, job: Box<Job>) -> Run {
         let mut runtime = self.0.runtime.borrow_mut();
-        let waiting = if runtime.weighs_costs() { wake::ready_count(&self.0.home) } else { 0 };
+        let waiting = match runtime.weighs_costs() {
+            true => wake::ready_count(&self.0.home, &self.0.ready),
+            false => 0,
+        };
         let ticket = runtime.submit_among(job, waiting);
         Run::new(&self.0.runtime, ticket)
     }
@@ -158,6 +161,10 @@ impl Core {
         self.0.runtime.borrow_mut().set_limits(limits);
     }
 
+    pub(crate) fn shared(&self) -> Rc<RefCell<Runtime>> {
+        Rc::clone(&self.0.runtime)
+    }
+
     /// The runtime's counters.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.0.runtime.borrow().metrics()
@@ -173,8 +180,7 @@ struct Inner {
     runtime: Rc<RefCell<Runtime>>,
     tasks: RefCell<Tasks>,
     home: Arc<Home>,
-    /// Ready tasks between two runs.
-    ready: Cell<VecDeque<u32>>,
+    ready: Ready,
     poll_interval: Nanos,
     next_poll: Cell<Nanos>,
     looked: Cell<Nanos>,
@@ -237,10 +243,10 @@ impl Inner {
         for _ in 0..self.burst.get() {
             let Some(index) = running.next_ready() else { return };
             // The task may spawn or end others: nothing is borrowed while it runs.
-            let active = self.tasks.borrow_mut().take(index);
-            let Some(mut active) = active else { continue };
-            let ended = active.poll();
-            self.tasks.borrow_mut().put_back(index, active, ended);
+            let place = self.tasks.borrow().place(index);
+            if place.poll() {
+                self.tasks.borrow_mut().ended(index);
+            }
         }
     }
 

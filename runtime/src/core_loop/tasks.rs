@@ -1,8 +1,10 @@
 //! The tasks of one loop. A place keeps its waker from task to task, so that a wake costs no allocation and a poll no
 //! clone. Which task is polled when is the loop's to say.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
@@ -14,30 +16,27 @@ pub(crate) type Work = Pin<Box<dyn Future<Output = ()>>>;
 /// All tasks of one loop.
 pub(crate) struct Tasks {
     home: Arc<Home>,
-    places: Vec<Place>,
+    places: Vec<Rc<Place>>,
     free: Vec<u32>,
 }
 
-struct Place {
+/// One task after the other.
+pub(crate) struct Place {
     flag: Arc<TaskWaker>,
-    /// Out while the task is polled.
-    active: Option<Active>,
-}
-
-/// A task while it is polled.
-pub(crate) struct Active {
-    work: Option<Work>,
     waker: Waker,
+    /// Out while the task is polled.
+    work: Cell<Option<Work>>,
 }
 
-impl Active {
-    /// Polls the task once; whether it ended.
+impl Place {
+    /// Polls the task once; whether it ended. From here on it may be woken again.
     #[inline]
-    pub(crate) fn poll(&mut self) -> bool {
-        let Some(work) = &mut self.work else { return false };
+    pub(crate) fn poll(&self) -> bool {
+        self.flag.taken();
+        let Some(mut work) = self.work.take() else { return false };
         let ended = work.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready();
-        if ended {
-            self.work = None;
+        if !ended {
+            self.work.set(Some(work));
         }
         ended
     }
@@ -54,31 +53,23 @@ impl Tasks {
             let index = self.places.len() as u32;
             let flag = Arc::new(TaskWaker::new(&self.home, index));
             let waker = Waker::from(Arc::clone(&flag));
-            self.places.push(Place { flag, active: Some(Active { work: None, waker }) });
+            self.places.push(Rc::new(Place { flag, waker, work: Cell::default() }));
             index
         });
-        let place = &mut self.places[index as usize];
-        if let Some(active) = &mut place.active {
-            active.work = Some(work);
-        }
+        let place = &self.places[index as usize];
+        place.work.set(Some(work));
         Arc::clone(&place.flag)
     }
 
-    /// Hands the task out to be polled.
+    /// The task's place, to be polled.
     #[inline]
-    pub(crate) fn take(&mut self, index: u32) -> Option<Active> {
-        let place = &mut self.places[index as usize];
-        place.flag.taken();
-        place.active.take()
+    pub(crate) fn place(&self, index: u32) -> Rc<Place> {
+        Rc::clone(&self.places[index as usize])
     }
 
-    /// Takes the task back; after its end the place is free.
-    #[inline]
-    pub(crate) fn put_back(&mut self, index: u32, active: Active, ended: bool) {
-        if ended {
-            self.free.push(index);
-        }
-        self.places[index as usize].active = Some(active);
+    /// The task of the place has ended: it is free.
+    pub(crate) fn ended(&mut self, index: u32) {
+        self.free.push(index);
     }
 
     /// Makes a task ready that another thread woke: its index came out of that queue.
@@ -92,8 +83,7 @@ impl Tasks {
     }
 
     /// Gives every task up, to be dropped by the caller: what a task drops may look for its loop.
-    pub(crate) fn give_up(&mut self) -> Vec<Work> {
-        let active = self.places.iter_mut().filter_map(|place| place.active.as_mut());
-        active.filter_map(|active| active.work.take()).collect()
+    pub(crate) fn give_up(&self) -> Vec<Work> {
+        self.places.iter().filter_map(|place| place.work.take()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Who is to be polled next. On a loop's own thread that is a queue in thread-local memory, without locks or atomic
+//! Who is to be polled next. On a loop's own thread that is a list in thread-local memory, without locks or atomic
 //! read-modify-writes; from any other thread, a queue that is crossbeam's, and an unpark. Nothing here polls.
 //!
 //! That queue holds a task once at most, however often it is woken: a flag says that it is in there or about to be.
@@ -8,7 +8,6 @@
 //! without a queue.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,9 +68,10 @@ impl Home {
 /// Wakes the task of one place. Made once per place: a wake that comes after the task's end may meet the next task
 /// there, which is then polled once for nothing.
 pub(crate) struct TaskWaker {
-    pub(crate) home: Arc<Home>,
-    pub(crate) index: u32,
-    /// Whether it is in the ready queue; only the home's own thread looks.
+    home: Arc<Home>,
+    home_id: u64,
+    index: u32,
+    /// Whether it is among the ready; only the home's own thread looks.
     is_ready: AtomicBool,
     /// Whether it is in the home's queue of what other threads woke, or about to be.
     is_queued: AtomicBool,
@@ -80,7 +80,7 @@ pub(crate) struct TaskWaker {
 impl TaskWaker {
     pub(crate) fn new(home: &Arc<Home>, index: u32) -> Self {
         let (is_ready, is_queued) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { home: Arc::clone(home), index, is_ready, is_queued }
+        Self { home: Arc::clone(home), home_id: home.id, index, is_ready, is_queued }
     }
 
     /// Makes the task ready whose index came out of the queue. On the home's own thread, within its run.
@@ -93,7 +93,14 @@ impl TaskWaker {
     fn make_ready_at(&self, here: &Here) {
         if !self.is_ready.load(Ordering::Relaxed) {
             self.is_ready.store(true, Ordering::Relaxed);
-            here.ready.borrow_mut().push_back(self.index);
+            here.ready.borrow_mut().push(self.index);
+        }
+    }
+
+    #[cold]
+    fn wake_from_afar(&self) {
+        if !self.is_queued.swap(true, Ordering::Release) {
+            self.home.wake(self.index);
         }
     }
 
@@ -111,10 +118,10 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         HERE.with(|here| {
-            if here.id.get() == self.home.id {
+            if here.id.get() == self.home_id {
                 self.make_ready_at(here);
-            } else if !self.is_queued.swap(true, Ordering::Release) {
-                self.home.wake(self.index);
+            } else {
+                self.wake_from_afar();
             }
         });
     }
@@ -135,35 +142,60 @@ impl Wake for Signal {
     }
 }
 
-/// The loop that runs on this thread, and its tasks that are ready: between two runs a queue without memory. As it is
-/// never dropped, the thread need not be asked whether it still is there.
+/// The loop that runs on this thread, and its tasks that were woken since the last were looked at: between two runs a
+/// list without memory. As it is never dropped, the thread need not be asked whether it still is there.
 struct Here {
     id: Cell<u64>,
-    ready: RefCell<ManuallyDrop<VecDeque<u32>>>,
+    ready: RefCell<ManuallyDrop<Vec<u32>>>,
 }
 
 thread_local! {
     static HERE: Here = const {
-        let ready = RefCell::new(ManuallyDrop::new(VecDeque::new()));
+        let ready = RefCell::new(ManuallyDrop::new(Vec::new()));
         Here { id: Cell::new(NONE), ready }
     };
 }
 
 const NONE: u64 = 0;
 
+/// The tasks of a loop that are polled next, those woken first in front. What is woken meanwhile comes after them: two
+/// lists that change places cost less than a queue.
+#[derive(Default)]
+pub(crate) struct Ready {
+    tasks: RefCell<Vec<u32>>,
+    /// How many of them were taken.
+    taken: Cell<usize>,
+    /// Between two runs the memory of the other list.
+    spare: Cell<Vec<u32>>,
+}
+
+impl Ready {
+    fn left(&self) -> usize {
+        self.tasks.borrow().len() - self.taken.get()
+    }
+
+    /// All were taken: those are next that were woken since.
+    #[inline]
+    fn refill(&self, tasks: &mut Vec<u32>) {
+        tasks.clear();
+        self.taken.set(0);
+        HERE.with(|here| std::mem::swap(tasks, &mut here.ready.borrow_mut()));
+    }
+}
+
 /// The time that a loop runs on its thread. In between its tasks are woken as from another thread.
-pub(crate) struct Running<'a>(&'a Cell<VecDeque<u32>>);
+pub(crate) struct Running<'a>(&'a Ready);
 
 impl<'a> Running<'a> {
     /// Runs the loop of this home; `ready` keeps its ready tasks between two runs.
     ///
     /// # Panics
     /// If a loop runs on this thread already, or the loop belongs to another thread.
-    pub(crate) fn start(home: &Home, ready: &'a Cell<VecDeque<u32>>) -> Self {
+    pub(crate) fn start(home: &Home, ready: &'a Ready) -> Self {
         assert_eq!(thread::current().id(), home.thread.id(), "a loop runs on its own thread");
         HERE.with(|here| {
             assert_eq!(here.id.replace(home.id), NONE, "a loop runs on this thread already");
-            **here.ready.borrow_mut() = ready.take();
+            **here.ready.borrow_mut() = ready.spare.take();
         });
         Self(ready)
     }
@@ -171,26 +203,35 @@ impl<'a> Running<'a> {
     /// The next task that is ready.
     #[inline]
     pub(crate) fn next_ready(&self) -> Option<u32> {
-        HERE.with(|here| here.ready.borrow_mut().pop_front())
+        let mut tasks = self.0.tasks.borrow_mut();
+        if self.0.taken.get() == tasks.len() {
+            self.0.refill(&mut tasks);
+        }
+        let next = tasks.get(self.0.taken.get()).copied()?;
+        self.0.taken.set(self.0.taken.get() + 1);
+        Some(next)
     }
 
     /// Whether no task is ready.
     #[inline]
     pub(crate) fn none_ready(&self) -> bool {
-        HERE.with(|here| here.ready.borrow().is_empty())
+        self.0.left() == 0 && HERE.with(|here| here.ready.borrow().is_empty())
     }
 }
 
 /// Tasks of this home that are ready to be polled; none while its loop does not run.
-pub(crate) fn ready_count(home: &Home) -> usize {
-    HERE.with(|here| if here.id.get() == home.id { here.ready.borrow().len() } else { 0 })
+pub(crate) fn ready_count(home: &Home, ready: &Ready) -> usize {
+    let woken = |here: &Here| (here.id.get() == home.id).then(|| here.ready.borrow().len());
+    HERE.with(woken).map_or(0, |woken| woken + ready.left())
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         HERE.with(|here| {
             here.id.set(NONE);
-            self.0.set(std::mem::take(&mut **here.ready.borrow_mut()));
+            let mut woken = std::mem::take(&mut **here.ready.borrow_mut());
+            self.0.tasks.borrow_mut().append(&mut woken);
+            self.0.spare.set(woken);
         });
     }
 }
@@ -213,7 +254,7 @@ mod tests {
                 }
             });
         };
-        let kept = Cell::default();
+        let kept = Ready::default();
         let running = Running::start(&home, &kept);
         for _ in 0..3 {
             wake_often();

@@ -37,6 +37,7 @@ fn table(page: &mut String, ops: &[OpCurves]) {
         "learnt from",
         "break-even",
         "in force",
+        "waited for up to",
         "share",
         "predicted gain",
         "measured gain",
@@ -52,12 +53,13 @@ fn table(page: &mut String, ops: &[OpCurves]) {
             let _ = writeln!(
                 page,
                 "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-                 <td>{}</td><td>{}</td><td>{}</td></tr>",
+                 <td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 escaped(&op.op),
                 escaped(&row.device),
                 row.jobs,
                 bytes(row.break_even_bytes),
                 bytes(row.bytes_min),
+                bytes(row.wait_bytes_max.filter(|bytes| *bytes > 0)),
                 row.weight.map_or(String::new(), |weight| weight.to_string()),
                 first(gain(op.predicted_gain)),
                 first(gain(op.measured_gain)),

@@ -116,7 +116,13 @@ pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     for (op, row) in devices() {
         for point in &row.points {
             let bytes = point.bytes.to_string();
-            for (part, ns) in [("service", point.service_ns), ("total", point.latency_ns)] {
+            let parts = [
+                ("service", Some(point.service_ns)),
+                ("total", Some(point.latency_ns)),
+                ("host", point.host_ns),
+            ];
+            for (part, ns) in parts {
+                let Some(ns) = ns else { continue };
                 let labels = [("op", op.as_str()), ("device", &row.device), ("bytes", &bytes)];
                 curve.sample(&[&labels[..], &[("part", part)]].concat(), seconds(Nanos(ns)));
             }
@@ -129,7 +135,7 @@ const GAIN_WINDOW_MS: u64 = 60_000;
 /// A number of a curve.
 type OfCurve<T> = (&'static str, &'static str, fn(&CurveRow) -> T);
 
-const FITTED_GAUGES: [OfCurve<Option<u64>>; 3] = [
+const FITTED_GAUGES: [OfCurve<Option<u64>>; 4] = [
     (
         "rebate_scheduler_break_even_bytes",
         "The size from which a device pays, as known now.",
@@ -138,6 +144,11 @@ const FITTED_GAUGES: [OfCurve<Option<u64>>; 3] = [
     ("rebate_scheduler_offload_bytes_min", "The size in force, which follows it.", |row| {
         row.bytes_min
     }),
+    (
+        "rebate_scheduler_wait_bytes_max",
+        "Jobs up to this size are waited for; 0 for none.",
+        |row| row.wait_bytes_max,
+    ),
     ("rebate_scheduler_device_weight", "A device's share beside those of others.", |row| {
         row.weight.map(u64::from)
     }),

@@ -101,6 +101,8 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.total_connections));
     page.counter("rebate_connections_rejected_total", "Client connections over the limit.")
         .sample(&[], workers.sum(|c| &c.commands.rejected_connections));
+    page.counter("rebate_connections_idle_total", "Client connections closed for their silence.")
+        .sample(&[], workers.sum(|c| &c.commands.idle_kicks));
     page.counter("rebate_connection_yields_total", "Connections that gave way amid commands.")
         .sample(&[], workers.sum(|c| &c.commands.conn_yields));
     page.counter("rebate_client_bytes_total", "Bytes from and to clients.")

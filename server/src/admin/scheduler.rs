@@ -8,7 +8,7 @@ use std::fmt::Write;
 use units::ByteCount;
 
 use super::curves;
-use crate::scheduler::view::{OpSizes, PathRow, SizeRow, View};
+use crate::scheduler::view::{OccupancyRow, OpSizes, PathRow, SizeRow, View};
 
 /// The window that a request asks for, `window_s=60` (ms); 0 is all that is known.
 pub(super) fn window_ms(query: Option<&str>) -> u64 {
@@ -41,6 +41,7 @@ pub(super) fn html(view: &View) -> String {
     paths(&mut page, &view.paths);
     curves::write(&mut page, view);
     sizes(&mut page, &view.sizes);
+    occupancy(&mut page, &view.occupancy);
     devices(&mut page, view);
     page.push_str("</main></body></html>\n");
     page
@@ -199,6 +200,32 @@ fn bar(page: &mut String, row: &SizeRow, most: u64, color: &impl Fn(&str) -> usi
     let _ = writeln!(page, "</span><span>{jobs}</span><span>{mean} each</span></div>");
 }
 
+fn occupancy(page: &mut String, rows: &[OccupancyRow]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.push_str("<section><h2>Occupancy</h2>");
+    head(page, &["device"], &["jobs/s", "jobs inside", "worked on", "of the core, each"]);
+    for row in rows {
+        let _ = writeln!(
+            page,
+            "<tr data-occupancy=\"{0}\"><td>{0}</td><td>{1}</td><td>{2}</td><td>{3}</td>\
+             <td>{4}</td></tr>",
+            escaped(&row.device),
+            amount(row.jobs_per_s),
+            amount(row.inside),
+            amount(row.worked_on),
+            row.host_mean_ns.map_or(String::new(), |ns| time(u128::from(ns)))
+        );
+    }
+    page.push_str(
+        "</tbody></table></div><p>Means of this window at any one time: jobs between submission and \
+         completion, and of these the ones that the device works on, which is how many of its engines \
+         are busy, or of <b>software</b> how many cores. Beside it what an offloaded job takes of the \
+         core that submits it, as sampled.</p></section>\n",
+    );
+}
+
 fn devices(page: &mut String, view: &View) {
     page.push_str("<section><h2>Losses and fallbacks</h2>");
     if view.devices.is_empty() {
@@ -342,7 +369,13 @@ mod tests {
             reason: text.into(),
             jobs: 4,
             service_ns: 4_000,
-            sizes: vec![SizeCounts { log2: 12, jobs: 4, ..SizeCounts::default() }],
+            sizes: vec![SizeCounts {
+                log2: 12,
+                jobs: 4,
+                host_jobs: 1,
+                host_ns: 1_000,
+                ..SizeCounts::default()
+            }],
             service_log2_ns: [vec![0; 10], vec![4]].concat(),
             ..PathCounts::default()
         };
@@ -375,6 +408,10 @@ mod tests {
         assert!(page.contains(row), "{page}");
         assert!(page.contains("from 4KiB") && page.contains("width:100.00%"), "{page}");
         assert!(page.contains("1.0 s ago"), "{page}");
+        // 4 us of work, and 1 us of the core for the one job sampled, in 2 s.
+        let row = "<tr data-occupancy=\"x\"><td>x</td><td>2.00</td><td>0.00</td><td>0.00</td>\
+                   <td>1.0 us</td></tr>";
+        assert!(page.contains(row), "{page}");
     }
 
     #[test]

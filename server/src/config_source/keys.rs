@@ -77,6 +77,7 @@ pub const KEYS: &[Key] = &[
     restart("server.requests_per_turn", Kind::Count(1, TURN_REQUESTS_MAX)),
     restart("server.backlog", Kind::Count(0, BACKLOG_MAX)),
     hot("server.drain_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
+    restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
     restart("store.url", Kind::StoreUrl),
     restart("store.memory", Kind::Bytes(ByteCount::kib(64), MEMORY_MAX)),
     restart(

@@ -78,7 +78,7 @@ async fn run(
     let _place = Place::take(&context)?;
     let output_bytes_max = request.output_bytes as usize;
     call.charge.grow(output_bytes_max)?;
-    let output = context.values.pool().take(output_bytes_max);
+    let output = context.values.pool().take_heap(output_bytes_max);
     let mut job = Job::new(task, Input::heap(request.payload), output);
     (job.tenant, job.class, job.deadline) = (tenant, class, call.deadline);
     // A call that is dropped here, by its deadline or its client, detaches the job.

@@ -106,7 +106,8 @@ impl Counts {
             (QUEUEING_NS, path.queueing_ns),
         ];
         let sizes = path.sizes.iter().flat_map(|size| {
-            let fields = [size.jobs, size.work_bytes, size.service_ns, size.queueing_ns];
+            let times = [size.service_ns, size.queueing_ns, size.host_jobs, size.host_ns];
+            let fields = [size.jobs, size.work_bytes].into_iter().chain(times);
             (size_slot(size.log2)..).zip(fields)
         });
         let service = (SERVICE_CLASSES..).zip(path.service_log2_ns.iter().copied());
@@ -142,6 +143,8 @@ impl Counts {
                 work_bytes: self.get(slot + 1),
                 service_ns: self.get(slot + 2),
                 queueing_ns: self.get(slot + 3),
+                host_jobs: self.get(slot + 4),
+                host_ns: self.get(slot + 5),
             }
         };
         (0..CLASSES as u32).map(size).filter(|size| size.jobs > 0).collect()
@@ -341,7 +344,7 @@ pub(crate) const CPU_NS: u16 = 0;
 /// A 64-bit number has this many powers of two.
 const CLASSES: u16 = 64;
 const SIZES: u16 = PATH_SLOTS.len() as u16;
-const SIZE_FIELDS: u16 = 4;
+const SIZE_FIELDS: u16 = 6;
 const SERVICE_CLASSES: u16 = SIZES + CLASSES * SIZE_FIELDS;
 const QUEUEING_CLASSES: u16 = SERVICE_CLASSES + CLASSES;
 
@@ -389,8 +392,16 @@ mod tests {
             service_ns: 7,
             queueing_ns: 2,
             sizes: vec![
-                SizeCounts { log2: 0, jobs: 1, work_bytes: 1, service_ns: 1, queueing_ns: 0 },
-                SizeCounts { log2: 63, jobs: 2, work_bytes: 9, service_ns: 6, queueing_ns: 2 },
+                SizeCounts { jobs: 1, work_bytes: 1, service_ns: 1, ..SizeCounts::default() },
+                SizeCounts {
+                    log2: 63,
+                    jobs: 2,
+                    work_bytes: 9,
+                    service_ns: 6,
+                    queueing_ns: 2,
+                    host_jobs: 1,
+                    host_ns: 3,
+                },
             ],
             service_log2_ns: vec![0, 0, 3],
             queueing_log2_ns: [vec![0; 63], vec![3]].concat(),

@@ -5,21 +5,32 @@
 
 use std::collections::BTreeMap;
 
+use api::v1::ReportRequest;
 use policy::scheduling::{Evidence, SOFTWARE, Scheduling, SizeSums};
 use units::{Nanos, Op};
 
 use super::counts::{self, Counts, Key};
 use super::history::Step;
 
-/// Learns from one report of an instance.
-pub(super) fn observe(fitted: &mut Scheduling, instance: &str, step: &Step, now: Nanos) {
+/// Learns from what one report adds.
+pub(super) fn observe(fitted: &mut Scheduling, report: &ReportRequest, step: &Step, now: Nanos) {
+    let busy = busy(step, report.threads);
+    let reporter = &report.instance;
     let covered = Nanos::millis(step.covered_ms.min(COVERED_MS_MAX));
     let more = step.more.iter().map(|(key, counts)| (&**key, counts));
     for ((op, device), sums) in by_device(more, true) {
         let sizes: Vec<SizeSums> = sums.into_values().collect();
-        let evidence = Evidence { reporter: instance, op, device, covered, sizes: &sizes };
+        let evidence = Evidence { reporter, op, device, covered, busy, sizes: &sizes };
         fitted.observe(&evidence, now);
     }
+}
+
+/// The share of its threads' time that a process was at work; 0 where it does not say how many they are.
+fn busy(step: &Step, threads: u32) -> f64 {
+    let spent = step.more.iter().find(|(key, _)| **key == Key::Process);
+    let spent_ns = spent.map_or(0, |(_, counts)| counts.get(counts::CPU_NS));
+    let all_ns = step.covered_ms as f64 * 1e6 * f64::from(threads);
+    if all_ns > 0.0 { (spent_ns as f64 / all_ns).min(1.0) } else { 0.0 }
 }
 
 /// Jobs by op and device, then by class of size.
@@ -53,6 +64,8 @@ pub(super) fn by_device<'a>(
             // In software a job waits only for what was tried elsewhere before.
             let queueing = if device == SOFTWARE { 0.0 } else { queueing };
             sum.queueing_ns = sum.queueing_ns.saturating_add(scaled(size.queueing_ns, queueing));
+            sum.host_jobs = sum.host_jobs.saturating_add(size.host_jobs);
+            sum.host_ns = sum.host_ns.saturating_add(size.host_ns);
         }
     }
     sums
@@ -102,7 +115,7 @@ mod tests {
             jobs,
             work_bytes: jobs << log2,
             service_ns: jobs * each_ns,
-            queueing_ns: 0,
+            ..SizeCounts::default()
         };
         PathCounts {
             op: "compress".into(),

@@ -99,7 +99,7 @@ impl Scheduler {
             let step = kept?;
             let mut fitted = self.fitted.lock();
             if let Some(step) = step {
-                learn::observe(&mut fitted, &report.instance, step, now);
+                learn::observe(&mut fitted, report, step, now);
             }
             fitted.decide(now)
         };

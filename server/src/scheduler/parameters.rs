@@ -20,6 +20,7 @@ pub(super) fn of(config: &SchedulerConfig, fitted: &Scheduling, revision: u64) -
         device: decision.device.clone(),
         bytes_min: decision.bytes_min.min(limits::ITEM_BYTES_MAX_HIGHEST.0),
         weight: u32::from(decision.weight),
+        wait_bytes_max: decision.wait_bytes_max.min(limits::ITEM_BYTES_MAX_HIGHEST.0),
     };
     PolicyParameters {
         offloads: fitted.decisions().filter(|_| is_fitted).map(offload).collect(),
@@ -67,6 +68,11 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
         if bytes > bytes_max {
             return Err(format!("bytes_min = {} is not valid; valid is 0 to {bytes_max}", bytes.0));
         }
+        let wait = ByteCount(offload.wait_bytes_max);
+        if wait > bytes_max {
+            let wait = wait.0;
+            return Err(format!("wait_bytes_max = {wait} is not valid; valid is 0 to {bytes_max}"));
+        }
         let weight = u16::try_from(offload.weight).ok().filter(|own| WEIGHTS.contains(own));
         let Some(weight) = weight else {
             let (weight, max) = (offload.weight, WEIGHTS.end());
@@ -75,7 +81,8 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
         let op = Op::ALL.into_iter().find(|op| op.name() == offload.op);
         let device = devices.iter().position(|name| *name == offload.device);
         if let (Some(op), Some(device)) = (op, device) {
-            own.push(Offload { op, device, bytes_min: bytes.as_usize(), weight });
+            let (bytes_min, wait_bytes_max) = (bytes.as_usize(), wait.as_usize());
+            own.push(Offload { op, device, bytes_min, weight, wait_bytes_max });
         }
     }
     Ok(own)
@@ -185,11 +192,11 @@ mod tests {
                     jobs: 50,
                     work_bytes: 50 << log2,
                     service_ns: times * 50 * 10_000,
-                    queueing_ns: 0,
+                    ..SizeSums::default()
                 };
                 let sizes = [sums(10), sums(14)];
                 let (reporter, op, covered) = ("one", Op::Compress, Nanos::secs(1));
-                let evidence = Evidence { reporter, op, device, covered, sizes: &sizes };
+                let evidence = Evidence { reporter, op, device, covered, busy: 0.0, sizes: &sizes };
                 fitted.observe(&evidence, Nanos::secs(second));
             }
             fitted.decide(Nanos::secs(second));
@@ -223,6 +230,10 @@ mod tests {
         for (offload, said) in [
             (api::v1::Offload { weight: 0, ..sent.offloads[0].clone() }, "weight = 0 is not valid"),
             (api::v1::Offload { bytes_min: u64::MAX, ..sent.offloads[0].clone() }, "bytes_min = "),
+            (
+                api::v1::Offload { wait_bytes_max: u64::MAX, ..sent.offloads[0].clone() },
+                "wait_bytes_max = ",
+            ),
         ] {
             assert!(named(&with(offload), &devices, 1).unwrap_err().contains(said));
         }

@@ -199,6 +199,7 @@ impl Reporter {
             paths,
             devices,
             cpu_ns: cpu_ns(),
+            threads: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -252,6 +253,8 @@ fn message(path: runtime::metrics::PathCount) -> PathCounts {
         work_bytes: size.work_bytes,
         service_ns: size.service.0,
         queueing_ns: size.queueing.0,
+        host_jobs: size.host_jobs,
+        host_ns: size.host.0,
     };
     PathCounts {
         op: path.op.name().to_owned(),

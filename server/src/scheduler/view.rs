@@ -24,6 +24,7 @@ pub(crate) struct View {
     pub(crate) instances: Vec<InstanceRow>,
     pub(crate) paths: Vec<PathRow>,
     pub(crate) sizes: Vec<OpSizes>,
+    pub(crate) occupancy: Vec<OccupancyRow>,
     pub(crate) devices: Vec<DeviceRow>,
     pub(crate) curves: Vec<OpCurves>,
 }
@@ -53,6 +54,8 @@ pub(crate) struct CurveRow {
     /// Smaller jobs are not offloaded to it, where parameters are fitted; it follows the break-even.
     pub(crate) bytes_min: Option<u64>,
     pub(crate) weight: Option<u16>,
+    /// Jobs up to this size are waited for; 0 for none.
+    pub(crate) wait_bytes_max: Option<u64>,
     pub(crate) points: Vec<CurvePoint>,
 }
 
@@ -64,6 +67,8 @@ pub(crate) struct CurvePoint {
     pub(crate) service_ns: u64,
     /// From submission to completion, as met now; unusually long ones are cut.
     pub(crate) latency_ns: u64,
+    /// Of the calling core, where that was looked at.
+    pub(crate) host_ns: Option<u64>,
 }
 
 /// The parameters in force; what is null is each process's own.
@@ -131,6 +136,19 @@ pub(crate) struct SizeRow {
     pub(crate) devices: BTreeMap<String, u64>,
 }
 
+/// How much of one device was taken on average.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct OccupancyRow {
+    pub(crate) device: String,
+    pub(crate) jobs_per_s: f64,
+    /// Jobs inside at a time, those on their way and those that wait included.
+    pub(crate) inside: f64,
+    /// Of these, jobs that the device works on: engines that are busy, or of software cores.
+    pub(crate) worked_on: f64,
+    /// What a job takes of the calling core (ns), where it was looked at.
+    pub(crate) host_mean_ns: Option<u64>,
+}
+
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DeviceRow {
     pub(crate) device: String,
@@ -156,6 +174,7 @@ impl Scheduler {
             instances: gathered.iter().map(instance).collect(),
             paths: sums.iter().filter_map(|(key, sum)| path(key, sum)).collect(),
             sizes: sizes(&sums),
+            occupancy: occupancy(&sums),
             devices: devices(&sums),
             curves: curves(&self.fitted.lock(), &sums, now),
         }
@@ -201,7 +220,8 @@ fn curve(of: &Fitted<'_>) -> CurveRow {
     let point = |log2: u32| {
         let bytes = 1_u64 << log2;
         let at = |curve: &CostCurve| curve.service.at(bytes as usize) as u64;
-        CurvePoint { bytes, service_ns: at(of.service), latency_ns: at(of.latency) }
+        let (service_ns, latency_ns) = (at(of.service), at(of.latency));
+        CurvePoint { bytes, service_ns, latency_ns, host_ns: of.host.map(at) }
     };
     CurveRow {
         device: of.device.to_owned(),
@@ -211,6 +231,7 @@ fn curve(of: &Fitted<'_>) -> CurveRow {
         break_even_bytes: of.break_even_bytes,
         bytes_min: of.decision.map(|decision| decision.bytes_min),
         weight: of.decision.map(|decision| decision.weight),
+        wait_bytes_max: of.decision.map(|decision| decision.wait_bytes_max),
         points: (first.ilog2()..=end.ilog2()).map(point).collect(),
     }
 }
@@ -231,6 +252,9 @@ struct Sum {
     counts: Counts,
     jobs_per_s: f64,
     bytes_per_s: f64,
+    /// Jobs inside at a time, and those worked on.
+    inside: f64,
+    worked_on: f64,
 }
 
 impl Sum {
@@ -240,6 +264,9 @@ impl Sum {
         let work_bytes = counts.sizes().iter().map(|size| size.work_bytes as f64).sum();
         self.jobs_per_s += per_s(counts.get(counts::JOBS) as f64, covered_ms);
         self.bytes_per_s += per_s(work_bytes, covered_ms);
+        let at_a_time = |slot| per_s(counts.get(slot) as f64, covered_ms) * 1e-9;
+        self.worked_on += at_a_time(counts::SERVICE_NS);
+        self.inside += at_a_time(counts::SERVICE_NS) + at_a_time(counts::QUEUEING_NS);
     }
 }
 
@@ -326,6 +353,26 @@ fn sizes(sums: &BTreeMap<&Key, Sum>) -> Vec<OpSizes> {
         classes: classes.into_values().map(finished).collect(),
     };
     ops.into_iter().map(op).collect()
+}
+
+fn occupancy(sums: &BTreeMap<&Key, Sum>) -> Vec<OccupancyRow> {
+    let mut rows: BTreeMap<&str, (OccupancyRow, u64, u64)> = BTreeMap::new();
+    for (key, sum) in sums {
+        let Key::Path { device, .. } = key else { continue };
+        let (row, host_jobs, host_ns) = rows.entry(device).or_default();
+        row.jobs_per_s += sum.jobs_per_s;
+        row.inside += sum.inside;
+        row.worked_on += sum.worked_on;
+        for size in sum.counts.sizes() {
+            *host_jobs = host_jobs.saturating_add(size.host_jobs);
+            *host_ns = host_ns.saturating_add(size.host_ns);
+        }
+    }
+    let named = |(device, (row, host_jobs, host_ns)): (&str, (OccupancyRow, u64, u64))| {
+        let host_mean_ns = host_ns.checked_div(host_jobs);
+        OccupancyRow { device: device.to_owned(), host_mean_ns, ..row }
+    };
+    rows.into_iter().map(named).collect()
 }
 
 fn devices(sums: &BTreeMap<&Key, Sum>) -> Vec<DeviceRow> {

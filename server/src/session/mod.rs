@@ -132,7 +132,7 @@ impl Session {
 
     async fn run(&mut self) -> io::Result<()> {
         while !self.closing {
-            let mut input = self.context.values.pool().take(INPUT_BYTES);
+            let mut input = self.context.values.pool().take_heap(INPUT_BYTES);
             let bytes = match self.stream()?.try_read(input.space()) {
                 Ok(0) => break,
                 Ok(bytes) => bytes,
@@ -149,8 +149,23 @@ impl Session {
         self.flush().await
     }
 
-    /// Waits for bytes; false when the server drains, and all that had arrived before is answered.
+    /// Waits for bytes; false when the server drains, and all that had arrived before is answered, or when the client
+    /// has been silent for too long. As memcached, which closes no Unix socket for that.
     async fn wait_readable(&mut self) -> io::Result<bool> {
+        let is_tcp = matches!(self.way, Way::Stream(Stream::Tcp(_)));
+        let Some(limit) = self.context.idle_timeout.filter(|_| is_tcp) else {
+            return self.wait_for_bytes().await;
+        };
+        match tokio::time::timeout(limit, self.wait_for_bytes()).await {
+            Ok(readable) => readable,
+            Err(_) => {
+                self.context.counters.commands.idle_kicks.up();
+                Ok(false)
+            }
+        }
+    }
+
+    async fn wait_for_bytes(&mut self) -> io::Result<bool> {
         let Self { context, way: Way::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
@@ -473,7 +488,7 @@ impl Session {
     fn make_room(&self, input: Buffer, start: usize) -> Buffer {
         let unread = input.len() - start;
         let capacity = INPUT_BYTES.max(unread * 2).min(LONG_LINE_BYTES);
-        let mut next = self.context.values.pool().take(capacity);
+        let mut next = self.context.values.pool().take_heap(capacity);
         next.extend(&input[start..]);
         next
     }
@@ -547,7 +562,7 @@ impl Session {
     /// Reads and drops what belongs to a refused command.
     async fn swallow(&mut self, mut bytes: u64) -> io::Result<()> {
         self.flush().await?;
-        let mut scratch = self.context.values.pool().take(INPUT_BYTES);
+        let mut scratch = self.context.values.pool().take_heap(INPUT_BYTES);
         while bytes > 0 {
             let wanted = (scratch.capacity() as u64).min(bytes) as usize;
             let read = self.read_into(&mut scratch.space()[..wanted]).await?;

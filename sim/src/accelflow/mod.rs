@@ -5,7 +5,6 @@
 mod cores;
 mod counts;
 mod demand;
-mod entries;
 mod fabric;
 mod orchestrators;
 mod program;
@@ -15,9 +14,11 @@ mod spec;
 mod station;
 mod topology;
 
-pub use entries::{Entries, KINDS, SpecError};
+pub use crate::entries::{Entries, KINDS, SpecError};
 pub use orchestrators::Architecture;
 pub use spec::Spec;
+
+use std::path::Path;
 
 use trace::Catalog;
 
@@ -44,6 +45,18 @@ pub fn builtin(name: &str) -> Option<&'static str> {
     let file =
         if SCENARIOS.contains(&name) { format!("accelflow-{name}.toml") } else { name.to_owned() };
     BUILTIN.iter().find(|(own, _)| *own == file).map(|(_, text)| *text)
+}
+
+/// The keys of a scenario that is compiled in, or of the file at the path `spec`, whose text and whose bases' `read`
+/// gives. A base beside a file goes before the one that is compiled in.
+///
+/// # Errors
+/// The first fault, with file, line and key.
+pub fn entries(
+    spec: &str,
+    read: &dyn Fn(&Path) -> Result<String, String>,
+) -> Result<Entries, SpecError> {
+    Entries::open(spec, &SCENARIOS, &builtin, read)
 }
 
 /// An architecture under a load, ready to be simulated any number of times from any thread.

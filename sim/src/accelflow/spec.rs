@@ -4,9 +4,9 @@
 use trace::Catalog;
 use units::Op;
 
-use super::entries::{Entries, SpecError};
 use super::sizes::SizeShape;
 use super::topology::{Distances, KINDS, kind_of};
+use crate::entries::{Entries, SpecError};
 use crate::{ArrivalSpec, Extent, Picos};
 
 /// A checked specification.

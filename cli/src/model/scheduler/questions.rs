@@ -1,6 +1,6 @@
 //! Counts of processes as questions: what the service spends on an op in software, or would without the devices that
 //! it has, is alpha of its cycles; what a device takes is L and A, and what jobs wait beside it Q. All for one second.
-//! What is not reported, the host's cost of an offload, stays a range.
+//! The host's cost of an offload, o0, is the mean of the jobs that were sampled for it; without any it stays a range.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ struct Counted {
     bytes: f64,
     service_ns: f64,
     queueing_ns: f64,
+    host_jobs: f64,
+    host_ns: f64,
 }
 
 /// The questions that the counts bear out.
@@ -76,6 +78,8 @@ impl<'a> Work<'a> {
             own.bytes += size.work_bytes as f64;
             own.service_ns += size.service_ns as f64;
             own.queueing_ns += size.queueing_ns as f64;
+            own.host_jobs += size.host_jobs as f64;
+            own.host_ns += size.host_ns as f64;
         }
         add(&mut sums.service_log2_ns, &path.service_log2_ns);
         add(&mut sums.queueing_log2_ns, &path.queueing_log2_ns);
@@ -166,13 +170,16 @@ impl<'a> Work<'a> {
         question.id = format!("{} on {device}", self.name());
         question.device = Some(device.to_owned());
         let source = format!("{:.0} jobs on {device}", sums.jobs());
-        // Half of what is fixed is taken to be the host's, and either may be all or none of it.
-        let half = own.fixed_ns.stated.max(1.0) * ghz;
-        let split = Quantity::range(0.0, half, Provenance::Assumed);
-        let shared = "not reported: a part of what the device takes whatever the size";
-        question.given.insert(Symbol::O0, Given::new(split.clone(), shared));
-        let rest = format!("the rest of that; {source}");
-        question.given.insert(Symbol::L, Given::new(split, rest));
+        let split = sums.host_split(&own.fixed_ns, ghz);
+        if split.is_assumed {
+            question.notes.push(format!(
+                "o0 is not reported: what {device} takes whatever the size is o0 and L together, each \
+                 from none to all of it"
+            ));
+        }
+        question.given.insert(Symbol::O0, Given::new(split.o0, split.source));
+        let rest = format!("what is left of the time whatever the size; {source}");
+        question.given.insert(Symbol::L, Given::new(split.way, rest));
         let waits = sums.sum(|own| own.queueing_ns) / sums.jobs() * ghz;
         let reach = Z * ((1.0 + cv2(&sums.queueing_log2_ns)) / sums.jobs()).sqrt();
         let q = Quantity::within(
@@ -187,10 +194,6 @@ impl<'a> Work<'a> {
             let note = format!("{device} takes longer per byte than software: A is 1");
             question.notes.push(note);
         }
-        question.notes.push(format!(
-            "o0 is not reported: what {device} takes whatever the size is o0 and L together, each \
-             from none to all of it"
-        ));
         Some(question)
     }
 
@@ -243,11 +246,45 @@ impl Sums {
         self.classes.values().filter(|own| own.jobs > 0.0).map(class).collect()
     }
 
+    /// o0, and what is left for L of the time that a job takes whatever its size.
+    fn host_split(&self, fixed_ns: &Quantity, ghz: f64) -> Split {
+        let (jobs, ns) = (self.sum(|own| own.host_jobs), self.sum(|own| own.host_ns));
+        let fixed = fixed_ns.stated.max(1.0) * ghz;
+        if jobs < HOST_JOBS_MIN {
+            // Half of what is fixed is taken to be the host's, and either may be all or none of it.
+            let half = Quantity::range(0.0, fixed, Provenance::Assumed);
+            let source = "not reported: a part of what the device takes whatever the size";
+            return Split { o0: half.clone(), way: half, source: source.into(), is_assumed: true };
+        }
+        let mean = ns / jobs * ghz;
+        let reach = mean * (Z * HOST_NOISE / jobs.sqrt() + HOST_BIAS);
+        let most = match fixed_ns.spread {
+            model::Spread::Interval { high, .. } | model::Spread::Range { high, .. } => high * ghz,
+            _ => fixed,
+        };
+        // A device's time may have its submission in it, as those that are published do, or begin after it.
+        let left = (fixed - mean).max(0.0);
+        Split {
+            o0: Quantity::within((mean - reach).max(0.0), mean, mean + reach, Provenance::Measured),
+            way: Quantity::within(0.0, left, most.max(left), Provenance::Measured),
+            source: format!("{jobs:.0} jobs sampled, from submission to their way back"),
+            is_assumed: false,
+        }
+    }
+
     fn enough(&self, place: &str) -> Result<(), String> {
         let jobs = self.jobs();
         let problem = || format!("{jobs:.0} jobs {place}, needs {JOBS_MIN:.0}");
         if jobs >= JOBS_MIN { Ok(()) } else { Err(problem()) }
     }
+}
+
+/// What a job takes whatever its size: of the host, and of the device and the way there.
+struct Split {
+    o0: Quantity,
+    way: Quantity,
+    source: String,
+    is_assumed: bool,
 }
 
 /// A from both slopes, at least 1: its ends are those of the device's slope.
@@ -298,6 +335,12 @@ const LINE_REACH: f64 = 0.1;
 /// Fewer completions give intervals as wide as the numbers.
 const JOBS_MIN: f64 = 200.0;
 
+/// So many samples tell what a job takes of the host; single ones vary by about as much as they are, and the way back
+/// is in part a constant.
+const HOST_JOBS_MIN: f64 = 10.0;
+const HOST_NOISE: f64 = 1.0;
+const HOST_BIAS: f64 = 0.1;
+
 /// A device that takes no time that can be told for its bytes.
 const FASTER_MAX: f64 = 1e6;
 
@@ -322,6 +365,8 @@ mod tests {
             work_bytes: (jobs * 3) << (log2 - 1),
             service_ns: jobs * time(3 << (log2 - 1)),
             queueing_ns: if device == "software" { 0 } else { jobs * 500 },
+            host_jobs: if device == "software" { 0 } else { jobs / 60 },
+            host_ns: if device == "software" { 0 } else { jobs / 60 * 700 },
         };
         PathCounts {
             op: "compress".into(),
@@ -377,13 +422,21 @@ mod tests {
         assert!((stated(Symbol::Q) - 500.0).abs() < 1e-6);
         let fixed = stated(Symbol::L) + stated(Symbol::O0);
         assert!((fixed - 2_000.0).abs() < 20.0, "{fixed}");
+        assert!((stated(Symbol::O0) - 700.0).abs() < 1e-6, "{}", stated(Symbol::O0));
         assert_eq!(question.device.as_deref(), Some(DEVICE));
         let answer = crate::model::ask(question.clone(), 1).expect("an answer");
         let provenance = |symbol: &str| {
             let own = answer.parameters.iter().find(|own| own.symbol == symbol);
             own.expect("used").provenance
         };
-        assert_eq!((provenance("alpha"), provenance("o0")), ("measured", "assumed"));
+        assert_eq!((provenance("alpha"), provenance("o0")), ("measured", "measured"));
+        let mut unsampled = response(1_000, 9_000);
+        for size in unsampled.instances[0].paths.iter_mut().flat_map(|path| &mut path.sizes) {
+            (size.host_jobs, size.host_ns) = (0, 0);
+        }
+        let unsampled = self::live(&unsampled, false);
+        let range = &unsampled.questions[0].given[&Symbol::O0].quantity;
+        assert_eq!(range.provenance, Provenance::Assumed, "{range:?}");
         assert!(answer.speedup.value.expect("a value") > 1.5, "{answer:?}");
     }
 

@@ -6,7 +6,7 @@ mod held_out;
 mod published;
 mod runs;
 
-use super::rows::{Kind, Row, Rows};
+use super::rows::{Row, Rows};
 use super::{Problem, Reproduce};
 use crate::experiment::Machine;
 use crate::report::{Column, Report, Section, Table};
@@ -18,42 +18,21 @@ use runs::Runs;
 /// # Errors
 /// Why there are no results.
 pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
-    refuse_measuring(flags)?;
-    std::fs::create_dir_all(&flags.out)
-        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    flags.refuse_measuring("accelflow")?;
+    flags.make_folder()?;
     let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
     rows.rows.extend(arithmetic::rows());
     let runs = Runs::new(flags.quick, flags.runs)?;
     rows.rows.extend(runs.rows()?);
     rows.rows.extend(unreachable_rows());
     rows.rows.extend(held_out_rows());
-    rows.write(&flags.out).map_err(Problem::Failed)?;
-    let path = flags.out.join("accelflow.html");
-    std::fs::write(&path, report(&rows).html())
-        .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
-    rows.rows.iter().for_each(|row| say(&line(row)));
-    say(&format!("wrote accelflow.json and accelflow.html to {}", flags.out.display()));
-    Ok(())
-}
-
-/// The flags of experiments that measure.
-fn refuse_measuring(flags: &Reproduce) -> Result<(), Problem> {
-    let given = [
-        ("--duration", flags.duration.is_some()),
-        ("--rate", flags.rate.is_some()),
-        ("--sizes", !flags.sizes.is_empty()),
-        ("--gets", !flags.gets.is_empty()),
-        ("--loads", !flags.loads.is_empty()),
-    ];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((flag, _)) => Err(Problem::Usage(format!("{flag}: accelflow measures nothing"))),
-        None => Ok(()),
-    }
+    rows.rows.iter().for_each(|row| say(&row.line()));
+    flags.write(&rows, "accelflow.html", &report(&rows))
 }
 
 /// Experiments whose inputs are not published, and what is missing.
 fn unreachable_rows() -> Vec<Row> {
-    let row = unreachable;
+    let row = Row::unreachable;
     vec![
         row(
             "p99.hotel",
@@ -102,53 +81,10 @@ fn unreachable_rows() -> Vec<Row> {
 
 /// What was to be predicted and is not simulated.
 fn held_out_rows() -> impl Iterator<Item = Row> {
-    let row =
-        |(id, what, published, unit, reason)| unreachable(id, what, Some(published), unit, reason);
+    let row = |(id, what, published, unit, reason)| {
+        Row::unreachable(id, what, Some(published), unit, reason)
+    };
     held_out::HELD_OUT.into_iter().map(row)
-}
-
-fn unreachable(
-    id: &str,
-    what: &str,
-    published: Option<f64>,
-    unit: &'static str,
-    reason: &str,
-) -> Row {
-    Row {
-        id: id.to_owned(),
-        what: what.to_owned(),
-        published,
-        ours: None,
-        unit,
-        ci95: None,
-        kind: Kind::Unreachable,
-        devices: Vec::new(),
-        reason: Some(reason.to_owned()),
-    }
-}
-
-fn line(row: &Row) -> String {
-    let cells = cells(row);
-    format!("{:<48} {:>9} {:>22} {:<6} {}", cells[0], cells[1], cells[2], cells[3], cells[4])
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let ours = match (row.ours, row.ci95) {
-        (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
-        (Some(ours), None) => format!("{ours:.3}"),
-        (None, _) => "-".to_owned(),
-    };
-    let published = row.published.map_or("-".to_owned(), |value| format!("{value}"));
-    let kind = match row.kind {
-        Kind::Computed => "computed",
-        Kind::Predicted => "predicted",
-        Kind::Calibrated => "calibrated",
-        Kind::Unreachable => "unreachable",
-        Kind::Measured | Kind::Emulated => "measured",
-    };
-    let reason = row.reason.as_deref().unwrap_or_default();
-    let kind = format!("{kind}{}{reason}", if reason.is_empty() { "" } else { ": " });
-    vec![row.id.clone(), published, ours, row.unit.to_owned(), kind]
 }
 
 fn report(rows: &Rows) -> Report {
@@ -166,7 +102,7 @@ fn report(rows: &Rows) -> Report {
             Column::text("unit"),
             Column::text("kind"),
         ],
-        rows: rows.rows.iter().map(cells).collect(),
+        rows: rows.rows.iter().map(|row| row.cells().to_vec()).collect(),
     };
     let prose = [
         "Two scenarios, defined and committed before anything was compared: steady takes published inputs wherever \

@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 
 use indicatif::ProgressBar;
-use sim::accelflow::{Architecture, Entries, SCENARIOS, Spec};
-use sim::{Interval, Plan, Report};
+use sim::accelflow::{Architecture, SCENARIOS};
+use sim::{Entries, Interval, Plan, Report};
 
 use super::published::{Figure, Published, published};
 use crate::reproduce::rows::{Kind, Row};
 use crate::reproduce::{Problem, progress_bar};
-use crate::sim::{entries, simulate};
+use crate::sim::{System, entries};
 
 /// What is simulated, and how often.
 pub(super) struct Runs {
@@ -81,11 +81,10 @@ impl Runs {
         for (key, value) in set.iter().chain(&[("run.requests", requests)]) {
             entries.set(key, value).map_err(|error| Problem::Failed(error.to_string()))?;
         }
-        let spec = Spec::read(&entries, &trace::accelflow());
-        let spec = spec.map_err(|error| Problem::Failed(error.to_string()))?;
+        let spec = System::read(&entries).map_err(Problem::Failed)?;
         let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
         let plan = Plan {
-            extent: spec.extent,
+            extent: spec.extent(),
             replications_min: self.replications,
             replications_max: self.replications,
             threads,
@@ -93,7 +92,7 @@ impl Runs {
         };
         self.bar.inc_length(1);
         self.bar.set_message(architecture.name());
-        let report = simulate(&spec, architecture, &plan, &|_| {});
+        let report = spec.simulate(architecture.name(), &plan, &|_| {});
         self.bar.inc(1);
         report.map_err(|problem| match problem {
             crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {

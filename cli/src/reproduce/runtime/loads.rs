@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 
+use units::Nanos;
 use workload::PayloadClass;
 
 use super::closed::warm;
 use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::CACHE1;
-use super::open::Open;
+use super::open::{Open, WARM_UP};
 use super::page::{colour, figure, line, origin, panel};
 use super::platform::Platform;
 use super::sample::{Sample, behind, invalid};
+use super::simulated;
 use super::work::Work;
 use crate::report::{Axis, Figure, Section};
 use crate::reproduce::Spread;
@@ -35,6 +37,12 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         figures.push(found.figure());
         let caption = format!("{}: beside the best static policy", platform.name);
         tables.push(table(&caption, rows.rows[first..].iter()));
+        let first = rows.rows.len();
+        found.write_simulated(rows, &work, lab.plan.window);
+        let caption = format!("{}: the simulator's answer over the runtime's", platform.name);
+        if rows.rows.len() > first {
+            tables.push(table(&caption, rows.rows[first..].iter()));
+        }
     }
     Ok(Section {
         heading: "From idle past saturation".into(),
@@ -49,6 +57,11 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         tables,
         ..Section::default()
     })
+}
+
+/// Everything random of a run follows from it.
+fn seed(run: usize, rate_per_s: f64) -> u64 {
+    (run as u64) << 32 | rate_per_s as u64
 }
 
 /// By mode and offered load (1/s).
@@ -78,7 +91,7 @@ impl<'a> Found<'a> {
                         lab.take(&what, || Ok(()))?;
                         continue;
                     }
-                    let seed = (run as u64) << 32 | rate_per_s as u64;
+                    let seed = seed(run, rate_per_s);
                     let open = Open { rate_per_s, window: plan.window, batch: None, seed };
                     let sample = lab.take(&what, || open.run(platform, mode, work))?;
                     if sample.kept_up() {
@@ -164,6 +177,37 @@ impl<'a> Found<'a> {
                 self.platform.name
             );
             rows.add(id, what, "loads", [wins as f64], self.platform.virtuals(mode), None);
+        }
+    }
+
+    /// What the simulator says of the same loads, over what was measured: medians over as many runs, with the same
+    /// seeds for the arrivals.
+    fn write_simulated(&self, rows: &mut Rows, work: &Work, window: Nanos) {
+        let warm_up = Nanos(window.0 / WARM_UP);
+        for mode in Mode::ALL {
+            for &per_s in &self.loads_per_s {
+                let samples = self.of(mode, per_s);
+                let seeds = (0..samples.len()).map(|run| seed(run, per_s));
+                let load = (per_s, window, warm_up);
+                let Some(runs) = simulated::open_loop(self.platform, mode, work, load, seeds)
+                else {
+                    return;
+                };
+                let virtuals = self.platform.virtuals(mode);
+                let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
+                    let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));
+                    let what = format!("{}, {per_s}/s: {what}", mode.name());
+                    let reason = invalid(samples).or_else(|| behind(samples));
+                    rows.add(id, what, "ratio", ratios, virtuals.clone(), reason);
+                };
+                let pairs = || samples.iter().zip(&runs);
+                let throughput = pairs().map(|(own, run)| run.achieved / own.achieved);
+                add("throughput", "requests answered in the window", throughput.collect());
+                let p50 = pairs().map(|(own, run)| {
+                    run.quantile_us(0.5).unwrap_or(f64::NAN) / own.quantile_kept_up_us(0.5)
+                });
+                add("p50", "median latency", p50.collect());
+            }
         }
     }
 

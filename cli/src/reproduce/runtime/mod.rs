@@ -14,6 +14,7 @@ mod plan;
 mod platform;
 mod predicted;
 mod sample;
+mod simulated;
 mod sizes;
 mod sweeps;
 mod web;
@@ -39,8 +40,7 @@ const EXPERIMENTS: [Experiment; 7] =
 /// Why there are no results.
 pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let plan = Plan::new(flags)?;
-    std::fs::create_dir_all(&flags.out)
-        .map_err(|error| Problem::Usage(format!("--out {}: {error}", flags.out.display())))?;
+    flags.make_folder()?;
     let failed = |error: String| Problem::Failed(error);
     let stop = crate::load::stop_on_signal()
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
@@ -50,13 +50,8 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
         EXPERIMENTS.iter().map(|experiment| experiment(&lab, &mut rows)).collect();
     lab.end();
     let sections = sections.map_err(failed)?;
-    rows.write(&flags.out).map_err(failed)?;
-    let page = flags.out.join("runtime.html");
-    let html = report(&lab.plan, &rows, sections).html();
-    std::fs::write(&page, html).map_err(|error| failed(format!("{}: {error}", page.display())))?;
     summary(&rows).iter().for_each(|line| say(line));
-    say(&format!("wrote {} and {}", flags.out.join("runtime.json").display(), page.display()));
-    Ok(())
+    flags.write(&rows, "runtime.html", &report(&lab.plan, &rows, sections))
 }
 
 /// Everything that has a published number beside it, and where jobs begin to pay.

@@ -188,10 +188,10 @@ impl Run {
 }
 
 /// A request that is due at the very end has as long to be answered.
-const GRACE: Nanos = Nanos::millis(1);
+pub(super) const GRACE: Nanos = Nanos::millis(1);
 
 /// One part in so many of the window.
-const WARM_UP: u64 = 5;
+pub(super) const WARM_UP: u64 = 5;
 
 /// Enough that one is always under way.
 const BATCH_TASKS: u64 = 4;

@@ -91,6 +91,11 @@ impl Platform {
         self.device.emulation.as_ref().map(|own| own.profile())
     }
 
+    /// The profiles of software and device, where both are emulated.
+    pub(super) fn profiles(&self) -> Option<(&DeviceProfile, &DeviceProfile)> {
+        Some((self.software.emulation.as_ref()?.profile(), self.profile()?))
+    }
+
     /// A runtime over both, the mode deciding.
     pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
         RuntimeConfig {

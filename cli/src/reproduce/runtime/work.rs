@@ -81,6 +81,11 @@ impl Work {
         self.inputs.len()
     }
 
+    /// The sizes of the compressions (bytes).
+    pub(super) fn sizes_bytes(&self) -> Vec<u64> {
+        self.inputs.iter().map(|input| input.len() as u64).collect()
+    }
+
     /// A mean over the compressions, by their sizes.
     pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
         let tag_bytes = if self.key.is_some() { TAG_BYTES } else { 0 };

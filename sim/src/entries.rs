@@ -1,8 +1,9 @@
 //! A specification as a flat list of keys, each with its value, where it stands and where it comes from. A file may
 //! name another as its `base` and then says only what differs. Reading files is the caller's; what a key means is
-//! `spec`'s.
+//! the model's whose `spec` takes it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use toml::{Table, Value};
 
@@ -14,12 +15,14 @@ pub struct Entries {
     pub name: String,
     /// One sentence on it.
     pub about: String,
+    /// Whose specification it is; `accelflow` where it does not say.
+    pub model: String,
 }
 
 /// One key's value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) value: Value,
+pub(crate) struct Entry {
+    pub(crate) value: Value,
     kind: String,
     source: String,
     file: String,
@@ -59,6 +62,34 @@ impl Entries {
         Self::read_within(file, text, open, BASES_MAX)
     }
 
+    /// Reads the scenario `spec`, which is compiled in, or the file at that path, whose text and whose bases' `read`
+    /// gives. A base beside a file goes before the one that is compiled in.
+    ///
+    /// # Errors
+    /// The first fault, with file, line and key.
+    pub fn open(
+        spec: &str,
+        scenarios: &[&str],
+        builtin: &dyn Fn(&str) -> Option<&'static str>,
+        read: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<Self, SpecError> {
+        let compiled_in = builtin(spec).filter(|_| scenarios.contains(&spec));
+        let text = match compiled_in {
+            Some(text) => text.to_owned(),
+            None => read(Path::new(spec)).map_err(|problem| {
+                let known = scenarios.join(", ");
+                SpecError::at(spec, 0, format!("{problem}; compiled in are {known}"))
+            })?,
+        };
+        let folder = Path::new(spec).parent().unwrap_or(Path::new(""));
+        let open = |base: &str| match (read(&folder.join(base)), builtin(base)) {
+            (Ok(text), _) if compiled_in.is_none() => Ok(text),
+            (_, Some(text)) => Ok(text.to_owned()),
+            (result, None) => result,
+        };
+        Self::read(spec, &text, &open)
+    }
+
     fn read_within(
         file: &str,
         text: &str,
@@ -83,7 +114,7 @@ impl Entries {
             }
         };
         let mut entries = match word("base")? {
-            None => Self::default(),
+            None => Self { model: MODELS[0].to_owned(), ..Self::default() },
             Some(_) if bases == 0 => {
                 let problem = format!("base: more than {BASES_MAX} files build on each other");
                 return Err(SpecError::at(file, line_of(text, "base"), problem));
@@ -95,8 +126,14 @@ impl Entries {
         };
         entries.name = word("name")?.unwrap_or(entries.name);
         entries.about = word("about")?.unwrap_or(entries.about);
+        entries.model = word("model")?.unwrap_or(entries.model);
+        if !MODELS.contains(&entries.model.as_str()) {
+            let problem =
+                format!("model is {:?}; it must be {}", entries.model, MODELS.join(" or "));
+            return Err(SpecError::at(file, line_of(text, "model"), problem));
+        }
         for (key, value) in &table {
-            if !["base", "name", "about"].contains(&key.as_str()) {
+            if !["base", "name", "about", "model"].contains(&key.as_str()) {
                 entries.add(key, value, file, text)?;
             }
         }
@@ -168,7 +205,7 @@ impl Entries {
         })
     }
 
-    pub(super) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<f64, SpecError> {
+    pub(crate) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<f64, SpecError> {
         let entry = self.take(key)?;
         let whole = entry.value.as_integer().map(|whole| whole as f64);
         let number = entry.value.as_float().or(whole);
@@ -178,7 +215,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn whole(&mut self, key: &str, low: u32, high: u32) -> Result<u32, SpecError> {
+    pub(crate) fn whole(&mut self, key: &str, low: u32, high: u32) -> Result<u32, SpecError> {
         let entry = self.take(key)?;
         let number = entry.value.as_integer().and_then(|number| u32::try_from(number).ok());
         match number.filter(|number| (low..=high).contains(number)) {
@@ -188,14 +225,14 @@ impl Entries {
     }
 
     /// The place of the value among `words`.
-    pub(super) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
+    pub(crate) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
         let entry = self.take(key)?;
         let found = entry.value.as_str().and_then(|own| words.iter().position(|one| *one == own));
         found.ok_or_else(|| entry.refused(key, &words.join(", ")))
     }
 
     /// A list, each item made by `item`.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         key: &str,
         valid: &str,
@@ -210,7 +247,7 @@ impl Entries {
     }
 
     /// The second words of all keys under `section`, each once.
-    pub(super) fn names(&self, section: &str) -> Vec<String> {
+    pub(crate) fn names(&self, section: &str) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for key in self.map.keys() {
             let mut parts = key.splitn(3, '.');
@@ -222,8 +259,26 @@ impl Entries {
         names
     }
 
+    /// The last words of all keys directly under `section`.
+    pub(crate) fn below(&self, section: &str) -> Vec<String> {
+        let inner = |key: &String| {
+            let rest = key.strip_prefix(section)?.strip_prefix('.')?;
+            (!rest.contains('.')).then(|| rest.to_owned())
+        };
+        self.map.keys().filter_map(inner).collect()
+    }
+
+    /// What is wrong with a key's value, and where it stands.
+    pub(crate) fn refuse(&self, key: &str, problem: &str) -> SpecError {
+        let (file, line) = self
+            .map
+            .get(key)
+            .map_or((self.name.as_str(), 0), |entry| (entry.file.as_str(), entry.line));
+        SpecError::at(file, line, problem)
+    }
+
     /// Refuses keys that nobody took.
-    pub(super) fn finish(self, known: &Entries) -> Result<(), SpecError> {
+    pub(crate) fn finish(self, known: &Entries) -> Result<(), SpecError> {
         match self.map.first_key_value() {
             None => Ok(()),
             Some((key, entry)) => {
@@ -260,7 +315,7 @@ impl Entries {
 }
 
 impl Entry {
-    pub(super) fn refused(&self, key: &str, valid: &str) -> SpecError {
+    pub(crate) fn refused(&self, key: &str, valid: &str) -> SpecError {
         let problem = format!("{key} is {}; it must be {valid}", self.value);
         SpecError::at(&self.file, self.line, problem)
     }
@@ -285,6 +340,8 @@ fn line_of(text: &str, key: &str) -> usize {
     0
 }
 
+/// The models that there are; the first is whose a specification is that does not say.
+const MODELS: [&str; 2] = ["accelflow", "arcalis"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -332,6 +389,7 @@ mod tests {
             ("[a]\nx = { value = 1, knd = 2 }", "own.toml:2: a.x has an unknown key \"knd\""),
             ("base = \"none.toml\"", "own.toml:1: none.toml: there is no such file"),
             ("base = 3", "own.toml:1: base is 3; it must be a text"),
+            ("name = \"x\"\nmodel = \"y\"", "own.toml:2: model is \"y\"; it must be accelflow or"),
             ("base = \"ring.toml\"", "ring.toml:1: base: more than 4 files"),
         ];
         for (text, expected) in bad {

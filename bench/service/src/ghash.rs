@@ -1,0 +1,70 @@
+//! GHASH (NIST SP 800-38D) by tables: Shoup's, one of 256 multiples a key and one for what is shifted out, a byte at a
+//! time.
+
+/// A key's multiples.
+pub(crate) struct Ghash {
+    multiples: Box<[u128; 256]>,
+}
+
+impl Ghash {
+    /// Of a hash key; the first bit of a block is its highest.
+    pub(crate) fn new(key: u128) -> Self {
+        let mut multiples = Box::new([0u128; 256]);
+        let mut power = key;
+        for bit in (0..8).rev() {
+            multiples[1 << bit] = power;
+            power = times_x(power);
+        }
+        for index in 1..256usize {
+            let low = index & index.wrapping_neg();
+            multiples[index] = multiples[low] ^ multiples[index ^ low];
+        }
+        Self { multiples }
+    }
+
+    /// Of a message without associated data: its blocks, the last filled up with zeros, and its length.
+    pub(crate) fn hash(&self, message: &[u8]) -> u128 {
+        let mut state = 0;
+        for block in message.chunks(16) {
+            let mut full = [0; 16];
+            full[..block.len()].copy_from_slice(block);
+            state = self.multiply(state ^ u128::from_be_bytes(full));
+        }
+        self.multiply(state ^ (8 * message.len() as u128))
+    }
+
+    /// By Horner's rule from the last byte to the first.
+    fn multiply(&self, value: u128) -> u128 {
+        let bytes = value.to_be_bytes();
+        let mut product = self.multiples[usize::from(bytes[15])];
+        for byte in bytes[..15].iter().rev() {
+            let out = (product & 0xFF) as usize;
+            product = (product >> 8) ^ REDUCED[out] ^ self.multiples[usize::from(*byte)];
+        }
+        product
+    }
+}
+
+/// Times x; the bits of a block count from the highest.
+const fn times_x(value: u128) -> u128 {
+    (value >> 1) ^ ((0xE1 << 120) & 0u128.wrapping_sub(value & 1))
+}
+
+/// What a byte that is shifted out comes back as.
+const fn reduced() -> [u128; 256] {
+    let mut table = [0u128; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut value = index as u128;
+        let mut bit = 0;
+        while bit < 8 {
+            value = times_x(value);
+            bit += 1;
+        }
+        table[index] = value;
+        index += 1;
+    }
+    table
+}
+
+static REDUCED: [u128; 256] = reduced();

@@ -1,0 +1,25 @@
+//! An example service for A/B runs: a cache whose values are compressed, checked and encrypted, with the load made in
+//! the same thread. Each of the three taxes can be paid in more than one way, so that two runs differ in one thing
+//! alone. It draws no conclusions: `rebate reproduce accelerometer` does. Nothing of it serves anybody: its table AES
+//! leaks keys through the processor's cache, and no socket leads to it.
+
+mod aes;
+mod checksum;
+mod cipher;
+mod filler;
+mod ghash;
+mod load;
+mod request;
+mod runner;
+mod service;
+mod team;
+mod watch;
+
+pub use checksum::Checksum;
+pub use cipher::{Cipher, KEY_BYTES};
+pub use load::{Load, Mix};
+pub use request::Request;
+pub use runner::{Kernel, Offload, QUARTERS, Runner, Sample, Task, What, switch_ns};
+pub use service::{Ops, Service};
+pub use team::{Team, keep_to};
+pub use watch::{Stage, Stages};

@@ -1,0 +1,97 @@
+//! The load, made before anything is measured: for each key a get and a set as they come from a socket. Drawing one is
+//! all that is left to do between two requests.
+
+use bytes::Bytes;
+use units::Prng;
+use workload::{BadSizes, PayloadClass, SizeDist, Sizes, Values, Weighting};
+
+use crate::request::{COMPRESSED, ENCRYPTED, Request};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// How many keys, all asked for alike.
+    pub keys: usize,
+    /// The sizes of values.
+    pub sizes: SizeDist,
+    /// What they are made of.
+    pub payload: PayloadClass,
+    /// The fraction of gets; the others are sets.
+    pub gets: f64,
+    /// The fraction of keys whose values are compressed.
+    pub compressed: f64,
+    /// The fraction of keys whose values are encrypted.
+    pub encrypted: f64,
+}
+
+/// Every request that can be drawn.
+pub struct Load {
+    items: Vec<Item>,
+    gets: f64,
+}
+
+/// One key's requests.
+struct Item {
+    get: Request,
+    set: Request,
+}
+
+impl Load {
+    /// The same for the same mix.
+    ///
+    /// # Errors
+    /// Sizes that cannot be drawn.
+    pub fn new(mix: &Mix) -> Result<Self, BadSizes> {
+        let sizes = Sizes::new(&mix.sizes, Weighting::Calls)?;
+        let length_max = mix.sizes.max_bytes() as usize;
+        let values = Values::synthetic(mix.payload, sizes, length_max, SEED);
+        // Spread evenly and independently of each other, by two irrational steps.
+        let share = |index: usize, step: f64| (index as f64 * step).fract();
+        let item = |index: usize| {
+            let compressed = u32::from(share(index, GOLDEN) < mix.compressed) * COMPRESSED;
+            let encrypted = u32::from(share(index, SILVER) < mix.encrypted) * ENCRYPTED;
+            Item::new(index, compressed | encrypted, &values)
+        };
+        Ok(Self { items: (0..mix.keys).map(item).collect(), gets: mix.gets })
+    }
+
+    /// A request.
+    pub fn draw(&self, random: &mut Prng) -> &Request {
+        let item = &self.items[random.below(self.items.len() as u64) as usize];
+        if random.unit() < self.gets { &item.get } else { &item.set }
+    }
+
+    /// A set of each key.
+    pub fn sets(&self) -> impl Iterator<Item = &Request> {
+        self.items.iter().map(|item| &item.set)
+    }
+}
+
+impl Item {
+    fn new(index: usize, flags: u32, values: &Values) -> Self {
+        let key = format!("service:item:{index:08}");
+        let mut set = Vec::new();
+        let length = values.length(index as u64);
+        set.extend_from_slice(format!("set {key} {flags} 0 {length}\r\n").as_bytes());
+        let start = set.len();
+        values.append_to(index as u64, 1, &mut set);
+        let end = set.len();
+        set.extend_from_slice(b"\r\n");
+        let set = Bytes::from(set);
+        let value = set.slice(start..end);
+        let get = Bytes::from(format!("get {key}\r\n"));
+        let key = get.slice(4..4 + key.len());
+        let of = |bytes, is_get| Request {
+            bytes,
+            key: key.clone(),
+            value: value.clone(),
+            flags,
+            is_get,
+        };
+        Self { get: of(get.clone(), true), set: of(set, false) }
+    }
+}
+
+const SEED: u64 = 11;
+const GOLDEN: f64 = 0.618_033_988_75;
+const SILVER: f64 = 0.414_213_562_37;

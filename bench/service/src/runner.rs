@@ -1,0 +1,494 @@
+//! One thread that makes requests and answers them, or works off a microbenchmark; several of them on one core are a
+//! team. Jobs of one op may go to a device; the others run in software where they come up.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{Completion, Device, Job, Queue, Waiting};
+use rustix::time::{ClockId, clock_gettime};
+use slab::Slab;
+use units::{Op, Prng};
+
+use crate::filler::Filler;
+use crate::load::Load;
+use crate::request::{COMPRESSED, ENCRYPTED, Request};
+use crate::service::{HEADER_BYTES, Header, Pending, Service, Step, seal};
+use crate::watch::{Clock, Off, Stage, Stages, Watch};
+
+/// The tax that a case accelerates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Encryption and decryption.
+    Cipher,
+    /// Checksums.
+    Checksum,
+    /// Compression.
+    Compress,
+    /// Decompression.
+    Decompress,
+}
+
+impl Kernel {
+    /// Where its time is found.
+    pub const fn stage(self) -> Stage {
+        match self {
+            Kernel::Cipher => Stage::SecureIo,
+            Kernel::Checksum => Stage::Checksum,
+            Kernel::Compress => Stage::Compress,
+            Kernel::Decompress => Stage::Decompress,
+        }
+    }
+
+    /// Whether a request calls it.
+    fn is_called_by(self, request: &Request) -> bool {
+        match self {
+            Kernel::Cipher => request.flags & ENCRYPTED != 0,
+            Kernel::Checksum => true,
+            Kernel::Compress => request.flags & COMPRESSED != 0 && !request.is_get,
+            Kernel::Decompress => request.flags & COMPRESSED != 0 && request.is_get,
+        }
+    }
+}
+
+/// Where jobs of one op go instead of software.
+#[derive(Clone)]
+pub struct Offload {
+    /// Compression or decompression.
+    pub op: Op,
+    /// To this device.
+    pub device: Arc<dyn Device>,
+    /// So many may be under way; with one the thread waits for each.
+    pub window: usize,
+}
+
+/// What a thread is to do, so many times.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// What.
+    pub what: What,
+    /// Of the draws; the same seed, the same requests.
+    pub seed: u64,
+    /// How many requests, or calls of a microbenchmark.
+    pub count: usize,
+}
+
+/// What is done so many times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Requests.
+    Serve,
+    /// Requests, with a clock read at every stage.
+    Watch,
+    /// The kernel alone, with inputs of the load: all of them, or those of one quarter of the calls by size.
+    Kernel(Kernel, Option<usize>),
+    /// So many pieces of other work, and then the kernel where it says so.
+    Filled(Kernel, u64, bool),
+}
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// Requests or calls.
+    pub count: usize,
+    /// Kernel calls among them.
+    pub calls: usize,
+    /// What those calls read in all (bytes).
+    pub bytes: u64,
+    /// Time of the thread on its core (ns).
+    pub cpu_ns: f64,
+    /// Time of the process on all cores (ns).
+    pub process_ns: f64,
+    /// What a device says that it took for jobs (ns).
+    pub device_ns: f64,
+    /// Where it went, if it was watched.
+    pub stages: Stages,
+}
+
+impl Sample {
+    /// Both threads' work.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.count += other.count;
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.cpu_ns += other.cpu_ns;
+        self.device_ns += other.device_ns;
+        self
+    }
+}
+
+/// The thread's service and what it needs to be loaded.
+pub struct Runner {
+    service: Service,
+    load: Arc<Load>,
+    kernel: Kernel,
+    software: Box<dyn Queue>,
+    offload: Option<(Op, usize, Waiting, Box<dyn Queue>)>,
+    under_way: Slab<Pending>,
+    done: Vec<Completion>,
+    /// Of the task so far (ns).
+    device_ns: u64,
+    filler: Filler,
+    /// Inputs of the microbenchmark; sorted by size, and as drawn.
+    calls: Vec<Call>,
+    order: Vec<usize>,
+}
+
+/// One call of the kernel.
+struct Call {
+    /// What the kernel reads.
+    input: Bytes,
+    /// Of what is decompressed.
+    original_bytes: usize,
+    is_get: bool,
+}
+
+impl Runner {
+    /// On the calling thread, which completions will wake.
+    ///
+    /// # Errors
+    /// A device that opens no queue.
+    pub fn new(
+        service: Service,
+        load: Arc<Load>,
+        kernel: Kernel,
+        software: &Arc<dyn Device>,
+        offload: Option<&Offload>,
+    ) -> Result<Self, String> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let open = |device: &Arc<dyn Device>| {
+            device.open_queue(waker.clone()).map_err(|error| format!("{}: {error}", device.name()))
+        };
+        let offload = offload.map(|own| {
+            let waiting = own.device.capabilities().waiting;
+            open(&own.device).map(|queue| (own.op, own.window, waiting, queue))
+        });
+        Ok(Self {
+            service,
+            filler: Filler::new(&load),
+            load,
+            kernel,
+            software: open(software)?,
+            offload: offload.transpose()?,
+            under_way: Slab::new(),
+            done: Vec::new(),
+            device_ns: 0,
+            calls: Vec::new(),
+            order: Vec::new(),
+        })
+    }
+
+    /// Stores every value.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    pub(crate) fn fill(&mut self) -> Result<(), String> {
+        let load = Arc::clone(&self.load);
+        load.sets().try_for_each(|set| self.serve(&set.bytes, &mut Off))?;
+        self.drain(&mut Off)
+    }
+
+    /// Does the task.
+    ///
+    /// # Errors
+    /// A request that was not answered, or a job that failed.
+    pub(crate) fn run(&mut self, task: Task) -> Result<Sample, String> {
+        let (cpu, process) = (now_ns(ClockId::ThreadCPUTime), now_ns(ClockId::ProcessCPUTime));
+        self.device_ns = 0;
+        let mut sample = match task.what {
+            What::Serve => self.requests(task, &mut Off)?,
+            What::Watch => {
+                let mut clock = Clock::start();
+                let sample = self.requests(task, &mut clock)?;
+                let cpu_ns = now_ns(ClockId::ThreadCPUTime) - cpu;
+                Sample { stages: clock.stages().within(cpu_ns), ..sample }
+            }
+            What::Kernel(kernel, quarter) => self.kernel_calls(kernel, quarter, task)?,
+            What::Filled(_, pieces, calls) => self.filled(pieces, calls, task)?,
+        };
+        sample.cpu_ns = now_ns(ClockId::ThreadCPUTime) - cpu;
+        sample.device_ns = self.device_ns as f64;
+        sample.process_ns = now_ns(ClockId::ProcessCPUTime) - process;
+        Ok(sample)
+    }
+
+    fn requests(&mut self, task: Task, watch: &mut impl Watch) -> Result<Sample, String> {
+        let load = Arc::clone(&self.load);
+        let mut random = Prng::new(task.seed);
+        let mut sample = Sample { count: task.count, ..Sample::default() };
+        for _ in 0..task.count {
+            let request = load.draw(&mut random);
+            sample.calls += usize::from(self.kernel.is_called_by(request));
+            watch.lap(Stage::Load);
+            self.serve(&request.bytes, watch)?;
+        }
+        self.drain(watch)?;
+        Ok(sample)
+    }
+
+    fn serve(&mut self, bytes: &Bytes, watch: &mut impl Watch) -> Result<(), String> {
+        match self.service.begin(bytes, watch)? {
+            Step::Done => Ok(()),
+            Step::Job(job, pending) => self.job(job, pending, watch),
+        }
+    }
+
+    /// Runs the job here or hands it to the device, whichever its op's place is.
+    fn job(
+        &mut self,
+        mut job: Box<Job>,
+        pending: Pending,
+        watch: &mut impl Watch,
+    ) -> Result<(), String> {
+        let op = job.task.op();
+        let Some((_, window, _, _)) = self.offload.as_ref().filter(|own| own.0 == op) else {
+            self.software.try_submit(job).map_err(|own| format!("software: {:?}", own.reason))?;
+            self.software.poll(&mut self.done);
+            let completion = self.done.pop().ok_or("software finishes at once")?;
+            return self.service.finish(pending, &completion, stage(op), watch);
+        };
+        let window = *window;
+        while self.under_way.len() >= window {
+            self.collect(true, watch)?;
+        }
+        job.tag = self.under_way.insert(pending) as u64;
+        let (_, _, _, queue) = self.offload.as_mut().ok_or("there is a device")?;
+        queue.try_submit(job).map_err(|own| format!("the device: {:?}", own.reason))?;
+        watch.lap(stage(op));
+        if window == 1 {
+            return self.drain(watch);
+        }
+        self.collect(false, watch)
+    }
+
+    /// Finishes what is back; waits for something to come back if told to.
+    fn collect(&mut self, wait: bool, watch: &mut impl Watch) -> Result<(), String> {
+        let Some((op, window, waiting, queue)) = self.offload.as_mut() else { return Ok(()) };
+        let (op, alone) = (*op, *window == 1);
+        while queue.poll(&mut self.done) == 0 && wait {
+            match waiting {
+                Waiting::Signalled => {
+                    watch.lap(stage(op));
+                    thread::park();
+                    watch.lap(Stage::Blocked);
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+        // Whoever has nothing else to do waits for its own job.
+        watch.lap(if wait && !alone { Stage::Wait } else { stage(op) });
+        while let Some(completion) = self.done.pop() {
+            self.device_ns += completion.service.0;
+            let pending = self.under_way.try_remove(completion.job.tag as usize);
+            let pending = pending.ok_or("a completion of no job")?;
+            self.service.finish(pending, &completion, stage(op), watch)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, watch: &mut impl Watch) -> Result<(), String> {
+        while !self.under_way.is_empty() {
+            self.collect(true, watch)?;
+        }
+        Ok(())
+    }
+
+    /// Inputs of the kernel's calls as the load makes them, from what is stored now.
+    fn prepare(&mut self) -> Result<(), String> {
+        if !self.calls.is_empty() {
+            return Ok(());
+        }
+        let mut random = Prng::new(CALLS_SEED);
+        for _ in 0..CALLS * DRAWS_MAX {
+            let request = self.load.draw(&mut random);
+            if self.kernel.is_called_by(request) {
+                self.calls.push(call(&self.service, self.kernel, request)?);
+            }
+            if self.calls.len() == CALLS {
+                break;
+            }
+        }
+        if self.calls.is_empty() {
+            return Err("the load calls no kernel".to_owned());
+        }
+        self.calls.sort_by_key(|call| call.input.len());
+        if self.kernel == Kernel::Checksum {
+            // The service checks what it just wrote or decrypted: these few stay in the core's cache too.
+            let step = self.calls.len().div_ceil(HOT_CALLS);
+            let middle = |index: usize| index % step == step / 2;
+            let mut index = 0..;
+            self.calls.retain(|_| index.next().is_some_and(middle));
+        }
+        self.order = (0..self.calls.len()).collect();
+        let quarter = self.order.len().div_ceil(QUARTERS);
+        self.order.chunks_mut(quarter).for_each(|own| shuffle(own, &mut random));
+        Ok(())
+    }
+
+    fn kernel_calls(
+        &mut self,
+        kernel: Kernel,
+        quarter: Option<usize>,
+        task: Task,
+    ) -> Result<Sample, String> {
+        self.prepare()?;
+        let size = self.order.len().div_ceil(QUARTERS);
+        let range = match quarter {
+            None => 0..self.order.len(),
+            Some(own) => own * size..((own + 1) * size).min(self.order.len()),
+        };
+        let mut sample = Sample { count: task.count, calls: task.count, ..Sample::default() };
+        let first = Prng::new(task.seed).below(range.len().max(1) as u64) as usize;
+        for at in range.clone().cycle().skip(first).take(task.count) {
+            let index = self.order[at];
+            sample.bytes += self.calls[index].input.len() as u64;
+            self.call(kernel, index)?;
+        }
+        self.drain(&mut Off)?;
+        Ok(sample)
+    }
+
+    fn filled(&mut self, pieces: u64, calls: bool, task: Task) -> Result<Sample, String> {
+        self.prepare()?;
+        let mut random = Prng::new(task.seed);
+        for _ in 0..task.count {
+            self.filler.spend(pieces);
+            let index = random.below(self.calls.len() as u64) as usize;
+            if self.kernel == Kernel::Decompress {
+                // The service has just checked the stream.
+                std::hint::black_box(crc32c::crc32c(&self.calls[index].input));
+            }
+            if calls {
+                self.call(self.kernel, index)?;
+            }
+        }
+        self.drain(&mut Off)?;
+        let called = if calls { task.count } else { 0 };
+        Ok(Sample { count: task.count, calls: called, ..Sample::default() })
+    }
+
+    fn call(&mut self, kernel: Kernel, index: usize) -> Result<(), String> {
+        let Call { input, original_bytes, is_get } = &self.calls[index];
+        let ops = self.service.ops();
+        match kernel {
+            Kernel::Cipher if *is_get => {
+                std::hint::black_box(self.service.unseal(&input[HEADER_BYTES..])?);
+                Ok(())
+            }
+            Kernel::Cipher => {
+                let mut form = input.to_vec();
+                seal(&ops.cipher, index as u64, &mut form);
+                std::hint::black_box(form);
+                Ok(())
+            }
+            Kernel::Checksum => {
+                std::hint::black_box(ops.checksum.of(input));
+                Ok(())
+            }
+            Kernel::Compress => {
+                let job = self.service.compression(input.clone());
+                self.job(job, Pending::Probe, &mut Off)
+            }
+            Kernel::Decompress => {
+                let job = self.service.decompression(input.clone(), *original_bytes);
+                self.job(job, Pending::Probe, &mut Off)
+            }
+        }
+    }
+}
+
+/// The call that a request makes of the kernel.
+fn call(service: &Service, kernel: Kernel, request: &Request) -> Result<Call, String> {
+    let stored = service.stored(&request.key).ok_or("a key that is not there")?;
+    let original_bytes = Header::read(&stored)?.original_bytes as usize;
+    let payload = || match request.flags & ENCRYPTED {
+        0 => Ok(stored.slice(HEADER_BYTES..)),
+        // The pool's buffers are the service's.
+        _ => service.unseal(&stored[HEADER_BYTES..]).map(|own| Bytes::copy_from_slice(&own)),
+    };
+    let input = match kernel {
+        Kernel::Cipher if request.is_get => stored.clone(),
+        // As it is when it is encrypted: header, then payload.
+        Kernel::Cipher => Bytes::from([&stored[..HEADER_BYTES], &payload()?[..]].concat()),
+        Kernel::Checksum | Kernel::Decompress => payload()?,
+        Kernel::Compress => request.value.clone(),
+    };
+    Ok(Call { input, original_bytes, is_get: request.is_get })
+}
+
+const fn stage(op: Op) -> Stage {
+    match op {
+        Op::Compress => Stage::Compress,
+        _ => Stage::Decompress,
+    }
+}
+
+fn shuffle(items: &mut [usize], random: &mut Prng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last as u64 + 1) as usize);
+    }
+}
+
+fn now_ns(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as f64
+}
+
+/// Wakes a thread that sleeps until a completion is there.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Time that two threads of one core take to wake each other and go to sleep (ns): a switch from one to the other.
+///
+/// # Errors
+/// That there is no thread.
+pub fn switch_ns(core: Option<usize>, count: usize) -> Result<f64, String> {
+    let builder = || thread::Builder::new();
+    let ping_pong = move || -> Result<f64, String> {
+        crate::team::keep_to(core);
+        let first = thread::current();
+        let (turn, own) = (Arc::new(std::sync::atomic::AtomicUsize::new(0)), count);
+        let other_turn = Arc::clone(&turn);
+        let other = builder().spawn(move || {
+            crate::team::keep_to(core);
+            for round in 0..own {
+                while other_turn.load(std::sync::atomic::Ordering::Acquire) != 2 * round + 1 {
+                    thread::park();
+                }
+                other_turn.store(2 * round + 2, std::sync::atomic::Ordering::Release);
+                first.unpark();
+            }
+        });
+        let other = other.map_err(|error| error.to_string())?;
+        let start = Instant::now();
+        for round in 0..count {
+            turn.store(2 * round + 1, std::sync::atomic::Ordering::Release);
+            other.thread().unpark();
+            while turn.load(std::sync::atomic::Ordering::Acquire) != 2 * round + 2 {
+                thread::park();
+            }
+        }
+        let elapsed = start.elapsed().as_nanos() as f64;
+        other.join().map_err(|_| "the other thread ended".to_owned())?;
+        Ok(elapsed / (2 * count) as f64)
+    };
+    let thread = builder().spawn(ping_pong).map_err(|error| error.to_string())?;
+    thread.join().map_err(|_| "the thread ended".to_owned())?
+}
+
+/// Inputs of a microbenchmark.
+const CALLS: usize = 4_096;
+/// Inputs of one that finds them in the core's cache.
+const HOT_CALLS: usize = 16;
+const CALLS_SEED: u64 = 5;
+/// Draws for each: a kernel that fewer requests call has fewer inputs.
+const DRAWS_MAX: usize = 64;
+/// The calls by size.
+pub const QUARTERS: usize = 4;

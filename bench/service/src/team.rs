@@ -1,0 +1,201 @@
+//! Threads on one core, each with a runner of its own, that do what they are told one after the other. With several the
+//! core has something to run while one of them sleeps.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::runner::{Runner, Sample, Task};
+
+/// Makes a thread's runner, on that thread.
+pub(crate) type Build = dyn Fn(usize) -> Result<Runner, String> + Send + Sync;
+
+/// The threads. Dropping it ends them.
+pub struct Team {
+    members: Vec<Member>,
+}
+
+struct Member {
+    tasks: Option<Sender<Task>>,
+    answers: Receiver<Result<Done, String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A sample, and when it was taken.
+struct Done(Sample, Instant, Instant);
+
+impl Team {
+    /// So many threads on that core, or wherever the system puts them. The first fills the store where `fill` says so.
+    ///
+    /// # Errors
+    /// A runner that could not be built.
+    pub fn start(
+        threads: usize,
+        core: Option<usize>,
+        fill: bool,
+        build: Arc<Build>,
+    ) -> Result<Self, String> {
+        let member = |index: usize| {
+            let (tasks, todo) = channel::<Task>();
+            let (answer, answers) = channel();
+            let build = Arc::clone(&build);
+            let work = move || {
+                keep_to(core);
+                let built = build(index).and_then(|mut runner| {
+                    if fill && index == 0 {
+                        runner.fill()?
+                    }
+                    Ok(runner)
+                });
+                let mut runner = match built {
+                    Ok(runner) => runner,
+                    Err(problem) => return drop(answer.send(Err(problem))),
+                };
+                let now = Instant::now();
+                if answer.send(Ok(Done(Sample::default(), now, now))).is_ok() {
+                    serve(&mut runner, &todo, &answer);
+                }
+            };
+            let thread = thread::Builder::new().name(format!("service-{index}")).spawn(work);
+            let thread = thread.map_err(|error| error.to_string())?;
+            let member = Member { tasks: Some(tasks), answers, thread: Some(thread) };
+            member.answer()?;
+            Ok(member)
+        };
+        Ok(Self { members: (0..threads).map(member).collect::<Result<_, String>>()? })
+    }
+
+    /// The task, shared among the threads; and how long it took them all (ns).
+    ///
+    /// # Errors
+    /// A request that was not answered, a job that failed, a thread that ended.
+    pub fn run(&self, task: Task) -> Result<(Sample, f64), String> {
+        self.share(task, &self.members)
+    }
+
+    /// The task on one thread, while the others sleep.
+    ///
+    /// # Errors
+    /// A request that was not answered, a job that failed, a thread that ended.
+    pub fn run_alone(&self, task: Task) -> Result<Sample, String> {
+        self.share(task, &self.members[..1]).map(|(sample, _)| sample)
+    }
+
+    fn share(&self, task: Task, members: &[Member]) -> Result<(Sample, f64), String> {
+        let count = task.count.div_ceil(members.len());
+        for (index, member) in members.iter().enumerate() {
+            let seed = task.seed.wrapping_mul(members.len() as u64).wrapping_add(index as u64);
+            let told = member.tasks.as_ref().map(|own| own.send(Task { seed, count, ..task }));
+            told.and_then(Result::ok).ok_or("a thread of the service ended")?;
+        }
+        let done: Vec<Done> = members.iter().map(Member::answer).collect::<Result<_, String>>()?;
+        let start = done.iter().map(|own| own.1).min();
+        let end = done.iter().map(|own| own.2).max();
+        let elapsed = start.zip(end).map_or(0, |(start, end)| end.duration_since(start).as_nanos());
+        let (first, others) = done.split_first().ok_or("a team has a thread")?;
+        let sample = others.iter().fold(first.0, |all, own| all.and(&own.0));
+        Ok((sample, elapsed as f64))
+    }
+}
+
+impl Member {
+    fn answer(&self) -> Result<Done, String> {
+        self.answers.recv().map_err(|_| "a thread of the service ended".to_owned())?
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.members.iter_mut().for_each(|member| drop(member.tasks.take()));
+        for member in &mut self.members {
+            // One that panicked has said so on standard error.
+            let _ = member.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done, String>>) {
+    for task in todo {
+        let start = Instant::now();
+        let done = runner.run(task).map(|sample| Done(sample, start, Instant::now()));
+        if answer.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+/// Keeps the calling thread, and those that it starts, on a core.
+pub fn keep_to(core: Option<usize>) {
+    if let Some(core) = core {
+        let mut own = CpuSet::new();
+        own.set(core);
+        // A core that it may not have costs precision and nothing else.
+        let _ = sched_setaffinity(None, &own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::{Device, Software, Worker};
+    use std::num::NonZeroUsize;
+    use store::embedded::{Embedded, Options};
+    use units::{ByteCount, Op};
+    use workload::{PayloadClass, SizeDist};
+
+    use super::*;
+    use crate::runner::{Kernel, Offload, What};
+    use crate::watch::Stage;
+    use crate::{Checksum, Cipher, Load, Mix, Ops, Service};
+
+    /// Half of the requests are sets, all of them compressed on another thread.
+    fn team(threads: usize, window: usize) -> Team {
+        let mix = Mix {
+            keys: 20,
+            sizes: SizeDist::Fixed { bytes: 500 },
+            payload: PayloadClass::Html,
+            gets: 0.5,
+            compressed: 1.0,
+            encrypted: 0.5,
+        };
+        let load = Arc::new(Load::new(&mix).expect("sizes"));
+        let (limit, item_bytes_max) = (ByteCount::mib(8), ByteCount::mib(1));
+        let options = Options { limit, item_bytes_max, evict: true, seed: 1 };
+        let store = Arc::new(Embedded::new(options));
+        let software: Arc<dyn Device> = Arc::new(Software::default());
+        let depth = NonZeroUsize::new(8).expect("not zero");
+        let worker = Worker::start(NonZeroUsize::MIN, depth, &device::engines::BUILT_IN);
+        let device: Arc<dyn Device> = Arc::new(worker.expect("a thread"));
+        let offload = Offload { op: Op::Compress, device, window };
+        let build = move |index: usize| {
+            let ops = Ops { cipher: Cipher::processor(&[1; 32]), checksum: Checksum::Processor };
+            let service = Service::new(Arc::clone(&store), ops, (index as u64) << 32);
+            let load = Arc::clone(&load);
+            Runner::new(service, load, Kernel::Compress, &software, Some(&offload))
+        };
+        Team::start(threads, None, true, Arc::new(build)).expect("threads")
+    }
+
+    #[test]
+    fn every_request_is_answered_by_each_way_to_wait() {
+        for (threads, window) in [(1, 1), (1, 4), (3, 1)] {
+            let team = team(threads, window);
+            let (sample, elapsed) =
+                team.run(Task { what: What::Serve, seed: 3, count: 300 }).expect("answers");
+            assert_eq!(sample.count, 300);
+            assert!((100..200).contains(&sample.calls), "{} sets", sample.calls);
+            assert!(sample.cpu_ns > 0.0 && elapsed > 0.0);
+            let watched = team.run_alone(Task { what: What::Watch, seed: 3, count: 100 });
+            let stages = watched.expect("answers").stages;
+            assert!(stages.of(Stage::Compress) > 0.0 && stages.of(Stage::Decompress) > 0.0);
+            let what = What::Filled(Kernel::Compress, 2, true);
+            let (filled, _) = team.run(Task { what, seed: 3, count: 30 }).expect("answers");
+            assert_eq!(filled.calls, 30);
+            let what = What::Kernel(Kernel::Compress, Some(3));
+            let (calls, _) = team.run(Task { what, seed: 3, count: 30 }).expect("answers");
+            assert_eq!((calls.calls, calls.bytes), (30, 30 * 500));
+        }
+    }
+}

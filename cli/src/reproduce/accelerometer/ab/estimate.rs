@@ -1,0 +1,159 @@
+//! From the unaccelerated run and a microbenchmark to an estimate, by the model's own equations. What was measured with
+//! acceleration is not among its inputs. Cycles are nanoseconds of the host: ratios do not depend on it.
+
+use model::{Design, Parameters, Strategy, Threading, Values};
+
+/// A request without acceleration, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Unaccelerated {
+    /// All of it (ns).
+    pub(super) request_ns: f64,
+    /// Kernel calls.
+    pub(super) calls: f64,
+    /// What they take (ns).
+    pub(super) kernel_ns: f64,
+}
+
+/// A call of the accelerated kernel, by a microbenchmark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Call {
+    /// The core waits: so long whatever the size, and so long for its bytes, on average.
+    Awaited { fixed_ns: f64, bytes_ns: f64 },
+    /// The core does something else: what it still spends, of that one thread switch, and what the device takes.
+    Beside { host_ns: f64, switch_ns: f64, device_ns: f64 },
+}
+
+/// What the model is given, and what it says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Estimate {
+    pub(super) values: Values,
+    /// Throughput over that of the unaccelerated run.
+    pub(super) speedup: f64,
+    /// The same by Amdahl's law: the kernel as many times faster as the accelerator is, and nothing else.
+    pub(super) amdahl: f64,
+}
+
+/// Asks the model.
+///
+/// # Errors
+/// A parameter outside its range, by its name.
+pub(super) fn estimate(
+    host: Unaccelerated,
+    call: Call,
+    design: &Design,
+) -> Result<Estimate, String> {
+    let values = values(host, call, design);
+    let parameters = Parameters::new(values).map_err(|error| error.to_string())?;
+    let speedup = model::speedup(&parameters, design);
+    let peak = match call {
+        Call::Awaited { .. } => values.a,
+        Call::Beside { device_ns, .. } => (host.kernel_ns / host.calls / device_ns).max(1.0),
+    };
+    let amdahl = 1.0 / (1.0 - values.alpha + values.alpha / peak);
+    Ok(Estimate { values, speedup, amdahl })
+}
+
+/// The parameters of table 5.
+fn values(host: Unaccelerated, call: Call, design: &Design) -> Values {
+    let alpha = (host.kernel_ns / host.request_ns).min(1.0);
+    let call_ns = host.kernel_ns / host.calls;
+    let none = Values {
+        c: host.request_ns,
+        alpha,
+        n: host.calls,
+        o0: 0.0,
+        q: 0.0,
+        l: 0.0,
+        o1: 0.0,
+        a: f64::INFINITY,
+    };
+    match call {
+        Call::Awaited { fixed_ns, bytes_ns } => {
+            let a = (call_ns / bytes_ns).max(1.0);
+            match design.strategy {
+                Strategy::OnChip => Values { o0: fixed_ns, a, ..none },
+                Strategy::OffChip | Strategy::Remote => Values { l: fixed_ns, a, ..none },
+            }
+        }
+        Call::Beside { host_ns, switch_ns, .. } => {
+            let switches = switches(design);
+            // A switch is part of what the host spends, never more than that.
+            let o1 = if switches == 0.0 { 0.0 } else { switch_ns.min(host_ns / switches) };
+            Values { o0: (host_ns - switches * o1).max(0.0), o1, ..none }
+        }
+    }
+}
+
+/// Thread switches of one offload in the equation for throughput.
+fn switches(design: &Design) -> f64 {
+    match design.threading {
+        Threading::SyncOs => 2.0,
+        Threading::AsyncDistinct => 1.0,
+        Threading::Sync | Threading::Async | Threading::AsyncNoResponse => 0.0,
+    }
+}
+
+/// A line through the points (x, y), by least squares, as its part without x and its part at the mean of x; neither is
+/// below 0.
+pub(super) fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    let count = points.len().max(1) as f64;
+    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(&|own| own.0), mean(&|own| own.1));
+    let covariance = mean(&|own| (own.0 - x) * (own.1 - y));
+    let variance = mean(&|own| (own.0 - x).powi(2));
+    let slope = if variance > 0.0 { covariance / variance } else { 0.0 };
+    let fixed = (y - slope * x).clamp(0.0, y.max(0.0));
+    (fixed, (y - fixed).max(f64::MIN_POSITIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Unaccelerated = Unaccelerated { request_ns: 1_000.0, calls: 0.5, kernel_ns: 400.0 };
+
+    fn left_ns(call: Call, threading: Threading, strategy: Strategy) -> f64 {
+        let design = Design::new(threading, strategy);
+        let estimate = estimate(HOST, call, &design).expect("valid");
+        (HOST.request_ns / estimate.speedup).round()
+    }
+
+    #[test]
+    fn what_is_left_of_a_request_is_the_rest_and_what_the_calls_still_cost() {
+        let awaited = Call::Awaited { fixed_ns: 60.0, bytes_ns: 100.0 };
+        assert_eq!(left_ns(awaited, Threading::Sync, Strategy::OnChip), 600.0 + 0.5 * 160.0);
+        assert_eq!(left_ns(awaited, Threading::Sync, Strategy::OffChip), 600.0 + 0.5 * 160.0);
+        let beside = Call::Beside { host_ns: 300.0, switch_ns: 100.0, device_ns: 400.0 };
+        for threading in [Threading::Async, Threading::SyncOs, Threading::AsyncDistinct] {
+            assert_eq!(left_ns(beside, threading, Strategy::OffChip), 600.0 + 0.5 * 300.0);
+        }
+        // More switches than the host spends in all.
+        let slow = Call::Beside { host_ns: 300.0, switch_ns: 1_000.0, device_ns: 400.0 };
+        assert_eq!(left_ns(slow, Threading::SyncOs, Strategy::OffChip), 600.0 + 0.5 * 300.0);
+        assert_eq!(left_ns(beside, Threading::AsyncDistinct, Strategy::Remote), 600.0 + 150.0);
+    }
+
+    #[test]
+    fn amdahl_knows_the_accelerators_speed_and_nothing_of_overheads() {
+        let design = Design::new(Threading::Sync, Strategy::OffChip);
+        let awaited = Call::Awaited { fixed_ns: 60.0, bytes_ns: 100.0 };
+        let found = estimate(HOST, awaited, &design).expect("valid");
+        assert_eq!((found.values.a, found.values.l), (8.0, 60.0));
+        assert!((found.amdahl - 1.0 / (0.6 + 0.4 / 8.0)).abs() < 1e-12);
+        let beside = Call::Beside { host_ns: 300.0, switch_ns: 0.0, device_ns: 800.0 };
+        let design = Design::new(Threading::Async, Strategy::OffChip);
+        assert_eq!(estimate(HOST, beside, &design).map(|own| own.amdahl), Ok(1.0));
+        let nothing = Unaccelerated { request_ns: 0.0, ..HOST };
+        assert!(estimate(nothing, beside, &design).is_err());
+    }
+
+    #[test]
+    fn a_line_is_cut_at_nothing() {
+        let (fixed, bytes) = line(&[(0.0, 10.0), (10.0, 30.0), (20.0, 50.0)]);
+        assert!((fixed - 10.0).abs() < 1e-9 && (bytes - 20.0).abs() < 1e-9);
+        let (fixed, bytes) = line(&[(10.0, 5.0), (20.0, 25.0)]);
+        assert_eq!((fixed, bytes), (0.0, 15.0));
+        let (fixed, bytes) = line(&[(10.0, 5.0), (10.0, 7.0)]);
+        assert!(fixed == 6.0 && bytes > 0.0);
+    }
+}

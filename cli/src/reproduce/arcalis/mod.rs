@@ -1,0 +1,149 @@
+//! Arcalis' results beside the simulator's (docs/decisions/0020-arcalis-model.md): what arithmetic settles, what is
+//! predicted, what is calibrated, what cannot be had, and where the document contradicts itself. Nothing is fitted
+//! here.
+
+mod arithmetic;
+mod lab;
+mod page;
+mod prior;
+mod sensitivity;
+mod speed;
+mod unreachable;
+
+use super::rows::{Kind, Row, Rows};
+use super::{Problem, Reproduce};
+use crate::experiment::Machine;
+use crate::say;
+use lab::Lab;
+
+/// A part of the rows, made by simulating.
+type Part = fn(&Lab, &mut Vec<Row>) -> Result<(), Problem>;
+
+const PARTS: [(&str, Part); 9] = [
+    ("speedups", speed::speedups),
+    ("throughputs", speed::throughputs),
+    ("engine", speed::shares),
+    ("interconnect", sensitivity::interconnect),
+    ("packets", sensitivity::packets),
+    ("cache", sensitivity::cache),
+    ("decoupling", sensitivity::decoupling),
+    ("dagger", prior::dagger),
+    ("attachments", prior::attachments),
+];
+
+/// Simulates everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the parts that are done.
+///
+/// # Errors
+/// Why there are no results, or not all.
+pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
+    flags.refuse_measuring("arcalis")?;
+    let lab = Lab::new(flags.quick, flags.runs)?;
+    flags.make_folder()?;
+    let mut rows = Rows::new("arcalis", &Machine::here(), "simulated: any machine gives this");
+    let mut left = None;
+    for (name, part) in PARTS {
+        lab.say(name);
+        let mut found = Vec::new();
+        match part(&lab, &mut found) {
+            Ok(()) => rows.rows.extend(found),
+            Err(_) if lab.stopped() => {
+                left = Some(name);
+                break;
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+    lab.end();
+    if rows.rows.is_empty() {
+        return Err(Problem::Failed("interrupted before anything was done".to_owned()));
+    }
+    let count = Count::of(&rows.rows);
+    let stages = if left.is_none() { page::stages(&lab)? } else { Vec::new() };
+    rows.rows.extend(arithmetic::rows());
+    rows.rows.extend(unreachable::rows());
+    rows.rows.iter().for_each(|row| say(&row.line()));
+    say(&count.line());
+    flags.write(&rows, "arcalis.html", &page::report(&rows, &count, stages, &lab.extent()))?;
+    match left {
+        Some(name) => {
+            Err(Problem::Failed(format!("interrupted: the rows from {name} on are missing")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// How many of the model's rows are tuned to a published number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    all: usize,
+    free: usize,
+    beside: usize,
+    free_beside: usize,
+}
+
+impl Count {
+    fn of(rows: &[Row]) -> Self {
+        rows.iter().fold(Self::default(), |own, row| {
+            let free = usize::from(matches!(row.kind, Kind::Predicted | Kind::Computed));
+            let beside = usize::from(row.published.is_some());
+            Self {
+                all: own.all + 1,
+                free: own.free + free,
+                beside: own.beside + beside,
+                free_beside: own.free_beside + free * beside,
+            }
+        })
+    }
+
+    fn line(self) -> String {
+        let Self { all, free, beside, free_beside } = self;
+        format!(
+            "{free} of the model's {all} rows are predicted; {free_beside} of the {beside} that \
+             stand beside a published number"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn rows(lab: &Lab) -> Result<Vec<Row>, Problem> {
+        let mut rows = Vec::new();
+        PARTS.iter().try_for_each(|(_, part)| part(lab, &mut rows))?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn every_order_is_as_published_and_what_is_predicted_is_near() {
+        let lab = Lab::with(5, 600, Arc::default());
+        let rows = rows(&lab).unwrap_or_else(|_| panic!("the committed specifications run"));
+        let pairs = || rows.iter().filter_map(|row| Some((row, row.published?, row.ours?)));
+        for (row, published, ours) in pairs().filter(|(row, ..)| row.id.starts_with("order.")) {
+            assert!(published == ours, "{}", row.id);
+        }
+        let sensitivity = |row: &Row| {
+            ["slowdown.", "throughput_loss."].iter().any(|start| row.id.starts_with(start))
+        };
+        for (row, published, ours) in pairs().filter(|(row, ..)| sensitivity(row)) {
+            assert!((published - ours).abs() <= 5.0, "{}: {published} {ours}", row.id);
+        }
+        for (row, published, ours) in pairs().filter(|(row, ..)| row.kind == Kind::Calibrated) {
+            assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
+        }
+        let count = Count::of(&rows);
+        assert!(3 * count.free >= 2 * count.all, "{count:?}");
+        let ids: std::collections::BTreeSet<&str> =
+            rows.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids.len(), rows.len(), "every row has an id of its own");
+    }
+
+    #[test]
+    fn who_is_told_to_stop_simulates_nothing_more() {
+        let lab = Lab::with(5, 1_000, Arc::new(AtomicBool::new(true)));
+        assert!(rows(&lab).is_err() && lab.stopped());
+    }
+}

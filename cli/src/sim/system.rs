@@ -1,0 +1,111 @@
+//! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, or Arcalis
+//! with its engine at an attachment. What a run means is the `sim` crate's.
+
+use sim::accelflow::{self, AccelFlow, Architecture};
+use sim::arcalis::{self, Arcalis, Attachment};
+use sim::{Entries, Extent, Plan, Report};
+
+use super::Problem;
+
+/// A checked specification.
+#[derive(Clone, Debug)]
+pub(crate) enum System {
+    AccelFlow(accelflow::Spec),
+    Arcalis(arcalis::Spec),
+}
+
+/// The specifications that are compiled in.
+pub(crate) fn scenarios() -> Vec<&'static str> {
+    accelflow::SCENARIOS.into_iter().chain(arcalis::SCENARIOS).collect()
+}
+
+/// The text of one, by its name or its file's.
+pub(crate) fn builtin(name: &str) -> Option<&'static str> {
+    accelflow::builtin(name).or_else(|| arcalis::builtin(name))
+}
+
+impl System {
+    /// The system that `entries` describe.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, with where it stands and what may stand there.
+    pub(crate) fn read(entries: &Entries) -> Result<Self, String> {
+        match entries.model.as_str() {
+            "arcalis" => arcalis::Spec::read(entries).map(Self::Arcalis),
+            _ => accelflow::Spec::read(entries, &trace::accelflow()).map(Self::AccelFlow),
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Self::AccelFlow(spec) => spec.extent,
+            Self::Arcalis(spec) => spec.extent,
+        }
+    }
+
+    /// Its name, and what its requests are.
+    pub(super) fn head(&self) -> (String, String) {
+        match self {
+            Self::AccelFlow(spec) => (
+                format!("{}: {}", spec.name, spec.about),
+                format!("{:.0} requests/s", spec.total_per_s()),
+            ),
+            Self::Arcalis(spec) => (
+                format!("{}: {}", spec.name, spec.about),
+                format!("{}, {} requests under way", spec.workload, spec.window),
+            ),
+        }
+    }
+
+    /// The architectures that are asked for by name; those that are compared where none is.
+    pub(super) fn architectures(&self, names: &[String]) -> Result<Vec<&'static str>, Problem> {
+        let all: Vec<&'static str> = match self {
+            Self::AccelFlow(_) => Architecture::ALL.iter().map(|one| one.name()).collect(),
+            Self::Arcalis(_) => Attachment::ALL.iter().map(|one| one.name()).collect(),
+        };
+        if names == ["all"] {
+            return Ok(all);
+        }
+        if names.is_empty() {
+            return Ok(match self {
+                Self::AccelFlow(_) => Architecture::COMPARED.iter().map(|one| one.name()).collect(),
+                Self::Arcalis(_) => all,
+            });
+        }
+        let one = |name: &String| {
+            all.iter().find(|own| *own == name).copied().ok_or_else(|| {
+                let valid = all.join(", ");
+                Problem::Usage(format!("--architecture {name}; there are {valid} and all"))
+            })
+        };
+        names.iter().map(one).collect()
+    }
+
+    /// Simulates one of [`System::architectures`].
+    ///
+    /// # Errors
+    /// Why there is no report.
+    pub(crate) fn simulate(
+        &self,
+        architecture: &str,
+        plan: &Plan,
+        progress: &(impl Fn(u32) + Sync),
+    ) -> Result<Report, Problem> {
+        plan.check().map_err(|error| Problem::Usage(error.to_string()))?;
+        let unknown = || Problem::Usage(format!("there is no architecture {architecture}"));
+        let report = match self {
+            Self::AccelFlow(spec) => {
+                let own = Architecture::of_name(architecture).ok_or_else(unknown)?;
+                let model = AccelFlow::new(spec, own, &trace::accelflow());
+                plan.run(&model.map_err(Problem::Usage)?, progress)
+            }
+            Self::Arcalis(spec) => {
+                let own = Attachment::of_name(architecture).ok_or_else(unknown)?;
+                let model = Arcalis::new(spec, own).map_err(Problem::Usage)?;
+                plan.run(&model, progress)
+            }
+        };
+        report.map_err(|error| Problem::Failed(format!("{architecture}: {error}")))
+    }
+}

@@ -1,0 +1,259 @@
+//! The compressed cache over a device that does one thing wrong in a hundred jobs, under load, every value checked: no
+//! wrong bytes, no job lost, nothing left behind, and the page says what happened. The server is the one that
+//! `rebate serve` runs, in this process, since no configuration names a device that errs on purpose.
+//! `scripts/faults.sh` runs the same for longer, under valgrind.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use device::{Device, EngineFactory, FaultPlan, Faulty, Loss, Software, Worker, engines};
+use load::{LoadReport, LoadSpec, Pace};
+use policy::Reason;
+use server::config::PolicyName;
+use server::{Config, Devices, Running, Server};
+use units::{ByteCount, Nanos};
+use workload::SizeDist;
+
+#[test]
+fn jobs_that_fail() {
+    survives(FaultPlan { fail_every: EVERY, ..SOUND }, &fallbacks(Reason::DeviceFault));
+}
+
+#[test]
+fn a_device_that_is_busy_after_all() {
+    survives(FaultPlan { busy_every: EVERY, ..SOUND }, &fallbacks(Reason::QueueFull));
+}
+
+#[test]
+fn a_queue_that_refuses() {
+    survives(FaultPlan { refuse_every: EVERY, ..SOUND }, &fallbacks(Reason::QueueFull));
+}
+
+#[test]
+fn results_with_a_wrong_bit() {
+    survives(FaultPlan { corrupt_every: EVERY, ..SOUND }, UNREADABLE);
+}
+
+#[test]
+fn results_a_byte_too_short() {
+    survives(FaultPlan { shorten_every: EVERY, ..SOUND }, UNREADABLE);
+}
+
+#[test]
+fn jobs_that_come_late() {
+    let late_by = Duration::from_millis(JOB_TIMEOUT_MS / 4);
+    survives(FaultPlan { late_every: EVERY, late_by, ..SOUND }, &injected("late"));
+}
+
+#[test]
+fn jobs_that_come_when_they_were_done_again() {
+    let late_by = Duration::from_millis(2 * JOB_TIMEOUT_MS);
+    survives(FaultPlan { late_every: EVERY, late_by, ..SOUND }, "rebate_jobs_late_total ");
+}
+
+#[test]
+fn jobs_that_never_come_back() {
+    survives(FaultPlan { hang_every: EVERY, ..SOUND }, &fallbacks(Reason::Timeout));
+}
+
+#[test]
+fn a_device_that_is_lost_again_and_again() {
+    survives(FaultPlan { lose_every: EVERY, ..SOUND }, &fallbacks(Reason::DeviceLost));
+}
+
+#[test]
+fn a_device_that_is_lost_for_good() {
+    for (loss, reason) in [(Loss::Reported, Reason::DeviceLost), (Loss::Hang, Reason::Timeout)] {
+        survives(FaultPlan { lose_after: Some(EVERY), loss, ..SOUND }, &fallbacks(reason));
+    }
+}
+
+#[test]
+fn all_of_it_at_once() {
+    let everything = FaultPlan {
+        seed: 3,
+        fail_every: EVERY,
+        busy_every: EVERY,
+        corrupt_every: EVERY,
+        shorten_every: EVERY,
+        refuse_every: EVERY,
+        delay_polls: 2,
+        late_every: EVERY,
+        late_by: Duration::from_millis(JOB_TIMEOUT_MS / 2),
+        hang_every: EVERY,
+        lose_every: EVERY,
+        ..SOUND
+    };
+    survives(everything, &fallbacks(Reason::Timeout));
+}
+
+/// What a device wrote wrong and nobody read back is a miss, as if it had been evicted: never other bytes.
+#[test]
+fn what_was_written_wrong_and_not_read_back_is_a_miss() {
+    let cache = Cache::over(FaultPlan { corrupt_every: EVERY, ..SOUND }, Verify::Nothing);
+    let misses = cache.load_until("rebate_frame_errors_total{kind=\"corrupt\"}", |report| {
+        assert_eq!(report.wrong.count, 0, "{:?}", report.wrong.examples);
+        report.get.misses
+    });
+    assert!(misses > 0);
+    cache.end();
+}
+
+/// Loads the cache over such a device until its page has counted `proof`; no request may show it.
+fn survives(plan: FaultPlan, proof: &str) {
+    let cache = Cache::over(plan, Verify::Everything);
+    cache.load_until(proof, |report| {
+        let populated = report.prepopulate.as_ref().map_or(0, |own| own.failed);
+        let odd = [report.wrong.count, report.get.misses, report.unanswered, report.failures()];
+        assert_eq!((odd, populated), ([0; 4], 0), "{report:#?}");
+        assert_eq!(report.connections.lost, 0);
+        0
+    });
+    cache.end();
+}
+
+/// A server over software and a faulty device of two threads that gets every job.
+struct Cache {
+    running: Running,
+    device: Arc<dyn Device>,
+}
+
+#[derive(PartialEq)]
+enum Verify {
+    Everything,
+    Nothing,
+}
+
+impl Cache {
+    fn over(plan: FaultPlan, verify: Verify) -> Self {
+        let threads = NonZeroUsize::new(2).expect("not zero");
+        let depth = NonZeroUsize::new(64).expect("not zero");
+        let worker = Worker::start(threads, depth, ENGINES).expect("two threads");
+        let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(worker), plan));
+        let mut config = Config::default();
+        config.server.listen = vec!["127.0.0.1:0".to_owned()];
+        config.server.admin_listen = "127.0.0.1:0".to_owned();
+        config.server.threads = 2;
+        config.runtime.policy = PolicyName::AsyncOffload;
+        config.runtime.offload_bytes_min = ByteCount(0);
+        config.runtime.job_timeout_ms = JOB_TIMEOUT_MS;
+        config.runtime.verify_every = u32::from(verify == Verify::Everything);
+        let all = vec![Arc::new(Software::new(ENGINES)) as Arc<dyn Device>, Arc::clone(&device)];
+        let running = Server::start(config, Devices { all, accelerators: 1 }).expect("starts");
+        Self { running, device }
+    }
+
+    /// Loads it for as long as was asked for, and then until the counter is above zero; the sum of what is made of
+    /// each report.
+    fn load_until(&self, counter: &str, mut look: impl FnMut(&LoadReport) -> u64) -> u64 {
+        let (start, asked) = (Instant::now(), asked());
+        let (mut sum, mut requests) = (0, 0);
+        loop {
+            let report = self.load(asked.unwrap_or(ROUND));
+            requests += report.get.answered + report.set.answered;
+            sum += look(&report);
+            let counted = self.counted(counter);
+            if counted > 0.0 {
+                let mut injected = self.device.counters();
+                injected.retain(|(_, count)| *count > 0);
+                eprintln!("{counter}: {counted}; {requests} requests; {injected:?}");
+                return sum;
+            }
+            assert!(start.elapsed() < PATIENCE, "{counter} stays zero: {}", self.page());
+        }
+    }
+
+    fn load(&self, duration: Duration) -> LoadReport {
+        let address = self.running.addresses()[0].to_string();
+        let mut spec = LoadSpec::new(vec![address.parse().expect("an address")]);
+        spec.connections = 8;
+        spec.pace = Pace::Closed { depth: 4 };
+        spec.duration = Nanos::from(duration);
+        spec.warmup = Nanos(0);
+        spec.get_share = 0.5;
+        spec.keys = 200;
+        spec.zipf_alpha = 0.0;
+        spec.value_bytes = SizeDist::Uniform { min_bytes: 100, max_bytes: 20_000 };
+        spec.request_timeout = Nanos::from(PATIENCE);
+        load::run(&spec, |_| {}, &AtomicBool::new(false)).expect("a valid load")
+    }
+
+    /// The sum of the samples whose text begins so.
+    fn counted(&self, sample: &str) -> f64 {
+        let page = self.page();
+        let values = page.lines().filter(|line| line.starts_with(sample));
+        values
+            .map(|line| line.rsplit(' ').next().expect("a value").parse::<f64>().expect(line))
+            .sum()
+    }
+
+    fn page(&self) -> String {
+        let address: SocketAddr = self.running.admin_address().expect("pages are on");
+        let mut stream = TcpStream::connect(address).expect("accepts");
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("answers");
+        page
+    }
+
+    /// The server lets go of its connections, and then of the device and all that was inside.
+    fn end(self) {
+        let Self { running, device } = self;
+        assert!(running.drain(PATIENCE), "a connection is stuck");
+        assert_eq!(Arc::strong_count(&device), 1, "something still holds the device");
+    }
+}
+
+/// How long each load lasts, where the environment says so.
+fn asked() -> Option<Duration> {
+    let text = std::env::var("REBATE_FAULTS_S").ok()?;
+    Some(Duration::from_secs(text.parse().expect("whole seconds")))
+}
+
+fn fallbacks(reason: Reason) -> String {
+    format!("rebate_fallback_total{{from=\"faulty-worker\",reason=\"{}\"}}", reason.name())
+}
+
+fn injected(fault: &str) -> String {
+    format!("rebate_device_counter_total{{device=\"faulty-worker\",counter=\"{fault}\"}}")
+}
+
+const SOUND: FaultPlan = FaultPlan {
+    seed: 1,
+    fail_every: 0,
+    busy_every: 0,
+    corrupt_every: 0,
+    shorten_every: 0,
+    refuse_every: 0,
+    delay_polls: 0,
+    late_every: 0,
+    late_by: Duration::ZERO,
+    hang_every: 0,
+    lose_every: 0,
+    lose_after: None,
+    loss: Loss::Reported,
+};
+
+/// One job in a hundred.
+const EVERY: u64 = 100;
+
+/// What a device got wrong and software did again.
+const UNREADABLE: &str = "rebate_frame_errors_total{kind=\"device_corrupt\"}";
+
+/// Far above what a healthy job takes, so that a test need not wait long for one that hangs.
+const JOB_TIMEOUT_MS: u64 = 200;
+
+const ROUND: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const ENGINES: &[EngineFactory] = &[
+    drivers::isal::engine,
+    engines::libdeflate::engine,
+    engines::zstd::engine,
+    engines::lz4::engine,
+];

@@ -1,0 +1,328 @@
+//! The golden matrix: every codec and every device writes, at every level and in each of its dialects, and every other
+//! one reads those very bytes back, as do zlib, gzip, zstd and lz4 as the system has them; what those write, every
+//! device reads. What a machine lacks (a tool, QPL, DPDK) is skipped, and said to be. Damaged streams are the contract
+//! suite's.
+
+#[allow(dead_code, reason = "only honest ones are wanted")]
+#[path = "../lane/service.rs"]
+mod lane_service;
+#[allow(dead_code, reason = "only honest ones are wanted")]
+#[path = "../remote/service.rs"]
+mod remote_service;
+#[path = "../support/mod.rs"]
+mod support;
+mod tools;
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use bytes::Bytes;
+use device::contract::inflate::inflate;
+use device::contract::payload::Payload;
+use device::{
+    Codec, Device, Dialect, EngineFactory, Level, Outcome, RefusedReason, Software, Task, Virtual,
+    VirtualOptions, Worker, engines,
+};
+use drivers::qpl::{Huffman, LIBRARY_VARIABLE, Path};
+use drivers::{Lane, LaneOptions, Qpl, QplOptions, Remote, RemoteOptions};
+use support::{ENGINES, PATIENCE, bound, job, open, result, skipped};
+use tools::{Tool, tools};
+use units::ByteCount;
+use workload::DeviceProfile;
+
+#[test]
+fn everyone_reads_what_anyone_writes_in_deflate() {
+    Matrix::of(Codec::Deflate).check(9);
+}
+
+#[test]
+fn everyone_reads_what_anyone_writes_in_zstd() {
+    Matrix::of(Codec::Zstd).check(5);
+}
+
+#[test]
+fn everyone_reads_what_anyone_writes_in_lz4() {
+    Matrix::of(Codec::Lz4).check(5);
+}
+
+/// Those that write and read one codec, and what was written: each different stream once, with all who wrote it.
+struct Matrix {
+    codec: Codec,
+    parties: Parties,
+    tools: Vec<Tool>,
+    values: Vec<Bytes>,
+    streams: HashMap<Stream, Vec<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Stream {
+    dialect: Dialect,
+    /// The index of the value.
+    value: usize,
+    bytes: Bytes,
+}
+
+impl Matrix {
+    fn of(codec: Codec) -> Self {
+        let classes = Payload::ALL.into_iter();
+        let values = classes.flat_map(|class| SIZES.map(|bytes| class.bytes(bytes, bytes as u64)));
+        let large = Payload::Text.bytes(1 << 20, 1);
+        Self {
+            codec,
+            parties: Parties::new(codec),
+            tools: tools(codec),
+            values: values.chain([large]).map(Bytes::from).collect(),
+            streams: HashMap::new(),
+        }
+    }
+
+    /// Everything, and that so many devices at least took part as writers and as readers.
+    fn check(mut self, devices: usize) {
+        assert!(self.parties.devices.len() >= devices, "{} devices", self.parties.devices.len());
+        self.write();
+        self.keep_their_windows();
+        self.read();
+    }
+
+    /// Everybody writes every value.
+    fn write(&mut self) {
+        for (name, device) in &self.parties.devices {
+            let can = device.capabilities();
+            let dialects = can.writes.iter().filter(|own| own.codec == self.codec);
+            for (dialect, level) in dialects.flat_map(|own| LEVELS.map(|level| (*own, level))) {
+                let task = Task::Compress { dialect, level };
+                let values = self.values.iter().enumerate();
+                let values: Vec<_> =
+                    values.filter(|(_, value)| can.accepts(&task, value.len())).collect();
+                let asked = values.iter().map(|(_, value)| (task.clone(), Bytes::clone(value)));
+                let written = run_all(device.as_ref(), asked.collect());
+                for ((value, original), outcome) in values.into_iter().zip(written) {
+                    let Ok(bytes) = outcome else {
+                        panic!("{name}: {task:?} of {} bytes: {outcome:?}", original.len());
+                    };
+                    let stream = Stream { dialect, value, bytes };
+                    self.streams.entry(stream).or_default().push(format!("{name} {level:?}"));
+                }
+            }
+        }
+        for tool in &self.tools {
+            for (value, bytes) in tool.write(&self.values).into_iter().enumerate() {
+                let Some(bytes) = bytes else { continue };
+                let stream = Stream { dialect: Dialect::of(self.codec), value, bytes };
+                self.streams.entry(stream).or_default().push(tool.name.to_owned());
+            }
+        }
+    }
+
+    /// A stream of deflate reaches no further back than its dialect promises.
+    fn keep_their_windows(&self) {
+        for (stream, writers) in &self.streams {
+            let (Codec::Deflate, Some(window)) = (stream.dialect.codec, stream.dialect.window_log2)
+            else {
+                continue;
+            };
+            let original = &self.values[stream.value];
+            let strict = inflate(&stream.bytes, original.len()).expect("a valid stream");
+            assert!(strict.bytes == *original, "a strict reader differs on {writers:?}");
+            assert!(strict.reach_bytes <= 1 << window, "{} by {writers:?}", strict.reach_bytes);
+        }
+    }
+
+    /// Everybody reads every stream that is for it.
+    fn read(&self) {
+        for (name, device) in &self.parties.devices {
+            let task = |stream: &Stream| Task::Decompress {
+                dialect: stream.dialect,
+                original_bytes: self.values[stream.value].len(),
+            };
+            let can = |stream: &&Stream| {
+                device.capabilities().accepts(&task(stream), self.values[stream.value].len())
+            };
+            let streams: Vec<_> = self.streams.keys().filter(can).collect();
+            let asked = streams.iter().map(|stream| (task(stream), stream.bytes.clone()));
+            let read = run_all(device.as_ref(), asked.collect());
+            for (stream, outcome) in streams.iter().zip(read) {
+                let original = &self.values[stream.value];
+                let writers = &self.streams[*stream];
+                let Ok(read) = outcome else {
+                    panic!("{name} reads {} bytes of {writers:?}: {outcome:?}", original.len());
+                };
+                assert!(read == original, "{name} reads something else than {writers:?} wrote");
+            }
+            assert!(!streams.is_empty(), "{name} reads nothing");
+        }
+        let all: Vec<(&[u8], &[u8])> =
+            self.streams.keys().map(|stream| self.sides(stream)).collect();
+        for tool in &self.tools {
+            if tool.reads(&all) {
+                continue;
+            }
+            let wrong = self.streams.iter().find(|(stream, _)| !tool.reads(&[self.sides(stream)]));
+            panic!(
+                "{} does not read what {:?} wrote",
+                tool.name,
+                wrong.map(|(_, writers)| writers)
+            );
+        }
+    }
+
+    /// The stream and its original.
+    fn sides<'s>(&'s self, stream: &'s Stream) -> (&'s [u8], &'s [u8]) {
+        (&stream.bytes, &self.values[stream.value])
+    }
+}
+
+/// Runs the jobs, as many at once as the queue takes; results in the order of the jobs.
+fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, Outcome>> {
+    let mut queue = open(device);
+    let mut results: Vec<_> = jobs.iter().map(|_| None).collect();
+    let mut waiting = jobs.into_iter().zip(0..).map(|((task, input), tag)| {
+        let room = match task {
+            Task::Decompress { original_bytes, .. } => original_bytes,
+            _ => bound(input.len()),
+        };
+        let mut job = job(task, input, room);
+        job.tag = tag;
+        job
+    });
+    let (mut next, mut done, start) = (waiting.next(), Vec::new(), Instant::now());
+    while next.is_some() || queue.pending() > 0 {
+        while let Some(job) = next.take() {
+            match queue.try_submit(job) {
+                Ok(()) => next = waiting.next(),
+                Err(refused) => {
+                    assert_eq!(refused.reason, RefusedReason::Full, "{}", device.name());
+                    next = Some(refused.job);
+                    break;
+                }
+            }
+        }
+        if queue.poll(&mut done) == 0 {
+            assert!(start.elapsed() < PATIENCE, "{}: jobs never came back", device.name());
+            thread::yield_now();
+        }
+        for completion in done.drain(..) {
+            let tag = completion.job.tag as usize;
+            results[tag] = Some(result(completion));
+        }
+    }
+    results.into_iter().map(|result| result.expect("every job came back")).collect()
+}
+
+/// Every device of this build, each engine of software alone too, and the services behind some of them.
+struct Parties {
+    devices: Vec<(String, Arc<dyn Device>)>,
+    _lane: lane_service::Service,
+    _remote: remote_service::Service,
+    _folder: tempfile::TempDir,
+}
+
+impl Parties {
+    fn new(codec: Codec) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("lane");
+        let lane = lane_service::Service::start_at(&socket, lane_service::Manner::Honest);
+        let remote = remote_service::Service::start(remote_service::Manner::Honest);
+        let work_bytes_max = ByteCount::mib(16);
+        let options =
+            RemoteOptions { work_bytes_max, timeout: PATIENCE, ..RemoteOptions::default() };
+        let far = Remote::new(remote.address.clone(), &options).expect("an address");
+        let near = Lane::new(&socket, &LaneOptions { work_bytes_max, ..LaneOptions::default() });
+        let threads = NonZeroUsize::new(2).expect("not zero");
+        let worker = Worker::start(threads, threads.saturating_mul(threads), ENGINES);
+        let mut devices: Vec<(String, Arc<dyn Device>)> = vec![
+            ("software".to_owned(), Arc::new(Software::new(ENGINES))),
+            ("worker".to_owned(), Arc::new(worker.expect("two threads"))),
+            ("remote".to_owned(), Arc::new(far)),
+            ("lane".to_owned(), Arc::new(near)),
+        ];
+        for (name, engine) in EACH {
+            devices.push((name.to_owned(), Arc::new(Software::new(&[engine]))));
+        }
+        if codec == Codec::Deflate {
+            devices.extend(virtuals());
+            devices.extend(qpl());
+            devices.extend(dpdk());
+        }
+        devices.retain(|(_, device)| {
+            device.capabilities().writes.iter().any(|own| own.codec == codec)
+        });
+        Self { devices, _lane: lane, _remote: remote, _folder: folder }
+    }
+}
+
+fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
+    ["iaa", "qat-4xxx", "qat-8970"].into_iter().map(|name| {
+        let profile = DeviceProfile::find(name).expect("it ships");
+        let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
+        let device: Arc<dyn Device> = Arc::new(device.expect("deflate is at hand"));
+        (device.name().to_owned(), device)
+    })
+}
+
+/// QPL's paths with either kind of its codes, where the environment names the library; the hardware's where it has any.
+fn qpl() -> Vec<(String, Arc<dyn Device>)> {
+    let Some(library) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) else {
+        skipped("golden", &format!("QPL: {LIBRARY_VARIABLE} names no libqpl.so"));
+        return Vec::new();
+    };
+    let mut devices: Vec<(String, Arc<dyn Device>)> = Vec::new();
+    for (path, huffman) in Path::ALL
+        .into_iter()
+        .flat_map(|path| [Huffman::Dynamic, Huffman::Fixed].map(|huffman| (path, huffman)))
+    {
+        let library = Some(library.clone().into());
+        let options = QplOptions { library, huffman, ..QplOptions::default() };
+        match Qpl::open(path, &options) {
+            Ok(device) => {
+                devices.push((format!("{} {huffman:?}", device.name()), Arc::new(device)))
+            }
+            Err(error) if path == Path::Software => panic!("{error}"),
+            Err(error) => skipped("golden", &error.to_string()),
+        }
+    }
+    devices
+}
+
+#[cfg(feature = "dpdk")]
+fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
+    use drivers::dpdk::Eal;
+    use drivers::{Dpdk, DpdkOptions};
+
+    let names = ["compress_isal", "compress_zlib"];
+    let eal = match Eal::start(&names.map(str::to_owned), &[]) {
+        Ok(eal) => eal,
+        Err(error) => {
+            skipped("golden", &error.to_string());
+            assert!(std::env::var_os("REBATE_DPDK_REQUIRED").is_none(), "{error}");
+            return Vec::new();
+        }
+    };
+    let open = |name: &str| {
+        let device = Dpdk::open(eal, name, DpdkOptions::default()).expect("the device opens");
+        (device.name().to_owned(), Arc::new(device) as Arc<dyn Device>)
+    };
+    names.map(open).into()
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
+    skipped("golden", "DPDK: this build is without the feature dpdk");
+    Vec::new()
+}
+
+/// Each engine of software.
+const EACH: [(&str, EngineFactory); 4] = [
+    ("isal", drivers::isal::engine),
+    ("libdeflate", engines::libdeflate::engine),
+    ("zstd", engines::zstd::engine),
+    ("lz4_flex", engines::lz4::engine),
+];
+
+const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];
+
+/// Nothing, almost nothing, both sides of a small window, and a little over QPL's pieces; one value of 1 MiB beside.
+const SIZES: [usize; 7] = [0, 1, 100, 4_096, 4_097, (32 << 10) + 300, 64 << 10];

@@ -1,0 +1,131 @@
+//! What the tests of several drivers share: queues that wake the thread of the test, jobs for them, waiting for what
+//! comes back, and the software that stands behind a service. It checks nothing of a driver's own.
+#![allow(dead_code, reason = "each test target uses its part")]
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{
+    Codec, Completion, Device, Dialect, EngineFactory, Input, Job, Level, Outcome, Pool, Queue,
+    Task, engines,
+};
+use units::ByteCount;
+
+/// Whatever should happen does so within this, on a machine however busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The engines of a server's software.
+pub(crate) const ENGINES: &[EngineFactory] = &[
+    drivers::isal::engine,
+    engines::libdeflate::engine,
+    engines::zstd::engine,
+    engines::lz4::engine,
+];
+
+/// A value that shrinks.
+pub(crate) const TEXT: &[u8] =
+    b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
+
+/// Wakes the thread that waits, and counts.
+struct Unpark(thread::Thread, AtomicUsize);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.unpark();
+    }
+}
+
+/// Wakes the task that waits.
+#[derive(Default)]
+pub(crate) struct Signal(pub(crate) tokio::sync::Notify);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// A queue that wakes this thread.
+pub(crate) fn open(device: &dyn Device) -> Box<dyn Queue> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
+    device.open_queue(waker).expect("a queue opens, whether or not a service is there")
+}
+
+/// Memory of the process, kept for nobody.
+pub(crate) fn pool() -> Pool {
+    Pool::heap(ByteCount(0))
+}
+
+/// A job with room for so much.
+pub(crate) fn job(task: Task, input: Bytes, room: usize) -> Box<Job> {
+    Box::new(Job::new(task, Input::heap(input), pool().take(room)))
+}
+
+/// Compresses [`TEXT`] into memory of that pool.
+pub(crate) fn compress(pool: &Pool) -> Box<Job> {
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
+}
+
+/// The way back.
+pub(crate) fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> Box<Job> {
+    let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes };
+    Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
+}
+
+/// Room for any codec's worst case.
+pub(crate) fn bound(bytes: usize) -> usize {
+    bytes + bytes / 8 + 1_024
+}
+
+/// Waits for wakes until `count` jobs are back; a missed one would wait until the test gives up.
+pub(crate) fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
+    let (mut done, start) = (Vec::new(), Instant::now());
+    while done.len() < count {
+        queue.poll(&mut done);
+        assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", done.len());
+        if done.len() < count {
+            thread::park_timeout(PATIENCE);
+        }
+    }
+    done
+}
+
+/// What became of them.
+pub(crate) fn outcomes(queue: &mut dyn Queue, count: usize) -> Vec<Outcome> {
+    wait(queue, count).into_iter().map(|completion| completion.outcome).collect()
+}
+
+/// One job to its end on an idle queue, polled for.
+pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
+    queue.try_submit(job).expect("an idle queue takes a job that it advertises");
+    let (mut done, start) = (Vec::new(), Instant::now());
+    while queue.poll(&mut done) == 0 {
+        assert!(start.elapsed() < PATIENCE, "the job never came back");
+        thread::yield_now();
+    }
+    done.pop().expect("polled")
+}
+
+/// What a job made, or what became of it.
+pub(crate) fn result(completion: Completion) -> Result<Bytes, Outcome> {
+    let start = completion.job.output_offset;
+    match completion.outcome {
+        Outcome::Done { output_bytes } => {
+            Ok(completion.job.output.freeze(start..start + output_bytes))
+        }
+        other => Err(other),
+    }
+}
+
+/// Says on standard error, where the test harness shows it, what is not checked and why.
+pub(crate) fn skipped(test: &str, why: &str) {
+    let line = format!("SKIPPED: {test}: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+}

@@ -1,0 +1,218 @@
+//! A cost curve from means of size classes, of which some may be far off: what others reported, not jobs one by one. A
+//! line by least squares of the relative error in which no class counts for more than its residual is usual, and what
+//! is left of each class beside it, as far as there is evidence. Pure: the same means give the same curve.
+
+use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
+
+/// Jobs of about one size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mean {
+    /// Their mean size (bytes), above 0.
+    pub bytes: f64,
+    /// What one took (ns), above 0.
+    pub ns: f64,
+    /// How many they are, or how much they are to count beside others.
+    pub jobs: f64,
+}
+
+impl CostCurve {
+    /// Through these means. Where they say nothing, the curve has the shape of `ahead` (ns, ns per byte): of sizes not
+    /// seen lately a device that slowed down is slower as well. Without any, or with numbers that are none, nothing.
+    pub fn through_means(means: &[Mean], ahead: (f64, f64)) -> Option<Self> {
+        let usable =
+            |own: &&Mean| [own.bytes, own.ns, own.jobs].iter().all(|v| v.is_finite() && *v > 0.0);
+        let means: Vec<Mean> = means.iter().filter(usable).copied().collect();
+        let line =
+            Line::through(&means, Line { fixed: ahead.0.max(0.0), slope: ahead.1.max(0.0) })?;
+        let service = SizeCurve::through(line.with_classes(&means)).ok()?;
+        let none = SizeCurve::line(0.0, 0.0).ok()?;
+        let jobs: f64 = means.iter().map(|own| own.jobs).sum();
+        let off = |own: &Mean| own.jobs * (own.ns / line.at(own.bytes) - 1.0).abs().min(1.0);
+        let spread = means.iter().map(off).sum::<f64>() / jobs;
+        let curve = Self::of((service, none), 1.0, (line.fixed, line.slope)).ok()?;
+        Some(Self { spread, observations: jobs as u64, ..curve })
+    }
+}
+
+/// `fixed + slope * bytes` (ns).
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    fixed: f64,
+    slope: f64,
+}
+
+impl Line {
+    fn at(self, bytes: f64) -> f64 {
+        (self.fixed + self.slope * bytes).max(f64::MIN_POSITIVE)
+    }
+
+    /// Through the means, held at two sizes to the shape of `ahead`.
+    fn through(means: &[Mean], ahead: Self) -> Option<Self> {
+        let ahead =
+            if ahead.fixed + ahead.slope > 0.0 { ahead } else { Self { fixed: 1.0, ..ahead } };
+        let times = means.iter().map(|own| (own.ns / ahead.at(own.bytes), own.jobs)).collect();
+        let times = median(times)?;
+        let ahead = Self { fixed: ahead.fixed * times, slope: ahead.slope * times };
+        let mut line = ahead;
+        for _ in 0..ROUNDS {
+            let mut sums = Sums::default();
+            for own in means {
+                let expected = line.at(own.bytes);
+                let off = (own.ns / expected - 1.0).abs();
+                let weight = own.jobs.min(JOBS_MAX) * (USUAL / off.max(USUAL));
+                sums.add(own.bytes, own.ns, weight / (expected * expected));
+            }
+            for bytes in ANCHOR_BYTES {
+                let held = ahead.at(bytes);
+                sums.add(bytes, held, ANCHOR_JOBS / (held * held));
+            }
+            line = sums.solve(line);
+        }
+        Some(line)
+    }
+
+    /// The times at the bounds of size classes (ns), with what the means are beside the line.
+    fn with_classes(self, means: &[Mean]) -> [f64; KNOTS] {
+        let (mut beside, mut seen) = ([0.0; KNOTS], [0.0; KNOTS]);
+        for own in means {
+            let (class, along) = place(own.bytes as usize);
+            let along = along.min(1.0);
+            let off = (own.ns / self.at(own.bytes)).ln().clamp(-BESIDE_LN_MAX, BESIDE_LN_MAX);
+            let jobs = own.jobs.min(JOBS_MAX);
+            for (knot, near) in [(class, 1.0 - along), (class + 1, along)] {
+                beside[knot] += jobs * near * off;
+                seen[knot] += jobs * near;
+            }
+        }
+        std::array::from_fn(|knot| {
+            self.at(KNOT_BYTES[knot]) * (beside[knot] / (seen[knot] + BESIDE_JOBS)).exp()
+        })
+    }
+}
+
+/// Of least squares with two unknowns.
+#[derive(Default)]
+struct Sums {
+    s11: f64,
+    s12: f64,
+    s22: f64,
+    y1: f64,
+    y2: f64,
+}
+
+impl Sums {
+    fn add(&mut self, bytes: f64, ns: f64, weight: f64) {
+        self.s11 += weight;
+        self.s12 += weight * bytes;
+        self.s22 += weight * bytes * bytes;
+        self.y1 += weight * ns;
+        self.y2 += weight * bytes * ns;
+    }
+
+    /// The line, neither below nothing nor falling; `otherwise` where there is none.
+    fn solve(&self, otherwise: Line) -> Line {
+        let determinant = self.s11 * self.s22 - self.s12 * self.s12;
+        let fixed = (self.y1 * self.s22 - self.y2 * self.s12) / determinant;
+        let slope = (self.y2 * self.s11 - self.y1 * self.s12) / determinant;
+        let line = match () {
+            () if fixed < 0.0 => Line { fixed: 0.0, slope: self.y2 / self.s22 },
+            () if slope < 0.0 => Line { fixed: self.y1 / self.s11, slope: 0.0 },
+            () => Line { fixed, slope },
+        };
+        let is_one = line.fixed.is_finite() && line.slope.is_finite();
+        if is_one && line.fixed + line.slope > 0.0 { line } else { otherwise }
+    }
+}
+
+/// By weight; nothing of nothing.
+fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
+    values.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let mut reached = 0.0;
+    let is_middle = |(_, weight): &&(f64, f64)| {
+        reached += weight;
+        2.0 * reached >= total
+    };
+    values.iter().find(is_middle).map(|(value, _)| *value)
+}
+
+/// Two sizes (bytes) at which a line keeps its shape while means say nothing about it, and how many jobs that is worth.
+const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
+const ANCHOR_JOBS: f64 = 0.5;
+
+/// Beyond so many jobs a class is off the line by what the line is not, not by chance.
+const JOBS_MAX: f64 = 64.0;
+
+/// A residual beyond this part of the time counts as that, not in proportion.
+const USUAL: f64 = 0.1;
+
+const ROUNDS: usize = 8;
+
+/// A class is moved off the line as far as it says, at most by a factor of two, from about so many jobs on.
+const BESIDE_JOBS: f64 = 24.0;
+const BESIDE_LN_MAX: f64 = 0.7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn means(of: impl Fn(f64) -> f64) -> Vec<Mean> {
+        let mean = |log2: i32| {
+            let bytes = 1.5 * 2_f64.powi(log2);
+            Mean { bytes, ns: of(bytes), jobs: 40.0 }
+        };
+        (7..17).map(mean).collect()
+    }
+
+    fn off(curve: &CostCurve, bytes: f64, ns: f64) -> f64 {
+        (curve.service.at(bytes as usize) / ns - 1.0).abs()
+    }
+
+    const AHEAD: (f64, f64) = (500.0, 0.5);
+
+    #[test]
+    fn a_line_is_found_whatever_a_few_classes_say() {
+        let line = |bytes: f64| 9_000.0 + 0.5 * bytes;
+        for odd in 0..10 {
+            let mut means = means(line);
+            means[odd].ns *= 5.0;
+            means[(odd + 4) % 10].ns *= 3.0;
+            let curve = CostCurve::through_means(&means, AHEAD).expect("means");
+            let (fixed_ns, ns_per_byte) = curve.ahead();
+            assert!((fixed_ns / 9_000.0 - 1.0).abs() < 0.12, "{odd}: {fixed_ns}");
+            assert!((ns_per_byte / 0.5 - 1.0).abs() < 0.25, "{odd}: {ns_per_byte}");
+        }
+    }
+
+    #[test]
+    fn one_size_alone_keeps_the_shape_that_was() {
+        let one = Mean { bytes: 4_096.0, ns: 60_000.0, jobs: 100.0 };
+        let curve = CostCurve::through_means(&[one], (1_000.0, 1.0)).expect("a mean");
+        let times = 60_000.0 / 5_096.0;
+        assert!(off(&curve, 4_096.0, 60_000.0) < 0.02, "{curve:?}");
+        for bytes in [64.0, 1_000.0, 60_000.0] {
+            assert!(off(&curve, bytes, times * (1_000.0 + bytes)) < 0.05, "{bytes}: {curve:?}");
+        }
+    }
+
+    #[test]
+    fn what_bends_is_followed_where_there_are_jobs() {
+        let bent = |bytes: f64| 5_000.0 + 0.5 * bytes + 0.5 * (bytes - 4_096.0).max(0.0);
+        let mut all = means(bent);
+        all.iter_mut().for_each(|own| own.jobs = 1_000.0);
+        let curve = CostCurve::through_means(&all, AHEAD).expect("means");
+        for own in &all {
+            assert!(off(&curve, own.bytes, own.ns) < 0.25, "{}: {curve:?}", own.bytes);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_say_nothing() {
+        let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0];
+        let all = odd.map(|ns| Mean { bytes: 100.0, ns, jobs: 1.0 });
+        assert!(CostCurve::through_means(&all, AHEAD).is_none());
+        let good = Mean { bytes: 100.0, ns: 500.0, jobs: 1.0 };
+        let curve = CostCurve::through_means(&[all[0], good], (0.0, f64::NAN));
+        assert!(curve.is_some_and(|own| off(&own, 100.0, 500.0) < 0.05));
+    }
+}

@@ -1,0 +1,233 @@
+//! What offloading from a size on is worth to the jobs that there are, and so from which size on to do it. It looks at
+//! curves and rates, and remembers nothing.
+
+use model::cost::{CostCurve, SizeCurve};
+
+use super::curve::CLASSES;
+
+/// What one op is known to take of everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) software: &'a CostCurve,
+    /// The device's own time.
+    pub(super) service: &'a CostCurve,
+    /// The same with what jobs wait beside it.
+    pub(super) latency: &'a CostCurve,
+    /// What a job there takes of the core, where that was looked at; software takes it for all of its time.
+    pub(super) host: Option<&'a CostCurve>,
+    /// The share of the time that cores are at work.
+    pub(super) busy: f64,
+}
+
+/// What a job of a size costs in software and on a device: its own time, and that of those who wait for the core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs<'a> {
+    software: &'a SizeCurve,
+    service: &'a SizeCurve,
+    latency: &'a SizeCurve,
+    host: Option<&'a SizeCurve>,
+    busy: f64,
+    /// How long others wait for a core that is held for so long.
+    pressure: f64,
+}
+
+impl<'a> Costs<'a> {
+    pub(super) fn of(known: &Known<'a>) -> Self {
+        let busy = if known.host.is_some() { known.busy.clamp(0.0, BUSY_MAX) } else { 0.0 };
+        Self {
+            software: &known.software.service,
+            service: &known.service.service,
+            latency: &known.latency.service,
+            host: known.host.map(|own| &own.service),
+            busy,
+            pressure: pressure(busy),
+        }
+    }
+
+    /// How many times as much it costs in software, as a logarithm.
+    fn gain_ln(&self, bytes: usize) -> f64 {
+        let (software, own) = (self.software.at(bytes), self.service.at(bytes));
+        let held = self.host.map_or(0.0, |host| host.at(bytes));
+        let here = software * (1.0 + self.pressure);
+        let there = match is_waited_for(own, self.busy) {
+            true => own + (own + held) * self.pressure,
+            // A completion that finds the core at work waits for the core, not for the device: what takes less of the
+            // core makes that shorter, so it must not speak against it.
+            false => {
+                let beside = (self.latency.at(bytes) - own).max(0.0) * (1.0 - self.busy);
+                own + beside + held * self.pressure
+            }
+        };
+        (here.max(1.0) / there.max(1.0)).ln()
+    }
+}
+
+/// The largest of the sizes from 2^`low` to 2^`high` for which to wait costs less than to come back (bytes); 0 for none,
+/// and where it is not known how busy cores are.
+pub(super) fn wait_bytes_max(known: &Known<'_>, (low, high): (usize, usize)) -> u64 {
+    let busy = if known.host.is_some() { known.busy.min(BUSY_MAX) } else { 0.0 };
+    let pays = |log2: &usize| is_waited_for(known.service.service.at(1 << log2), busy);
+    (low..=high).take_while(pays).last().map_or(0, |log2| 1 << log2)
+}
+
+/// Whether to hold the core while the device works costs others less than to come back to it costs the request.
+fn is_waited_for(held_ns: f64, busy: f64) -> bool {
+    busy > 0.0 && held_ns < WAIT_NS_MAX && held_ns * pressure(busy) < COME_BACK_NS
+}
+
+/// What a core held for a moment costs those who come meanwhile, in such moments: the change of the mean wait of an
+/// M/D/1 queue with the time of service.
+fn pressure(busy: f64) -> f64 {
+    let waiting = busy / (1.0 - busy);
+    waiting + waiting * waiting / 2.0
+}
+
+/// What each size to begin from is worth.
+#[derive(Clone, Debug)]
+pub(super) struct Worth {
+    /// The one that is worth most, as a power of two; the end of the sizes that occur where nothing is.
+    pub(super) best_log2: f64,
+    /// Of each step downwards from the end: the mean of all jobs' gains as logarithms.
+    gains_ln: Vec<f64>,
+    end: usize,
+}
+
+impl Worth {
+    /// To jobs that come so often in each class of size, from the class `low` to `high`.
+    pub(super) fn of(
+        costs: &Costs<'_>,
+        jobs_per_s: &[f64; CLASSES],
+        (low, high): (usize, usize),
+    ) -> Self {
+        let total: f64 = jobs_per_s[low..=high].iter().sum();
+        let least = (total * RARE).max(f64::MIN_POSITIVE);
+        let all = jobs_per_s[low..=high].iter().map(|own| own.max(least)).sum::<f64>();
+        let mut gains_ln = vec![0.0];
+        let (mut best, mut sum) = (0, 0.0);
+        for step in 1..=(high + 1 - low) * STEPS_PER_CLASS {
+            let bytes = log2_of(high + 1, step).exp2() as usize;
+            let class = high - (step - 1) / STEPS_PER_CLASS;
+            let share = jobs_per_s[class].max(least) / all / STEPS_PER_CLASS as f64;
+            sum += share * costs.gain_ln(bytes);
+            gains_ln.push(sum);
+            if sum > gains_ln[best] {
+                best = step;
+            }
+        }
+        Self { best_log2: log2_of(high + 1, best), gains_ln, end: high + 1 }
+    }
+
+    /// The size to have in place of this one: this one, where the best is hardly better.
+    pub(super) fn wanted_log2(&self, now_log2: f64) -> f64 {
+        let steps = ((self.end as f64 - now_log2) * STEPS_PER_CLASS as f64).round();
+        let now = (steps.max(0.0) as usize).min(self.gains_ln.len() - 1);
+        let most = self.gains_ln.iter().copied().fold(0.0, f64::max);
+        if most - self.gains_ln[now] < WORTH_LN { now_log2 } else { self.best_log2 }
+    }
+}
+
+fn log2_of(end: usize, step: usize) -> f64 {
+    end as f64 - step as f64 / STEPS_PER_CLASS as f64
+}
+
+const STEPS_PER_CLASS: usize = 8;
+
+/// Sizes of which there are hardly any count for as little.
+const RARE: f64 = 1e-4;
+
+/// A core that is all but always at work makes others wait for no longer than this says: what is reported is never so
+/// exact.
+const BUSY_MAX: f64 = 0.9;
+
+/// What it costs a request to give the core up and come back: waking, switching, and what else is begun meanwhile.
+const COME_BACK_NS: f64 = 1_000.0;
+
+/// Nothing longer is waited for: others would notice.
+const WAIT_NS_MAX: f64 = 20_000.0;
+
+/// Another size in force must save all jobs together so much of their time: less is within what curves are off by.
+const WORTH_LN: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(fixed_ns: f64, ns_per_byte: f64) -> CostCurve {
+        CostCurve::prior((fixed_ns, ns_per_byte), (0.0, 0.0), 1.0).expect("a line")
+    }
+
+    fn jobs(from: usize, to: usize) -> [f64; CLASSES] {
+        std::array::from_fn(|class| if (from..=to).contains(&class) { 100.0 } else { 0.0 })
+    }
+
+    fn known<'a>(software: &'a CostCurve, device: &'a CostCurve) -> Known<'a> {
+        Known { software, service: device, latency: device, host: None, busy: 0.9 }
+    }
+
+    #[test]
+    fn it_is_worth_most_from_where_the_lines_cross() {
+        let (software, device) = (curve(1_000.0, 4.0), curve(9_000.0, 0.5));
+        let costs = Costs::of(&known(&software, &device));
+        let worth = Worth::of(&costs, &jobs(7, 16), (7, 16));
+        assert!((worth.best_log2 - 2_286_f64.log2()).abs() < 0.2, "{}", worth.best_log2);
+        assert_eq!(worth.wanted_log2(11.0), 11.0, "hardly worse");
+        assert_eq!(worth.wanted_log2(14.0), worth.best_log2);
+        assert_eq!(worth.wanted_log2(40.0), worth.best_log2);
+    }
+
+    #[test]
+    fn a_device_slower_at_every_size_is_worth_nothing() {
+        let (software, device) = (curve(1_000.0, 4.0), curve(9_000.0, 5.0));
+        let costs = Costs::of(&known(&software, &device));
+        let worth = Worth::of(&costs, &jobs(7, 16), (7, 16));
+        assert_eq!(worth.best_log2, 17.0);
+        assert_eq!(worth.wanted_log2(10.0), 17.0);
+    }
+
+    #[test]
+    fn one_rare_size_that_looks_bad_does_not_speak_for_the_others() {
+        let (software, mut knots) = (curve(1_000.0, 4.0), [9_000.0; 9]);
+        knots[7..].fill(1e9);
+        let odd = SizeCurve::through(knots).expect("valid");
+        let device = CostCurve::of((odd, odd), 1.0, (9_000.0, 0.0)).expect("valid");
+        let costs = Costs::of(&known(&software, &device));
+        let mut rates = jobs(7, 17);
+        rates[18] = 0.01;
+        let worth = Worth::of(&costs, &rates, (7, 18));
+        assert!((worth.best_log2 - 11.0).abs() < 0.3, "{}", worth.best_log2);
+    }
+
+    #[test]
+    fn a_busy_core_makes_what_holds_it_dearer() {
+        // As quick as software and more, and a tenth of the core; half of its time is spent in waiting.
+        let (software, host) = (curve(0.0, 4.0), curve(500.0, 0.0));
+        let (service, latency) = (curve(2_000.0, 4.0), curve(4_000.0, 4.0));
+        let known = |host, busy| Known {
+            software: &software,
+            service: &service,
+            latency: &latency,
+            host,
+            busy,
+        };
+        let from = |host, busy| {
+            let costs = Costs::of(&known(host, busy));
+            Worth::of(&costs, &jobs(7, 16), (7, 16)).best_log2
+        };
+        let host = Some(&host);
+        assert_eq!(from(host, 0.0), 17.0);
+        assert!(from(host, 0.7) < from(host, 0.4) && from(host, 0.4) < 17.0);
+        assert_eq!(from(None, 0.9), 17.0, "of what the core is held for nothing is known");
+    }
+
+    #[test]
+    fn short_jobs_are_waited_for_while_the_core_has_little_else_to_do() {
+        let (software, device, host) = (curve(1_000.0, 4.0), curve(2_000.0, 1.0), curve(9.0, 0.0));
+        let from = |busy| {
+            let host = Some(&host);
+            wait_bytes_max(&Known { busy, host, ..known(&software, &device) }, (8, 16))
+        };
+        assert_eq!((from(0.0), from(0.9)), (0, 0));
+        assert!(from(0.1) > from(0.2) && from(0.2) > 0, "{} {}", from(0.1), from(0.2));
+        assert!(from(0.001) <= 1 << 14, "however idle, nothing long: {}", from(0.001));
+    }
+}

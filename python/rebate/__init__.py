@@ -1,0 +1,12 @@
+"""Traces, the simulator and the model of Rebate.
+
+>>> from rebate import model, sim, traces
+>>> catalog = traces.Catalog.accelflow()
+>>> results = sim.run("steady", architectures=["relief", "accelflow"])
+>>> results.to_pandas()
+"""
+
+from rebate import model, sim, traces
+from rebate._rebate import __version__
+
+__all__ = ["__version__", "model", "sim", "traces"]

@@ -1,0 +1,111 @@
+//! What a branch asks of a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`. Whether a
+//! catalog has the fields is found when it is made.
+
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// A field of a payload that branches may read. As it stands, a flag; compared, a number.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Field {
+    name: String,
+}
+
+#[pymethods]
+impl Field {
+    #[new]
+    fn new(name: String) -> Self {
+        Self { name }
+    }
+
+    fn __richcmp__(&self, literal: u32, op: CompareOp) -> Condition {
+        let comparison = match op {
+            CompareOp::Eq => trace::Comparison::Equal,
+            CompareOp::Ne => trace::Comparison::NotEqual,
+            CompareOp::Lt => trace::Comparison::Below,
+            CompareOp::Le => trace::Comparison::AtMost,
+            CompareOp::Gt => trace::Comparison::Above,
+            CompareOp::Ge => trace::Comparison::AtLeast,
+        };
+        Condition(trace::Condition::number(&self.name, comparison, literal))
+    }
+
+    fn __and__(&self, other: Asked<'_>) -> Condition {
+        Condition(self.flag().and(other.condition()))
+    }
+
+    fn __or__(&self, other: Asked<'_>) -> Condition {
+        Condition(self.flag().or(other.condition()))
+    }
+
+    fn __invert__(&self) -> Condition {
+        Condition(self.flag().not())
+    }
+
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(no_truth())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("field({:?})", self.name)
+    }
+}
+
+impl Field {
+    fn flag(&self) -> trace::Condition {
+        trace::Condition::flag(&self.name)
+    }
+}
+
+/// Logic on flags and comparisons of numbers.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Condition(trace::Condition);
+
+#[pymethods]
+impl Condition {
+    fn __and__(&self, other: Asked<'_>) -> Condition {
+        Condition(self.0.clone().and(other.condition()))
+    }
+
+    fn __or__(&self, other: Asked<'_>) -> Condition {
+        Condition(self.0.clone().or(other.condition()))
+    }
+
+    fn __invert__(&self) -> Condition {
+        Condition(self.0.clone().not())
+    }
+
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(no_truth())
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// `and`, `or` and `not` ask for a truth that only a payload has.
+fn no_truth() -> PyErr {
+    PyTypeError::new_err("a condition is true or false of a payload only; use &, | and ~")
+}
+
+/// Whatever stands for a condition: one, a flag, or a flag's name.
+#[derive(FromPyObject)]
+pub(crate) enum Asked<'py> {
+    #[pyo3(transparent)]
+    Condition(PyRef<'py, Condition>),
+    #[pyo3(transparent)]
+    Field(PyRef<'py, Field>),
+    #[pyo3(transparent)]
+    Flag(String),
+}
+
+impl Asked<'_> {
+    pub(crate) fn condition(&self) -> trace::Condition {
+        match self {
+            Asked::Condition(condition) => condition.0.clone(),
+            Asked::Field(field) => field.flag(),
+            Asked::Flag(name) => trace::Condition::flag(name),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What the Python package `rebate` is made of: the crates `trace`, `sim` and `model` as they are, with Python's types
+//! at the edge. Nothing is computed here; frames, sweeps and clusters are Python's (`python/rebate`).
+
+mod conditions;
+mod projection;
+mod simulation;
+mod traces;
+
+use pyo3::prelude::*;
+
+/// The extension module.
+#[pymodule]
+mod _rebate {
+    #[pymodule_export]
+    use crate::conditions::{Condition, Field};
+    #[pymodule_export]
+    use crate::projection::project;
+    #[pymodule_export]
+    use crate::simulation::{architectures, scenarios, simulate, sources};
+    #[pymodule_export]
+    use crate::traces::{Block, Catalog, Path, Trace, format_text};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Bad input, as Python names it.
+fn value_error(problem: impl ToString) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(problem.to_string())
+}

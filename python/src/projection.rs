@@ -1,0 +1,100 @@
+//! The model: one question put to it. Numbers come as they are stated or as (low, stated, high), a 95 % interval.
+
+use model::{
+    Case, Counted, Design, Estimate, Objective, Projection, Provenance, Quantity, SizeHistogram,
+    SizeRule, Strategy, Threading, Variant,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::value_error;
+
+/// A parameter as Python states it.
+#[derive(FromPyObject)]
+pub(crate) enum Stated {
+    #[pyo3(transparent)]
+    Exact(f64),
+    #[pyo3(transparent)]
+    Within((f64, f64, f64)),
+}
+
+impl Stated {
+    fn quantity(&self) -> Quantity {
+        match *self {
+            Stated::Exact(value) => Quantity::exact(value, Provenance::Configured),
+            Stated::Within((low, stated, high)) => {
+                Quantity::within(low, stated, high, Provenance::Configured)
+            }
+        }
+    }
+}
+
+/// The projection of one case. `parameters` are C, alpha, n, o0, Q, L, o1 and A, in that order.
+#[pyfunction]
+#[pyo3(signature = (
+    parameters, *, threading, strategy, variant, awaits_transfer, cycles_per_byte, beta, sizes,
+    counted, objective, seed
+))]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn project<'py>(
+    py: Python<'py>,
+    parameters: [Stated; 8],
+    threading: &str,
+    strategy: &str,
+    variant: &str,
+    awaits_transfer: Option<bool>,
+    cycles_per_byte: Option<Stated>,
+    beta: f64,
+    sizes: Option<Vec<(u64, f64)>>,
+    counted: &str,
+    objective: &str,
+    seed: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let threading: Threading = threading.parse().map_err(value_error)?;
+    let strategy: Strategy = strategy.parse().map_err(value_error)?;
+    let variant: Variant = variant.parse().map_err(value_error)?;
+    let mut design = Design::new(threading, strategy).with_variant(variant);
+    design.awaits_transfer = awaits_transfer.unwrap_or(design.awaits_transfer);
+    let quantities = parameters.map(|stated| stated.quantity());
+    let mut case = Case::new(quantities, design).map_err(value_error)?;
+    case = case.with_beta(beta).map_err(value_error)?;
+    if let Some(stated) = cycles_per_byte {
+        case = case.with_cycles_per_byte(stated.quantity()).map_err(value_error)?;
+    }
+    if let Some(sizes) = sizes {
+        let sizes = SizeHistogram::of_sizes(sizes).map_err(value_error)?;
+        let counted = word("counted", counted, COUNTED)?;
+        let objective = word("objective", objective, OBJECTIVES)?;
+        case = case.with_sizes(SizeRule { sizes, counted, objective });
+    }
+    let projection = py.detach(|| case.project(seed)).map_err(value_error)?;
+    answer(py, &projection)
+}
+
+const COUNTED: [(&str, Counted); 2] = [("work", Counted::ByWork), ("calls", Counted::ByCalls)];
+const OBJECTIVES: [(&str, Objective); 2] =
+    [("speedup", Objective::Speedup), ("latency", Objective::Latency)];
+
+fn word<T: Copy>(what: &str, text: &str, words: [(&str, T); 2]) -> PyResult<T> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let [(one, _), (other, _)] = words;
+        value_error(format!("{what} is {text:?}; it must be {one} or {other}"))
+    })
+}
+
+fn answer<'py>(py: Python<'py>, projection: &Projection) -> PyResult<Bound<'py, PyDict>> {
+    let flat = |estimate: Estimate| (estimate.value, estimate.ci95.0, estimate.ci95.1);
+    let dict = PyDict::new(py);
+    dict.set_item("speedup", flat(projection.speedup))?;
+    dict.set_item("latency_reduction", projection.latency_reduction.map(flat))?;
+    dict.set_item("offloads", flat(projection.offloads))?;
+    dict.set_item("alpha", flat(projection.alpha))?;
+    dict.set_item("break_even_bytes", projection.break_even_bytes.map(flat))?;
+    let sensitivity = projection.sensitivity.iter();
+    let row = |one: &model::Sensitivity| (one.symbol.name(), one.variance_share, one.elasticity);
+    dict.set_item("sensitivity", sensitivity.map(row).collect::<Vec<_>>())?;
+    let limits = projection.limits.iter().map(|limit| limit.text());
+    dict.set_item("limits", limits.collect::<Vec<_>>())?;
+    Ok(dict)
+}

@@ -1,0 +1,183 @@
+//! The simulator: one point of a sweep under some architectures, without the interpreter's lock, and stopped between
+//! replications when Python has a signal to handle. Results are plain data, so that they travel between processes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sim::accelflow::{AccelFlow, Architecture, Entries, SCENARIOS, Spec};
+use sim::{
+    Extent, Interval, Names, Plan, Report, RunError, Sample, Simulate, Streams, StudyError, Verdict,
+};
+
+use crate::value_error;
+
+/// How often a simulation looks whether Python was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The scenarios that are compiled in.
+#[pyfunction]
+pub(crate) fn scenarios() -> Vec<&'static str> {
+    SCENARIOS.to_vec()
+}
+
+/// The names of the architectures, in the order of the seed.
+#[pyfunction]
+pub(crate) fn architectures() -> Vec<&'static str> {
+    Architecture::ALL.map(Architecture::name).to_vec()
+}
+
+/// Every key of a specification with its value, kind and source.
+#[pyfunction]
+pub(crate) fn sources(
+    spec: &str,
+    set: Vec<(String, String)>,
+) -> PyResult<Vec<(String, String, String, String)>> {
+    let entries = entries(spec, &set)?;
+    let row = |(key, value, kind, source): (&str, String, &str, &str)| {
+        (key.to_owned(), value, kind.to_owned(), source.to_owned())
+    };
+    Ok(entries.sources().map(row).collect())
+}
+
+/// Simulates a specification with these keys set, under these architectures, with common random numbers. Gives a
+/// dictionary for each, with its rows and its reductions against the others.
+#[pyfunction]
+#[pyo3(signature = (spec, set, architectures, *, seed, runs, precision, threads))]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn simulate<'py>(
+    py: Python<'py>,
+    spec: &str,
+    set: Vec<(String, String)>,
+    architectures: Vec<String>,
+    seed: u64,
+    runs: u32,
+    precision: Option<f64>,
+    threads: Option<usize>,
+) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let chosen = architectures.iter().map(|name| architecture(name));
+    let chosen = chosen.collect::<PyResult<Vec<Architecture>>>()?;
+    let entries = entries(spec, &set)?;
+    let spec = Spec::read(&entries, &trace::accelflow()).map_err(value_error)?;
+    let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
+    let plan = Plan {
+        seed,
+        extent: spec.extent,
+        replications_min: runs,
+        replications_max: if precision.is_some() { runs.saturating_mul(20) } else { runs },
+        precision,
+        threads: threads.unwrap_or(own),
+        ..Plan::default()
+    };
+    plan.check().map_err(value_error)?;
+    let mut reports = Vec::with_capacity(chosen.len());
+    for architecture in &chosen {
+        let model = AccelFlow::new(&spec, *architecture, &trace::accelflow());
+        reports.push(study(py, &plan, model.map_err(value_error)?)?);
+    }
+    let one = |at: usize| result(py, &chosen, &reports, at);
+    (0..reports.len()).map(one).collect()
+}
+
+fn entries(spec: &str, set: &[(String, String)]) -> PyResult<Entries> {
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let mut entries = sim::accelflow::entries(spec, &read).map_err(value_error)?;
+    for (key, value) in set {
+        entries.set(key, value).map_err(value_error)?;
+    }
+    Ok(entries)
+}
+
+fn architecture(name: &str) -> PyResult<Architecture> {
+    Architecture::of_name(name).ok_or_else(|| {
+        let names = Architecture::ALL.map(Architecture::name).join(", ");
+        value_error(format!("no architecture is called {name:?}; there are: {names}"))
+    })
+}
+
+/// A model that is given up when nobody wants its answer any more.
+struct Wanted<'a> {
+    model: AccelFlow,
+    stopped: &'a AtomicBool,
+}
+
+impl Simulate for Wanted<'_> {
+    fn names(&self) -> Names {
+        self.model.names()
+    }
+
+    fn overload(&self) -> Option<String> {
+        self.model.overload()
+    }
+
+    fn replicate(
+        &self,
+        streams: &Streams,
+        extent: Extent,
+        events_max: u64,
+    ) -> Result<Sample, RunError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        self.model.replicate(streams, extent, events_max)
+    }
+}
+
+/// Runs a study on other threads while this one, without the interpreter's lock, waits and looks for signals.
+fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
+    let stopped = AtomicBool::new(false);
+    let wanted = Wanted { model, stopped: &stopped };
+    thread::scope(|scope| {
+        let study = scope.spawn(|| plan.run(&wanted, &|_| ()));
+        let mut signal = None;
+        while !study.is_finished() {
+            py.detach(|| thread::sleep(LOOK));
+            if signal.is_none()
+                && let Err(error) = py.check_signals()
+            {
+                stopped.store(true, Ordering::Relaxed);
+                signal = Some(error);
+            }
+        }
+        let report = py.detach(|| study.join());
+        match (signal, report) {
+            (Some(signal), _) => Err(signal),
+            (None, Ok(report)) => report.map_err(|error| match error {
+                StudyError::Plan(bad) => value_error(bad),
+                StudyError::Run { .. } => PyRuntimeError::new_err(error.to_string()),
+            }),
+            (None, Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn result<'py>(
+    py: Python<'py>,
+    chosen: &[Architecture],
+    reports: &[Report],
+    at: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let report = &reports[at];
+    let dict = PyDict::new(py);
+    dict.set_item("architecture", chosen[at].name())?;
+    dict.set_item("seed", report.seed)?;
+    dict.set_item("replications", report.replications)?;
+    dict.set_item("events", report.events)?;
+    dict.set_item("verdict", report.verdict.name())?;
+    if let Verdict::Refused { reason, .. } = &report.verdict {
+        dict.set_item("reason", reason)?;
+    }
+    let flat = |found: Option<Interval>| found.map(|one| (one.value, one.ci95[0], one.ci95[1]));
+    let rows = report.rows().into_iter().map(|(name, metric, found)| (name, metric, flat(found)));
+    dict.set_item("rows", rows.collect::<Vec<_>>())?;
+    let against = chosen.iter().zip(reports).filter_map(|(other, theirs)| {
+        let found = report.reduction(theirs).filter(|_| *other != chosen[at])?;
+        Some((other.name(), flat(Some(found.mean)), flat(found.p99)))
+    });
+    dict.set_item("reductions", against.collect::<Vec<_>>())?;
+    Ok(dict)
+}

@@ -1,0 +1,287 @@
+//! Traces: the builder, and catalogs with what can be asked of them. A block is open, a path has ended, and only a path
+//! makes a trace, as in Rust. Values are never changed in place: every call gives a new one.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use trace::{Arm, Base, Draft, Fault, Format, Head, Owner, TextError};
+use units::{Nanos, Op};
+
+use crate::conditions::Asked;
+use crate::value_error;
+
+/// A part of a trace that something follows.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Block(trace::Block);
+
+/// A part of a trace that ends: in a notification or another trace.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Path(trace::Path);
+
+/// An arm of a branch.
+#[derive(FromPyObject)]
+enum Side<'py> {
+    #[pyo3(transparent)]
+    Block(PyRef<'py, Block>),
+    #[pyo3(transparent)]
+    Path(PyRef<'py, Path>),
+}
+
+impl Side<'_> {
+    fn arm(&self) -> Arm {
+        match self {
+            Side::Block(block) => block.0.clone().into(),
+            Side::Path(path) => path.0.clone().into(),
+        }
+    }
+}
+
+#[pymethods]
+impl Block {
+    /// Nothing: the arm of a branch that does nothing.
+    #[new]
+    fn new() -> Self {
+        Self(trace::Block::empty())
+    }
+
+    /// Ops one after the other.
+    #[pyo3(signature = (*ops))]
+    fn seq(&self, ops: Vec<String>) -> PyResult<Self> {
+        let ops = ops.iter().map(|name| op(name)).collect::<PyResult<Vec<Op>>>()?;
+        Ok(Self(self.0.clone().seq(ops)))
+    }
+
+    /// One op with its soft deadline (ns from the start of the chain).
+    fn due(&self, name: &str, due_ns: u64) -> PyResult<Self> {
+        Ok(Self(self.0.clone().due(op(name)?, Nanos(due_ns))))
+    }
+
+    /// The payload changes its base.
+    fn trans(&self, src: &str, dst: &str) -> PyResult<Self> {
+        Ok(Self(self.0.clone().trans(base(src)?, base(dst)?)))
+    }
+
+    /// One of two arms; what follows goes on where an arm is open. Without `on_false`, nothing is done there.
+    #[pyo3(signature = (condition, on_true, on_false = None))]
+    fn branch(&self, condition: Asked<'_>, on_true: Side<'_>, on_false: Option<Side<'_>>) -> Self {
+        let other = on_false.map_or_else(|| trace::Block::empty().into(), |side| side.arm());
+        Self(self.0.clone().branch(condition.condition(), on_true.arm(), other))
+    }
+
+    /// One of two arms, both of which end.
+    fn either(&self, condition: Asked<'_>, on_true: &Path, on_false: &Path) -> Path {
+        let (on_true, on_false) = (on_true.0.clone(), on_false.0.clone());
+        Path(self.0.clone().either(condition.condition(), on_true, on_false))
+    }
+
+    /// Several arms at once, each of which ends by itself.
+    #[pyo3(signature = (*arms))]
+    fn fork(&self, arms: Vec<PyRef<'_, Path>>) -> Path {
+        Path(self.0.clone().fork(arms.iter().map(|path| path.0.clone())))
+    }
+
+    /// Several arms at once; what follows waits for all.
+    #[pyo3(signature = (*arms))]
+    fn join(&self, arms: Vec<PyRef<'_, Block>>) -> Self {
+        Self(self.0.clone().join(arms.iter().map(|block| block.0.clone())))
+    }
+
+    /// The core that started the trace is told.
+    fn notify(&self) -> Path {
+        Path(self.0.clone().notify())
+    }
+
+    /// The named trace goes on at once.
+    fn tail(&self, trace: String) -> Path {
+        Path(self.0.clone().tail(trace))
+    }
+
+    /// The named trace goes on when the answer arrives to what was sent.
+    #[pyo3(signature = (trace, within_ns = None))]
+    fn wait(&self, trace: String, within_ns: Option<u64>) -> Path {
+        Path(self.0.clone().wait(trace, within_ns.map(Nanos)))
+    }
+}
+
+/// A named program of ops.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Trace(trace::Trace);
+
+#[pymethods]
+impl Trace {
+    /// A trace that takes a payload of a format such as `encrypted(message(protobuf))`.
+    #[new]
+    fn new(name: String, takes: &str, path: &Path) -> PyResult<Self> {
+        let takes: Format = takes.parse().map_err(value_error)?;
+        Ok(Self(trace::Trace::new(name, takes, path.0.clone())))
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    #[getter]
+    fn takes(&self) -> String {
+        self.0.takes.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Trace({:?}, takes={})", self.0.name, self.0.takes)
+    }
+}
+
+/// Fields, traces and services that belong together, without faults.
+#[pyclass(frozen, module = "rebate.traces")]
+pub(crate) struct Catalog(trace::Catalog);
+
+#[pymethods]
+impl Catalog {
+    /// Traces and the fields that they read, checked together. `ValueError` names every fault.
+    #[new]
+    #[pyo3(signature = (traces, *, flags = Vec::new(), numbers = Vec::new(), base = None))]
+    fn new(
+        traces: Vec<PyRef<'_, Trace>>,
+        flags: Vec<String>,
+        numbers: Vec<String>,
+        base: Option<&Self>,
+    ) -> PyResult<Self> {
+        let mut draft = base.map_or_else(Draft::default, |base| base.0.clone().into_draft());
+        draft = flags.into_iter().fold(draft, Draft::flag);
+        draft = numbers.into_iter().fold(draft, Draft::number);
+        draft = traces.into_iter().fold(draft, |draft, trace| draft.trace(trace.0.clone()));
+        draft.clone().check().map(Self).map_err(|faults| {
+            let lines = faults.iter().map(|fault| line(&draft, fault));
+            value_error(lines.collect::<Vec<_>>().join("\n"))
+        })
+    }
+
+    /// What a text says; `ValueError` says line, column and what was expected.
+    #[staticmethod]
+    #[pyo3(signature = (text, name = "text"))]
+    fn read(text: &str, name: &str) -> PyResult<Self> {
+        trace::read(&[(name, text)]).map(Self).map_err(|errors| {
+            let lines = errors.iter().map(TextError::to_string);
+            value_error(lines.collect::<Vec<_>>().join("\n"))
+        })
+    }
+
+    /// The seed's twelve templates and eight services.
+    #[staticmethod]
+    fn accelflow() -> Self {
+        Self(trace::accelflow())
+    }
+
+    /// The names of the traces, in the order of their addresses.
+    #[getter]
+    fn traces(&self) -> Vec<&str> {
+        self.0.traces().iter().map(|trace| trace.name.as_str()).collect()
+    }
+
+    /// The names of the services.
+    #[getter]
+    fn services(&self) -> Vec<&str> {
+        self.0.services().iter().map(|service| service.name.as_str()).collect()
+    }
+
+    /// How many ops a request of a service invokes.
+    fn invocations(&self, service: &str) -> PyResult<u64> {
+        let found = self.0.service(service).ok_or_else(|| {
+            let names = self.services().join(", ");
+            value_error(format!("no service is called {service:?}; there are: {names}"))
+        })?;
+        Ok(self.0.invocations(found))
+    }
+
+    /// The canonical text of everything.
+    fn text(&self) -> String {
+        trace::print(&self.0.clone().into_draft())
+    }
+
+    /// What a trace does, step by step.
+    fn explain(&self, trace: &str) -> PyResult<String> {
+        Ok(trace::explain(&self.0, self.found(trace)?))
+    }
+
+    /// The bytes of a trace (docs/format.md).
+    #[pyo3(signature = (trace, *, tenant = 0, mark = 0))]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        trace: &str,
+        tenant: u16,
+        mark: u8,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.0.encode(trace, Head { tenant, mark }).map_err(value_error)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// The trace that bytes encode.
+    fn decode(&self, name: &str, bytes: &[u8]) -> PyResult<Trace> {
+        self.0.decode(name, bytes).map(|(trace, _)| Trace(trace)).map_err(value_error)
+    }
+
+    /// Drawings of traces, one SVG document.
+    #[pyo3(signature = (*traces))]
+    fn svg(&self, traces: Vec<String>) -> PyResult<String> {
+        Ok(trace::draw::svg(&self.chosen(&traces)?))
+    }
+
+    /// Drawings of traces for Graphviz.
+    #[pyo3(signature = (*traces))]
+    fn dot(&self, traces: Vec<String>) -> PyResult<String> {
+        Ok(trace::draw::dot(&self.chosen(&traces)?))
+    }
+
+    fn __repr__(&self) -> String {
+        let (traces, services) = (self.0.traces().len(), self.0.services().len());
+        format!("Catalog({traces} traces, {services} services)")
+    }
+}
+
+impl Catalog {
+    fn found(&self, trace: &str) -> PyResult<&trace::Trace> {
+        self.0.trace(trace).ok_or_else(|| {
+            let names = self.traces().join(", ");
+            value_error(format!("no trace is called {trace:?}; there are: {names}"))
+        })
+    }
+
+    /// The traces of these names; all without any.
+    fn chosen(&self, names: &[String]) -> PyResult<Vec<&trace::Trace>> {
+        if names.is_empty() {
+            return Ok(self.0.traces().iter().collect());
+        }
+        names.iter().map(|name| self.found(name)).collect()
+    }
+}
+
+/// A text in its canonical layout, comments kept.
+#[pyfunction]
+pub(crate) fn format_text(text: &str) -> PyResult<String> {
+    trace::format("text", text).map_err(value_error)
+}
+
+/// A fault with the name of what it is in: there is no text, so no line to point at.
+fn line(draft: &Draft, fault: &Fault) -> String {
+    let owner = match fault.owner {
+        Owner::Field(index) => format!("field {}", draft.fields[index].name),
+        Owner::Trace(index) => format!("trace {}", draft.traces[index].name),
+        Owner::Service(index) => format!("service {}", draft.services[index].name),
+    };
+    let node = fault.node.map_or(String::new(), |node| format!(", node {}", node + 1));
+    format!("{owner}{node}: {}", fault.what)
+}
+
+fn op(name: &str) -> PyResult<Op> {
+    Op::ALL.into_iter().find(|op| op.name() == name).ok_or_else(|| {
+        let names = Op::ALL.map(Op::name).join(", ");
+        value_error(format!("no op is called {name:?}; there are: {names}"))
+    })
+}
+
+fn base(name: &str) -> PyResult<Base> {
+    Base::ALL.into_iter().find(|base| base.name() == name).ok_or_else(|| {
+        let names = Base::ALL.map(Base::name).join(", ");
+        value_error(format!("no format is called {name:?}; there are: {names}"))
+    })
+}

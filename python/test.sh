@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Tests the Python package on the extension that `cargo build` makes (`pip install ./python` makes the one to use), with
+# pandas, polars and a local Ray cluster in an environment of its own, and checks its types. Arguments go to unittest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo build --quiet -p rebate-python
+environment=target/python
+if [ ! -e "$environment/ready" ]; then
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install --quiet mypy pandas polars ray
+  touch "$environment/ready"
+fi
+package=$(mktemp -d)
+trap 'rm -rf "$package"' EXIT
+cp -r python/rebate "$package/"
+cp target/debug/lib_rebate.so "$package/rebate/_rebate.abi3.so"
+"$environment/bin/mypy" --strict --ignore-missing-imports --cache-dir target/python/types python/rebate
+PYTHONPATH="$package" "$environment/bin/python" python/tests/test_package.py "$@"

@@ -1,0 +1,190 @@
+"""What the package must do; run with `python/test.sh`. No pytest: unittest is everywhere."""
+
+import itertools
+import os
+import pickle
+import signal
+import threading
+import time
+import unittest
+
+from rebate import model, sim, traces
+from rebate.traces import Catalog, Trace, field, seq, trans
+
+SMALL = {"run.requests": 2000}
+
+
+def listing_1() -> traces.Path:
+    decompressed = trans("json", "string").seq("decompress")
+    start = seq("tcp", "decrypt", "rpc", "deserialize")
+    return start.branch("compressed", decompressed).seq("load-balance").notify()
+
+
+class Traces(unittest.TestCase):
+    def test_the_builder_gives_what_the_text_says(self) -> None:
+        takes = "encrypted(message(protobuf))"
+        catalog = Catalog([Trace("T1", takes, listing_1())], flags=["compressed"])
+        text = catalog.text()
+        self.assertEqual(Catalog.read(text).text(), text)
+        published = Catalog.accelflow()
+        flags = ["to-compress", "compressed"]
+        same = Catalog([Trace("T1", takes, listing_1())], flags=flags)
+        self.assertEqual(same.encode("T1"), published.encode("T1"))
+        self.assertEqual(published.decode("again", published.encode("T1", tenant=7)).takes, takes)
+
+    def test_the_services_invoke_what_is_published(self) -> None:
+        catalog = Catalog.accelflow()
+        counts = [catalog.invocations(service) for service in catalog.services]
+        self.assertEqual(sorted(counts), sorted([87, 28, 18, 30, 29, 19, 9, 25]))
+
+    def test_conditions_have_operators(self) -> None:
+        condition = (field("tries") < 3) & ~field("found") | "hit"
+        self.assertEqual(repr(condition), "tries < 3 and not found or hit")
+        with self.assertRaisesRegex(TypeError, "use &, | and ~"):
+            bool(field("found") and field("hit"))
+        once = seq("tcp").branch(condition, seq("load-balance").notify()).wait("again", 1000)
+        drawn = Catalog(
+            [Trace("again", "json", once)], flags=["found", "hit"], numbers=["tries"]
+        ).svg("again")
+        self.assertTrue(drawn.startswith("<svg"), drawn[:40])
+
+    def test_bad_traces_say_what_is_wrong(self) -> None:
+        with self.assertRaisesRegex(ValueError, 'no op is called "crypt"; there are: compress, '):
+            seq("crypt")
+        with self.assertRaisesRegex(ValueError, r'"jso" is no format; write a base'):
+            Trace("t", "jso", seq("tcp").notify())
+        with self.assertRaisesRegex(ValueError, "trace t, node 2: .*decrypt"):
+            Catalog([Trace("t", "json", seq("tcp", "decrypt").notify())])
+        with self.assertRaisesRegex(ValueError, "^text:1:14: expected a format"):
+            Catalog.read("trace t takes")
+        with self.assertRaisesRegex(ValueError, "no trace is called 'T13'|no trace is called \"T13\""):
+            Catalog.accelflow().explain("T13")
+
+
+class Simulator(unittest.TestCase):
+    def test_the_same_seed_gives_the_same_rows_on_any_threads(self) -> None:
+        ask = {"set": SMALL, "architectures": ["relief", "accelflow"], "runs": 5, "seed": 3}
+        one, two = (sim.run("steady", threads=threads, **ask) for threads in (1, 2))
+        self.assertEqual(one, two)
+        self.assertEqual(pickle.loads(pickle.dumps(one)), one)
+        run = one.run("accelflow")
+        self.assertEqual(run.verdict, "steady")
+        whole = run.value("all", "mean_ns")
+        assert whole is not None
+        self.assertTrue(0 < whole.low < whole.value < whole.high)
+        self.assertGreater(run.reductions["relief"].mean.value, 0)
+        self.assertLess(one.run("relief").reductions["accelflow"].mean.value, 0)
+
+    def test_sweeps_combine_and_frames_are_tidy(self) -> None:
+        values = {"hardware.pes": [4, 8], "load.total_per_s": [20000, 40000]}
+        ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
+        results = sim.sweep("steady", values, **ask)
+        points = [(run.set["hardware.pes"], run.set["load.total_per_s"]) for run in results]
+        self.assertEqual(points, list(itertools.product("48", ["20000", "40000"])))
+        results.run("accelflow", hardware__pes=8, load__total_per_s=20000)
+        rows = results.rows()
+        for make in ("to_pandas", "to_polars"):
+            with self.subTest(make):
+                try:
+                    frame = getattr(results, make)()
+                except ImportError as missing:
+                    self.skipTest(f"NOT TESTED: {missing}")
+                self.assertEqual(list(frame.columns), list(rows[0]))
+                self.assertEqual(len(frame), len(rows))
+
+    def test_an_overload_is_refused_with_its_reason(self) -> None:
+        heavy = SMALL | {"load.total_per_s": 10_000_000}
+        run = sim.run("steady", set=heavy, architectures=["non-acc"], runs=5).run("non-acc")
+        self.assertEqual(run.verdict, "refused")
+        self.assertTrue(run.reason)
+        self.assertIsNone(run.value("all", "p99_ns"))
+
+    def test_bad_input_names_the_key_and_what_is_valid(self) -> None:
+        bad = [
+            ({"set": {"hardware.pe": 4}}, "unknown key hardware.pe; there are hardware.atm_ns"),
+            ({"set": {"hardware.pes": 0}}, "hardware.pes is 0"),
+            ({"architectures": ["relif"]}, "there are: non-acc"),
+            ({"runs": 2}, "replications_min is 2; it must be 5 to 100"),
+            ({"spec": "nowhere.toml"}, "compiled in are steady, window"),
+        ]
+        for ask, said in bad:
+            with self.subTest(said), self.assertRaisesRegex(ValueError, said):
+                sim.run(**ask)
+
+    def test_other_threads_run_and_an_interrupt_ends_it(self) -> None:
+        turns = 0
+        over = threading.Event()
+
+        def turn() -> None:
+            nonlocal turns
+            while not over.wait(0.002):
+                turns += 1
+
+        def interrupt() -> None:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        workers = [threading.Thread(target=one) for one in (turn, interrupt)]
+        for worker in workers:
+            worker.start()
+        started = time.monotonic()
+        # More than a minute's work.
+        with self.assertRaises(KeyboardInterrupt):
+            sim.run("steady", architectures=sim.ALL, runs=100, set={"run.requests": 20_000})
+        over.set()
+        for worker in workers:
+            worker.join()
+        self.assertGreater(turns, 10)
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_a_local_ray_cluster_gives_the_same_numbers(self) -> None:
+        try:
+            import ray
+        except ImportError as missing:
+            self.skipTest(f"NOT TESTED: {missing}")
+        ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
+        here = sim.sweep("steady", {"hardware.pes": [4, 8]}, **ask)
+        ray.init(num_cpus=2, log_to_driver=False)
+        try:
+            there = sim.sweep("steady", {"hardware.pes": [4, 8]}, ray=True, **ask)
+        finally:
+            ray.shutdown()
+        self.assertEqual(here, there)
+
+
+class Model(unittest.TestCase):
+    def test_the_first_case_study_comes_out(self) -> None:
+        # Table 6, AES-NI: 15.7 %, as printed: cut off, not rounded.
+        case = {"C": 2.0e9, "alpha": 0.165844, "n": 298_951, "o0": 10, "L": 3, "A": 6}
+        answer = model.project(**case, threading="Sync", strategy="on-chip")
+        self.assertEqual(int(1000 * (answer.speedup.value - 1)), 157)
+        self.assertEqual(answer.speedup.low, answer.speedup.high)
+        case["alpha"] = (0.14, 0.165844, 0.19)
+        wide = model.project(**case, threading="Sync", strategy="on-chip")
+        self.assertTrue(wide.speedup.low < answer.speedup.value < wide.speedup.high)
+        self.assertEqual(wide.sensitivity[0].symbol, "alpha")
+
+    def test_sizes_select_what_pays(self) -> None:
+        sizes = [(100, 1.0), (1000, 1.0)]
+        case = {"C": 1e6, "alpha": 0.22, "n": 40, "L": 2000, "A": 10, "threading": "Async"}
+        answer = model.project(**case, sizes=sizes)
+        self.assertEqual(answer.offloads.value, 20)
+        self.assertAlmostEqual(answer.alpha.value, 0.2)
+
+    def test_bad_parameters_name_the_field_and_its_range(self) -> None:
+        good = {"C": 1e9, "alpha": 0.2, "n": 1000, "A": 4}
+        bad = [
+            ("alpha", 1.5, "alpha is 1.5; it must be a number from 0 to 1"),
+            ("A", 0.5, "A is 0.5; it must be a number of at least 1, or inf"),
+            ("C", 0, "C is 0; it must be a number above 0"),
+            ("n", float("nan"), "n is NaN; it must be"),
+            ("threading", "Fibers", "threading is .Fibers.; it must be Sync, Sync-OS"),
+            ("counted", "bytes", "counted is .bytes.; it must be work or calls"),
+        ]
+        for name, value, said in bad:
+            with self.subTest(name), self.assertRaisesRegex(ValueError, said):
+                model.project(**good | {name: value, "sizes": [(1, 1)]})
+
+
+if __name__ == "__main__":
+    unittest.main()

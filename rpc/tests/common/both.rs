@@ -1,0 +1,74 @@
+//! A message's struct by generated code and by the interpreter of the same schema: both must make the same bytes, or
+//! refuse with the same code. For tests and for the fuzz target, which differ in where messages come from.
+
+use rpc::flat::{Build, View};
+use rpc::wire::{Out, Wire};
+use rpc::{Code, Functions};
+
+/// The code that was generated for a service, and the interpreter of its schema.
+#[derive(Clone, Copy)]
+pub struct Both<'f> {
+    pub generated: &'f dyn Functions,
+    pub interpreter: &'f dyn Functions,
+}
+
+/// Which struct of a service: its function's arguments, or what it answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Which {
+    pub function: u32,
+    pub answer: bool,
+}
+
+impl Both<'_> {
+    /// What `recv` or `answer` makes of a message's struct, whose strings may be so long.
+    pub fn read(self, which: Which, wire: &[u8], field_bytes_max: usize) -> Result<Vec<u8>, Code> {
+        let block = read(self.generated, which, wire, field_bytes_max);
+        let other = read(self.interpreter, which, wire, field_bytes_max);
+        assert_eq!(block, other, "{which:?} {wire:02x?}");
+        block
+    }
+
+    /// What `call` or `resp` makes of a block.
+    pub fn write(self, which: Which, block: &[u8]) -> Result<Vec<u8>, Code> {
+        let wire = write(self.generated, which, block);
+        assert_eq!(wire, write(self.interpreter, which, block), "{which:?} {block:02x?}");
+        wire
+    }
+}
+
+fn read(
+    functions: &dyn Functions,
+    Which { function, answer }: Which,
+    wire: &[u8],
+    field_bytes_max: usize,
+) -> Result<Vec<u8>, Code> {
+    let mut bytes = vec![0xEE; MESSAGE_BYTES];
+    let (mut wire, mut build) = (Wire::new(wire, field_bytes_max), Build::new(&mut bytes));
+    let block = if answer {
+        functions.answer(function, &mut wire, &mut build)?
+    } else {
+        functions.recv(function, &mut wire, &mut build)?
+    };
+    wire.end()?;
+    let used = build.used();
+    Ok(bytes[block..used].to_vec())
+}
+
+fn write(
+    functions: &dyn Functions,
+    Which { function, answer }: Which,
+    block: &[u8],
+) -> Result<Vec<u8>, Code> {
+    let mut bytes = vec![0; MESSAGE_BYTES];
+    let mut out = Out::framed(&mut bytes)?;
+    if answer {
+        functions.resp(function, View::new(block), &mut out)?;
+    } else {
+        functions.call(function, View::new(block), &mut out)?;
+    }
+    let length = out.frame()?;
+    Ok(bytes[4..length].to_vec())
+}
+
+/// Room for either form of a message.
+pub const MESSAGE_BYTES: usize = 1 << 16;

@@ -1,0 +1,285 @@
+//! A received request (T1 of the seed: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace, against the same jobs
+//! and kernels awaited one by one by the caller; on software, on a pool of two workers and on an emulated QAT 4xxx (which
+//! decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in tokio. Of each:
+//! the median latency, requests a second, and processor time per request, that of the thread that asks and that of all.
+//! A device that must be polled keeps its core busy while it waits, and that is counted. `--json` prints the rows as
+//! JSON, `--quick` runs each case shortly, a word picks the rows whose id has it.
+#![allow(missing_docs, unreachable_pub)]
+
+#[path = "../examples/traced_service/by_hand.rs"]
+mod by_hand;
+mod common;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::*;
+use device::engines::BUILT_IN;
+use device::{Codec, Device, Dialect, Job, Level, Pool, Software, Virtual, VirtualOptions, Worker};
+use policy::AsyncOffload;
+use runtime::trace::jobs::Maker;
+use runtime::trace::kernels::DATA;
+use runtime::trace::value::{Kind, Value};
+use runtime::trace::{Session, TraceConfig, TraceInput, Traces};
+use runtime::{CoreConfig, CoreLoop, Finished, RuntimeConfig, TokioRuntime};
+use tokio::task::LocalSet;
+use trace::Catalog;
+use units::{ByteCount, Prng};
+use workload::DeviceProfile;
+
+fn main() {
+    let options = Options::of_arguments();
+    let each = Duration::from_millis(if options.quick { 30 } else { 400 });
+    let mut rows = Rows::default();
+    for device in ["software", "workers", "virtual_qat"] {
+        for executor in ["core_loop", "tokio"] {
+            for in_flight in [1, 4, 16, 64] {
+                for arm in [Arm::Trace, Arm::ByHand] {
+                    let case = format!("{}.{device}.{executor}.{in_flight}", arm.name());
+                    if options.wants(&case) {
+                        let runs = options.runs();
+                        let run = |_| measure(device, executor, in_flight, arm, each);
+                        add(&mut rows, &case, &runs.map(run).collect::<Vec<_>>());
+                    }
+                }
+            }
+        }
+    }
+    rows.print(&options);
+}
+
+fn add(rows: &mut Rows, case: &str, runs: &[Measured]) {
+    let mut add = |what: &str, unit, value: fn(&Measured) -> f64| {
+        rows.add(&format!("{what}.{case}"), unit, None, runs.iter().map(value));
+    };
+    add("p50", "ns", |own| own.p50_ns);
+    add("rate", "requests/s", |own| own.per_s);
+    add("thread", "ns/request", |own| own.thread_ns);
+    add("process", "ns/request", |own| own.process_ns);
+    if case.contains("virtual") {
+        add("late", "%", |own| own.late_pct);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Arm {
+    Trace,
+    ByHand,
+}
+
+impl Arm {
+    fn name(self) -> &'static str {
+        match self {
+            Arm::Trace => "trace",
+            Arm::ByHand => "by_hand",
+        }
+    }
+}
+
+struct Measured {
+    p50_ns: f64,
+    per_s: f64,
+    thread_ns: f64,
+    process_ns: f64,
+    late_pct: f64,
+}
+
+fn measure(device: &str, executor: &str, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+    let software: Arc<dyn Device> = Arc::new(Software::default());
+    let emulation = (device == "virtual_qat").then(qat);
+    let mut devices = vec![software];
+    devices.extend(emulation.clone().map(|qat| qat as Arc<dyn Device>));
+    devices.extend((device == "workers").then(workers));
+    let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
+    let config = RuntimeConfig { devices, policy, ..config() };
+    let mut measured = match executor {
+        "core_loop" => on_core_loop(config, in_flight, arm, each),
+        _ => in_tokio(config, in_flight, arm, each),
+    };
+    measured.late_pct = emulation.map_or(0.0, |qat| 100.0 * qat.counters().late_share());
+    measured
+}
+
+fn workers() -> Arc<dyn Device> {
+    let count = |count| NonZeroUsize::new(count).expect("not zero");
+    Arc::new(Worker::start(count(2), count(64), &BUILT_IN).expect("threads start"))
+}
+
+fn qat() -> Arc<Virtual> {
+    let profile = DeviceProfile::find("qat-4xxx").expect("it is compiled in");
+    let device = Virtual::new(&profile, &BUILT_IN, VirtualOptions::default());
+    Arc::new(device.expect("the profile is sound"))
+}
+
+fn on_core_loop(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+    let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
+    let core = core_loop.core().clone();
+    let traces = Traces::on_core(&core, trace_config());
+    let spawner = core.clone();
+    core_loop.block_on(async move {
+        let requests = Requests::make(&traces).await;
+        let tally = Tally::start(each);
+        let mut tasks = Vec::new();
+        for number in 0..in_flight {
+            let (core, traces) = (core.clone(), traces.clone());
+            let (requests, tally) = (Rc::clone(&requests), Rc::clone(&tally));
+            tasks.push(spawner.spawn(async move {
+                asks(&requests, &tally, number, arm, &traces, |job| core.run(job)).await;
+            }));
+        }
+        for task in tasks {
+            task.await;
+        }
+        tally.measured()
+    })
+}
+
+fn in_tokio(config: RuntimeConfig, in_flight: usize, arm: Arm, each: Duration) -> Measured {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    LocalSet::new().block_on(&executor.expect("tokio starts"), async {
+        let runtime = TokioRuntime::start(config).expect("the devices open");
+        let traces = Traces::in_tokio(&runtime, trace_config());
+        let requests = Requests::make(&traces).await;
+        let tally = Tally::start(each);
+        let mut tasks = Vec::new();
+        for number in 0..in_flight {
+            let (runtime, traces) = (runtime.clone(), traces.clone());
+            let (requests, tally) = (Rc::clone(&requests), Rc::clone(&tally));
+            tasks.push(tokio::task::spawn_local(async move {
+                asks(&requests, &tally, number, arm, &traces, |job| runtime.run(job)).await;
+            }));
+        }
+        for task in tasks {
+            task.await.expect("no task panics");
+        }
+        tally.measured()
+    })
+}
+
+/// One request after the other until the time is over.
+async fn asks<F: Future<Output = Finished>>(
+    requests: &Requests,
+    tally: &Tally,
+    first: usize,
+    arm: Arm,
+    traces: &Traces,
+    run: impl Fn(Box<Job>) -> F,
+) {
+    let mut next = first;
+    while Instant::now() < tally.until {
+        let input = requests.inputs[next % requests.inputs.len()].clone();
+        next += 1;
+        let start = Instant::now();
+        let payload = match arm {
+            Arm::Trace => {
+                let ended = traces.run_trace("T1", input).await;
+                ended.expect("the request is sound").payload
+            }
+            Arm::ByHand => {
+                let received = by_hand::receive(&run, &requests.maker, &input).await;
+                received.expect("the request is sound").1
+            }
+        };
+        tally.latencies_ns.borrow_mut().push(start.elapsed().as_nanos() as u64);
+        assert_eq!(payload.len(), JSON_BYTES);
+    }
+}
+
+struct Tally {
+    start: (Instant, Duration, Duration),
+    until: Instant,
+    latencies_ns: RefCell<Vec<u64>>,
+}
+
+impl Tally {
+    fn start(each: Duration) -> Rc<Self> {
+        let start = (Instant::now(), thread_time(), process_time());
+        let latencies_ns = RefCell::new(Vec::with_capacity(1 << 20));
+        Rc::new(Self { start, until: start.0 + each, latencies_ns })
+    }
+
+    fn measured(&self) -> Measured {
+        let (wall, thread, process) = self.start;
+        let spent = [wall.elapsed(), thread_time() - thread, process_time() - process];
+        let mut latencies_ns = self.latencies_ns.take();
+        let count = latencies_ns.len() as f64;
+        let (_, p50_ns, _) = latencies_ns.select_nth_unstable(count as usize / 2);
+        let [per_s, thread_ns, process_ns] = [
+            count / spent[0].as_secs_f64(),
+            1e9 * spent[1].as_secs_f64() / count,
+            1e9 * spent[2].as_secs_f64() / count,
+        ];
+        Measured { p50_ns: *p50_ns as f64, per_s, thread_ns, process_ns, late_pct: 0.0 }
+    }
+}
+
+fn trace_config() -> TraceConfig {
+    let texts = [
+        ("accelflow", trace::ACCELFLOW[0].1),
+        // What the peer does to its requests.
+        (
+            "peer",
+            "trace pack takes string { compress notify } trace seal takes bytes { encrypt notify }",
+        ),
+    ];
+    let catalog: Catalog = trace::read(&texts).expect("no faults");
+    TraceConfig::new(catalog)
+}
+
+struct Requests {
+    inputs: Vec<TraceInput>,
+    maker: Maker,
+}
+
+impl Requests {
+    /// Requests that differ, made by the traces of a peer; each was received once, so that an emulated device knows
+    /// its results.
+    async fn make(traces: &Traces) -> Rc<Self> {
+        let [ours, theirs] = [[1; 32], [2; 32]];
+        let (session, peer) = (Session::new(&ours, &theirs), Session::new(&theirs, &ours));
+        let mut random = Prng::new(1);
+        let mut inputs = Vec::new();
+        for _ in 0..REQUESTS {
+            let packed = traces.run_trace("pack", TraceInput::new(json(&mut random))).await;
+            let frame = packed.expect("it is compressed").payload;
+            let document = [("compressed", Kind::Flag(true)), (DATA, Kind::Data(frame))];
+            let arguments = Bytes::from(Value::map(document).to_protobuf());
+            let call = runtime::trace::kernels::call("user.get", arguments);
+            let sealed = traces.run_trace("seal", TraceInput::new(call).session(&peer)).await;
+            let message = sealed.expect("it is encrypted").payload;
+            let input = TraceInput::new(message).session(&session);
+            let ended = traces.run_trace("T1", input.clone()).await;
+            assert_eq!(ended.expect("the request is sound").payload.len(), JSON_BYTES);
+            inputs.push(input);
+        }
+        let maker = Maker {
+            dialect: Dialect::of(Codec::Deflate),
+            level: Level::Fast,
+            pool: Pool::heap(ByteCount::mib(4)),
+            payload_bytes_max: 1 << 20,
+        };
+        Rc::new(Self { inputs, maker })
+    }
+}
+
+/// Words, as JSON.
+fn json(random: &mut Prng) -> String {
+    let mut json = r#"{"text":""#.to_owned();
+    while json.len() < JSON_BYTES {
+        json.push_str(WORDS[(random.bits() % WORDS.len() as u64) as usize]);
+    }
+    json.truncate(JSON_BYTES - 2);
+    json.push_str(r#""}"#);
+    json
+}
+
+const WORDS: [&str; 8] =
+    ["request ", "answer ", "user ", "time ", "service ", "of ", "error ", "the cache "];
+
+const JSON_BYTES: usize = 4_096;
+const REQUESTS: usize = 32;

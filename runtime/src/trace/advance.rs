@@ -1,0 +1,389 @@
+//! What a strand does: one instruction after the other, on the calling core, until it waits for something or ends. Jobs
+//! go to the runtime, which decides where they run.
+
+use std::rc::Rc;
+
+use device::Job;
+use policy::Reason;
+use prost::bytes::Bytes;
+use trace::Wrap;
+use units::{Nanos, Op};
+
+use super::engine::{Engine, Failure, about};
+use super::error::{Cause, Malformed};
+use super::jobs::{Given, Made, given};
+use super::kernels::{self, Layout};
+use super::live::{Fields, Join, State, Strand};
+use super::memory::{Memory, Step};
+use super::ports::Answer;
+use crate::core::Runtime;
+use crate::entry::Finished;
+
+/// What follows an instruction.
+enum Flow {
+    On,
+    Park(State),
+    /// An answer is awaited, and there already.
+    Resume(usize),
+    /// The path is over.
+    Over,
+}
+
+impl Engine {
+    /// Goes on with the strand as far as it can.
+    pub(super) fn advance(&mut self, core: &mut Runtime, mut strand: Box<Strand>) {
+        let memory = Rc::clone(&strand.memory);
+        loop {
+            if self.bytes_left == 0 {
+                return self.park(strand, State::Ready);
+            }
+            match self.step(core, &mut strand, &memory) {
+                Ok(Flow::On) => {}
+                Ok(Flow::Park(state)) => return self.park(strand, state),
+                Ok(Flow::Resume(program)) => {
+                    let received = strand.early.take().flatten();
+                    return self.resume(core, strand, program, received);
+                }
+                Ok(Flow::Over) => return self.close(&strand),
+                Err(failure) => return self.fail(core, strand, failure),
+            }
+        }
+    }
+
+    fn step(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        memory: &Memory,
+    ) -> Result<Flow, Failure> {
+        let program = memory.program(strand.program);
+        match &program.steps[strand.at] {
+            Step::Run { op, due, is_first } => {
+                let (op, is_first) = (*op, *is_first);
+                let flow = self.run(core, strand, (op, *due, is_first));
+                return flow.map_err(|cause| Failure { op: Some(op), cause });
+            }
+            Step::Trans(from, to) => {
+                self.spend(strand.payload.len());
+                let schema = self.schema.as_ref();
+                let payload = kernels::transform(schema, &strand.payload, *from, *to);
+                strand.payload = payload.map_err(|malformed| Failure::of(malformed.into()))?;
+                strand.format = trace::Format::of(*to);
+                strand.at += 1;
+                self.fits(strand.payload.len()).map_err(Failure::of)?;
+            }
+            Step::Branch { condition, on_false } => {
+                self.read_fields(strand).map_err(|malformed| Failure::of(malformed.into()))?;
+                let given = &self.runs[strand.run].input.fields;
+                let holds = strand.fields.hold(condition, &program.fields, given);
+                strand.at = if holds { strand.at + 1 } else { *on_false };
+            }
+            Step::Jump(to) => strand.at = *to,
+            Step::Fork { arms, join } => self.fork(strand, arms, *join),
+            Step::Arrive { is_first } => return Ok(self.arrive(strand, *is_first)),
+            Step::Notify => {
+                self.ended(strand, core.now());
+                return Ok(Flow::Over);
+            }
+            Step::Tail(program) => {
+                (strand.program, strand.at) = (*program, 0);
+                // The other trace may read other fields of the same payload.
+                strand.fields.values = None;
+            }
+            Step::Await { program, within } => {
+                if strand.early.is_some() {
+                    return Ok(Flow::Resume(*program));
+                }
+                let since = core.now();
+                let within = within.unwrap_or(self.limits.answer_within);
+                let until = Nanos(since.0.saturating_add(within.0));
+                return Ok(Flow::Park(State::Awaiting { program: *program, since, until }));
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn run(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        (op, due, is_first): (Op, Option<Nanos>, bool),
+    ) -> Result<Flow, Cause> {
+        let payload = match op {
+            Op::Compress | Op::Decompress | Op::Encrypt | Op::Decrypt | Op::Checksum | Op::Copy => {
+                return self.submit(core, strand, (op, due, is_first));
+            }
+            Op::Serialize | Op::Deserialize | Op::Rpc => self.kernel(strand, op)?,
+            Op::Tcp if is_first => {
+                let live = &self.runs[strand.run];
+                let message = strand.payload.clone();
+                let payload = self.tcp.receive(&about(strand, live), message)?;
+                self.spend(PORT_BYTES);
+                payload
+            }
+            Op::Tcp => {
+                self.send(strand)?;
+                strand.payload.clone()
+            }
+            Op::LoadBalance => {
+                let live = &self.runs[strand.run];
+                let picked = self.load_balance.pick(&about(strand, live), &strand.payload)?;
+                self.runs[strand.run].core = Some(picked);
+                self.spend(PORT_BYTES);
+                strand.payload.clone()
+            }
+            // The checks leave it to the ends of paths.
+            Op::Notify => strand.payload.clone(),
+        };
+        self.fits(payload.len())?;
+        self.done(core, strand, payload, due)?;
+        Ok(Flow::On)
+    }
+
+    fn kernel(&mut self, strand: &Strand, op: Op) -> Result<Bytes, Cause> {
+        self.spend(strand.payload.len());
+        let (schema, payload) = (self.schema.as_ref(), &strand.payload);
+        Ok(match op {
+            Op::Serialize => {
+                let layout = match strand.format.bare() {
+                    Some(base) => Layout::Bare(base),
+                    None => Layout::Compressed,
+                };
+                kernels::serialize(schema, payload, layout)?
+            }
+            Op::Deserialize => kernels::deserialize(schema, payload)?,
+            _ if strand.format.wrap() == Some(Wrap::Message) => {
+                let call = kernels::called(payload)?;
+                self.runs[strand.run].function = Some(call.function);
+                call.arguments
+            }
+            _ => kernels::call(&self.runs[strand.run].input.function, payload.clone()),
+        })
+    }
+
+    fn send(&mut self, strand: &mut Strand) -> Result<(), Cause> {
+        self.spend(PORT_BYTES);
+        self.read_fields(strand)?;
+        let live = &self.runs[strand.run];
+        let program = strand.program();
+        let given = &live.input.fields;
+        let mut holds = |condition: &_| strand.fields.hold(condition, &program.fields, given);
+        let awaits = program.awaits(strand.at + 1, &mut holds);
+        strand.early = None;
+        let answer = awaits.then(|| Answer::new(&self.inbox, strand.key));
+        self.tcp.send(&about(strand, live), strand.payload.clone(), answer)?;
+        Ok(())
+    }
+
+    fn submit(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        (op, due, _): (Op, Option<Nanos>, bool),
+    ) -> Result<Flow, Cause> {
+        let live = &self.runs[strand.run];
+        let session = live.input.session.as_deref();
+        let made = self.maker.make(op, &strand.payload, session)?;
+        let mut job = match made.expect("ops that are no jobs are kernels or ports") {
+            Made::Job(job) => job,
+            Made::Stream(job, frame) => {
+                strand.frame = Some(frame);
+                job
+            }
+            Made::Payload(payload) => {
+                self.spend(payload.len());
+                self.done(core, strand, payload, due)?;
+                return Ok(Flow::On);
+            }
+        };
+        job.tag = strand.key;
+        job.tenant = live.input.tenant;
+        job.class = live.input.class;
+        job.deadline = deadline(live.started, due, live.input.deadline);
+        // A core that begins a trace asks once; from there on nobody is there to ask again.
+        if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
+            if self.overflow.len() < self.limits.overflow_max {
+                self.counts.overflowed += 1;
+                return Ok(Flow::Park(State::Overflowed(job)));
+            }
+            self.counts.overflow_full += 1;
+        }
+        self.give_to(core, strand, job)
+    }
+
+    /// Hands the job to the runtime. What is done at once is done here.
+    fn give_to(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        job: Box<Job>,
+    ) -> Result<Flow, Cause> {
+        let work_bytes = job.work_bytes();
+        let ticket = core.submit(job);
+        let Some(finished) = core.take(ticket) else {
+            core.follow(ticket);
+            return Ok(Flow::Park(State::Inside(ticket)));
+        };
+        self.spend(work_bytes);
+        self.absorb(core, strand, finished)?;
+        Ok(Flow::On)
+    }
+
+    /// A job that waited has room now.
+    pub(super) fn hand_over(&mut self, core: &mut Runtime, mut strand: Box<Strand>, job: Box<Job>) {
+        let op = job.task.op();
+        match self.give_to(core, &mut strand, job) {
+            Ok(Flow::Park(state)) => self.park(strand, state),
+            Ok(_) => self.advance(core, strand),
+            Err(cause) => self.fail(core, strand, Failure { op: Some(op), cause }),
+        }
+    }
+
+    /// The strand's job is back.
+    pub(super) fn take_result(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        finished: Finished,
+    ) -> Result<(), Failure> {
+        let op = finished.job.task.op();
+        self.absorb(core, strand, finished).map_err(|cause| Failure { op: Some(op), cause })
+    }
+
+    fn absorb(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        finished: Finished,
+    ) -> Result<(), Cause> {
+        if finished.path.device == 0 && is_fallback(finished.path.reason) {
+            self.counts.fallbacks += 1;
+            self.runs[strand.run].fallbacks += 1;
+        }
+        let due = match &strand.program().steps[strand.at] {
+            Step::Run { due, .. } => *due,
+            _ => None,
+        };
+        let payload = match given(finished, strand.frame.take())? {
+            Given::Payload(payload) => payload,
+            Given::Checksum(checksum) => {
+                self.runs[strand.run].checksum = Some(checksum);
+                strand.payload.clone()
+            }
+        };
+        self.done(core, strand, payload, due)
+    }
+
+    /// The op gave this payload.
+    fn done(
+        &mut self,
+        core: &mut Runtime,
+        strand: &mut Strand,
+        payload: Bytes,
+        due: Option<Nanos>,
+    ) -> Result<(), Cause> {
+        let Step::Run { op, .. } = strand.program().steps[strand.at] else { return Ok(()) };
+        let format = strand.format.after(op);
+        strand.format = format.map_err(|takes| Malformed::because(takes, strand.format))?;
+        strand.payload = payload;
+        strand.at += 1;
+        if matches!(op, Op::Decrypt | Op::Rpc | Op::Deserialize) {
+            strand.fields.unwrapped = Some((strand.payload.clone(), strand.format));
+            strand.fields.values = None;
+        }
+        let live = &mut self.runs[strand.run];
+        live.steps += 1;
+        self.counts.steps += 1;
+        let deadline = deadline(live.started, due, live.input.deadline);
+        if deadline.is_some_and(|deadline| core.now() > deadline) {
+            self.counts.late += 1;
+        }
+        Ok(())
+    }
+
+    /// Looks up what the program's branches ask, once per payload.
+    fn read_fields(&mut self, strand: &mut Strand) -> Result<(), Malformed> {
+        if strand.fields.values.is_some() {
+            return Ok(());
+        }
+        let names = &strand.memory.program(strand.program).fields;
+        strand.fields.values = Some(match &strand.fields.unwrapped {
+            Some((payload, format)) if !names.is_empty() => {
+                self.bytes_left = self.bytes_left.saturating_sub(payload.len());
+                kernels::read_fields(self.schema.as_ref(), payload, *format, names)?
+            }
+            _ => vec![None; names.len()],
+        });
+        Ok(())
+    }
+
+    /// The strand goes on as the first arm, others as the others.
+    fn fork(&mut self, strand: &mut Strand, arms: &[usize], join: Option<usize>) {
+        if let Some(at) = join {
+            let (run, missing, outer) = (strand.run, arms.len(), strand.join);
+            let join = Join { run, missing, at, first: None, outer };
+            strand.join = Some(self.joins.insert(join));
+        }
+        let (first, others) = arms.split_first().expect("a fork has two arms");
+        for arm in others {
+            let key = self.new_key();
+            let other = strand.fork(key, *arm);
+            self.runs[strand.run].strands += 1;
+            self.park(Box::new(other), State::Ready);
+        }
+        strand.at = *first;
+    }
+
+    fn arrive(&mut self, strand: &mut Strand, is_first: bool) -> Flow {
+        let place = strand.join.expect("an arm that arrives is of a fork that joins");
+        let join = &mut self.joins[place];
+        join.missing -= 1;
+        if is_first {
+            let payload = std::mem::take(&mut strand.payload);
+            let fields = std::mem::take(&mut strand.fields);
+            join.first = Some((payload, strand.format, fields));
+        }
+        if join.missing > 0 {
+            return Flow::Over;
+        }
+        let join = self.joins.remove(place);
+        let first: (Bytes, _, Fields) = join.first.expect("every arm has arrived");
+        (strand.payload, strand.format, strand.fields) = first;
+        (strand.at, strand.join) = (join.at, join.outer);
+        Flow::On
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
+    }
+}
+
+impl Failure {
+    fn of(cause: Cause) -> Self {
+        Self { op: None, cause }
+    }
+}
+
+/// The earlier of the step's deadline and that of the whole.
+fn deadline(started: Nanos, due: Option<Nanos>, all: Option<Nanos>) -> Option<Nanos> {
+    let due = due.map(|due| Nanos(started.0.saturating_add(due.0)));
+    due.into_iter().chain(all).min()
+}
+
+/// Whether software stood in for a device.
+fn is_fallback(reason: Reason) -> bool {
+    match reason {
+        Reason::QueueFull | Reason::DeviceLost | Reason::DeviceFault | Reason::Timeout => true,
+        Reason::Policy
+        | Reason::OnlyDevice
+        | Reason::Small
+        | Reason::Large
+        | Reason::Ineligible
+        | Reason::Configured
+        | Reason::Probe
+        | Reason::Deadline => false,
+    }
+}
+
+/// A call of a port counts as much as work on so many bytes.
+const PORT_BYTES: usize = 512;

@@ -1,0 +1,523 @@
+//! The executor's life of traces: what is let in, where strands are between two turns, how paths end, and who is told.
+//! What a strand does is in `advance.rs`. It starts nothing by itself: the runtime's turns call it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use device::TenantId;
+use prost::bytes::Bytes;
+use slab::Slab;
+use trace::{Catalog, Format};
+use units::{Nanos, Op};
+
+use super::config::{TraceConfig, TraceLimits};
+use super::error::{Cause, TraceError};
+use super::input::{Ended, TraceInput};
+use super::jobs::Maker;
+use super::kernels::Schema;
+use super::live::{Fields, Join, Live, State, Strand, Told, TraceCounts};
+use super::memory::Memory;
+use super::ports::{About, Inbox, LoadBalance, News, Notify, Received, Tcp};
+use crate::core::Runtime;
+use crate::core::follow::Follower;
+use crate::entry::Finished;
+
+/// All traces under way on one runtime.
+pub(crate) struct Engine {
+    memory: Rc<Memory>,
+    pub(super) limits: TraceLimits,
+    pub(super) tcp: Box<dyn Tcp>,
+    pub(super) load_balance: Box<dyn LoadBalance>,
+    notify: Box<dyn Notify>,
+    pub(super) schema: Box<dyn Schema>,
+    pub(super) maker: Maker,
+    pub(super) inbox: Rc<Inbox>,
+    pub(super) runs: Slab<Live>,
+    /// A place is empty while its strand advances.
+    strands: Slab<(u32, Option<Box<Strand>>)>,
+    pub(super) joins: Slab<Join>,
+    /// Of the next run or strand: places are used again.
+    serial: u32,
+    /// Traces under way, by tenant; none is left out.
+    tenants: HashMap<TenantId, usize>,
+    ready: VecDeque<u64>,
+    pub(super) overflow: VecDeque<u64>,
+    timers: BinaryHeap<Reverse<(Nanos, u64)>>,
+    /// Of the work that a call may do on the calling core.
+    pub(super) bytes_left: usize,
+    pub(super) counts: TraceCounts,
+}
+
+/// Why a strand does not go on.
+pub(super) struct Failure {
+    pub(super) op: Option<Op>,
+    pub(super) cause: Cause,
+}
+
+impl Engine {
+    pub(crate) fn new(config: TraceConfig, inbox: Rc<Inbox>) -> Self {
+        let maker = Maker {
+            dialect: config.dialect,
+            level: config.level,
+            pool: config.pool,
+            payload_bytes_max: config.limits.payload_bytes_max,
+        };
+        Self {
+            memory: Rc::new(Memory::new(config.catalog)),
+            limits: config.limits,
+            tcp: config.tcp,
+            load_balance: config.load_balance,
+            notify: config.notify,
+            schema: config.schema,
+            maker,
+            inbox,
+            runs: Slab::new(),
+            strands: Slab::new(),
+            joins: Slab::new(),
+            serial: 0,
+            tenants: HashMap::new(),
+            ready: VecDeque::new(),
+            overflow: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            bytes_left: 0,
+            counts: TraceCounts::default(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> TraceCounts {
+        self.counts
+    }
+
+    /// Traces under way, and those that ended and whose callers have not looked yet.
+    pub(crate) fn live(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Traces that start from now on are these.
+    pub(crate) fn set_catalog(&mut self, catalog: Catalog) {
+        self.memory = Rc::new(Memory::new(catalog));
+    }
+
+    /// Starts a trace and does what of it can be done now; the key of its run.
+    pub(crate) fn start(
+        &mut self,
+        core: &mut Runtime,
+        name: &str,
+        input: TraceInput,
+    ) -> Result<u64, Box<TraceError>> {
+        let place = match self.admit(name, &input) {
+            Ok(place) => place,
+            Err(cause) => {
+                self.counts.refused += 1;
+                let trace = name.to_owned();
+                return Err(Box::new(TraceError { input, trace, op: None, cause }));
+            }
+        };
+        self.counts.started += 1;
+        *self.tenants.entry(input.tenant).or_default() += 1;
+        let serial = self.next_serial();
+        let payload = input.payload.clone();
+        let run = self.runs.insert(Live::new(serial, input, core.now()));
+        let memory = Rc::clone(&self.memory);
+        let format = memory.program(place).takes;
+        let key = self.new_key();
+        let strand = Strand::new(key, run, (memory, place), (payload, format));
+        self.bytes_left = WORK_BYTES_PER_TURN;
+        self.advance(core, Box::new(strand));
+        self.serve_ready(core);
+        Ok(key_of(run, serial))
+    }
+
+    fn admit(&self, name: &str, input: &TraceInput) -> Result<usize, Cause> {
+        let place = self.memory.find(name).ok_or(Cause::Unknown)?;
+        self.fits(input.payload.len())?;
+        let limits = &self.limits;
+        if self.runs.len() >= limits.live_max {
+            return Err(Cause::Full { max: limits.live_max });
+        }
+        let own = self.tenants.get(&input.tenant).copied().unwrap_or(0);
+        if own >= limits.tenant_live_max {
+            return Err(Cause::TenantFull { max: limits.tenant_live_max });
+        }
+        Ok(place)
+    }
+
+    pub(super) fn fits(&self, bytes: usize) -> Result<(), Cause> {
+        let max = self.limits.payload_bytes_max;
+        if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
+    }
+
+    /// How the run ended, once; else remembers whom to wake.
+    pub(crate) fn claim(
+        &mut self,
+        key: u64,
+        waker: &Waker,
+    ) -> Poll<Result<Ended, Box<TraceError>>> {
+        let run = place_of(key);
+        let live = self.runs.get_mut(run).filter(|live| live.serial == serial_of(key));
+        let live = live.expect("a run stays until its caller has looked");
+        let told = live.told.take(waker);
+        if told.is_ready() && live.strands == 0 {
+            self.runs.remove(run);
+        }
+        told
+    }
+
+    fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    /// A place for a strand.
+    pub(super) fn new_key(&mut self) -> u64 {
+        let serial = self.next_serial();
+        key_of(self.strands.insert((serial, None)), serial)
+    }
+
+    pub(super) fn park(&mut self, mut strand: Box<Strand>, state: State) {
+        match &state {
+            State::Ready => self.ready.push_back(strand.key),
+            State::Overflowed(_) => self.overflow.push_back(strand.key),
+            State::Awaiting { until, .. } => self.set_timer(*until, strand.key),
+            State::Inside(_) => {}
+        }
+        strand.state = state;
+        let key = strand.key;
+        self.strands[place_of(key)].1 = Some(strand);
+    }
+
+    fn set_timer(&mut self, until: Nanos, key: u64) {
+        // Timers of what was answered go when they are due; many of them go now.
+        if self.timers.len() > 2 * self.strands.len() + TIMERS_SPARE {
+            let strands = &self.strands;
+            let has = |key: u64| {
+                let strand = strands.get(place_of(key));
+                strand.is_some_and(|(serial, _)| *serial == serial_of(key))
+            };
+            self.timers.retain(|Reverse((_, key))| has(*key));
+        }
+        self.timers.push(Reverse((until, key)));
+    }
+
+    /// The strand of this key, if it is still there and not under way.
+    fn unpark(&mut self, key: u64) -> Option<Box<Strand>> {
+        let (serial, strand) = self.strands.get_mut(place_of(key))?;
+        if *serial == serial_of(key) { strand.take() } else { None }
+    }
+
+    fn peek(&self, key: u64) -> Option<&Strand> {
+        let (serial, strand) = self.strands.get(place_of(key))?;
+        strand.as_deref().filter(|_| *serial == serial_of(key))
+    }
+
+    /// A path has ended so.
+    pub(super) fn ended(&mut self, strand: &Strand, now: Nanos) {
+        let live = &mut self.runs[strand.run];
+        let ended = live.end(strand.payload.clone(), strand.format, now);
+        let about = about(strand, live);
+        self.notify.ended(&about, &ended);
+        if live.told.tell(Ok(ended)) {
+            self.counts.told += 1;
+        }
+    }
+
+    /// The strand is over.
+    pub(super) fn close(&mut self, strand: &Strand) {
+        self.strands.remove(place_of(strand.key));
+        let live = &mut self.runs[strand.run];
+        live.strands -= 1;
+        if live.strands == 0 {
+            self.end_run(strand.run);
+        }
+    }
+
+    fn end_run(&mut self, run: usize) {
+        let live = &self.runs[run];
+        let tenant = live.input.tenant;
+        if matches!(live.told, Told::Done) {
+            self.runs.remove(run);
+        }
+        // Arms that failed never meet.
+        if !self.joins.is_empty() {
+            self.joins.retain(|_, join| join.run != run);
+        }
+        if let Some(own) = self.tenants.get_mut(&tenant) {
+            *own -= 1;
+            if *own == 0 {
+                self.tenants.remove(&tenant);
+            }
+        }
+    }
+
+    /// The path failed. A caller that was told nothing gets its input back and the whole run ends: it does all of the
+    /// work itself.
+    pub(super) fn fail(&mut self, core: &mut Runtime, strand: Box<Strand>, failure: Failure) {
+        let live = &mut self.runs[strand.run];
+        if live.told.is_nothing() {
+            self.counts.failed += 1;
+            let input = std::mem::replace(&mut live.input, TraceInput::new(Bytes::new()));
+            // Whose it was is counted down when it ends.
+            live.input.tenant = input.tenant;
+            let trace = strand.program().name.clone();
+            let Failure { op, cause } = failure;
+            live.told.tell(Err(Box::new(TraceError { input, trace, op, cause })));
+            self.stop_others(core, strand.run, strand.key);
+        } else {
+            self.counts.failed_later += 1;
+        }
+        self.close(&strand);
+    }
+
+    /// Ends all strands of the run but this one.
+    fn stop_others(&mut self, core: &mut Runtime, run: usize, but: u64) {
+        if self.runs[run].strands == 1 && but != NO_KEY {
+            return;
+        }
+        let others = self.strands.iter().filter_map(|(_, (_, strand))| strand.as_deref());
+        let others = others.filter(|strand| strand.run == run && strand.key != but);
+        let keys: Vec<u64> = others.map(|strand| strand.key).collect();
+        for key in keys {
+            let Some(strand) = self.unpark(key) else { continue };
+            match strand.state {
+                State::Inside(ticket) => core.detach(ticket),
+                State::Overflowed(_) => self.overflow.retain(|other| *other != key),
+                State::Ready | State::Awaiting { .. } => {}
+            }
+            self.close(&strand);
+        }
+    }
+
+    /// Nobody waits for the run any more. Paths that go on after a caller was told go on.
+    fn give_up(&mut self, core: &mut Runtime, key: u64) {
+        let run = place_of(key);
+        let live = self.runs.get_mut(run).filter(|live| live.serial == serial_of(key));
+        let Some(live) = live else { return };
+        let knew = !live.told.is_nothing();
+        live.told = Told::Done;
+        if live.strands == 0 {
+            self.runs.remove(run);
+        } else if !knew {
+            self.counts.given_up += 1;
+            self.stop_others(core, run, NO_KEY);
+        }
+    }
+
+    fn serve_inbox(&mut self, core: &mut Runtime) {
+        while let Some(news) = self.inbox.take() {
+            match news {
+                News::GivenUp(key) => self.give_up(core, key),
+                News::Answer(key, received) => self.answered(core, key, received),
+            }
+        }
+    }
+
+    fn answered(&mut self, core: &mut Runtime, key: u64, received: Option<Received>) {
+        let Some(mut strand) = self.unpark(key) else { return };
+        if let State::Awaiting { program, .. } = strand.state {
+            self.resume(core, strand, program, received);
+        } else {
+            strand.early = Some(received);
+            self.strands[place_of(key)].1 = Some(strand);
+        }
+    }
+
+    /// The program goes on with the answer.
+    pub(super) fn resume(
+        &mut self,
+        core: &mut Runtime,
+        mut strand: Box<Strand>,
+        program: usize,
+        received: Option<Received>,
+    ) {
+        let received = received.ok_or(Cause::PeerGone);
+        let received = received.and_then(|one| self.fits(one.payload.len()).map(|()| one));
+        match received {
+            Ok(Received { payload, fields }) => {
+                strand.program = program;
+                strand.at = 0;
+                strand.format = strand.program().takes;
+                strand.payload = payload;
+                strand.fields = Fields { received: fields, ..Fields::default() };
+                self.advance(core, strand);
+            }
+            Err(cause) => self.fail(core, strand, Failure { op: Some(Op::Tcp), cause }),
+        }
+    }
+
+    fn serve_finished(&mut self, core: &mut Runtime) {
+        while self.bytes_left > 0
+            && let Some(finished) = core.next_followed()
+        {
+            // Who was stopped gave its job up.
+            if let Some(strand) = self.unpark(finished.job.tag) {
+                self.finished(core, strand, finished);
+            }
+        }
+    }
+
+    fn finished(&mut self, core: &mut Runtime, mut strand: Box<Strand>, finished: Finished) {
+        match self.take_result(core, &mut strand, finished) {
+            Ok(()) => self.advance(core, strand),
+            Err(failure) => self.fail(core, strand, failure),
+        }
+    }
+
+    fn serve_ready(&mut self, core: &mut Runtime) {
+        while self.bytes_left > 0
+            && let Some(key) = self.ready.pop_front()
+        {
+            if let Some(strand) = self.unpark(key) {
+                self.advance(core, strand);
+            }
+        }
+    }
+
+    /// Hands over what waits and has room now, the longest waiting first.
+    fn serve_overflow(&mut self, core: &mut Runtime) {
+        // A full device's jobs are of a few ops: what was full for one is not asked again.
+        let mut full_ops = 0_u32;
+        for _ in 0..self.overflow.len() {
+            let Some(key) = self.overflow.pop_front() else { return };
+            let Some(mut strand) = self.unpark(key) else { continue };
+            let State::Overflowed(job) = std::mem::replace(&mut strand.state, State::Ready) else {
+                continue;
+            };
+            let op = 1 << job.task.op().index();
+            if full_ops & op != 0 || core.is_crowded(&job) {
+                full_ops |= op;
+                self.park(strand, State::Overflowed(job));
+                continue;
+            }
+            self.hand_over(core, strand, job);
+        }
+    }
+
+    fn serve_timers(&mut self, core: &mut Runtime) {
+        let now = core.now();
+        while let Some(Reverse((until, key))) = self.timers.peek().copied()
+            && until <= now
+        {
+            self.timers.pop();
+            let waits = |strand: &Strand| match strand.state {
+                State::Awaiting { since, until: own, .. } if own == until => Some(own.since(since)),
+                _ => None,
+            };
+            let Some(within) = self.peek(key).and_then(waits) else { continue };
+            if let Some(strand) = self.unpark(key) {
+                self.counts.unanswered += 1;
+                let cause = Cause::NoAnswer(within);
+                self.fail(core, strand, Failure { op: Some(Op::Tcp), cause });
+            }
+        }
+    }
+}
+
+impl Follower for Engine {
+    fn due(&self) -> Option<Nanos> {
+        if !self.ready.is_empty() || !self.inbox.is_empty() {
+            return Some(Nanos(0));
+        }
+        self.timers.peek().map(|Reverse((until, _))| *until)
+    }
+
+    fn follow(&mut self, core: &mut Runtime) {
+        self.bytes_left = WORK_BYTES_PER_TURN;
+        self.serve_inbox(core);
+        self.serve_finished(core);
+        self.serve_ready(core);
+        self.serve_overflow(core);
+        self.serve_timers(core);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Nobody reads what its ports and callers still have to say.
+        self.inbox.close();
+    }
+}
+
+impl Live {
+    fn new(serial: u32, input: TraceInput, started: Nanos) -> Self {
+        Self {
+            serial,
+            input,
+            started,
+            strands: 1,
+            told: Told::Nothing(None),
+            function: None,
+            core: None,
+            checksum: None,
+            steps: 0,
+            fallbacks: 0,
+        }
+    }
+
+    fn end(&self, payload: Bytes, format: Format, now: Nanos) -> Ended {
+        Ended {
+            payload,
+            format,
+            function: self.function.as_ref().unwrap_or(&self.input.function).clone(),
+            core: self.core,
+            checksum: self.checksum,
+            steps: self.steps,
+            fallbacks: self.fallbacks,
+            total: now.since(self.started),
+        }
+    }
+}
+
+impl Strand {
+    fn new(
+        key: u64,
+        run: usize,
+        (memory, program): (Rc<Memory>, usize),
+        (payload, format): (Bytes, Format),
+    ) -> Self {
+        Self {
+            key,
+            run,
+            memory,
+            program,
+            at: 0,
+            payload,
+            format,
+            fields: Fields::default(),
+            join: None,
+            frame: None,
+            early: None,
+            state: State::Ready,
+        }
+    }
+}
+
+/// Whose payload it is, for a port.
+pub(super) fn about<'a>(strand: &'a Strand, live: &Live) -> About<'a> {
+    let TraceInput { tenant, connection, .. } = live.input;
+    About { trace: &strand.program().name, tenant, connection }
+}
+
+fn key_of(place: usize, serial: u32) -> u64 {
+    let place = u32::try_from(place).expect("limits are far below");
+    u64::from(place) | u64::from(serial) << 32
+}
+
+fn place_of(key: u64) -> usize {
+    (key & u64::from(u32::MAX)) as usize
+}
+
+fn serial_of(key: u64) -> u32 {
+    (key >> 32) as u32
+}
+
+/// Of no strand.
+const NO_KEY: u64 = u64::MAX;
+
+/// Payload bytes that one call works on in the calling core, kernels and software's jobs together: the thread's other
+/// tasks wait for no more than that, as for the jobs that a turn redoes.
+const WORK_BYTES_PER_TURN: usize = 256 << 10;
+
+/// Timers that may be left of strands that were answered.
+const TIMERS_SPARE: usize = 64;

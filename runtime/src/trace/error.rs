@@ -1,0 +1,99 @@
+//! Why a trace did not run, with the input that it was given. Nothing here acts.
+
+use std::fmt;
+
+use device::DeviceError;
+use units::{Nanos, Op};
+
+use super::input::TraceInput;
+use super::ports::PortError;
+
+/// A trace that did not run or did not end, and its whole input: the caller's own code can still do the work.
+#[derive(Debug, thiserror::Error)]
+#[error("trace {trace}{}: {cause}", At(*.op))]
+pub struct TraceError {
+    /// As it was given to `run_trace`.
+    pub input: TraceInput,
+    /// The trace that was under way: of a chain of tails the last one.
+    pub trace: String,
+    /// The op that failed, if one did.
+    pub op: Option<Op>,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a trace ended without telling, sorted by who must act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// The caller: no trace is registered by this name.
+    #[error("no such trace is registered")]
+    Unknown,
+    /// The caller: the payload is larger than one may be.
+    #[error("a payload of {bytes} bytes; at most {max} are taken (TraceLimits::payload_bytes_max)")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// The caller: the payload is not what the trace takes it for.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The caller: encryption without keys.
+    #[error("the input has no session, and with it no keys")]
+    NoSession,
+    /// The caller: a session that has encrypted as often as its nonces allow.
+    #[error("the session's nonces are used up; agree on new keys")]
+    NoNonce,
+    /// The caller, later: the tenant has as many traces under way as it may.
+    #[error(
+        "the tenant has {max} traces under way, as many as it may (TraceLimits::tenant_live_max)"
+    )]
+    TenantFull {
+        /// The bound.
+        max: usize,
+    },
+    /// The caller, later: as many traces are under way as may be.
+    #[error("{max} traces are under way, as many as may (TraceLimits::live_max)")]
+    Full {
+        /// The bound.
+        max: usize,
+    },
+    /// Who runs the peer: no answer in time.
+    #[error("no answer came within {} us", .0.0 / 1_000)]
+    NoAnswer(Nanos),
+    /// Who runs the peer: it is gone, and no answer will come.
+    #[error("the peer is gone and will not answer")]
+    PeerGone,
+    /// Who wrote the port: it refused.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// As the device's error says; software failed, or was not allowed to stand in.
+    #[error("{0}")]
+    Device(DeviceError),
+}
+
+/// A payload that is not what it was taken for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not {what}: {why}")]
+pub struct Malformed {
+    /// What it was taken for.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Malformed {
+    pub(crate) fn because(what: &'static str, why: impl fmt::Display) -> Self {
+        Self { what, why: why.to_string() }
+    }
+}
+
+/// `, step decrypt`, or nothing.
+struct At(Option<Op>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |op| write!(f, ", step {op}"))
+    }
+}

@@ -1,0 +1,198 @@
+//! The ops that devices do: the job for a strand's payload, and the payload that its result is. A compressed payload is
+//! a frame (docs/format.md), an encrypted one its nonce, then the ciphertext and the tag. It runs nothing.
+
+use device::cipher::NONCE_BYTES;
+use device::{Codec, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task};
+use prost::bytes::Bytes;
+use store::frame;
+use store::{Header, Inspected, inspect};
+use units::Op;
+use units::limits::FRAME_HEADER_BYTES;
+
+use super::error::{Cause, Malformed};
+use super::input::Session;
+use crate::entry::Finished;
+
+/// What jobs are made with.
+pub struct Maker {
+    /// What compression writes.
+    pub dialect: Dialect,
+    /// How hard it tries.
+    pub level: Level,
+    /// Where results lie.
+    pub pool: Pool,
+    /// The largest payload.
+    pub payload_bytes_max: usize,
+}
+
+/// What an op takes.
+pub enum Made {
+    /// A job.
+    Job(Box<Job>),
+    /// Decompression, with what the stream claims to be.
+    Stream(Box<Job>, Header),
+    /// No job: the result is there.
+    Payload(Bytes),
+}
+
+/// What a job gave.
+pub enum Given {
+    /// The next payload.
+    Payload(Bytes),
+    /// The payload stays.
+    Checksum(u64),
+}
+
+impl Maker {
+    /// The op's job for this payload; none for an op that no device does.
+    ///
+    /// # Errors
+    /// The payload is not what the op takes or gives one that is too large, or there are no keys.
+    pub fn make(
+        &self,
+        op: Op,
+        payload: &Bytes,
+        session: Option<&Session>,
+    ) -> Result<Option<Made>, Cause> {
+        let task = match op {
+            Op::Compress => Task::Compress { dialect: self.dialect, level: self.level },
+            Op::Decompress => return self.decompress(payload).map(Some),
+            Op::Encrypt => {
+                let (key, nonce) = session.ok_or(Cause::NoSession)?.seal().ok_or(Cause::NoNonce)?;
+                Task::Encrypt { key, nonce }
+            }
+            Op::Decrypt => {
+                let session = session.ok_or(Cause::NoSession)?;
+                return self.decrypt(payload, session).map(Some);
+            }
+            Op::Checksum => Task::Checksum { polynomial: Polynomial::Crc32c },
+            Op::Copy => Task::Copy,
+            Op::Serialize | Op::Deserialize | Op::Rpc | Op::Tcp | Op::LoadBalance | Op::Notify => {
+                return Ok(None);
+            }
+        };
+        let header: &[u8] = match &task {
+            Task::Compress { .. } => &[0; FRAME_HEADER_BYTES],
+            Task::Encrypt { nonce, .. } => &nonce.0.clone(),
+            _ => &[],
+        };
+        let input_bytes = payload.len();
+        let result_bytes = task.output_bytes(input_bytes).unwrap_or(input_bytes);
+        let bytes = header.len() + result_bytes;
+        self.fits(bytes)?;
+        let mut output = self.pool.take(bytes);
+        output.extend(header);
+        let mut job = Job::new(task, Input::heap(payload.clone()), output);
+        job.output_offset = header.len();
+        Ok(Some(Made::Job(Box::new(job))))
+    }
+
+    fn fits(&self, bytes: usize) -> Result<(), Cause> {
+        let max = self.payload_bytes_max;
+        if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
+    }
+
+    fn decrypt(&self, payload: &Bytes, session: &Session) -> Result<Made, Cause> {
+        let nonce = payload.first_chunk::<NONCE_BYTES>();
+        let sealed_bytes = payload.len().saturating_sub(NONCE_BYTES);
+        let (Some(nonce), TAG_BYTES..) = (nonce, sealed_bytes) else {
+            let (bytes, least) = (payload.len(), NONCE_BYTES + TAG_BYTES);
+            let why = format!("{bytes} bytes; nonce and tag alone are {least}");
+            return Err(Malformed::because("an encrypted payload", why).into());
+        };
+        let task = Task::Decrypt { key: session.open(), nonce: device::Nonce(*nonce) };
+        let output = self.pool.take(sealed_bytes - TAG_BYTES);
+        let input = Input::heap(payload.slice(NONCE_BYTES..));
+        Ok(Made::Job(Box::new(Job::new(task, input, output))))
+    }
+
+    fn decompress(&self, payload: &Bytes) -> Result<Made, Cause> {
+        let malformed =
+            |why: &dyn std::fmt::Display| Malformed::because("a compressed payload", why);
+        let (header, range) = match inspect(payload, self.payload_bytes_max) {
+            Inspected::Frame { header, payload } => (header, payload),
+            Inspected::Foreign => return Err(malformed(&"it does not begin as a frame").into()),
+            Inspected::Invalid(error) => return Err(malformed(&error).into()),
+        };
+        let stream = payload.slice(range);
+        let original_bytes = header.original_bytes as usize;
+        let codec = match header.codec {
+            frame::Codec::Stored => return checked(&header, stream).map(Made::Payload),
+            frame::Codec::SameFilled => {
+                let original = vec![stream[0]; original_bytes];
+                return checked(&header, original.into()).map(Made::Payload);
+            }
+            frame::Codec::Deflate => Codec::Deflate,
+            frame::Codec::Zstd => Codec::Zstd,
+            frame::Codec::Lz4 => Codec::Lz4,
+        };
+        let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
+        let dialect = Dialect { window_log2, ..Dialect::of(codec) };
+        let task = Task::Decompress { dialect, original_bytes };
+        let job = Job::new(task, Input::heap(stream), self.pool.take(original_bytes));
+        Ok(Made::Stream(Box::new(job), header))
+    }
+}
+
+/// What the finished job gave; `frame` is that of the stream that it read.
+///
+/// # Errors
+/// The device failed, or the result is not what its frame says.
+pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> {
+    let Finished { mut job, outcome, .. } = finished;
+    let result_bytes = match outcome {
+        Outcome::Done { output_bytes } => output_bytes,
+        Outcome::DoesNotFit => return stored(&job).map(Given::Payload),
+        Outcome::Failed(error) => return Err(Cause::Device(error)),
+    };
+    let all = job.output_offset + result_bytes;
+    match &job.task {
+        Task::Compress { dialect, .. } => {
+            let codec = match dialect.codec {
+                Codec::Deflate => frame::Codec::Deflate,
+                Codec::Zstd => frame::Codec::Zstd,
+                Codec::Lz4 => frame::Codec::Lz4,
+            };
+            let window_log2 = dialect.window_log2.unwrap_or(0);
+            let header = Header::seal(codec, window_log2, &job.input, result_bytes);
+            if let Some(head) = job.output.first_chunk_mut() {
+                header.encode(head);
+            }
+            Ok(Given::Payload(job.output.freeze(0..all)))
+        }
+        Task::Decompress { .. } => {
+            let original = job.output.freeze(0..all);
+            match frame {
+                Some(header) => checked(&header, original).map(Given::Payload),
+                None => Ok(Given::Payload(original)),
+            }
+        }
+        Task::Checksum { .. } => {
+            let mut bytes = [0; size_of::<u64>()];
+            bytes[..result_bytes].copy_from_slice(&job.output[job.output_offset..all]);
+            Ok(Given::Checksum(u64::from_le_bytes(bytes)))
+        }
+        Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy => {
+            Ok(Given::Payload(job.output.freeze(0..all)))
+        }
+    }
+}
+
+/// A payload that does not shrink is in its frame as it came.
+fn stored(job: &Job) -> Result<Bytes, Cause> {
+    let header = Header::seal(frame::Codec::Stored, 0, &job.input, job.input.len());
+    let mut framed = vec![0; FRAME_HEADER_BYTES + job.input.len()];
+    if let Some((head, payload)) = framed.split_first_chunk_mut() {
+        header.encode(head);
+        payload.copy_from_slice(&job.input);
+    }
+    Ok(framed.into())
+}
+
+fn checked(header: &Header, original: Bytes) -> Result<Bytes, Cause> {
+    if header.verify(&original) {
+        return Ok(original);
+    }
+    let why = "its checksum is another's";
+    Err(Malformed::because("a compressed payload", why).into())
+}

@@ -1,0 +1,213 @@
+//! The ops that no device does: serialize, deserialize, rpc, and the transforms between layouts. Functions of bytes,
+//! run on the calling core; no job, no port.
+
+use prost::Message;
+use prost::bytes::Bytes;
+use trace::Base;
+
+use super::bson;
+use super::error::Malformed;
+pub use super::fields::read_fields;
+use super::value::{Kind, Value};
+
+/// What `serialize` writes and `deserialize` reads. A service with messages of its own puts its own in place of
+/// [`Documents`].
+pub trait Schema {
+    /// The message of a document.
+    ///
+    /// # Errors
+    /// The document does not fit the schema.
+    fn serialize(&self, document: &Value) -> Result<Bytes, Malformed>;
+
+    /// The document of a message.
+    ///
+    /// # Errors
+    /// It is no message of the schema.
+    fn deserialize(&self, message: &Bytes) -> Result<Value, Malformed>;
+}
+
+/// Documents of any shape, as the message [`Value`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Documents;
+
+impl Schema for Documents {
+    fn serialize(&self, document: &Value) -> Result<Bytes, Malformed> {
+        Ok(document.to_protobuf().into())
+    }
+
+    fn deserialize(&self, message: &Bytes) -> Result<Value, Malformed> {
+        Value::from_protobuf(message)
+    }
+}
+
+/// An RPC message: the function's name and its serialized arguments.
+#[derive(Clone, PartialEq, Message)]
+pub struct Call {
+    /// The function.
+    #[prost(string, tag = "1")]
+    pub function: String,
+    /// Its arguments.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub arguments: Bytes,
+}
+
+/// Wraps arguments into a call.
+pub fn call(function: &str, arguments: Bytes) -> Bytes {
+    Call { function: function.to_owned(), arguments }.encode_to_vec().into()
+}
+
+/// Unwraps a call. The arguments are a part of the message, not a copy.
+///
+/// # Errors
+/// It is no call.
+pub fn called(message: &Bytes) -> Result<Call, Malformed> {
+    Call::decode(message.clone()).map_err(|error| Malformed::because("an RPC message", error))
+}
+
+/// What `serialize` is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A frame of compressed data.
+    Compressed,
+    /// Data of this base.
+    Bare(Base),
+}
+
+/// `serialize`: JSON and BSON become their document. What is opaque becomes the member `data` of one, beside
+/// `compressed` where that is what it is: the field that a receiving trace branches on.
+///
+/// # Errors
+/// The payload is not what it is said to be, or does not fit the schema.
+pub fn serialize(schema: &dyn Schema, payload: &Bytes, layout: Layout) -> Result<Bytes, Malformed> {
+    let document = match layout {
+        Layout::Compressed => {
+            Value::map([(COMPRESSED, Kind::Flag(true)), (DATA, Kind::Data(payload.clone()))])
+        }
+        Layout::Bare(Base::Json) => Value::from_json(payload)?,
+        Layout::Bare(Base::Bson) => bson::read(payload)?,
+        Layout::Bare(Base::String | Base::Bytes) => Value::map([(DATA, opaque(payload))]),
+        Layout::Bare(Base::Protobuf) => return Ok(payload.clone()),
+    };
+    schema.serialize(&document)
+}
+
+/// `deserialize`: the message's document as JSON.
+///
+/// # Errors
+/// It is no message of the schema, or has a number that JSON cannot hold.
+pub fn deserialize(schema: &dyn Schema, message: &Bytes) -> Result<Bytes, Malformed> {
+    Ok(schema.deserialize(message)?.to_json()?.into())
+}
+
+/// `trans`: the payload in another layout. A document's `data`, where it has that, is its string; any other document's
+/// string is its JSON.
+///
+/// # Errors
+/// The payload is not what it is said to be, or has something that the other layout cannot hold.
+pub fn transform(
+    schema: &dyn Schema,
+    payload: &Bytes,
+    from: Base,
+    to: Base,
+) -> Result<Bytes, Malformed> {
+    let is_opaque = |base| matches!(base, Base::String | Base::Bytes);
+    if from == to || (is_opaque(from) && is_opaque(to)) {
+        return Ok(payload.clone());
+    }
+    let document = match from {
+        Base::Json | Base::String | Base::Bytes => Value::from_json(payload)?,
+        Base::Bson => bson::read(payload)?,
+        Base::Protobuf => schema.deserialize(payload)?,
+    };
+    match to {
+        Base::Json => Ok(document.to_json()?.into()),
+        Base::Bson => Ok(bson::write(&document)?.into()),
+        Base::Protobuf => schema.serialize(&document),
+        Base::String | Base::Bytes => {
+            match document.get(DATA).and_then(|data| data.kind.as_ref()) {
+                Some(Kind::Data(data)) => Ok(data.clone()),
+                Some(Kind::Text(text)) => Ok(text.clone().into()),
+                _ if from == Base::Json => Ok(payload.clone()),
+                _ => Ok(document.to_json()?.into()),
+            }
+        }
+    }
+}
+
+fn opaque(payload: &Bytes) -> Kind {
+    match str::from_utf8(payload) {
+        Ok(text) => Kind::Text(text.to_owned()),
+        Err(_) => Kind::Data(payload.clone()),
+    }
+}
+
+/// The member that says that `data` is compressed.
+pub const COMPRESSED: &str = "compressed";
+
+/// The member that opaque data is in.
+pub const DATA: &str = "data";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: Bytes = Bytes::from_static(br#"{"id":7,"tags":["a",null],"x":0.5}"#);
+
+    #[test]
+    fn every_layout_leads_to_every_other_and_back() {
+        for base in Base::ALL {
+            let there = transform(&Documents, &JSON, Base::Json, base).expect("it fits");
+            let back = transform(&Documents, &there, base, Base::Json).expect("it is one");
+            assert_eq!(back, JSON, "{base}");
+        }
+    }
+
+    #[test]
+    fn a_string_is_the_data_of_a_document_that_has_some() {
+        let string = |json: &'static str| {
+            let json = Bytes::from_static(json.as_bytes());
+            transform(&Documents, &json, Base::Json, Base::String).expect("JSON")
+        };
+        assert_eq!(string(r#"{"compressed":true,"data":"text"}"#), "text");
+        assert_eq!(
+            string(r#"{"data":{"$binary":{"base64":"AP8=","subType":"00"}}}"#)[..],
+            [0, 255]
+        );
+        assert_eq!(string(r#"{"data":1}"#), r#"{"data":1}"#);
+    }
+
+    #[test]
+    fn opaque_data_comes_back_through_the_message() {
+        for (data, layout) in [
+            (&b"text"[..], Layout::Bare(Base::String)),
+            (&[0, 159, 146, 150][..], Layout::Bare(Base::Bytes)),
+            (&[0xFB, 1, 2][..], Layout::Compressed),
+        ] {
+            let data = Bytes::copy_from_slice(data);
+            let message = serialize(&Documents, &data, layout).expect("anything fits");
+            let json = deserialize(&Documents, &message).expect("our own");
+            let back = transform(&Documents, &json, Base::Json, Base::String).expect("JSON");
+            assert_eq!(back, data);
+            let flag = Value::from_json(&json).expect("JSON").get(COMPRESSED).cloned();
+            assert_eq!(flag.is_some(), layout == Layout::Compressed);
+        }
+    }
+
+    #[test]
+    fn a_call_keeps_its_function_and_shares_its_arguments() {
+        let message = call("user.get", JSON);
+        let call = called(&message).expect("our own");
+        assert_eq!((call.function.as_str(), &call.arguments), ("user.get", &JSON));
+        assert!(message.as_ptr_range().contains(&call.arguments.as_ptr()));
+        assert!(called(&Bytes::from_static(&[0x0A, 0xFF])).is_err());
+    }
+
+    #[test]
+    fn what_a_layout_cannot_hold_is_refused_by_name() {
+        let list = Bytes::from_static(b"[1]");
+        let error = transform(&Documents, &list, Base::Json, Base::Bson).expect_err("no document");
+        assert_eq!(error.what, "BSON");
+        let error = serialize(&Documents, &list.slice(..2), Layout::Bare(Base::Json));
+        assert_eq!(error.expect_err("cut").what, "JSON");
+    }
+}

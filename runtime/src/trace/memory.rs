@@ -1,0 +1,194 @@
+//! The trace memory: registered traces as programs whose every name is a place. It is not changed while a trace of it
+//! runs: whoever registers others gets another memory.
+
+use trace::{Base, Catalog, Condition, End, Format, Instruction, compile};
+use units::{Nanos, Op};
+
+/// Registered traces.
+pub(crate) struct Memory {
+    catalog: Catalog,
+    programs: Vec<Program>,
+}
+
+/// One of them.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    pub(crate) takes: Format,
+    pub(crate) steps: Vec<Step>,
+    /// What its branches read.
+    pub(crate) fields: Vec<String>,
+}
+
+/// One instruction.
+pub(crate) enum Step {
+    Run {
+        op: Op,
+        /// By when, from the start of the chain: its own deadline or that of the step it leads to.
+        due: Option<Nanos>,
+        /// It is the first of its trace: a `tcp` here has received.
+        is_first: bool,
+    },
+    Trans(Base, Base),
+    Branch {
+        condition: Condition,
+        on_false: usize,
+    },
+    Jump(usize),
+    Fork {
+        arms: Vec<usize>,
+        join: Option<usize>,
+    },
+    Arrive {
+        is_first: bool,
+    },
+    Notify,
+    /// Its program.
+    Tail(usize),
+    Await {
+        program: usize,
+        within: Option<Nanos>,
+    },
+}
+
+impl Memory {
+    pub(crate) fn new(catalog: Catalog) -> Self {
+        let programs = catalog.traces().iter().map(|trace| {
+            let instructions = compile(trace);
+            let steps = (0..instructions.len()).map(|at| step(&catalog, &instructions, at));
+            let steps: Vec<Step> = steps.collect();
+            let fields = fields(&steps);
+            Program { name: trace.name.clone(), takes: trace.takes, steps, fields }
+        });
+        let programs = programs.collect();
+        Self { catalog, programs }
+    }
+
+    /// The place of the trace of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.catalog.address(name).map(usize::from)
+    }
+
+    pub(crate) fn program(&self, place: usize) -> &Program {
+        &self.programs[place]
+    }
+}
+
+impl Program {
+    /// Whether a path that goes on at `at` waits for an answer before its next op.
+    pub(crate) fn awaits(&self, mut at: usize, holds: &mut dyn FnMut(&Condition) -> bool) -> bool {
+        loop {
+            at = match &self.steps[at] {
+                Step::Await { .. } => return true,
+                Step::Trans(..) => at + 1,
+                Step::Jump(to) => *to,
+                Step::Branch { condition, .. } if holds(condition) => at + 1,
+                Step::Branch { on_false, .. } => *on_false,
+                Step::Run { .. }
+                | Step::Fork { .. }
+                | Step::Arrive { .. }
+                | Step::Notify
+                | Step::Tail(_) => return false,
+            }
+        }
+    }
+}
+
+fn step(catalog: &Catalog, all: &[Instruction], at: usize) -> Step {
+    let place = |name: &str| {
+        usize::from(catalog.address(name).expect("a catalog is checked: every trace is there"))
+    };
+    match &all[at] {
+        Instruction::Run { op, .. } => {
+            Step::Run { op: *op, due: due(&all[at..]), is_first: at == 0 }
+        }
+        Instruction::Trans(from, to) => Step::Trans(*from, *to),
+        Instruction::Branch { condition, on_false } => {
+            Step::Branch { condition: condition.clone(), on_false: usize::from(*on_false) }
+        }
+        Instruction::Jump(to) => Step::Jump(usize::from(*to)),
+        Instruction::Fork { arms, join } => Step::Fork {
+            arms: arms.iter().copied().map(usize::from).collect(),
+            join: join.map(usize::from),
+        },
+        Instruction::Arrive { arm } => Step::Arrive { is_first: *arm == 0 },
+        Instruction::End(End::Notify) => Step::Notify,
+        Instruction::End(End::Tail(name)) => Step::Tail(place(name)),
+        Instruction::End(End::Await { trace, within }) => {
+            Step::Await { program: place(trace), within: *within }
+        }
+    }
+}
+
+/// The first deadline on the straight way from here: whoever is early leaves its slack to the next step, and whoever is
+/// late takes it from there.
+fn due(from: &[Instruction]) -> Option<Nanos> {
+    for instruction in from {
+        match instruction {
+            Instruction::Run { due: Some(due), .. } => return Some(*due),
+            Instruction::Run { due: None, .. } | Instruction::Trans(..) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn fields(steps: &[Step]) -> Vec<String> {
+    let mut fields: Vec<String> = Vec::new();
+    for step in steps {
+        if let Step::Branch { condition, .. } = step {
+            condition.visit(&mut |name, _| {
+                if !fields.iter().any(|known| known == name) {
+                    fields.push(name.to_owned());
+                }
+            });
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::read;
+
+    use super::*;
+
+    fn memory(text: &str) -> Memory {
+        Memory::new(read(&[("test", text)]).expect("no faults"))
+    }
+
+    #[test]
+    fn a_step_is_due_when_the_next_deadline_on_its_way_is() {
+        let memory = memory(
+            "field f flag\ntrace t takes json { serialize rpc due 5us copy \
+             if f { tcp due 9us } notify }",
+        );
+        let dues = memory.program(0).steps.iter().filter_map(|step| match step {
+            Step::Run { due, .. } => Some(*due),
+            _ => None,
+        });
+        let us = |count| Some(Nanos::micros(count));
+        assert_eq!(dues.collect::<Vec<_>>(), [us(5), us(5), None, us(9)]);
+    }
+
+    #[test]
+    fn whether_an_answer_is_awaited_is_known_when_the_message_is_sent() {
+        let memory = memory(
+            "field f flag\ntrace t takes bytes { copy tcp if f { await r } else { notify } }\n\
+             trace r takes bytes { tcp notify }",
+        );
+        let program = memory.program(0);
+        assert!(program.awaits(2, &mut |_| true));
+        assert!(!program.awaits(2, &mut |_| false));
+        assert_eq!(program.fields, ["f"]);
+    }
+
+    #[test]
+    fn the_twelve_templates_are_programs() {
+        let memory = Memory::new(trace::accelflow());
+        for trace in trace::accelflow().traces() {
+            let program = memory.program(memory.find(&trace.name).expect("registered"));
+            let runs = program.steps.iter().filter(|step| matches!(step, Step::Run { .. }));
+            assert_eq!(runs.count(), trace.invocations(), "{}", trace.name);
+        }
+    }
+}

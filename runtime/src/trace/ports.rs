@@ -1,0 +1,186 @@
+//! What traces leave to the service: bytes on a wire, the choice of a core, word that a trace has ended. The executor
+//! calls a port from the poller: it must neither block nor start a trace, but may wake who does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use device::TenantId;
+use prost::bytes::Bytes;
+
+use super::input::Ended;
+
+/// Whose payload a port is given.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// The trace under way.
+    pub trace: &'a str,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// As the input has it.
+    pub connection: u64,
+}
+
+/// Messages to and from peers. A trace that begins with `tcp` has just received; any other `tcp` sends.
+pub trait Tcp {
+    /// The payload of what came in: all of it, unless the port says otherwise.
+    ///
+    /// # Errors
+    /// It is no message.
+    fn receive(&mut self, _about: &About<'_>, message: Bytes) -> Result<Bytes, PortError> {
+        Ok(message)
+    }
+
+    /// Takes the payload to be sent; what it cannot take now it refuses. Where the trace awaits an answer, that goes to
+    /// `answer`.
+    ///
+    /// # Errors
+    /// It was not taken.
+    fn send(
+        &mut self,
+        about: &About<'_>,
+        payload: Bytes,
+        answer: Option<Answer>,
+    ) -> Result<(), PortError>;
+}
+
+/// Which core goes on with a request.
+pub trait LoadBalance {
+    /// The core's number.
+    ///
+    /// # Errors
+    /// None has room.
+    fn pick(&mut self, about: &About<'_>, payload: &Bytes) -> Result<usize, PortError>;
+}
+
+/// Word of every path that ends, beside the caller's own `run_trace`.
+pub trait Notify {
+    /// A path of the trace ended so.
+    fn ended(&mut self, about: &About<'_>, ended: &Ended);
+}
+
+/// No peers: sending is refused, receiving takes all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTcp;
+
+impl Tcp for NoTcp {
+    fn send(&mut self, _: &About<'_>, _: Bytes, _: Option<Answer>) -> Result<(), PortError> {
+        Err(PortError("no tcp port is registered".to_owned()))
+    }
+}
+
+/// The core that runs the trace goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SameCore(
+    /// Its number.
+    pub usize,
+);
+
+impl LoadBalance for SameCore {
+    fn pick(&mut self, _: &About<'_>, _: &Bytes) -> Result<usize, PortError> {
+        Ok(self.0)
+    }
+}
+
+/// Nobody but the caller is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoNotify;
+
+impl Notify for NoNotify {
+    fn ended(&mut self, _: &About<'_>, _: &Ended) {}
+}
+
+/// Why a port did not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("port: {0}")]
+pub struct PortError(
+    /// In words, with who must act.
+    pub String,
+);
+
+/// Where the answer to a message goes. Dropped without one, the peer counts as gone.
+#[derive(Debug)]
+pub struct Answer {
+    inbox: Rc<Inbox>,
+    key: u64,
+    is_given: bool,
+}
+
+impl Answer {
+    pub(crate) fn new(inbox: &Rc<Inbox>, key: u64) -> Self {
+        Self { inbox: Rc::clone(inbox), key, is_given: false }
+    }
+
+    /// The answer came: the payload, and fields that came beside it (an HTTP header), for branches to read.
+    pub fn give(mut self, payload: impl Into<Bytes>, fields: Vec<(String, u32)>) {
+        self.is_given = true;
+        let received = Received { payload: payload.into(), fields };
+        self.inbox.put(News::Answer(self.key, Some(received)));
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.is_given {
+            self.inbox.put(News::Answer(self.key, None));
+        }
+    }
+}
+
+/// What others tell the executor between its turns.
+pub(crate) struct Inbox {
+    news: RefCell<VecDeque<News>>,
+    /// Nobody is left to read it.
+    is_closed: Cell<bool>,
+    /// Sees to it that the runtime is turned soon.
+    kick: Box<dyn Fn()>,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+pub(crate) enum News {
+    /// To what this strand sent; none: there will be none.
+    Answer(u64, Option<Received>),
+    /// Nobody waits for this run any more.
+    GivenUp(u64),
+}
+
+pub(crate) struct Received {
+    pub(crate) payload: Bytes,
+    pub(crate) fields: Vec<(String, u32)>,
+}
+
+impl Inbox {
+    pub(crate) fn new(kick: Box<dyn Fn()>) -> Rc<Self> {
+        Rc::new(Self { news: RefCell::default(), is_closed: Cell::new(false), kick })
+    }
+
+    pub(crate) fn put(&self, news: News) {
+        if !self.is_closed.get() {
+            self.news.borrow_mut().push_back(news);
+            (self.kick)();
+        }
+    }
+
+    pub(crate) fn kick(&self) {
+        (self.kick)();
+    }
+
+    pub(crate) fn take(&self) -> Option<News> {
+        self.news.borrow_mut().pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.news.borrow().is_empty()
+    }
+
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        let news = self.news.take();
+        drop(news);
+    }
+}

@@ -1,0 +1,337 @@
+//! A document: what JSON, BSON and our protobuf message have in common, and the one form that everything is transformed
+//! through. It is the message itself, so that serializing needs no second tree. Nesting is bounded where a document is
+//! made, so that whatever is written can be read again.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use prost::Message;
+use prost::bytes::Bytes;
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Error as _, SerializeMap, SerializeSeq};
+use serde::{Deserializer, Serialize, Serializer};
+
+use super::error::Malformed;
+
+/// A value of a document; without a kind it is null. docs/traces.md has the message.
+#[derive(Clone, PartialEq, Message)]
+pub struct Value {
+    /// What it is.
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    pub kind: Option<Kind>,
+}
+
+/// What a value is.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Kind {
+    /// True or false.
+    #[prost(bool, tag = "1")]
+    Flag(bool),
+    /// A whole number.
+    #[prost(sint64, tag = "2")]
+    Integer(i64),
+    /// A whole number above the largest [`Kind::Integer`].
+    #[prost(uint64, tag = "3")]
+    Natural(u64),
+    /// Any other number.
+    #[prost(double, tag = "4")]
+    Number(f64),
+    /// Text.
+    #[prost(string, tag = "5")]
+    Text(String),
+    /// Bytes; in JSON `{"$binary": {"base64": ..., "subType": "00"}}`, as BSON's own JSON form has it.
+    #[prost(bytes = "bytes", tag = "6")]
+    Data(Bytes),
+    /// A list.
+    #[prost(message, tag = "7")]
+    List(List),
+    /// Names and values, in the order that they came.
+    #[prost(message, tag = "8")]
+    Map(Map),
+}
+
+/// A list of values.
+#[derive(Clone, PartialEq, Message)]
+pub struct List {
+    /// The values.
+    #[prost(message, repeated, tag = "1")]
+    pub items: Vec<Value>,
+}
+
+/// Names and values.
+#[derive(Clone, PartialEq, Message)]
+pub struct Map {
+    /// The members.
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<Member>,
+}
+
+/// A name and its value.
+#[derive(Clone, PartialEq, Message)]
+pub struct Member {
+    /// The name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The value; missing, it is null.
+    #[prost(message, optional, tag = "2")]
+    pub value: Option<Value>,
+}
+
+impl Value {
+    /// A value of this kind.
+    pub fn of(kind: Kind) -> Self {
+        Self { kind: Some(kind) }
+    }
+
+    /// A map of these members.
+    pub fn map<const N: usize>(members: [(&str, Kind); N]) -> Self {
+        let member = |(name, kind): (&str, Kind)| Member::new(name.to_owned(), Self::of(kind));
+        Self::of(Kind::Map(Map { members: members.into_iter().map(member).collect() }))
+    }
+
+    /// The member of this name, of a map that has one; the last, if it has several.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let Some(Kind::Map(map)) = &self.kind else { return None };
+        map.members.iter().rfind(|member| member.name == name)?.value.as_ref()
+    }
+
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// It is not JSON, or nested deeper than [`DEPTH_MAX`].
+    pub fn from_json(json: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = serde_json::Deserializer::from_slice(json);
+        let value = Seed { depth_left: DEPTH_MAX }.deserialize(&mut reader);
+        let value = value.and_then(|value| reader.end().map(|()| value));
+        value.map_err(|error| Malformed::because("JSON", error))
+    }
+
+    /// Writes JSON.
+    ///
+    /// # Errors
+    /// A number that JSON cannot hold.
+    pub fn to_json(&self) -> Result<Vec<u8>, Malformed> {
+        serde_json::to_vec(self).map_err(|error| Malformed::because("JSON", error))
+    }
+
+    /// Reads the message.
+    ///
+    /// # Errors
+    /// It is no such message, or nested deeper than a message may be.
+    pub fn from_protobuf(message: &Bytes) -> Result<Self, Malformed> {
+        Self::decode(message.clone()).map_err(|error| Malformed::because("protobuf", error))
+    }
+
+    /// Writes the message.
+    pub fn to_protobuf(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+}
+
+impl Member {
+    pub(crate) fn new(name: String, value: Value) -> Self {
+        Self { name, value: Some(value) }
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match &self.kind {
+            None => out.serialize_unit(),
+            Some(Kind::Flag(flag)) => out.serialize_bool(*flag),
+            Some(Kind::Integer(number)) => out.serialize_i64(*number),
+            Some(Kind::Natural(number)) => out.serialize_u64(*number),
+            Some(Kind::Number(number)) if number.is_finite() => out.serialize_f64(*number),
+            Some(Kind::Number(number)) => Err(S::Error::custom(format!("it has no {number}"))),
+            Some(Kind::Text(text)) => out.serialize_str(text),
+            Some(Kind::Data(data)) => {
+                let mut map = out.serialize_map(Some(1))?;
+                map.serialize_entry(BINARY, &Binary(data))?;
+                map.end()
+            }
+            Some(Kind::List(list)) => {
+                let mut seq = out.serialize_seq(Some(list.items.len()))?;
+                list.items.iter().try_for_each(|item| seq.serialize_element(item))?;
+                seq.end()
+            }
+            Some(Kind::Map(map)) => {
+                let mut out = out.serialize_map(Some(map.members.len()))?;
+                for member in &map.members {
+                    out.serialize_entry(&member.name, &member.value)?;
+                }
+                out.end()
+            }
+        }
+    }
+}
+
+/// What stands behind `$binary`.
+struct Binary<'a>(&'a [u8]);
+
+impl Serialize for Binary<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(Some(2))?;
+        map.serialize_entry("base64", &STANDARD.encode(self.0))?;
+        map.serialize_entry("subType", "00")?;
+        map.end()
+    }
+}
+
+/// The bytes that a map stands for, if it is the one that [`Binary`] writes, to the letter.
+fn binary(members: &[Member]) -> Option<Bytes> {
+    let [Member { name, value: Some(inner) }] = members else { return None };
+    let Some(Kind::Map(Map { members })) = &inner.kind else { return None };
+    let [base64, sub_type] = members.as_slice() else { return None };
+    let names = [name, &base64.name, &sub_type.name].map(String::as_str);
+    let kind = |member: &Member| member.value.as_ref()?.kind.clone();
+    match (names, kind(base64)?, kind(sub_type)?) {
+        ([BINARY, "base64", "subType"], Kind::Text(base64), Kind::Text(kind)) if kind == "00" => {
+            STANDARD.decode(base64).ok().map(Bytes::from)
+        }
+        _ => None,
+    }
+}
+
+/// Reads a value that may be nested so deep.
+#[derive(Clone, Copy)]
+struct Seed {
+    depth_left: usize,
+}
+
+impl Seed {
+    fn within<E: de::Error>(self) -> Result<Self, E> {
+        let depth_left = self.depth_left.checked_sub(1);
+        let too_deep = || E::custom(format!("nested deeper than {DEPTH_MAX}"));
+        Ok(Self { depth_left: depth_left.ok_or_else(too_deep)? })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value { kind: None })
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::of(Kind::Flag(flag)))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::of(Kind::Integer(number)))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::of(i64::try_from(number).map_or(Kind::Natural(number), Kind::Integer)))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::of(Kind::Number(number)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::of(Kind::Text(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let inner = self.within()?;
+        let mut items = Vec::new();
+        while let Some(item) = from.next_element_seed(inner)? {
+            items.push(item);
+        }
+        Ok(Value::of(Kind::List(List { items })))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let inner = self.within()?;
+        let mut members = Vec::new();
+        while let Some(name) = from.next_key()? {
+            members.push(Member::new(name, from.next_value_seed(inner)?));
+        }
+        let data = binary(&members).map(Kind::Data);
+        Ok(Value::of(data.unwrap_or(Kind::Map(Map { members }))))
+    }
+}
+
+const BINARY: &str = "$binary";
+
+/// Lists and maps within each other. A level of a map takes three of the hundred that a protobuf reader goes down.
+pub const DEPTH_MAX: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(json: &str) -> String {
+        let value = Value::from_json(json.as_bytes()).expect("JSON");
+        let message = Bytes::from(value.to_protobuf());
+        let again = Value::from_protobuf(&message).expect("our own message");
+        assert_eq!(again, value);
+        String::from_utf8(again.to_json().expect("finite")).expect("JSON is text")
+    }
+
+    #[test]
+    fn json_survives_the_message_to_the_letter() {
+        for json in [
+            "null",
+            "[]",
+            "{}",
+            r#"{"b":1,"a":[true,false,null,-9223372036854775808,18446744073709551615]}"#,
+            r#"{"x":0.1,"y":-2.2250738585072014e-308,"same":1,"same":2,"":"\u0000\"ü"}"#,
+            r#"{"data":{"$binary":{"base64":"AAEC/w==","subType":"00"}}}"#,
+            r#"{"$binary":{"base64":"AAEC/w=","subType":"00"}}"#,
+            r#"{"$binary":{"base64":"AAEC/w==","subType":"05"}}"#,
+        ] {
+            assert_eq!(round_trip(json), json);
+        }
+    }
+
+    #[test]
+    fn bytes_are_bytes_in_the_message() {
+        let json = br#"{"$binary":{"base64":"AAEC/w==","subType":"00"}}"#;
+        let value = Value::from_json(json).expect("JSON");
+        assert_eq!(value.kind, Some(Kind::Data(Bytes::from_static(&[0, 1, 2, 255]))));
+    }
+
+    #[test]
+    fn what_can_be_written_can_be_read_and_deeper_is_refused() {
+        let nested = |depth: usize| {
+            format!("{}{}", r#"{"a":"#.repeat(depth), "1".to_owned()) + &"}".repeat(depth)
+        };
+        let deepest = nested(DEPTH_MAX);
+        assert_eq!(round_trip(&deepest), deepest);
+        let error = Value::from_json(nested(DEPTH_MAX + 1).as_bytes()).expect_err("too deep");
+        assert!(error.to_string().contains("nested deeper than 30"), "{error}");
+        let lists = "[".repeat(100_000);
+        assert!(Value::from_json(lists.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn damaged_input_is_refused() {
+        for json in ["", "{", r#"{"a":1}}"#, "nul", "\"\\x\""] {
+            assert!(Value::from_json(json.as_bytes()).is_err(), "{json}");
+        }
+        assert!(Value::from_protobuf(&Bytes::from_static(&[0x42, 0xFF])).is_err());
+        assert!(Value::of(Kind::Number(f64::NAN)).to_json().is_err());
+    }
+
+    #[test]
+    fn the_last_member_of_a_name_counts() {
+        let value = Value::from_json(br#"{"a":1,"b":2,"a":3}"#).expect("JSON");
+        assert_eq!(value.get("a"), Some(&Value::of(Kind::Integer(3))));
+        assert_eq!(value.get("c"), None);
+    }
+}

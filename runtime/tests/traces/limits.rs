@@ -1,0 +1,309 @@
+//! The executor's bounds: what is refused, what waits, what is late, what is given up; and that an error has the input.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::TenantId;
+use parking_lot::Mutex;
+use policy::{AsyncOffload, Choice, JobFacts, Policy, Snapshot};
+use runtime::trace::{Cause, TraceConfig, TraceInput};
+use units::{ManualClock, Nanos, Op, SystemClock};
+
+use crate::common::{Script, config};
+use crate::paths::catalog;
+use crate::rig::{Reply, Rig, devices, with, with_runtime};
+
+const COPIES: &str = "trace t takes bytes { copy copy notify }";
+
+fn of_tenant(rig: &Rig, tenant: u16) -> TraceInput {
+    TraceInput { tenant: TenantId(tenant), ..rig.input("payload") }
+}
+
+#[test]
+fn a_tenant_has_so_many_traces_under_way_and_all_together_so_many() {
+    let script = Script::polled();
+    let bound = |config: &mut TraceConfig| {
+        config.limits.tenant_live_max = 2;
+        config.limits.live_max = 3;
+    };
+    with(catalog(COPIES), Some(script.clone()), bound, |rig| async move {
+        let traces = &rig.traces;
+        let first = traces.run_trace("t", of_tenant(&rig, 1));
+        let second = traces.run_trace("t", of_tenant(&rig, 1));
+        let error = traces.run_trace("t", of_tenant(&rig, 1)).await.expect_err("a third");
+        assert_eq!((&error.cause, error.op), (&Cause::TenantFull { max: 2 }, None));
+        assert_eq!((&error.input.payload[..], error.input.tenant), (&b"payload"[..], TenantId(1)));
+        let other = traces.run_trace("t", of_tenant(&rig, 2));
+        let error = traces.run_trace("t", of_tenant(&rig, 2)).await.expect_err("a fourth");
+        assert_eq!(error.cause, Cause::Full { max: 3 });
+        assert_eq!((traces.counts().refused, traces.live()), (2, 3));
+        // Those that end make room.
+        for _ in 0..6 {
+            while script.state().accepted == 0 {
+                tokio::task::yield_now().await;
+            }
+            script.state().accepted -= 1;
+            script.do_one();
+            tokio::task::yield_now().await;
+        }
+        for run in [first, second, other] {
+            assert_eq!(run.await.expect("it ends").payload, "payload");
+        }
+        let again = traces.run_trace("t", of_tenant(&rig, 1));
+        assert_eq!(traces.live(), 1);
+        drop(again);
+        rig.settled().await;
+        assert_eq!(traces.counts().given_up, 1);
+    });
+}
+
+#[test]
+fn payloads_are_bounded_at_every_step_before_memory_is_taken() {
+    let text = "trace t takes bytes { encrypt tcp notify }
+    trace unpack takes compressed(bytes) { decompress notify }
+    trace pack takes bytes { compress notify }";
+    let bound = |config: &mut TraceConfig| config.limits.payload_bytes_max = 1_000;
+    with(catalog(text), None, bound, |rig| async move {
+        let run = |name: &str, payload: Vec<u8>| rig.traces.run_trace(name, rig.input(payload));
+        let error = run("t", vec![0; 1_001]).await.expect_err("too large");
+        assert_eq!((&error.cause, error.op), (&Cause::TooLarge { bytes: 1_001, max: 1_000 }, None));
+        assert_eq!(error.input.payload.len(), 1_001);
+        let error = run("t", vec![0; 990]).await.expect_err("too large with nonce and tag");
+        let expected = Cause::TooLarge { bytes: 990 + 12 + 16, max: 1_000 };
+        assert_eq!((&error.cause, error.op), (&expected, Some(Op::Encrypt)));
+        assert_eq!(error.input.payload.len(), 990);
+        // What does not shrink is framed as it came.
+        let noise: Vec<u8> =
+            (0..900_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let packed = run("pack", noise.clone()).await.expect("it fits").payload;
+        assert_eq!(run("unpack", packed.to_vec()).await.expect("our own").payload, noise);
+        // A stream that claims more than may be is refused before anything is made for it.
+        let bomb = rig.compressed(&[7; 100_000]).await;
+        let error = run("unpack", bomb.to_vec()).await.expect_err("a bomb");
+        assert!(error.to_string().contains("100000 bytes; at most 1000"), "{error}");
+    });
+}
+
+#[test]
+fn damaged_payloads_are_refused_with_the_step_and_the_input() {
+    let text = "field f flag
+    trace open takes encrypted(bytes) { decrypt notify }
+    trace unpack takes compressed(bytes) { decompress notify }
+    trace read takes protobuf { deserialize if f { copy } notify }
+    trace called takes message(bytes) { rpc notify }
+    trace turn takes json { trans json -> bson copy notify }";
+    with(
+        catalog(text),
+        None,
+        |_| {},
+        |rig| async move {
+            let sealed = rig.peer.seal(b"secret");
+            let mut changed = sealed.to_vec();
+            changed[20] ^= 1;
+            let packed = rig.compressed(&[7; 5_000]).await;
+            let mut broken = packed.to_vec();
+            *broken.last_mut().expect("bytes") ^= 0xFF;
+            let field = Bytes::from(
+                runtime::trace::value::Value::from_json(br#"{"f":"x"}"#)
+                    .expect("JSON")
+                    .to_protobuf(),
+            );
+            for (name, payload, op) in [
+                ("open", changed.into(), Some(Op::Decrypt)),
+                ("open", sealed.slice(..27), Some(Op::Decrypt)),
+                ("unpack", broken.into(), Some(Op::Decompress)),
+                ("unpack", packed.slice(..10), Some(Op::Decompress)),
+                ("unpack", Bytes::from_static(b"no frame"), Some(Op::Decompress)),
+                ("read", Bytes::from_static(&[0xFF]), Some(Op::Deserialize)),
+                ("read", field, None),
+                ("called", Bytes::from_static(&[0x0A, 9]), Some(Op::Rpc)),
+                ("turn", Bytes::from_static(b"{"), None),
+            ] {
+                let error = rig.traces.run_trace(name, rig.input(payload.clone())).await;
+                let error = error.expect_err(name);
+                assert_eq!((error.trace.as_str(), error.op), (name, op), "{error}");
+                assert_eq!(error.input.payload, payload, "{error}");
+                assert!(error.input.session.is_some());
+            }
+            assert_eq!((rig.traces.counts().failed, rig.traces.live()), (9, 0));
+        },
+    );
+}
+
+const ASKS: &str = "trace ask takes bytes { encrypt tcp await hear }
+trace ask-briefly takes bytes { encrypt tcp await hear within 2ms }
+trace hear takes encrypted(bytes) { tcp decrypt notify }";
+
+#[test]
+fn an_answer_is_waited_for_so_long() {
+    let clock = ManualClock::default();
+    let config = config(devices(None), Arc::new(clock.clone()));
+    let bound = |config: &mut TraceConfig| {
+        config.limits.answer_within = Nanos::millis(5);
+        config.limits.tenant_live_max = 2;
+    };
+    with_runtime(config, catalog(ASKS), bound, |rig| async move {
+        rig.peer.will(Reply::Hold);
+        rig.peer.will(Reply::Hold);
+        let long = rig.traces.run_trace("ask", rig.input("long"));
+        let brief = rig.traces.run_trace("ask-briefly", rig.input("brief"));
+        clock.advance(Nanos::millis(2));
+        let error = brief.await.expect_err("nobody answered");
+        assert_eq!((&error.cause, error.op), (&Cause::NoAnswer(Nanos::millis(2)), Some(Op::Tcp)));
+        assert_eq!(error.to_string(), "trace ask-briefly, step tcp: no answer came within 2000 us");
+        assert_eq!(error.input.payload, "brief");
+        // What comes now is nobody's, and the tenant may start another.
+        rig.peer.held().give(rig.peer.seal(b"late"), Vec::new());
+        rig.peer.will_answer("at once");
+        let ended = rig.traces.run_trace("ask", rig.input("x")).await.expect("it is answered");
+        assert_eq!(ended.payload, "at once");
+        clock.advance(Nanos::millis(2));
+        assert_eq!(rig.traces.live(), 1);
+        rig.peer.held().give(rig.peer.seal(b"in time"), Vec::new());
+        assert_eq!(long.await.expect("it is answered").payload, "in time");
+        let counts = rig.traces.counts();
+        assert_eq!((counts.unanswered, counts.failed, counts.told), (1, 1, 2));
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_or_refuses_is_told_at_once() {
+    with(
+        catalog(ASKS),
+        None,
+        |_| {},
+        |rig| async move {
+            for (reply, cause) in [
+                (Reply::Hang, "the peer is gone and will not answer"),
+                (Reply::Refuse, "port: the line is cut"),
+            ] {
+                rig.peer.will(reply);
+                let error =
+                    rig.traces.run_trace("ask", rig.input("x")).await.expect_err("no answer");
+                assert_eq!(error.to_string(), format!("trace ask, step tcp: {cause}"));
+                assert_eq!(error.input.payload, "x");
+            }
+            rig.peer.will(Reply::Hold);
+            let waiting = rig.traces.run_trace("ask", rig.input("x"));
+            drop(waiting);
+            rig.settled().await;
+            // Its answer is nobody's.
+            rig.peer.held().give("anything", Vec::new());
+            tokio::task::yield_now().await;
+            assert_eq!(rig.traces.counts().given_up, 1);
+        },
+    );
+}
+
+/// Remembers how much time each job had left, and lets each take some.
+struct Watches {
+    clock: ManualClock,
+    left: Mutex<Vec<(Op, Option<Nanos>)>>,
+}
+
+impl Policy for Watches {
+    fn name(&self) -> &'static str {
+        "watches"
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
+        self.left.lock().push((job.op, job.time_left));
+        self.clock.advance(Nanos::micros(3));
+        AsyncOffload { work_bytes_min: 0 }.place(job, snapshot, draw)
+    }
+}
+
+#[test]
+fn steps_have_deadlines_from_the_start_and_pass_their_slack_on() {
+    let text = "trace t takes bytes { copy checksum due 8us copy due 9us tail u }
+    trace u takes bytes { checksum copy due 20us notify }";
+    let clock = ManualClock::default();
+    let watches = Arc::new(Watches { clock: clock.clone(), left: Mutex::default() });
+    let mut config = config(devices(None), Arc::new(clock));
+    config.policy = Arc::clone(&watches) as Arc<dyn Policy>;
+    with_runtime(
+        config,
+        catalog(text),
+        |_| {},
+        |rig| async move {
+            rig.traces.run_trace("t", rig.input("x")).await.expect("deadlines are soft");
+            let us = |left| Some(Nanos::micros(left));
+            let expected = [
+                (Op::Copy, us(8)),
+                (Op::Checksum, us(5)),
+                (Op::Copy, us(3)),
+                (Op::Checksum, us(11)),
+                (Op::Copy, us(8)),
+            ];
+            assert_eq!(*watches.left.lock(), expected);
+            assert_eq!(rig.traces.counts().late, 0);
+            // Another deadline for all of it, which two steps miss.
+            let mut input = rig.input("x");
+            input.deadline = Some(Nanos::micros(15 + 9));
+            rig.traces.run_trace("t", input).await.expect("deadlines are soft");
+            assert_eq!(watches.left.lock()[8], (Op::Checksum, us(0)));
+            assert_eq!(rig.traces.counts().late, 2);
+        },
+    );
+}
+
+#[test]
+fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_software() {
+    let script = Script::new(|capabilities| capabilities.queue_depth = 1);
+    let bound = |config: &mut TraceConfig| config.limits.overflow_max = 1;
+    let mut config = config(devices(Some(script.clone())), Arc::new(SystemClock::new()));
+    config.job_timeout = Nanos::secs(60);
+    with_runtime(config, catalog(COPIES), bound, |rig| async move {
+        // The first has the device. The others' first steps find it full and go to software, as the policy says; the
+        // second's second step waits in the area, the third's finds that full as well.
+        let first = rig.traces.run_trace("t", rig.input("first"));
+        let second = rig.traces.run_trace("t", rig.input("second"));
+        let third = rig.traces.run_trace("t", rig.input("third"));
+        let ended = third.await.expect("software does it");
+        assert_eq!((&ended.payload[..], ended.fallbacks), (&b"third"[..], 2));
+        let counts = rig.traces.counts();
+        assert_eq!((counts.overflowed, counts.overflow_full, counts.fallbacks), (1, 1, 3));
+        // What waits goes in as soon as there is room; the first's second step then waits for it.
+        script.do_one();
+        while script.state().accepted < 2 {
+            tokio::task::yield_now().await;
+        }
+        script.do_one();
+        while script.state().accepted < 3 {
+            tokio::task::yield_now().await;
+        }
+        script.do_one();
+        for (run, expected) in [(first, ("first", 0)), (second, ("second", 1))] {
+            let ended = run.await.expect("the device does it");
+            assert_eq!((&ended.payload[..], ended.fallbacks), (expected.0.as_bytes(), expected.1));
+        }
+        assert_eq!(rig.traces.live(), 0);
+    });
+}
+
+#[test]
+fn a_trace_that_is_given_up_in_a_device_or_in_the_area_leaves_nothing() {
+    let script = Script::new(|capabilities| capabilities.queue_depth = 1);
+    with(
+        catalog(COPIES),
+        Some(script.clone()),
+        |_| {},
+        |rig| async move {
+            let inside = rig.traces.run_trace("t", rig.input("inside"));
+            let waiting = rig.traces.run_trace("t", rig.input("waiting"));
+            assert_eq!(rig.traces.counts().overflowed, 1);
+            drop((inside, waiting));
+            rig.settled().await;
+            assert_eq!((rig.traces.counts().given_up, rig.runtime.metrics().detached()), (2, 1));
+            // The device lets go of what was detached, and has room for the next.
+            script.do_one();
+            let again = rig.traces.run_trace("t", rig.input("again"));
+            while script.state().accepted < 2 {
+                tokio::task::yield_now().await;
+            }
+            script.do_one();
+            assert_eq!(again.await.expect("it ends").payload, "again");
+            assert_eq!(rig.traces.live(), 0);
+        },
+    );
+}

@@ -1,0 +1,349 @@
+//! The service's end of lanes, in this process, against the driver's own client: what lanes may hold, whose turn it is,
+//! tenants' caps, and the end. Jobs run on a device that keeps them until its test lets them go; codecs have no part.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{
+    Capabilities, Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome,
+    Pool, Queue, Refused, Software, Task, TenantId, Waiting,
+};
+use drivers::{Lane, LaneOptions};
+use parking_lot::{Condvar, Mutex};
+use server::config::RoleName;
+use server::{Config, Devices, Running, Server};
+use units::{ByteCount, Nanos};
+
+/// Whatever should happen does so within this, on a machine however busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A device whose jobs come back when it is open, and that notes whose they were.
+struct Gate {
+    capabilities: Capabilities,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    is_open: bool,
+    /// Whoever submits a job waits until this is taken back.
+    is_stuck: bool,
+    stuck: usize,
+    tenants: Vec<u16>,
+}
+
+impl Gate {
+    fn new(is_open: bool) -> Arc<Self> {
+        let mut capabilities = Software::default().capabilities().clone();
+        capabilities.waiting = Waiting::Polled { expected: Nanos(0) };
+        capabilities.queue_depth = 1_024;
+        let inner = Inner { is_open, ..Inner::default() };
+        let state = Arc::new(State { inner: Mutex::new(inner), changed: Condvar::new() });
+        Arc::new(Self { capabilities, state })
+    }
+
+    fn open(&self) {
+        self.state.inner.lock().is_open = true;
+    }
+
+    fn tenants(&self) -> Vec<u16> {
+        self.state.inner.lock().tenants.clone()
+    }
+
+    /// Keeps the thread of the next job that is submitted, until [`Gate::go_on`].
+    fn stick(&self) {
+        self.state.inner.lock().is_stuck = true;
+    }
+
+    fn await_stuck(&self) {
+        let mut inner = self.state.inner.lock();
+        while inner.stuck == 0 {
+            assert!(!self.state.changed.wait_for(&mut inner, PATIENCE).timed_out(), "nobody came");
+        }
+    }
+
+    fn go_on(&self) {
+        self.state.inner.lock().is_stuck = false;
+        self.state.changed.notify_all();
+    }
+}
+
+impl Device for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(GateQueue { state: Arc::clone(&self.state), inside: Vec::new() }))
+    }
+}
+
+struct GateQueue {
+    state: Arc<State>,
+    #[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
+    inside: Vec<Box<Job>>,
+}
+
+impl Queue for GateQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        let mut inner = self.state.inner.lock();
+        inner.tenants.push(job.tenant.0);
+        inner.stuck += 1;
+        self.state.changed.notify_all();
+        while inner.is_stuck {
+            self.state.changed.wait(&mut inner);
+        }
+        inner.stuck -= 1;
+        self.inside.push(job);
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        if !self.state.inner.lock().is_open {
+            return 0;
+        }
+        let before = done.len();
+        done.extend(self.inside.drain(..).map(|mut job| {
+            job.output.set_len(job.output_offset + RESULT_BYTES);
+            let outcome = Outcome::Done { output_bytes: RESULT_BYTES };
+            Completion { job, outcome, service: Nanos(1) }
+        }));
+        done.len() - before
+    }
+
+    fn pending(&self) -> usize {
+        self.inside.len()
+    }
+}
+
+const RESULT_BYTES: usize = 64;
+
+/// A compression service with one worker thread that has every job run on the gate.
+struct Service {
+    running: Option<Running>,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    fn start(gate: &Arc<Gate>, change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = Config::default();
+        config.server.roles = vec![RoleName::Compression];
+        config.server.threads = 1;
+        config.server.admin_listen = "127.0.0.1:0".to_owned();
+        config.server.lane_listen = Some(folder.path().join("lane"));
+        config.runtime.offload_bytes_min = ByteCount(0);
+        config.runtime.job_timeout_ms = 60_000;
+        change(&mut config);
+        let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
+        let devices = Devices { all: vec![Arc::new(Software::default()), gate], accelerators: 1 };
+        let running = Server::start(config, devices).expect("starts");
+        Self { running: Some(running), folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("lane")
+    }
+
+    /// A lane with a first job under way or done, so that the service has greeted it.
+    fn client(&self, pool: &Pool) -> Client {
+        let waiting = Waiting::Polled { expected: Nanos(0) };
+        let options = LaneOptions { work_bytes_max: ITEM_BYTES, waiting, ..LaneOptions::default() };
+        let lane = Lane::new(&self.path(), &options);
+        let queue = lane.open_queue(Waker::noop().clone()).expect("opens");
+        let (before, mut client) = (self.begun(), Client { queue, done: Vec::new() });
+        client.submit(job(pool, 0, 64));
+        wait_until("a first job is begun", || {
+            client.poll();
+            self.begun() > before
+        });
+        client
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let address = self.running.as_ref().and_then(Running::admin_address).expect("listens");
+        let mut stream = TcpStream::connect(address).expect("accepts");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("reads");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("answers");
+        let line = page.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        line.trim().parse().expect(line)
+    }
+
+    fn begun(&self) -> u64 {
+        self.metric("rebate_lane_jobs_total{result=\"begun\"}")
+    }
+
+    fn busy(&self) -> u64 {
+        self.metric("rebate_lane_jobs_total{result=\"busy\"}")
+    }
+}
+
+/// A lane of its own, polled when its test says so.
+struct Client {
+    queue: Box<dyn Queue>,
+    done: Vec<Completion>,
+}
+
+impl Client {
+    fn submit(&mut self, job: Box<Job>) {
+        self.queue.try_submit(job).expect("room");
+    }
+
+    fn poll(&mut self) {
+        self.queue.poll(&mut self.done);
+    }
+
+    /// What became of the next jobs that come back.
+    fn outcomes(&mut self, count: usize) -> Vec<Outcome> {
+        let start = Instant::now();
+        while self.done.len() < count {
+            self.poll();
+            assert!(start.elapsed() < PATIENCE, "{} of {count} jobs came back", self.done.len());
+            thread::yield_now();
+        }
+        self.done.drain(..count).map(|completion| completion.outcome).collect()
+    }
+}
+
+const ITEM_BYTES: ByteCount = ByteCount::kib(64);
+
+fn job(pool: &Pool, tenant: u16, bytes: usize) -> Box<Job> {
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let input = Input::heap(Bytes::from(vec![7; bytes]));
+    let mut job = Job::new(task, input, pool.take(bytes));
+    job.tenant = TenantId(tenant);
+    Box::new(job)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+const DONE: Outcome = Outcome::Done { output_bytes: RESULT_BYTES };
+
+#[test]
+fn results_that_a_client_does_not_read_count_against_its_lane() {
+    let gate = Gate::new(true);
+    let service = Service::start(&gate, |config| {
+        config.store.item_bytes_max = ITEM_BYTES;
+        config.runtime.inflight_bytes_max = ByteCount::mib(1);
+    });
+    let pool = Pool::heap(ByteCount(0));
+    let mut client = service.client(&pool);
+    assert_eq!(client.outcomes(1), [DONE]);
+    // A lane's share is two items with room for their streams: 256 KiB.
+    let jobs = 24;
+    for number in 1..=jobs {
+        client.submit(job(&pool, 0, 16 << 10));
+        wait_until("the job is taken", || service.begun() + service.busy() == 1 + number);
+    }
+    let all = client.outcomes(jobs as usize);
+    let done = all.iter().filter(|own| **own == DONE).count();
+    let busy = all.iter().filter(|own| **own == Outcome::Failed(DeviceError::Busy)).count();
+    assert!((8..=16).contains(&done) && done + busy == jobs as usize, "{done} done, {busy} busy");
+    client.submit(job(&pool, 0, 16 << 10));
+    assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
+}
+
+#[test]
+fn who_drains_answers_what_is_under_way_and_ends_idle_lanes() {
+    let gate = Gate::new(false);
+    let mut service = Service::start(&gate, |_| {});
+    let pool = Pool::heap(ByteCount(0));
+    let (mut busy, mut idle) = (service.client(&pool), service.client(&pool));
+    for _ in 0..2 {
+        busy.submit(job(&pool, 0, 1_000));
+    }
+    wait_until("all four are under way", || service.begun() == 4);
+    idle.queue.cancel(0);
+    let (path, running) = (service.path(), service.running.take().expect("runs"));
+    let draining = thread::spawn(move || running.drain(PATIENCE));
+    wait_until("nobody listens any more", || !path.exists());
+    assert!(!draining.is_finished(), "there are jobs under way");
+    gate.open();
+    assert_eq!(busy.outcomes(3), [DONE, DONE, DONE]);
+    assert!(draining.join().expect("no panic"), "no lane had to be cut");
+    assert_eq!(idle.outcomes(1), [Outcome::Failed(DeviceError::Cancelled)]);
+    for mut client in [busy, idle] {
+        let refused = || {
+            client.poll();
+            client.queue.try_submit(job(&pool, 0, 1_000)).is_err()
+        };
+        wait_until("the lane is over", refused);
+    }
+}
+
+#[test]
+fn a_lane_that_floods_leaves_the_others_their_turns() {
+    let gate = Gate::new(true);
+    let service = Service::start(&gate, |_| {});
+    let pool = Pool::heap(ByteCount(0));
+    let (mut flood, mut other) = (service.client(&pool), service.client(&pool));
+    assert_eq!([flood.outcomes(1), other.outcomes(1)], [[DONE], [DONE]]);
+    // Long enough for both lanes to sleep: a bell has to be heard while the flood is on.
+    thread::sleep(Duration::from_millis(5));
+    let before = gate.tenants().len();
+    gate.stick();
+    flood.submit(job(&pool, 1, 64));
+    gate.await_stuck();
+    for _ in 1..FLOOD {
+        flood.submit(job(&pool, 1, 64));
+    }
+    for _ in 0..20 {
+        other.submit(job(&pool, 2, 64));
+    }
+    gate.go_on();
+    assert_eq!(other.outcomes(20), vec![DONE; 20]);
+    assert_eq!(flood.outcomes(FLOOD), vec![DONE; FLOOD]);
+    let order = gate.tenants().split_off(before);
+    let last = order.iter().rposition(|tenant| *tenant == 2).expect("they ran");
+    // Two turns of its own, and those of the flood before, between and while the bell is heard.
+    assert!(last < 100, "the other's last job was the {last}th: {order:?}");
+}
+
+const FLOOD: usize = 250;
+
+#[test]
+fn a_tenant_has_no_more_jobs_inside_the_device_than_it_may_whichever_lane_they_come_by() {
+    let gate = Gate::new(false);
+    let service = Service::start(&gate, |config| config.runtime.tenant_jobs_max = 2);
+    let pool = Pool::heap(ByteCount(0));
+    let (mut first, mut second) = (service.client(&pool), service.client(&pool));
+    wait_until("both are under way", || gate.tenants() == [0, 0]);
+    for client in [&mut first, &mut second] {
+        for tenant in [1, 1, 2] {
+            client.submit(job(&pool, tenant, 1_000));
+        }
+    }
+    wait_until("all are begun", || service.begun() == 8);
+    let mut inside = gate.tenants();
+    inside.sort_unstable();
+    assert_eq!(inside, [0, 0, 1, 1, 2, 2]);
+    gate.open();
+    for client in [&mut first, &mut second] {
+        let all = client.outcomes(4);
+        assert!(all.iter().all(|own| matches!(own, Outcome::Done { .. })), "{all:?}");
+    }
+}

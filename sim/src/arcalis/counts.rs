@@ -1,0 +1,136 @@
+//! What a run counts, and the facts that are made of it. Times are sums over all requests, the warm-up's included.
+
+use crate::Picos;
+
+/// A part of a request's way that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Packets received and sent.
+    Net,
+    /// Words and completions in the command interface.
+    Command,
+    /// Header, and its packet's lines.
+    RxHeader,
+    /// Dispatch and deserialization.
+    RxDeserialize,
+    /// Misses and page walks.
+    RxMemory,
+    RxFinish,
+    /// Header and serialization.
+    TxSerialize,
+    TxMemory,
+    TxFinish,
+    AppHandler,
+    AppBytes,
+    /// Words that leave the application core.
+    AppIssue,
+    /// For its read.
+    AppWait,
+    /// Pages touched by cores after a fault.
+    Fault,
+    /// The network and RPC layer of a core without an engine.
+    Software,
+}
+
+const STAGES: [(Stage, &str); 15] = [
+    (Stage::Net, "net_ns"),
+    (Stage::Command, "command_ns"),
+    (Stage::RxHeader, "rx_header_ns"),
+    (Stage::RxDeserialize, "rx_deserialize_ns"),
+    (Stage::RxMemory, "rx_memory_ns"),
+    (Stage::RxFinish, "rx_finish_ns"),
+    (Stage::TxSerialize, "tx_serialize_ns"),
+    (Stage::TxMemory, "tx_memory_ns"),
+    (Stage::TxFinish, "tx_finish_ns"),
+    (Stage::AppHandler, "app_handler_ns"),
+    (Stage::AppBytes, "app_bytes_ns"),
+    (Stage::AppIssue, "app_issue_ns"),
+    (Stage::AppWait, "app_wait_ns"),
+    (Stage::Fault, "fault_ns"),
+    (Stage::Software, "software_ns"),
+];
+
+const OTHERS: [&str; 11] = [
+    "throughput_per_s",
+    "net.utilisation",
+    "command.utilisation",
+    "rx.utilisation",
+    "tx.utilisation",
+    "app.utilisation",
+    "rx.share",
+    "deserialize.share",
+    "walks_per_request",
+    "faults_per_request",
+    "working_set_kib",
+];
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// Requests done.
+    pub(super) done: u64,
+    pub(super) walks: u64,
+    pub(super) faults: u64,
+    times_ps: [u128; STAGES.len()],
+}
+
+/// The facts' names: times per request, then the others.
+pub(super) fn names() -> Vec<String> {
+    STAGES.iter().map(|(_, name)| *name).chain(OTHERS).map(str::to_owned).collect()
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, stage: Stage, time: Picos) {
+        self.times_ps[stage as usize] += u128::from(time.0);
+    }
+
+    /// As [`names`] has them.
+    pub(super) fn facts(&self, duration: Picos, working_set_bytes: f64) -> Vec<f64> {
+        let sum = |stages: &[Stage]| {
+            stages.iter().map(|stage| self.times_ps[*stage as usize]).sum::<u128>() as f64
+        };
+        let done = self.done.max(1) as f64;
+        let over = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let busy = |stages: &[Stage]| over(sum(stages), duration.0 as f64);
+        let own = &[Stage::RxDeserialize, Stage::RxMemory];
+        let rx = &[Stage::RxHeader, Stage::RxDeserialize, Stage::RxMemory, Stage::RxFinish];
+        let tx = &[Stage::TxSerialize, Stage::TxMemory, Stage::TxFinish];
+        let app = &[Stage::AppHandler, Stage::AppBytes, Stage::AppIssue, Stage::Software];
+        let engine = sum(rx) + sum(tx);
+        let others = [
+            over(self.done as f64, duration.0 as f64 * 1e-12),
+            busy(&[Stage::Net]),
+            busy(&[Stage::Command]),
+            busy(rx),
+            busy(tx),
+            busy(app),
+            over(sum(rx), engine),
+            over(sum(own), engine),
+            self.walks as f64 / done,
+            self.faults as f64 / done,
+            working_set_bytes / 1_024.0,
+        ];
+        let times = STAGES.iter().map(|(stage, _)| sum(&[*stage]) * 1e-3 / done);
+        times.chain(others).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_has_its_own_place_and_every_fact_a_name() {
+        for (place, (stage, _)) in STAGES.iter().enumerate() {
+            assert_eq!(*stage as usize, place, "{stage:?}");
+        }
+        let mut counts = Counts { done: 2, ..Counts::default() };
+        counts.add(Stage::RxHeader, Picos::nanos(30));
+        counts.add(Stage::TxSerialize, Picos::nanos(10));
+        let facts = counts.facts(Picos::nanos(100), 2_048.0);
+        assert_eq!(facts.len(), names().len());
+        let fact = |name: &str| facts[names().iter().position(|own| own == name).expect(name)];
+        assert_eq!((fact("rx_header_ns"), fact("rx.share")), (15.0, 0.75));
+        assert_eq!((fact("throughput_per_s"), fact("rx.utilisation")), (2e7, 0.3));
+        assert!(Counts::default().facts(Picos(0), 0.0).iter().all(|fact| *fact == 0.0));
+    }
+}

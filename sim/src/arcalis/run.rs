@@ -1,0 +1,512 @@
+//! One run: what happens when, between two cores, the command interface and the engine's two halves. What the engine
+//! does with a word or a message is the engine's; what a byte costs is the specification's.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use rpc::{
+    Address, Code, Command, Completion, Engine, Half, Interface, Limits, Record, Reply, State, Step,
+};
+
+use super::Arcalis;
+use super::arena::{Arena, Port};
+use super::counts::{Counts, Stage};
+use crate::servers::{Offer, Servers};
+use crate::study::{Extent, RunError, Sample};
+use crate::{Agenda, Draws, Model, Picos, Streams};
+
+pub(super) struct Run<'a> {
+    model: &'a Arcalis,
+    extent: Extent,
+    engine: Engine,
+    arena: Arena,
+    net: Servers<NetJob>,
+    command: Servers<Item>,
+    /// By half: whether an event will come that moves it.
+    pending: [bool; 2],
+    /// By interface, less one: buffers that nothing lies in, used in turn.
+    free: [VecDeque<usize>; 4],
+    /// By buffer of Net.Recv: what came in it.
+    requests: Vec<Request>,
+    /// By buffer of App.Resp: how long what lies there is.
+    written: Vec<usize>,
+    /// Since when the application core waits for its read.
+    waits: Picos,
+    /// The record that is being answered.
+    record: Vec<u8>,
+    came: u64,
+    /// Half an access.
+    crossing: Picos,
+    mix: Draws,
+    faults: Draws,
+    counts: Counts,
+    responses: Vec<Vec<u64>>,
+    seen: Option<Seen>,
+    /// Why the run ended too soon.
+    pub(super) fault: Option<RunError>,
+}
+
+/// What the engine saw of a run: what came and what the application made of it; by interface, less one, the words it
+/// took; by half the states it went through, Rx first; and the frames that it answered with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Packets, in order.
+    pub packets: Vec<Vec<u8>>,
+    /// The application's results, each a block, in order.
+    pub results: Vec<Vec<u8>>,
+    /// Words, in order.
+    pub words: [Vec<u64>; 4],
+    /// States, in order.
+    pub states: [Vec<State>; 2],
+    /// Frames, in order.
+    pub frames: Vec<Vec<u8>>,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Request {
+    function: usize,
+    since: Picos,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// The network core is done with something.
+    Net(NetJob),
+    /// A word reaches the command interface.
+    Word(Interface, u64),
+    /// The command interface is done with something.
+    Command(Item),
+    /// A half goes on.
+    Step(usize),
+    /// A half's memory operations are back.
+    Back(usize),
+    /// What a load returned reaches its core.
+    Told(Interface, Completion),
+    /// The application core is done with something.
+    App(AppJob),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NetJob {
+    /// A packet, into this buffer.
+    Receive(usize),
+    /// The frame that this brought.
+    Send(Completion),
+    /// A page that was not mapped is touched.
+    Retry(Completion),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AppJob {
+    /// The request that this brought.
+    Handle(Completion, usize),
+    /// A page that was not mapped is touched.
+    Retry(Completion),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Item {
+    Word(Interface, u64),
+    Told(Interface, Completion),
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(model: &'a Arcalis, streams: &Streams, extent: Extent) -> Self {
+        let spec = &model.spec;
+        let buffers = spec.memory.buffers;
+        let limits = Limits {
+            depth: spec.engine.depth,
+            flights: spec.window as usize,
+            field_bytes_max: spec.memory.buffer_bytes,
+        };
+        Self {
+            engine: Engine::new(limits, model.service.functions()),
+            arena: Arena::new(&spec.memory, spec.engine.cache_bytes),
+            net: Servers::in_order(1, usize::MAX),
+            command: Servers::in_order(1, usize::MAX),
+            pending: [false; 2],
+            free: [(); 4].map(|()| (0..buffers).collect()),
+            requests: vec![Request::default(); buffers],
+            written: vec![0; buffers],
+            waits: Picos(0),
+            record: Vec::new(),
+            came: 0,
+            crossing: Picos::from_ns(model.access_ns.unwrap_or(0.0) / 2.0),
+            mix: streams.named("mix"),
+            faults: streams.named("faults"),
+            counts: Counts::default(),
+            responses: vec![Vec::new(); spec.mix.len()],
+            seen: None,
+            fault: None,
+            model,
+            extent,
+        }
+    }
+
+    /// From now on, what the engine sees is kept.
+    pub(super) fn watch(&mut self) {
+        self.seen = Some(Seen::default());
+    }
+
+    pub(super) fn seen(&mut self) -> Seen {
+        self.seen.take().unwrap_or_default()
+    }
+
+    /// The application core reads, and the first requests come.
+    pub(super) fn start(&mut self, agenda: &mut Agenda<Event>) {
+        self.read_app(agenda);
+        (0..self.model.spec.window).for_each(|_| self.arrive(agenda));
+    }
+
+    pub(super) fn sample(&mut self, agenda: &Agenda<Event>) -> Sample {
+        let duration = agenda.now();
+        Sample {
+            responses: std::mem::take(&mut self.responses),
+            facts: self.counts.facts(duration, self.arena.working_set_bytes()),
+            events: agenda.fired(),
+            duration,
+        }
+    }
+
+    /// The next request, if there is to be one.
+    fn arrive(&mut self, agenda: &mut Agenda<Event>) {
+        let more = match self.extent {
+            Extent::Requests(count) => self.came < count,
+            Extent::WindowPs(window) => agenda.now() < window,
+        };
+        if more {
+            self.came += 1;
+            let buffer = self.buffer(Interface::NetRecv);
+            let function = self.model.next(&mut self.mix);
+            self.requests[buffer] = Request { function, since: agenda.now() };
+            let receive = Picos::from_ns(self.model.spec.net.receive_ns) + self.words(3);
+            self.net(NetJob::Receive(buffer), receive, agenda);
+        }
+    }
+
+    /// What so many words take to leave a core.
+    fn words(&self, count: u32) -> Picos {
+        Picos::from_ns(self.model.spec.core.command_ns * f64::from(count))
+    }
+
+    /// A buffer to use: there are at least as many as requests under way.
+    fn buffer(&mut self, interface: Interface) -> usize {
+        let free = &mut self.free[interface as usize - 1];
+        free.pop_front().expect("buffers are at least as many as requests under way")
+    }
+
+    fn put_back(&mut self, interface: Interface, at: Address) {
+        self.free[interface as usize - 1].push_back(self.arena.buffer(at));
+    }
+
+    /// The address of a buffer as a core hands it out; sometimes its page is not mapped.
+    fn hand_out(&mut self, interface: Interface, buffer: usize) -> Address {
+        let at = self.arena.address(interface, buffer);
+        if self.faults.unit() < self.model.spec.memory.fault_share {
+            self.arena.unmap(at);
+        }
+        at
+    }
+
+    fn net(&mut self, job: NetJob, service: Picos, agenda: &mut Agenda<Event>) {
+        self.counts.add(Stage::Net, service);
+        if self.net.offer(agenda.now(), job, service, 0) == Offer::Started {
+            agenda.after(service, Event::Net(job));
+        }
+    }
+
+    fn command(&mut self, item: Item, agenda: &mut Agenda<Event>) {
+        let engine = &self.model.spec.engine;
+        let service = Picos::from_ns(engine.cycle_ns * engine.command_cycles);
+        self.counts.add(Stage::Command, service);
+        if self.command.offer(agenda.now(), item, service, 0) == Offer::Started {
+            agenda.after(service, Event::Command(item));
+        }
+    }
+
+    /// A word leaves a core; the core does not wait for it.
+    fn send(&mut self, command: Command, agenda: &mut Agenda<Event>) {
+        agenda.after(self.crossing, Event::Word(command.interface(), command.word()));
+    }
+
+    fn write_packet(&mut self, at: Address, agenda: &mut Agenda<Event>) {
+        let function = self.requests[self.arena.buffer(at)].function;
+        let length = self.model.messages[function].packet.len() as u64;
+        self.send(Command::SendNetBuf(at), agenda);
+        self.send(Command::SendNetLen(length), agenda);
+    }
+
+    fn read_net(&mut self, agenda: &mut Agenda<Event>) {
+        let buffer = self.buffer(Interface::NetResp);
+        let at = self.hand_out(Interface::NetResp, buffer);
+        self.send(Command::DpdkNetFlag(at), agenda);
+    }
+
+    fn read_app(&mut self, agenda: &mut Agenda<Event>) {
+        let buffer = self.buffer(Interface::AppRecv);
+        let at = self.hand_out(Interface::AppRecv, buffer);
+        self.send(Command::AppReadyFlag(at), agenda);
+        self.waits = agenda.now();
+    }
+
+    fn write_response(&mut self, at: Address, agenda: &mut Agenda<Event>) {
+        let length = self.written[self.arena.buffer(at)] as u64;
+        self.send(Command::SendAppBuf(at), agenda);
+        self.send(Command::SendAppResp(length), agenda);
+    }
+
+    fn net_done(&mut self, job: NetJob, agenda: &mut Agenda<Event>) {
+        if let Some((next, service)) = self.net.release(agenda.now()) {
+            agenda.after(service, Event::Net(next));
+        }
+        match job {
+            NetJob::Receive(buffer) => {
+                let at = self.hand_out(Interface::NetRecv, buffer);
+                let packet = &self.model.messages[self.requests[buffer].function].packet;
+                self.arena.bytes_mut(at)[..packet.len()].copy_from_slice(packet);
+                if let Some(seen) = &mut self.seen {
+                    seen.packets.push(packet.clone());
+                }
+                self.write_packet(at, agenda);
+                self.read_net(agenda);
+            }
+            NetJob::Send(done) => {
+                let Request { function, since } = self.requests[self.arena.buffer(done.about)];
+                self.responses[function].push(agenda.now().since(since).0);
+                self.counts.done += 1;
+                self.put_back(Interface::NetRecv, done.about);
+                self.put_back(Interface::NetResp, done.buffer);
+                self.arrive(agenda);
+            }
+            NetJob::Retry(done) => {
+                self.arena.touch(done.about);
+                if done.about != done.buffer {
+                    self.write_packet(done.about, agenda);
+                }
+                self.send(Command::DpdkNetFlag(done.buffer), agenda);
+            }
+        }
+    }
+
+    /// What the network core's read returned.
+    fn net_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
+        match done.code {
+            Code::Done => {
+                let frame = self.arena.bytes(done.buffer, done.length);
+                let function = self.requests[self.arena.buffer(done.about)].function;
+                if frame != self.model.messages[function].frame {
+                    self.fault = Some(RunError::Engine { code: Code::Malformed });
+                }
+                if let Some(seen) = &mut self.seen {
+                    seen.frames.push(frame.to_vec());
+                }
+                let send = Picos::from_ns(self.model.spec.net.send_ns);
+                self.net(NetJob::Send(done), send, agenda);
+            }
+            Code::Unmapped => {
+                self.counts.faults += 1;
+                let fault = self.model.spec.memory.fault;
+                self.counts.add(Stage::Fault, fault);
+                let service = fault + self.words(3);
+                self.net(NetJob::Retry(done), service, agenda);
+            }
+            code => self.fault = Some(RunError::Engine { code }),
+        }
+    }
+
+    /// What the application core's read returned.
+    fn app_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
+        self.counts.add(Stage::AppWait, agenda.now().since(self.waits));
+        let words = self.words(3);
+        match done.code {
+            Code::Done => {
+                self.record.clear();
+                self.record.extend_from_slice(self.arena.bytes(done.buffer, done.length));
+                let number = Record::read(&self.record).map(|record| record.function);
+                let mix = &self.model.spec.mix;
+                let function = mix.iter().position(|own| Some(own.function.number()) == number);
+                let function = function.expect("requests are of the workload's functions");
+                let parts = [
+                    (Stage::AppHandler, self.model.handler(function)),
+                    (Stage::AppBytes, self.model.bytes(function)),
+                    (Stage::AppIssue, words),
+                ];
+                let mut service = Picos(0);
+                for (stage, time) in parts {
+                    self.counts.add(stage, time);
+                    service += time;
+                }
+                agenda.after(service, Event::App(AppJob::Handle(done, function)));
+            }
+            Code::Unmapped => {
+                self.counts.faults += 1;
+                let fault = self.model.spec.memory.fault;
+                self.counts.add(Stage::Fault, fault);
+                agenda.after(fault + words, Event::App(AppJob::Retry(done)));
+            }
+            code => self.fault = Some(RunError::Engine { code }),
+        }
+    }
+
+    fn app_done(&mut self, job: AppJob, agenda: &mut Agenda<Event>) {
+        match job {
+            AppJob::Handle(done, function) => {
+                let buffer = self.buffer(Interface::AppResp);
+                let at = self.hand_out(Interface::AppResp, buffer);
+                let result = &self.model.messages[function].result;
+                if let Some(seen) = &mut self.seen {
+                    seen.results.push(result.clone());
+                }
+                let record = Record::read(&self.record).expect("it was read before");
+                let reply = Reply::to(&record, self.arena.bytes_mut(at));
+                let length = reply.and_then(|mut reply| {
+                    let place = reply.body.copy(rpc::flat::View::new(result))?;
+                    Ok(reply.seal(place))
+                });
+                self.written[buffer] = length.expect("messages fit buffers, or there is no model");
+                self.put_back(Interface::AppRecv, done.buffer);
+                self.write_response(at, agenda);
+                self.read_app(agenda);
+            }
+            AppJob::Retry(done) => {
+                self.arena.touch(done.about);
+                if done.about != done.buffer {
+                    self.write_response(done.about, agenda);
+                }
+                self.send(Command::AppReadyFlag(done.buffer), agenda);
+                self.waits = agenda.now();
+            }
+        }
+    }
+
+    fn command_done(&mut self, item: Item, agenda: &mut Agenda<Event>) {
+        if let Some((next, service)) = self.command.release(agenda.now()) {
+            agenda.after(service, Event::Command(next));
+        }
+        match item {
+            Item::Told(interface, done) => {
+                agenda.after(self.crossing, Event::Told(interface, done));
+            }
+            Item::Word(interface, word) => {
+                if let Some(seen) = &mut self.seen {
+                    seen.words[interface as usize - 1].push(word);
+                }
+                self.engine
+                    .issue(interface, word)
+                    .expect("no more is under way than the engine holds, and all of it is read");
+            }
+        }
+    }
+
+    /// Moves both halves as far as they go now, and hands on what they completed.
+    fn advance(&mut self, agenda: &mut Agenda<Event>) {
+        // Not decoupled, the end of one is the begin of the other.
+        for half in [0, 1, 0] {
+            while !self.pending[half] && self.step(half, agenda) {}
+        }
+        for interface in [Interface::AppRecv, Interface::NetResp] {
+            while let Some(done) = self.engine.take(interface) {
+                self.command(Item::Told(interface, done), agenda);
+            }
+        }
+    }
+
+    /// One state on; false if the half has to wait for something else.
+    fn step(&mut self, half: usize, agenda: &mut Agenda<Event>) -> bool {
+        let idle =
+            |half| matches!(self.engine.state(HALVES[half]), State::IdleRecv | State::IdleResp);
+        if !self.model.spec.engine.decoupled && idle(half) && !idle(1 - half) {
+            return false;
+        }
+        let mut port = Port { arena: &mut self.arena, half };
+        let step = match HALVES[half] {
+            Half::Rx => self.engine.step_rx(&mut port),
+            Half::Tx => self.engine.step_tx(&mut port),
+        };
+        let Some(step) = step else { return false };
+        if let Some(seen) = &mut self.seen {
+            seen.states[half].push(step.to);
+        }
+        if step.to == State::IdleRecv || step.to == State::IdleResp {
+            if let Some(at) = step.released.filter(|_| HALVES[half] == Half::Tx) {
+                self.put_back(Interface::AppResp, at);
+            }
+            return true;
+        }
+        let event = if step.to == State::Drain { Event::Back(half) } else { Event::Step(half) };
+        let time = self.charge(half, &step);
+        self.pending[half] = true;
+        agenda.after(time, event);
+        true
+    }
+
+    /// How long a half is in the state it has come to.
+    fn charge(&mut self, half: usize, step: &Step) -> Picos {
+        let (engine, memory) = (&self.model.spec.engine, &self.model.spec.memory);
+        let cycles = |count: f64| Picos::from_ns(count * engine.cycle_ns);
+        let mut parts: Vec<(Stage, Picos)> = Vec::with_capacity(3);
+        match (HALVES[half], step.to) {
+            (Half::Rx, State::Busy) => {
+                parts.push((Stage::RxHeader, cycles(engine.header_cycles)));
+                parts.push((Stage::RxDeserialize, cycles(engine.dispatch_cycles)));
+            }
+            (Half::Tx, State::Busy) => {
+                parts.push((Stage::TxSerialize, cycles(engine.serialize_cycles)));
+            }
+            (Half::Rx, State::Drain) => {
+                let bytes = step.work.loaded_bytes as f64;
+                let deserialize = engine.deserialize_cycles_per_byte * bytes;
+                let deserialize = engine.deserialize_cycles + deserialize;
+                parts.push((Stage::RxHeader, cycles(engine.load_cycles_per_byte * bytes)));
+                parts.push((Stage::RxDeserialize, cycles(deserialize)));
+            }
+            (Half::Tx, State::Drain) => {
+                let bytes = step.work.stored_bytes as f64;
+                let serialize = cycles(engine.serialize_cycles_per_byte * bytes);
+                parts.push((Stage::TxSerialize, serialize));
+            }
+            (Half::Rx, _) => parts.push((Stage::RxFinish, cycles(engine.finish_cycles))),
+            (Half::Tx, _) => parts.push((Stage::TxFinish, cycles(engine.finish_cycles))),
+        }
+        if step.from == State::Busy {
+            let reached = self.arena.reached(half, &step.work);
+            self.counts.walks += u64::from(reached.walks);
+            let misses = reached.misses * memory.miss_ns / memory.misses_in_flight;
+            let time = Picos::from_ns(misses + f64::from(reached.walks) * memory.walk_ns);
+            parts.push(([Stage::RxMemory, Stage::TxMemory][half], time));
+        }
+        let mut all = Picos(0);
+        for (stage, time) in parts {
+            self.counts.add(stage, time);
+            all += time;
+        }
+        all
+    }
+}
+
+impl Model for Run<'_> {
+    type Event = Event;
+
+    fn handle(&mut self, event: Event, agenda: &mut Agenda<Event>) -> ControlFlow<()> {
+        match event {
+            Event::Net(job) => self.net_done(job, agenda),
+            Event::Word(interface, word) => self.command(Item::Word(interface, word), agenda),
+            Event::Command(item) => self.command_done(item, agenda),
+            Event::Step(half) => self.pending[half] = false,
+            Event::Back(half) => {
+                self.arena.in_flight[half] = 0;
+                self.pending[half] = false;
+            }
+            Event::Told(Interface::NetRecv | Interface::NetResp, done) => {
+                self.net_told(done, agenda);
+            }
+            Event::Told(_, done) => self.app_told(done, agenda),
+            Event::App(job) => self.app_done(job, agenda),
+        }
+        self.advance(agenda);
+        if self.fault.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+const HALVES: [Half; 2] = [Half::Rx, Half::Tx];

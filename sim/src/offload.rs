@@ -1,0 +1,436 @@
+//! The runtime's own open loop, simulated: requests due at random times on one core, its software, one device beside
+//! it, and the policy that the runtime ships, which decides here as it does there. It is there to be held against the
+//! runtime on the same profiles (`rebate reproduce runtime`); where both agree, other answers of the simulator gain
+//! credit.
+//!
+//! What is modelled: the core does one thing at a time, first what it found to be back, then what is due, and looks for
+//! what is back once per interval. A job in software and one that is waited for keep it; one that is not costs it the
+//! submission. The device is the timeline of the emulated one, by the same profile. A policy that weighs costs is told the true ones, as a runtime that has learnt them would
+//! be; probes and page faults are left out. The caller says what the runtime's own work costs.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use device::virtual_device::{Cost, Timeline};
+use device::{Class, Codec, Dialect, TenantId};
+use policy::{DeviceState, JobFacts, Placement, Policy, Snapshot};
+use units::{Nanos, Op, Prng};
+use workload::{ArrivalKind, Arrivals, DeviceProfile};
+
+use crate::Picos;
+use crate::agenda::{Agenda, Model, run};
+
+/// What is simulated.
+#[derive(Clone)]
+pub struct OpenLoop {
+    /// Who decides.
+    pub policy: Arc<dyn Policy>,
+    /// Software on the core: a profile without an accelerator.
+    pub software: DeviceProfile,
+    /// The device.
+    pub device: DeviceProfile,
+    /// The sizes of the jobs (bytes), each as likely: compressions.
+    pub sizes_bytes: Vec<u64>,
+    /// Requests due each second, at random (Poisson) times.
+    pub rate_per_s: f64,
+    /// How long requests come.
+    pub window: Nanos,
+    /// Those due before are not counted.
+    pub warm_up: Nanos,
+    /// A request answered later than this after the window counts as not answered in it, and is not begun any more.
+    pub grace: Nanos,
+    /// The core looks no more often for what is back.
+    pub poll_interval: Nanos,
+    /// What a request takes of the core beside what the profiles say, before it is in software or submitted.
+    pub place: Nanos,
+    /// What a submission takes of the core while the device is at work already: an emulation's own work.
+    pub emulate: Nanos,
+    /// What it takes once it is found to be back.
+    pub hand_back: Nanos,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenLoopRun {
+    /// Of the requests due after the warm-up, from due to answered or given up (ns), ascending.
+    pub latency_ns: Vec<u64>,
+    /// Requests answered in the window or its grace, over those due in it.
+    pub achieved: f64,
+    /// The part of the requests that went to the device.
+    pub offloaded: f64,
+}
+
+impl OpenLoopRun {
+    /// The latency that so many of the requests do not exceed (us); none without requests.
+    pub fn quantile_us(&self, share: f64) -> Option<f64> {
+        let last = self.latency_ns.len().checked_sub(1)?;
+        let rank = (share * self.latency_ns.len() as f64).ceil().max(1.0) as usize - 1;
+        Some(self.latency_ns[rank.min(last)] as f64 / 1e3)
+    }
+}
+
+impl OpenLoop {
+    /// Simulates one run; everything random follows from the seed.
+    ///
+    /// # Panics
+    /// Without sizes, or where a profile has no compression or the device no accelerator: whoever asks has them.
+    pub fn run(&self, seed: u64) -> OpenLoopRun {
+        let accelerator = self.device.accelerator.as_ref().expect("a device has an accelerator");
+        let mut arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
+        let mut random = Prng::new(seed);
+        let mut machine = Machine {
+            plan: self,
+            timeline: Timeline::new(accelerator),
+            entries: accelerator.entries_total.value as usize,
+            is_busy: false,
+            due: VecDeque::new(),
+            back: VecDeque::new(),
+            found: VecDeque::new(),
+            next_poll: Nanos(0),
+            is_idle: true,
+            inside: 0,
+            backlog_until: Nanos(0),
+            burst: 0,
+            gap: Gap::default(),
+            last: [None; CLASSES],
+            draws: Prng::new(seed ^ DRAWS),
+            log: Log::default(),
+        };
+        let mut agenda = Agenda::with_capacity(1 << 10);
+        let mut next = arrivals.next_due(&mut random);
+        while next < self.window {
+            let size = random.below(self.sizes_bytes.len() as u64) as usize;
+            agenda
+                .at(picos(next), Event::Due(Request { due: next, bytes: self.sizes_bytes[size] }));
+            next = arrivals.next_due(&mut random);
+        }
+        run(&mut machine, &mut agenda, u64::MAX);
+        machine.log.finish()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Request {
+    due: Nanos,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// A request is due.
+    Due(Request),
+    /// The core has done what kept it, and with that perhaps a request.
+    Free(Option<Request>),
+    /// The device has done a request.
+    Back(Request),
+    /// The idle core looks for what is back.
+    Poll,
+}
+
+/// The core, the device and who waits for them.
+struct Machine<'a> {
+    plan: &'a OpenLoop,
+    timeline: Timeline,
+    entries: usize,
+    is_busy: bool,
+    due: VecDeque<Request>,
+    back: VecDeque<Request>,
+    /// Of those that are back, those that the core knows of.
+    found: VecDeque<Request>,
+    next_poll: Nanos,
+    /// Whether the core has done nothing but poll since it was last free.
+    is_idle: bool,
+    inside: usize,
+    /// When the device would be done with what it has.
+    backlog_until: Nanos,
+    /// Submissions since the core last looked for what came back.
+    burst: u64,
+    gap: Gap,
+    last: [Option<(usize, Placement)>; CLASSES],
+    draws: Prng,
+    log: Log,
+}
+
+impl Model for Machine<'_> {
+    type Event = Event;
+
+    fn handle(&mut self, event: Event, agenda: &mut Agenda<Event>) -> ControlFlow<()> {
+        let now = nanos(agenda.now());
+        match event {
+            Event::Due(request) => {
+                self.log.offered += 1;
+                self.due.push_back(request);
+            }
+            Event::Back(request) => self.back.push_back(request),
+            Event::Poll => {}
+            Event::Free(done) => {
+                self.is_busy = false;
+                if let Some(request) = done {
+                    self.answered(request, now);
+                }
+            }
+        }
+        if !self.is_busy {
+            self.next(now, agenda);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Machine<'_> {
+    /// What the core does next: what came back first.
+    fn next(&mut self, now: Nanos, agenda: &mut Agenda<Event>) {
+        let poll = self.poll_after(now);
+        if poll <= now {
+            self.next_poll = now + self.plan.poll_interval;
+            self.burst = 0;
+            self.inside -= self.back.len();
+            self.found.append(&mut self.back);
+        }
+        if let Some(request) = self.found.pop_front() {
+            return self.keep(now + self.plan.hand_back, Some(request), agenda);
+        }
+        while let Some(request) = self.due.pop_front() {
+            if now <= self.plan.window + self.plan.grace {
+                return self.place(request, now, agenda);
+            }
+            self.log.waited(self.plan, request, now);
+        }
+        self.is_idle = true;
+        if !self.back.is_empty() {
+            agenda.at(picos(poll), Event::Poll);
+        }
+    }
+
+    /// When the core next looks for what is back, from now on: at once if it was kept from it, and while it is idle at
+    /// every interval.
+    fn poll_after(&mut self, now: Nanos) -> Nanos {
+        if self.is_idle && self.next_poll < now {
+            let interval_ns = self.plan.poll_interval.0.max(1);
+            let late = now.since(self.next_poll).0;
+            self.next_poll += Nanos(late.div_ceil(interval_ns) * interval_ns);
+        }
+        self.next_poll.max(now)
+    }
+
+    fn place(&mut self, request: Request, now: Nanos, agenda: &mut Agenda<Event>) {
+        self.gap.placed(now);
+        let class = class(request.bytes);
+        let arrival = now + self.plan.place;
+        let choice = {
+            let states = self.states(request.bytes, arrival);
+            let snapshot =
+                Snapshot { devices: &states, waiting: self.due.len(), gap: self.gap.known() };
+            let job = JobFacts {
+                op: Op::Compress,
+                dialect: Some(Dialect::of(Codec::Deflate)),
+                work_bytes: request.bytes as usize,
+                class: Class::LatencyCritical,
+                tenant: TenantId::default(),
+                time_left: None,
+                last: self.last[class],
+            };
+            self.plan.policy.place(&job, &snapshot, self.draws.bits())
+        };
+        self.last[class] = Some((choice.device, choice.placement));
+        let submit = self.plan.device.submit_nth(request.bytes, self.burst + 1);
+        let arrived = arrival + submit;
+        let is_offloaded = choice.placement != Placement::Software
+            && self.inside < self.entries
+            && self.timeline.reserve(arrived);
+        if !is_offloaded {
+            return self.keep(arrival + self.software(request.bytes), Some(request), agenda);
+        }
+        self.burst += 1;
+        self.log.offloaded += 1;
+        let done = self.admit(request.bytes, arrived);
+        if choice.placement == Placement::Sync {
+            let until = done.max(arrived + self.plan.emulate) + self.plan.hand_back;
+            return self.keep(until, Some(request), agenda);
+        }
+        self.inside += 1;
+        agenda.at(picos(done), Event::Back(request));
+        self.keep(arrived + self.plan.emulate, None, agenda);
+    }
+
+    /// When the device is done with a job that arrives then.
+    fn admit(&mut self, bytes: u64, arrived: Nanos) -> Nanos {
+        let op = self.plan.device.compress().expect("the device compresses");
+        // Published latencies begin with a lone submission.
+        let engine = op.latency(bytes).since(self.plan.device.submit(bytes));
+        let done = self.timeline.admit(arrived, Cost { engine, interval: op.interval(bytes) });
+        self.backlog_until = self.backlog_until.max(done.since(engine)) + op.interval(bytes);
+        done
+    }
+
+    /// What the policy sees.
+    fn states(&self, bytes: u64, now: Nanos) -> [DeviceState; 2] {
+        let op = self.plan.device.compress().expect("the device compresses");
+        let software = self.software(bytes);
+        let waits = self.backlog_until.since(now);
+        let state = |depth, capacity, estimated, host| DeviceState {
+            eligible: true,
+            healthy: true,
+            depth,
+            capacity,
+            estimated: Some(estimated),
+            host: Some(host),
+        };
+        let submit = self.plan.device.submit_nth(bytes, self.burst + 1);
+        [
+            state(0, usize::MAX, software, software),
+            state(self.inside, self.entries, op.latency(bytes) + waits, submit),
+        ]
+    }
+
+    fn software(&self, bytes: u64) -> Nanos {
+        self.plan.software.compress().expect("software compresses").latency(bytes)
+    }
+
+    /// The core does nothing else until then.
+    fn keep(&mut self, until: Nanos, done: Option<Request>, agenda: &mut Agenda<Event>) {
+        (self.is_busy, self.is_idle) = (true, false);
+        agenda.at(picos(until), Event::Free(done));
+    }
+
+    fn answered(&mut self, request: Request, now: Nanos) {
+        self.log.in_window += usize::from(now <= self.plan.window + self.plan.grace);
+        self.log.waited(self.plan, request, now);
+    }
+}
+
+/// The time between jobs, smoothed as the runtime does.
+#[derive(Default)]
+struct Gap {
+    before: Option<Nanos>,
+    mean_ns: Option<f64>,
+}
+
+impl Gap {
+    fn placed(&mut self, now: Nanos) {
+        if let Some(before) = self.before.replace(now) {
+            let own = now.since(before).0 as f64;
+            let mean = self.mean_ns.get_or_insert(own);
+            *mean += (own - *mean) * GAP_SHARE;
+        }
+    }
+
+    fn known(&self) -> Option<Nanos> {
+        self.mean_ns.map(|mean_ns| Nanos(mean_ns as u64))
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    offered: usize,
+    offloaded: usize,
+    in_window: usize,
+    latency_ns: Vec<u64>,
+}
+
+impl Log {
+    fn waited(&mut self, plan: &OpenLoop, request: Request, until: Nanos) {
+        if request.due >= plan.warm_up {
+            self.latency_ns.push(until.since(request.due).0);
+        }
+    }
+
+    fn finish(mut self) -> OpenLoopRun {
+        self.latency_ns.sort_unstable();
+        let of_offered = |count: usize| count as f64 / self.offered.max(1) as f64;
+        let (achieved, offloaded) = (of_offered(self.in_window), of_offered(self.offloaded));
+        OpenLoopRun { latency_ns: self.latency_ns, achieved, offloaded }
+    }
+}
+
+/// Sizes alike, as far as a policy that stays with its last choice is concerned.
+fn class(bytes: u64) -> usize {
+    (bytes.max(1).ilog2() as usize).min(CLASSES - 1)
+}
+
+const fn picos(time: Nanos) -> Picos {
+    Picos::nanos(time.0)
+}
+
+const fn nanos(time: Picos) -> Nanos {
+    Nanos(time.0 / 1_000)
+}
+
+const CLASSES: usize = 32;
+/// About a hundred jobs are remembered.
+const GAP_SHARE: f64 = 0.01;
+/// Parts a policy's draws from the arrivals'.
+const DRAWS: u64 = 0x9e37_79b9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> OpenLoop {
+        let find = |name| DeviceProfile::find(name).expect("compiled in");
+        OpenLoop {
+            policy,
+            software: find("epyc7542-isal"),
+            device: find("bluefield2"),
+            sizes_bytes: vec![8 << 10],
+            rate_per_s,
+            window: Nanos::millis(2_000),
+            warm_up: Nanos::millis(100),
+            grace: Nanos::millis(1),
+            poll_interval: Nanos(0),
+            place: Nanos(0),
+            emulate: Nanos(0),
+            hand_back: Nanos(0),
+        }
+    }
+
+    #[test]
+    fn an_idle_core_takes_what_the_profiles_say() {
+        let software = plan(Arc::new(policy::AlwaysSoftware), 10.0).run(1);
+        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let alone_us = own.compress().expect("compresses").latency(8 << 10).0 as f64 / 1e3;
+        assert_eq!(software.quantile_us(0.5), Some(alone_us));
+        assert_eq!((software.achieved, software.offloaded), (1.0, 0.0));
+        let offloaded = plan(Arc::new(policy::AsyncOffload { work_bytes_min: 0 }), 10.0).run(1);
+        let device = DeviceProfile::find("bluefield2").expect("compiled in");
+        let alone_us = device.compress().expect("compresses").latency(8 << 10).0 as f64 / 1e3;
+        assert_eq!(offloaded.quantile_us(0.5), Some(alone_us));
+        assert_eq!(offloaded.offloaded, 1.0);
+    }
+
+    /// Pollaczek and Khinchine: one core, constant service.
+    #[test]
+    fn a_core_at_half_its_rate_waits_as_the_closed_form_says() {
+        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let service_ns = own.compress().expect("compresses").latency(8 << 10).0 as f64;
+        let plan = OpenLoop {
+            window: Nanos::secs(60),
+            ..plan(Arc::new(policy::AlwaysSoftware), 0.5e9 / service_ns)
+        };
+        let found = plan.run(7);
+        let mean_ns = found.latency_ns.iter().sum::<u64>() as f64 / found.latency_ns.len() as f64;
+        let expected_ns = service_ns * (1.0 + 0.5 / (2.0 * (1.0 - 0.5)));
+        assert!((mean_ns / expected_ns - 1.0).abs() < 0.02, "{mean_ns} {expected_ns}");
+    }
+
+    #[test]
+    fn past_saturation_what_is_late_is_counted_and_not_made() {
+        let found = plan(Arc::new(policy::AlwaysSoftware), 200_000.0).run(3);
+        assert!(found.achieved < 0.5, "{}", found.achieved);
+        let due = found.latency_ns.len() as f64;
+        assert!((due / (200_000.0 * 1.9) - 1.0).abs() < 0.02, "{due}");
+        assert_eq!(found, plan(Arc::new(policy::AlwaysSoftware), 200_000.0).run(3));
+    }
+
+    #[test]
+    fn a_policy_that_sees_load_leaves_the_core_when_it_fills() {
+        let least = Arc::new(policy::LeastLatency { inline_bytes_max: 256 << 10 });
+        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let service_ns = own.compress().expect("compresses").latency(8 << 10).0 as f64;
+        let busy = plan(least, 0.9e9 / service_ns).run(5);
+        let software = plan(Arc::new(policy::AlwaysSoftware), 0.9e9 / service_ns).run(5);
+        assert!(busy.quantile_us(0.99) < software.quantile_us(0.99));
+        assert!(busy.offloaded > 0.1, "{}", busy.offloaded);
+    }
+}
