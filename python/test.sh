@@ -15,4 +15,4 @@ trap 'rm -rf "$package"' EXIT
 cp -r python/rebate "$package/"
 cp target/debug/lib_rebate.so "$package/rebate/_rebate.abi3.so"
 "$environment/bin/mypy" --strict --ignore-missing-imports --cache-dir target/python/types python/rebate
-PYTHONPATH="$package" "$environment/bin/python" python/tests/test_package.py "$@"
+REBATE_PYTHON_REQUIRED=1 PYTHONPATH="$package" "$environment/bin/python" python/tests/test_package.py "$@"

@@ -1,9 +1,9 @@
 //! The hop over a lane and nothing else: round trips of jobs that the service answers without any work, by size, to a
 //! second process. Client and service poll on cores of their own, as a loop of the client's or as the lane decides by
-//! itself under tokio; share one core; or both sleep before every job. `--quick` runs each case shortly, a word runs the
-//! cases whose name has it, `--event-interval=N` has tokio look for events after every N polls. Times are medians and
-//! 99th percentiles. Every value is written anew before its trip, so that it has to come from the core that wrote it.
-//! What the trip does with it:
+//! itself under tokio; share one core; or both sleep before every job. `--quick` runs each case shortly, a word runs
+//! the cases whose name has it, `--event-interval=N` has tokio look for events after every N polls. Times are medians
+//! and 99th percentiles. Every value is written anew before its trip, so that it has to come from the core that wrote
+//! it. What the trip does with it:
 //! - `in place`: an input in the lane's memory that the service does not look at: the hop alone;
 //! - `in`: the same, and the service copies it, as it does before a codec that is not proven on changing input;
 //! - `in, heap`: the same, of an input from elsewhere, which the client copies into the lane's memory;

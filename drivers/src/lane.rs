@@ -7,9 +7,9 @@
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 16 bytes: `REBALANE` and the version, a
 //! `u64`; with it go, by `SCM_RIGHTS`, two memfds: its **half** of what the two say to each other, and its **region**
-//! of values. The service answers with the same greeting and a half and a region of its own. Each checks that the other runs as the same user or as root. From then on any byte
-//! on the socket is a bell, and the end of the stream is the end of the lane. All numbers are in the machine's own byte
-//! order: the two are on one machine.
+//! of values. The service answers with the same greeting and a half and a region of its own. Each checks that the other
+//! runs as the same user or as root. From then on any byte on the socket is a bell, and the end of the stream is the
+//! end of the lane. All numbers are in the machine's own byte order: the two are on one machine.
 //!
 //! Only the side that made a half or a region can write it: it is sealed against any mapping for writing but the first,
 //! and against becoming shorter.
@@ -57,7 +57,8 @@
 //!
 //! # A region
 //! The client's has inputs and is one for all of its lanes to this service: a pool over it ([`Device::input_memory`])
-//! has values read from their sockets to where the service reads them. The service's has results, of one lane only.
+//! has values read from their sockets to where the service reads them. The pool leaves a quarter of it to inputs that
+//! come from elsewhere and are copied there. The service's has results, of one lane only.
 //!
 //! An input's bytes are the service's to read until the answer; a result's the client's until its `head` passes the
 //! answer. A service holds at most 256 jobs and unread answers of a lane, and cuts one that has more; so it does with a
@@ -194,7 +195,7 @@ impl Device for Lane {
 
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         let region = self.region.as_ref().ok()?;
-        Some(Arc::new(Blocks(Arc::clone(region))))
+        Some(Arc::new(Blocks::beside_copies(region)))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -29,8 +29,8 @@ struct Rule {
 }
 
 /// Offload every job to one of the open accelerators that pay for its op and size, in the proportion of their weights,
-/// the calling thread doing other work or, where that takes longer than the job, waiting. What none takes is software's, or where it is above `inline_bytes_max` that of
-/// the first open device behind the accelerators.
+/// the calling thread doing other work or, where that takes longer than the job, waiting. What none takes is
+/// software's, or where it is above `inline_bytes_max` that of the first open device behind the accelerators.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,

@@ -26,6 +26,7 @@ __all__ = [
     "Results",
     "Run",
     "run",
+    "points",
     "sources",
     "sweep",
 ]
@@ -105,7 +106,7 @@ class Results:
         return found[0]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a number, with the columns of `rebate sim --csv`: tidy."""
+        """One row a number: tidy."""
         return [
             {
                 "spec": run.spec,
@@ -152,8 +153,16 @@ def run(
     `set` gives keys other values; `runs` are independent replications (5 to 100); with `precision` there are more, up
     to twenty times as many, until half of every interval is at most that fraction of its value.
     """
-    point = {key: _text(value) for key, value in (set or {}).items()}
-    return Results(_point(spec, point, tuple(architectures), seed, runs, precision, threads))
+    return sweep(
+        spec,
+        {},
+        set=set,
+        architectures=architectures,
+        seed=seed,
+        runs=runs,
+        precision=precision,
+        threads=threads,
+    )
 
 
 def sweep(
@@ -171,27 +180,70 @@ def sweep(
     """Simulates every combination of the keys' values, the last key's changing fastest.
 
     With `ray`, each point is a task of the Ray cluster that this process is connected to (a local one is started if it
-    is not); needs the extra `rebate[ray]`. The numbers are the same.
+    is not); needs the extra `rebate[ray]`. The numbers are the same. A long sweep that is to keep what it has when it
+    is interrupted takes its `points` one by one.
     """
+    found = points(
+        spec,
+        values,
+        set=set,
+        architectures=architectures,
+        seed=seed,
+        runs=runs,
+        precision=precision,
+        threads=threads,
+        ray=ray,
+    )
+    return Results(tuple(itertools.chain(*found)))
+
+
+def points(
+    spec: str,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    set: Mapping[str, Any] | None = None,
+    architectures: Sequence[str] = COMPARED,
+    seed: int = 1,
+    runs: int = 10,
+    precision: float | None = None,
+    threads: int | None = None,
+    ray: bool = False,
+) -> Iterator[Results]:
+    """As `sweep`, each point's results as soon as it and those before it are done."""
     fixed = {key: _text(value) for key, value in (set or {}).items()}
     texts = [[_text(value) for value in choices] for choices in values.values()]
-    points = [fixed | dict(zip(values, chosen)) for chosen in itertools.product(*texts)]
+    chosen = [fixed | dict(zip(values, point)) for point in itertools.product(*texts)]
+    _check("seed", seed, 0, 2**64 - 1)
+    _check("runs", runs, 0, 2**32 - 1)
+    _check("threads", 1 if threads is None else threads, 1, 1024)
     rest = (tuple(architectures), seed, runs, precision)
     if not ray:
-        return Results(tuple(itertools.chain(*(_point(spec, at, *rest, threads) for at in points))))
+        return (Results(_point(spec, at, *rest, threads, None)) for at in chosen)
+    return _on_ray(spec, chosen, rest, threads)
+
+
+def _on_ray(
+    spec: str, chosen: Sequence[Mapping[str, str]], rest: tuple[Any, ...], threads: int | None
+) -> Iterator[Results]:
     import ray as cluster
 
     if not cluster.is_initialized():
         cluster.init(log_to_driver=False)
+    # A worker may see other files than this process, or none.
+    files = _rebate.files(spec)
     # A task has the cores that it is given, no more: by default one.
-    task = cluster.remote(_point).options(num_cpus=threads or 1)
-    waiting = [task.remote(spec, at, *rest, threads or 1) for at in points]
+    task = cluster.remote(_task).options(num_cpus=threads or 1)
+    waiting = [task.remote((spec, at, *rest, threads or 1, files)) for at in chosen]
     try:
-        return Results(tuple(itertools.chain(*cluster.get(waiting))))
-    except BaseException:
+        for one in waiting:
+            yield Results(cluster.get(one))
+    finally:
         for one in waiting:
             cluster.cancel(one)
-        raise
+
+
+def _task(arguments: tuple[Any, ...]) -> tuple[Run, ...]:
+    return _point(*arguments)
 
 
 def sources(
@@ -209,6 +261,7 @@ def _point(
     runs: int,
     precision: float | None,
     threads: int | None,
+    files: dict[str, str] | None,
 ) -> tuple[Run, ...]:
     found = _rebate.simulate(
         spec,
@@ -218,6 +271,7 @@ def _point(
         runs=runs,
         precision=precision,
         threads=threads,
+        files=files,
     )
     return tuple(_run(spec, point, one) for one in found)
 
@@ -233,6 +287,11 @@ def _run(spec: str, point: Mapping[str, str], one: dict[str, Any]) -> Run:
     }
     reason = one.pop("reason", None)
     return Run(spec=spec, set=dict(point), reason=reason, values=values, reductions=reductions, **one)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; it must be {low} to {high}")
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,8 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::value_error;
+
 /// A field of a payload that branches may read. As it stands, a flag; compared, a number.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Field {
@@ -18,7 +20,10 @@ impl Field {
         Self { name }
     }
 
-    fn __richcmp__(&self, literal: u32, op: CompareOp) -> Condition {
+    fn __richcmp__(&self, literal: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Condition> {
+        let literal: u32 = literal.extract().map_err(|_| {
+            value_error(format!("{literal:?} is no whole number from 0 to {}", u32::MAX))
+        })?;
         let comparison = match op {
             CompareOp::Eq => trace::Comparison::Equal,
             CompareOp::Ne => trace::Comparison::NotEqual,
@@ -27,7 +32,7 @@ impl Field {
             CompareOp::Gt => trace::Comparison::Above,
             CompareOp::Ge => trace::Comparison::AtLeast,
         };
-        Condition(trace::Condition::number(&self.name, comparison, literal))
+        Ok(Condition(trace::Condition::number(&self.name, comparison, literal)))
     }
 
     fn __and__(&self, other: Asked<'_>) -> Condition {

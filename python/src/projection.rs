@@ -61,10 +61,10 @@ pub(crate) fn project<'py>(
     if let Some(stated) = cycles_per_byte {
         case = case.with_cycles_per_byte(stated.quantity()).map_err(value_error)?;
     }
+    let counted = word("counted", counted, COUNTED)?;
+    let objective = word("objective", objective, OBJECTIVES)?;
     if let Some(sizes) = sizes {
         let sizes = SizeHistogram::of_sizes(sizes).map_err(value_error)?;
-        let counted = word("counted", counted, COUNTED)?;
-        let objective = word("objective", objective, OBJECTIVES)?;
         case = case.with_sizes(SizeRule { sizes, counted, objective });
     }
     let projection = py.detach(|| case.project(seed)).map_err(value_error)?;

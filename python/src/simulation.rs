@@ -1,8 +1,12 @@
 //! The simulator: one point of a sweep under some architectures, without the interpreter's lock, and stopped between
 //! replications when Python has a signal to handle. Results are plain data, so that they travel between processes.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -37,17 +41,31 @@ pub(crate) fn sources(
     spec: &str,
     set: Vec<(String, String)>,
 ) -> PyResult<Vec<(String, String, String, String)>> {
-    let entries = entries(spec, &set)?;
+    let entries = entries(spec, &set, None)?;
     let row = |(key, value, kind, source): (&str, String, &str, &str)| {
         (key.to_owned(), value, kind.to_owned(), source.to_owned())
     };
     Ok(entries.sources().map(row).collect())
 }
 
+/// The texts of the files that a specification is made of, by path, for a process that does not see them; none for a
+/// scenario that is compiled in.
+#[pyfunction]
+pub(crate) fn files(spec: &str) -> PyResult<BTreeMap<String, String>> {
+    let read = RefCell::new(BTreeMap::new());
+    let open = |path: &Path| {
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        read.borrow_mut().insert(path.display().to_string(), text.clone());
+        Ok(text)
+    };
+    sim::accelflow::entries(spec, &open).map_err(value_error)?;
+    Ok(read.into_inner())
+}
+
 /// Simulates a specification with these keys set, under these architectures, with common random numbers. Gives a
 /// dictionary for each, with its rows and its reductions against the others.
 #[pyfunction]
-#[pyo3(signature = (spec, set, architectures, *, seed, runs, precision, threads))]
+#[pyo3(signature = (spec, set, architectures, *, seed, runs, precision, threads, files))]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn simulate<'py>(
     py: Python<'py>,
@@ -58,10 +76,11 @@ pub(crate) fn simulate<'py>(
     runs: u32,
     precision: Option<f64>,
     threads: Option<usize>,
+    files: Option<BTreeMap<String, String>>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let chosen = architectures.iter().map(|name| architecture(name));
     let chosen = chosen.collect::<PyResult<Vec<Architecture>>>()?;
-    let entries = entries(spec, &set)?;
+    let entries = entries(spec, &set, files.as_ref())?;
     let spec = Spec::read(&entries, &trace::accelflow()).map_err(value_error)?;
     let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
     let plan = Plan {
@@ -83,8 +102,18 @@ pub(crate) fn simulate<'py>(
     (0..reports.len()).map(one).collect()
 }
 
-fn entries(spec: &str, set: &[(String, String)]) -> PyResult<Entries> {
-    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+fn entries(
+    spec: &str,
+    set: &[(String, String)],
+    files: Option<&BTreeMap<String, String>>,
+) -> PyResult<Entries> {
+    let read = |path: &Path| match files {
+        None => std::fs::read_to_string(path).map_err(|error| error.to_string()),
+        Some(files) => {
+            let found = files.get(&path.display().to_string()).cloned();
+            found.ok_or_else(|| "not among the files that were sent".to_owned())
+        }
+    };
     let mut entries = sim::accelflow::entries(spec, &read).map_err(value_error)?;
     for (key, value) in set {
         entries.set(key, value).map_err(value_error)?;
@@ -131,11 +160,17 @@ impl Simulate for Wanted<'_> {
 fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
     let stopped = AtomicBool::new(false);
     let wanted = Wanted { model, stopped: &stopped };
+    let (done, over) = sync_channel::<()>(1);
+    // Shared with a thread that lets go of the interpreter: this one, each time.
+    let over = Mutex::new(over);
     thread::scope(|scope| {
-        let study = scope.spawn(|| plan.run(&wanted, &|_| ()));
+        let study = scope.spawn(|| {
+            // Dropped at the end, also by a panic: whoever waits hears of it.
+            let _done = done;
+            plan.run(&wanted, &|_| ())
+        });
         let mut signal = None;
-        while !study.is_finished() {
-            py.detach(|| thread::sleep(LOOK));
+        while let Err(RecvTimeoutError::Timeout) = py.detach(|| wait(&over)) {
             if signal.is_none()
                 && let Err(error) = py.check_signals()
             {
@@ -153,6 +188,11 @@ fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
             (None, Err(panic)) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// Until the study is over, or it is time to look for signals.
+fn wait(over: &Mutex<Receiver<()>>) -> Result<(), RecvTimeoutError> {
+    over.lock().map_or(Err(RecvTimeoutError::Disconnected), |over| over.recv_timeout(LOOK))
 }
 
 fn result<'py>(

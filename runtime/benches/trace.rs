@@ -1,9 +1,9 @@
-//! A received request (T1 of the seed: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace, against the same jobs
-//! and kernels awaited one by one by the caller; on software, on a pool of two workers and on an emulated QAT 4xxx (which
-//! decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in tokio. Of each:
-//! the median latency, requests a second, and processor time per request, that of the thread that asks and that of all.
-//! A device that must be polled keeps its core busy while it waits, and that is counted. `--json` prints the rows as
-//! JSON, `--quick` runs each case shortly, a word picks the rows whose id has it.
+//! A received request (T1 of the seed: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace, against the same
+//! jobs and kernels awaited one by one by the caller; on software, on a pool of two workers and on an emulated QAT 4xxx
+//! (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in tokio.
+//! Of each: the median latency, requests a second, and processor time per request, that of the thread that asks and
+//! that of all. A device that must be polled keeps its core busy while it waits, and that is counted. `--json` prints
+//! the rows as JSON, `--quick` runs each case shortly, a word picks the rows whose id has it.
 #![allow(missing_docs, unreachable_pub)]
 
 #[path = "../examples/traced_service/by_hand.rs"]

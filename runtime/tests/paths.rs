@@ -378,6 +378,27 @@ fn what_a_lost_device_gives_back_at_once_is_redone_over_several_turns() {
     assert_eq!(rig.pool.outstanding().0, 0);
 }
 
+/// More than a turn redoes: copies wait while the originals come back, and must not be redone as well.
+#[test]
+fn what_timed_out_and_is_given_back_is_redone_once() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 400);
+    device.state().cancels = true;
+    let mut rig = Rig::new(Arc::clone(&device) as _);
+    let tickets: Vec<_> = (0..350).map(|tag| rig.submit(tag)).collect();
+    rig.turn_after(TIMEOUT + TIMEOUT);
+    for (tag, ticket) in tickets.into_iter().enumerate() {
+        let finished = rig.finished(ticket);
+        check(&finished, tag as u64);
+        assert_eq!(finished.path, in_software(Reason::Timeout));
+    }
+    for _ in 0..10 {
+        rig.core.turn();
+    }
+    assert_eq!(rig.jobs_counted(), 350);
+    drop(rig.core);
+    assert_eq!(rig.pool.outstanding().0, 0);
+}
+
 #[test]
 fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
     for (every, found) in [(1, 4), (2, 2)] {

@@ -5,8 +5,9 @@
 //!
 //! What is modelled: the core does one thing at a time, first what it found to be back, then what is due, and looks for
 //! what is back once per interval. A job in software and one that is waited for keep it; one that is not costs it the
-//! submission. The device is the timeline of the emulated one, by the same profile. A policy that weighs costs is told the true ones, as a runtime that has learnt them would
-//! be; probes and page faults are left out. The caller says what the runtime's own work costs.
+//! submission. The device is the timeline of the emulated one, by the same profile. A policy that weighs costs is told
+//! the true ones, as a runtime that has learnt them would be; probes and page faults are left out. The caller says what
+//! the runtime's own work costs.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -278,9 +279,11 @@ impl Machine<'_> {
             host: Some(host),
         };
         let submit = self.plan.device.submit_nth(bytes, self.burst + 1);
+        let host = submit + self.plan.emulate + self.plan.hand_back;
+        let latency = op.latency(bytes) + waits + self.plan.hand_back;
         [
             state(0, usize::MAX, software, software),
-            state(self.inside, self.entries, op.latency(bytes) + waits, submit),
+            state(self.inside, self.entries, latency, host),
         ]
     }
 

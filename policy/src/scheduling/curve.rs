@@ -53,6 +53,9 @@ struct Reporter {
     classes: [Cell; CLASSES],
 }
 
+/// One of a cell's times (ns).
+type TimeOf = fn(&Cell) -> f32;
+
 /// What a reporter last said of a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -199,10 +202,10 @@ impl Curve {
     /// The curves through what was told of late.
     fn draw(&mut self, covered: Nanos, now: Nanos) {
         let age_max = Nanos(covered.0.saturating_mul(AGE_REPORTS).max(AGE_MIN.0));
-        let means = |curve: &CostCurve, time_ns: fn(&Cell) -> f32| -> Vec<Mean> {
+        let means = |curve: &CostCurve, time_ns: TimeOf| -> Vec<Mean> {
             self.told.iter().filter_map(|told| told.middle(curve, time_ns, age_max, now)).collect()
         };
-        let through = |curve: &CostCurve, time_ns: fn(&Cell) -> f32| {
+        let through = |curve: &CostCurve, time_ns: TimeOf| {
             CostCurve::through_means(&means(curve, time_ns), curve.ahead())
         };
         let Fits { service, latency, host } = &self.fits;
@@ -234,7 +237,7 @@ impl Told {
     fn middle(
         &self,
         curve: &CostCurve,
-        time_ns: fn(&Cell) -> f32,
+        time_ns: TimeOf,
         age_max: Nanos,
         now: Nanos,
     ) -> Option<Mean> {
@@ -293,7 +296,7 @@ impl Fits {
     }
 }
 
-fn times_expected(curve: &CostCurve, cell: &Cell, time_ns: fn(&Cell) -> f32) -> f64 {
+fn times_expected(curve: &CostCurve, cell: &Cell, time_ns: TimeOf) -> f64 {
     f64::from(time_ns(cell)) / curve.service.at(cell.bytes as usize).max(1.0)
 }
 

@@ -1,7 +1,8 @@
 //! The scheduler's logic: what processes report of their jobs, by size, becomes cost curves per op and device
 //! (`curve`), and those become parameters of [`crate::FittedOffload`]: from which size on a device pays (`worth`,
-//! `control`), and which share each device gets. Pure: reports and the time are arguments. It never asks who reports: one reporter
-//! that is far from the others is outvoted, and one that is alone is believed only as fast as the curves follow.
+//! `control`), and which share each device gets. Pure: reports and the time are arguments. It never asks who reports:
+//! one reporter that is far from the others is outvoted, and one that is alone is believed only as fast as the curves
+//! follow.
 //!
 //! What is compared is the time from submission to completion as jobs meet it now, a device's with its queue and the
 //! way there, and what a job takes of the calling core: the busier that is, the longer others wait for it.

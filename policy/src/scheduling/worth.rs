@@ -62,8 +62,8 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// The largest of the sizes from 2^`low` to 2^`high` for which to wait costs less than to come back (bytes); 0 for none,
-/// and where it is not known how busy cores are.
+/// The largest of the sizes from 2^`low` to 2^`high` for which to wait costs less than to come back (bytes); 0 for
+/// none, and where it is not known how busy cores are.
 pub(super) fn wait_bytes_max(known: &Known<'_>, (low, high): (usize, usize)) -> u64 {
     let busy = if known.host.is_some() { known.busy.min(BUSY_MAX) } else { 0.0 };
     let pays = |log2: &usize| is_waited_for(known.service.service.at(1 << log2), busy);

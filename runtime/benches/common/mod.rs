@@ -153,7 +153,8 @@ fn clock() -> Arc<dyn Clock> {
     }
 }
 
-/// A clock by which looks lie as far apart as on a machine that nobody watches: what is done by the time stays the same.
+/// A clock by which looks lie as far apart as on a machine that nobody watches: what is done by the time stays the
+/// same.
 struct Steady(AtomicU64);
 
 impl Clock for Steady {

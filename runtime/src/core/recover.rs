@@ -56,7 +56,11 @@ impl Runtime {
             && let Some(job) = self.redos.pop_front()
         {
             let ticket = Ticket::from_mark(job.tag);
-            let entry = self.jobs.get(ticket).expect(BOOKED);
+            let entry = self.jobs.get(ticket).filter(|entry| !entry.is_finished());
+            let Some(entry) = entry else {
+                // Its device had done it after all, and it was counted then.
+                continue;
+            };
             if entry.is_detached() {
                 self.slots[0].waiting -= 1;
                 self.jobs.close(ticket);
@@ -92,7 +96,9 @@ impl Runtime {
     #[cold]
     pub(super) fn complete_oddly(&mut self, device: usize, completion: Completion) {
         let ticket = Ticket::from_mark(completion.job.tag);
-        if self.jobs.get(ticket).is_none_or(Entry::is_finished) {
+        // Also one that timed out and is to be redone: its device gives back what it was told to cancel.
+        let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
+        if self.jobs.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
         }
         let fault = fault(&completion.outcome);

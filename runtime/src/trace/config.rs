@@ -57,9 +57,9 @@ pub struct TraceLimits {
     pub tenant_live_max: usize,
     /// The largest payload, at every step.
     pub payload_bytes_max: usize,
-    /// The overflow area: jobs in the middle of traces that wait while every device that would take them is full. Beyond
-    /// it, and at the first step of a trace, the policy finds the device full and the job goes to software. With zero
-    /// nothing waits.
+    /// The overflow area: jobs in the middle of traces that wait while every device that would take them is full.
+    /// Beyond it, and at the first step of a trace, the policy finds the device full and the job goes to software. With
+    /// zero nothing waits.
     pub overflow_max: usize,
     /// How long an answer is waited for where the trace does not say.
     pub answer_within: Nanos,

@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     tenants: HashMap<TenantId, usize>,
     ready: VecDeque<u64>,
     pub(super) overflow: VecDeque<u64>,
+    /// Whether the last call left some of the overflow that it had not looked at.
+    is_cut_off: bool,
     timers: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// Of the work that a call may do on the calling core.
     pub(super) bytes_left: usize,
@@ -80,6 +82,7 @@ impl Engine {
             tenants: HashMap::new(),
             ready: VecDeque::new(),
             overflow: VecDeque::new(),
+            is_cut_off: false,
             timers: BinaryHeap::new(),
             bytes_left: 0,
             counts: TraceCounts::default(),
@@ -378,7 +381,12 @@ impl Engine {
     fn serve_overflow(&mut self, core: &mut Runtime) {
         // A full device's jobs are of a few ops: what was full for one is not asked again.
         let mut full_ops = 0_u32;
+        self.is_cut_off = false;
         for _ in 0..self.overflow.len() {
+            if self.bytes_left == 0 {
+                self.is_cut_off = true;
+                return;
+            }
             let Some(key) = self.overflow.pop_front() else { return };
             let Some(mut strand) = self.unpark(key) else { continue };
             let State::Overflowed(job) = std::mem::replace(&mut strand.state, State::Ready) else {
@@ -416,7 +424,7 @@ impl Engine {
 
 impl Follower for Engine {
     fn due(&self) -> Option<Nanos> {
-        if !self.ready.is_empty() || !self.inbox.is_empty() {
+        if !self.ready.is_empty() || !self.inbox.is_empty() || self.is_cut_off {
             return Some(Nanos(0));
         }
         self.timers.peek().map(|Reverse((until, _))| *until)

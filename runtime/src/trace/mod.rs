@@ -4,8 +4,8 @@
 //! the service. It opens no socket, agrees on no keys, and decides nothing about where a job runs: that is the
 //! runtime's policy, as for any job.
 //!
-//! A trace that fails gives its whole input back ([`TraceError`]), so that a caller's own code can do the work. Which op
-//! ran where is in the runtime's metrics, as for any job; what traces did is in [`TraceCounts`].
+//! A trace that fails gives its whole input back ([`TraceError`]), so that a caller's own code can do the work. Which
+//! op ran where is in the runtime's metrics, as for any job; what traces did is in [`TraceCounts`].
 
 mod advance;
 pub mod bson;

@@ -191,6 +191,8 @@ pub struct Script {
 pub struct ScriptState {
     /// Refuses jobs, and new queues, as lost.
     pub is_dead: bool,
+    /// Gives back what it is told to cancel.
+    pub cancels: bool,
     /// Jobs accepted since the start.
     pub accepted: usize,
     /// Queues opened since the start.
@@ -296,6 +298,18 @@ impl Queue for ScriptQueue {
 
     fn pending(&self) -> usize {
         self.pending
+    }
+
+    fn cancel(&mut self, tag: u64) {
+        let mut state = self.state.lock();
+        let own = |(queue, job): &(usize, Box<Job>)| *queue == self.index && job.tag == tag;
+        if !state.cancels {
+            return;
+        }
+        let Some(at) = state.inside.iter().position(own) else { return };
+        let (queue, job) = state.inside.remove(at);
+        let outcome = Outcome::Failed(DeviceError::Cancelled);
+        state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));
     }
 }
 

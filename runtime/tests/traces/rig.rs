@@ -1,5 +1,5 @@
-//! A runtime in tokio with an executor of traces, and a peer that encrypts and decrypts by itself and answers what it is
-//! told to.
+//! A runtime in tokio with an executor of traces, and a peer that encrypts and decrypts by itself and answers what it
+//! is told to.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

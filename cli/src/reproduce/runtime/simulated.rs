@@ -1,5 +1,5 @@
-//! The open loop as the simulator has it: the same profiles, sizes, policy object and window, and what the runtime's own
-//! work takes of the core as it was measured elsewhere. Its numbers are for holding against the runtime's.
+//! The open loop as the simulator has it: the same profiles, sizes, policy object and window, and what the runtime's
+//! own work takes of the core as it was measured elsewhere. Its numbers are for holding against the runtime's.
 
 use sim::{OpenLoop, OpenLoopRun};
 use units::Nanos;
