@@ -210,6 +210,16 @@ fn devices_are_listed_for_people_and_programs() {
 }
 
 #[test]
+fn devices_end_with_1_where_a_service_does_not_say_what_it_is() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listed = output(&["devices", "--compression", &free.to_string(), "--json"]);
+    assert_eq!(listed.status.code(), Some(1), "{}", text(&listed.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert!(json["services"][0]["problem"].is_string(), "{json}");
+    assert_eq!(output(&["devices"]).status.code(), Some(0));
+}
+
+#[test]
 fn load_reports_what_a_server_did() {
     let mut server = Serving::start(&mut rebate(&["serve", "--listen", "127.0.0.1:0"]));
     let address = server.address();

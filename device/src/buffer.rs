@@ -38,6 +38,11 @@ pub trait Memory: Send + Sync {
 
     /// An initialised block of at least `bytes`, or none when the region is exhausted.
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
+
+    /// Whether several pools share it. Then none retains any of it: what an idle one kept, the others would lack.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// Hands out buffers of at least the asked capacity and keeps returned ones for reuse. Clones share
@@ -135,8 +140,8 @@ impl Buffer {
 
     /// Holds `bytes` from now on, without copying them; the memory that it had goes back to its pool
     /// untouched. For results that are there already; a buffer that is written to afterwards gets
-    /// memory of its own and a copy first. Its capacity is then their length: it is not one to use
-    /// again for a longer result.
+    /// memory of its own, from the heap as adopted bytes count, and a copy first. Its capacity is
+    /// then their length: it is not one to use again for a longer result.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
         let had = self.block.replace(Block::Adopted(bytes));
@@ -149,7 +154,7 @@ impl Buffer {
     pub fn space(&mut self) -> &mut [u8] {
         if let Some(Block::Adopted(bytes)) = &self.block {
             let bytes = bytes.clone();
-            let mut own = self.pool.take(bytes.len());
+            let mut own = self.pool.take_heap(bytes.len());
             own.extend(&bytes);
             std::mem::swap(self, &mut own);
         }
@@ -315,13 +320,15 @@ impl Shared {
     }
 
     fn give_back(&self, block: Block) {
+        let is_shared = || self.memory.as_ref().is_some_and(|memory| memory.is_shared());
         let shelves = match block {
             Block::Adopted(_) => return,
-            Block::Registered(..) => &self.registered,
-            Block::Heap(_) => &self.heap,
+            Block::Registered(..) => (!is_shared()).then_some(&self.registered),
+            Block::Heap(_) => Some(&self.heap),
         };
         let bytes = block.bytes().len();
         self.outstanding_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let Some(shelves) = shelves else { return };
         // Two threads may both pass the test and overshoot by a block each: a bound, not an exact
         // figure.
         let retained = self.retained_bytes.load(Ordering::Relaxed);
@@ -467,6 +474,49 @@ mod tests {
         }
     }
     impl MemoryBlock for Page {}
+
+    /// A page that pools share, until it is dropped.
+    struct SharedPages(MemoryId, Arc<()>);
+    struct SharedPage {
+        page: Page,
+        _out: Arc<()>,
+    }
+    impl AsRef<[u8]> for SharedPage {
+        fn as_ref(&self) -> &[u8] {
+            self.page.as_ref()
+        }
+    }
+    impl AsMut<[u8]> for SharedPage {
+        fn as_mut(&mut self) -> &mut [u8] {
+            self.page.as_mut()
+        }
+    }
+    impl MemoryBlock for SharedPage {}
+    impl Memory for SharedPages {
+        fn id(&self) -> MemoryId {
+            self.0
+        }
+        fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
+            let is_free = Arc::strong_count(&self.1) == 1;
+            let page = || SharedPage { page: Page(vec![0; bytes]), _out: Arc::clone(&self.1) };
+            is_free.then(|| Box::new(page()) as Box<dyn MemoryBlock>)
+        }
+        fn is_shared(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn what_an_idle_pool_gave_back_of_shared_memory_another_gets() {
+        let memory = Arc::new(SharedPages(MemoryId::unique(), Arc::new(())));
+        let [idle, busy] = [(); 2].map(|()| Pool::registered(memory.clone(), ByteCount::mib(8)));
+        let first = idle.take(1_000);
+        assert_eq!((first.memory(), busy.take(1_000).memory()), (memory.id(), MemoryId::HEAP));
+        drop(first);
+        assert_eq!((idle.retained(), idle.outstanding()), (ByteCount(0), ByteCount(0)));
+        assert_eq!(busy.take(1_000).memory(), memory.id());
+    }
+
     struct OnePage(MemoryId, AtomicUsize);
     impl Memory for OnePage {
         fn id(&self) -> MemoryId {

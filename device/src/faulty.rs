@@ -153,7 +153,8 @@ impl FaultyQueue {
 
     /// Late jobs whose time has come.
     fn take_late(&mut self, done: &mut Vec<Completion>) {
-        if self.late.is_empty() {
+        // A queue of another thread may have hung the device since.
+        if self.late.is_empty() || self.is_hung() {
             return;
         }
         let (now, everything) = (Instant::now(), self.is_lost || self.shared.is_lost());
@@ -180,10 +181,10 @@ impl Queue for FaultyQueue {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
         let count = self.shared.submissions.fetch_add(1, Ordering::Relaxed);
-        if self.shared.falls_on(count, Kind::Refused) {
+        if self.shared.injects(count, Kind::Refused) {
             return Err(Refused { job, reason: RefusedReason::Full });
         }
-        if lost || self.shared.falls_on(count, Kind::Hung) {
+        if lost || self.shared.injects(count, Kind::Hung) {
             self.swallowed.push(*job);
             return Ok(());
         }
@@ -251,19 +252,19 @@ impl Shared {
     ) -> (Completion, Option<Duration>) {
         let count = self.results.fetch_add(1, Ordering::AcqRel);
         let is_gone = self.plan.lose_after.is_some_and(|after| count >= after);
-        *is_lost |= !is_gone && self.falls_on(count, Kind::Lost);
+        *is_lost |= !is_gone && self.injects(count, Kind::Lost);
         if is_gone || *is_lost {
             completion.outcome = Outcome::Failed(DeviceError::Lost);
-        } else if self.falls_on(count, Kind::Failed) {
+        } else if self.injects(count, Kind::Failed) {
             completion.outcome = Outcome::Failed(DeviceError::Fault("injected"));
-        } else if self.falls_on(count, Kind::Busy) {
+        } else if self.injects(count, Kind::Busy) {
             completion.outcome = Outcome::Failed(DeviceError::Busy);
         } else if self.falls_on(count, Kind::Corrupted) {
             self.corrupt(count, &mut completion);
         } else if self.falls_on(count, Kind::Shortened) {
-            shorten(&mut completion);
+            self.shorten(&mut completion);
         }
-        let is_late = self.falls_on(count, Kind::Late);
+        let is_late = self.injects(count, Kind::Late);
         (completion, is_late.then_some(self.plan.late_by))
     }
 
@@ -271,11 +272,20 @@ impl Shared {
     fn falls_on(&self, count: u64, kind: Kind) -> bool {
         let every = kind.every(&self.plan);
         let stream = kind as u64 + 1;
-        let falls = every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every);
+        every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every)
+    }
+
+    /// As `falls_on`, for a fault that there is then whatever the job: it is counted.
+    fn injects(&self, count: u64, kind: Kind) -> bool {
+        let falls = self.falls_on(count, kind);
         if falls {
-            self.injected[kind as usize].fetch_add(1, Ordering::Relaxed);
+            self.count(kind);
         }
         falls
+    }
+
+    fn count(&self, kind: Kind) {
+        self.injected[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     fn corrupt(&self, count: u64, completion: &mut Completion) {
@@ -288,16 +298,18 @@ impl Shared {
             let bit = draws.below(8);
             let offset = completion.job.output_offset;
             completion.job.output.space()[offset + index] ^= 1 << bit;
+            self.count(Kind::Corrupted);
         }
     }
-}
 
-fn shorten(completion: &mut Completion) {
-    if let Outcome::Done { output_bytes } = &mut completion.outcome
-        && *output_bytes > 0
-    {
-        *output_bytes -= 1;
-        completion.job.output.set_len(completion.job.output_offset + *output_bytes);
+    fn shorten(&self, completion: &mut Completion) {
+        if let Outcome::Done { output_bytes } = &mut completion.outcome
+            && *output_bytes > 0
+        {
+            *output_bytes -= 1;
+            completion.job.output.set_len(completion.job.output_offset + *output_bytes);
+            self.count(Kind::Shortened);
+        }
     }
 }
 
@@ -474,6 +486,21 @@ mod tests {
         assert!(device.counters().contains(&("shortened", 1)), "{:?}", device.counters());
         let (_, mut queue) = open(FaultPlan { busy_every: 1, ..FaultPlan::default() });
         assert_eq!(outcomes(&mut *queue, 1), [Outcome::Failed(DeviceError::Busy)]);
+    }
+
+    #[test]
+    fn a_fault_of_a_result_that_there_is_not_is_none_and_is_not_counted() {
+        let plan = FaultPlan { corrupt_every: 2, shorten_every: 2, ..FaultPlan::default() };
+        let (device, mut queue) = open(plan);
+        let mut done = Vec::new();
+        for _ in 0..8 {
+            let mut job = job();
+            job.output_offset = job.output.capacity() - 1;
+            queue.try_submit(job).expect("room");
+            queue.poll(&mut done);
+        }
+        assert!(done.iter().all(|own| own.outcome == Outcome::DoesNotFit), "{done:?}");
+        assert!(device.counters().iter().all(|(_, count)| *count == 0), "{:?}", device.counters());
     }
 
     #[test]

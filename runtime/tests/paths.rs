@@ -386,13 +386,13 @@ fn what_timed_out_and_is_given_back_is_redone_once() {
     let mut rig = Rig::new(Arc::clone(&device) as _);
     let tickets: Vec<_> = (0..350).map(|tag| rig.submit(tag)).collect();
     rig.turn_after(TIMEOUT + TIMEOUT);
+    for _ in 0..10 {
+        rig.core.turn();
+    }
     for (tag, ticket) in tickets.into_iter().enumerate() {
         let finished = rig.finished(ticket);
         check(&finished, tag as u64);
         assert_eq!(finished.path, in_software(Reason::Timeout));
-    }
-    for _ in 0..10 {
-        rig.core.turn();
     }
     assert_eq!(rig.jobs_counted(), 350);
     drop(rig.core);

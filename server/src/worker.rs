@@ -347,7 +347,8 @@ async fn sweep(backend: Backend) {
     }
 }
 
-/// What a worker keeps of returned buffers: a few of the largest, many of the common sizes.
+/// What a worker keeps of returned buffers: a few of the largest, many of the common sizes. Of a lane's memory, which
+/// all workers share, it keeps none.
 const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 
 /// tokio's semaphore counts to less than `usize::MAX / 8`; a worker's budget is far below.

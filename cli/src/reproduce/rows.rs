@@ -30,7 +30,10 @@ pub(crate) struct Bar {
     pub(crate) ours: Option<f64>,
     /// Lowest and highest of the runs.
     pub(crate) spread: Option<[f64; 2]>,
-    /// Whether the median is within the limit; none without a number.
+    /// Runs with a number, and runs that there were to be; none where it is not made of runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runs: Option<[usize; 2]>,
+    /// Whether the median is within the limit; none without a number from most of the runs.
     pub(crate) met: Option<bool>,
 }
 
@@ -38,19 +41,21 @@ impl Bar {
     /// In one line of text.
     pub(crate) fn line(&self) -> String {
         let [id, ours, spread, limit, met] = self.cells();
-        format!("{id:<72} {ours:>8} {spread:>18} {limit:>8} {met}")
+        format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {met}")
     }
 
-    /// Id, median, range, limit, verdict.
+    /// Id, median, range and how many of the runs it is of, limit, verdict.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
         let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
+        let runs = self.runs.map(|[valid, planned]| format!("{valid} of {planned}"));
+        let spread: Vec<String> = spread.into_iter().chain(runs).collect();
         let met = match self.met {
             Some(true) => "met",
             Some(false) => "missed",
             None => "not known",
         };
-        [self.id.clone(), ours, spread.unwrap_or_default(), self.limit.clone(), met.to_owned()]
+        [self.id.clone(), ours, spread.join(", "), self.limit.clone(), met.to_owned()]
     }
 }
 
@@ -64,7 +69,8 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    fn holds(self, value: f64) -> bool {
+    /// Whether a number keeps to it.
+    pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Limit::AtMost(most) => value <= most,
             Limit::Below(end) => value < end,
@@ -262,6 +268,40 @@ impl Spread {
     }
 }
 
+/// What a bar is made of: the runs that have a number, of those that there were to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Runs {
+    spread: Option<Spread>,
+    planned: usize,
+}
+
+impl Runs {
+    /// Of the finite values.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
+        Self { spread: Spread::of(values), planned }
+    }
+
+    fn valid(self) -> usize {
+        self.spread.map_or(0, |own| own.count)
+    }
+
+    /// Whether they say something of all: what is left of the others may be what is left by chance.
+    fn is_enough(self) -> bool {
+        2 * self.valid() > self.planned
+    }
+
+    /// Why their median is not to be taken as it is.
+    fn reason(self, limit: Limit) -> Option<String> {
+        let spread = self.spread?;
+        if !self.is_enough() {
+            let (valid, planned) = (self.valid(), self.planned);
+            return Some(format!("only {valid} of {planned} runs have a number: not judged"));
+        }
+        let apart = limit.holds(spread.low) != limit.holds(spread.high);
+        apart.then(|| "the runs lie on both sides of the bar".to_owned())
+    }
+}
+
 impl Rows {
     /// No rows yet.
     pub(crate) fn new(name: &'static str, machine: &Machine, conditions: &str) -> Self {
@@ -289,18 +329,25 @@ impl Rows {
         self.rows.push(Row::of(id, what, unit, values, devices, reason));
     }
 
-    /// Adds a row that must keep to a limit; `spread` is over the runs that it is made of.
-    pub(crate) fn judge(&mut self, row: Row, spread: Option<Spread>, limit: Limit) {
+    /// Adds a row that must keep to a limit, made of these runs where it is made of runs. One without a number from
+    /// most of them is not judged.
+    pub(crate) fn judge(&mut self, row: Row, runs: Option<Runs>, limit: Limit) {
+        let ours = row.ours.filter(|_| runs.is_none_or(Runs::is_enough));
+        self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
+    }
+
+    /// The same where the median does not settle it: the verdict is the caller's, none if it is not known.
+    pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, met: Option<bool>) {
         self.bars.push(Bar {
             id: row.id.clone(),
             limit: limit.to_string(),
             ours: row.ours,
-            spread: spread.map(|own| [own.low, own.high]),
-            met: row.ours.map(|ours| limit.holds(ours)),
+            spread: runs.and_then(|own| own.spread).map(|own| [own.low, own.high]),
+            runs: runs.map(|own| [own.valid(), own.planned]),
+            met,
         });
-        let both = |own: &Spread| limit.holds(own.low) != limit.holds(own.high);
-        let apart = spread.filter(both).map(|_| "the runs lie on both sides of the bar".to_owned());
-        self.rows.push(Row { reason: row.reason.clone().or(apart), ..row });
+        let reason = row.reason.clone().or_else(|| runs?.reason(limit));
+        self.rows.push(Row { reason, ..row });
     }
 }
 
@@ -333,15 +380,20 @@ mod tests {
         let mut rows = Rows::new("cache", &Machine::here(), "idle");
         let mut judge = |values: [f64; 3], limit| {
             let row = Row::of("a".into(), "b".into(), "ratio", values, Vec::new(), None);
-            rows.judge(row, Spread::of(values), limit);
+            rows.judge(row, Some(Runs::of(values, values.len())), limit);
         };
         judge([0.7, 0.74, 0.8], Limit::AtMost(0.75));
         judge([0.7, 0.74, 0.75], Limit::AtLeast(0.76));
         judge([f64::NAN; 3], Limit::Below(1.0));
+        judge([0.7, f64::NAN, f64::INFINITY], Limit::Below(1.0));
+        judge([0.7, 0.7, f64::NAN], Limit::Below(1.0));
         let met: Vec<_> = rows.bars.iter().map(|bar| bar.met).collect();
-        assert_eq!(met, [Some(true), Some(false), None]);
+        assert_eq!(met, [Some(true), Some(false), None, None, Some(true)]);
         let said: Vec<_> = rows.rows.iter().map(|row| row.reason.is_some()).collect();
-        assert_eq!(said, [true, false, true]);
+        assert_eq!(said, [true, false, true, true, false]);
+        let runs: Vec<_> = rows.bars.iter().filter_map(|bar| bar.runs).collect();
+        assert_eq!(runs, [[3, 3], [3, 3], [0, 3], [1, 3], [2, 3]]);
+        assert!(rows.bars[3].line().contains("1 of 3"));
         assert_eq!(rows.bars[0].spread, Some([0.7, 0.8]));
         assert_eq!(rows.bars[0].limit, "<= 0.75");
     }

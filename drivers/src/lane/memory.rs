@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 
 use device::{Memory, MemoryBlock, MemoryId};
 use memmap2::{MmapOptions, MmapRaw};
@@ -139,8 +139,13 @@ impl Region {
 
     /// A block of at least `bytes` that nobody else has; none when there is none.
     pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Option<OwnBlock> {
+        self.block_within(bytes, self.bytes())
+    }
+
+    /// As `block`, within the first `end` bytes of the region.
+    fn block_within(self: &Arc<Self>, bytes: usize, end: usize) -> Option<OwnBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(UNIT_BYTES)?;
-        let offset = self.free.lock().take(bytes)?;
+        let offset = self.free.lock().take(bytes, end)?;
         Some(OwnBlock { region: Arc::clone(self), offset, bytes })
     }
 
@@ -159,15 +164,38 @@ impl Region {
 }
 
 /// A pool's view of a region.
-pub(super) struct Blocks(pub(super) Arc<Region>);
+pub(super) struct Blocks {
+    region: Arc<Region>,
+    /// What lies beyond is not the pool's.
+    end: usize,
+}
+
+impl Blocks {
+    /// All of it.
+    pub(super) fn of(region: &Arc<Region>) -> Self {
+        Self { region: Arc::clone(region), end: region.bytes() }
+    }
+
+    /// All but a quarter. A pool's users may keep what they have as long as they like, a client that stalls within a
+    /// value for example; what is copied for a job finds room however much that is.
+    pub(super) fn beside_copies(region: &Arc<Region>) -> Self {
+        let kept_bytes = region.bytes() / KEPT_FOR_COPIES;
+        Self { region: Arc::clone(region), end: region.bytes() - kept_bytes }
+    }
+}
 
 impl Memory for Blocks {
     fn id(&self) -> MemoryId {
-        self.0.id
+        self.region.id
     }
 
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
-        self.0.block(bytes).map(|block| Box::new(block) as Box<dyn MemoryBlock>)
+        let block = self.region.block_within(bytes, self.end)?;
+        Some(Box::new(block))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 
@@ -222,8 +250,12 @@ struct Free {
 }
 
 impl Free {
-    fn take(&mut self, bytes: usize) -> Option<usize> {
+    /// Within the first `end` bytes.
+    fn take(&mut self, bytes: usize, end: usize) -> Option<usize> {
         let (&offset, &room) = self.rooms.iter().find(|(_, room)| **room >= bytes)?;
+        if offset + bytes > end {
+            return None;
+        }
         self.bytes -= bytes;
         self.rooms.remove(&offset);
         if room > bytes {
@@ -296,7 +328,9 @@ impl Theirs {
             return false;
         }
         // SAFETY: the source is within the mapping (checked), the target is this process's own and no part of it. The
-        // peer may write meanwhile: every byte is still a byte, and nothing looks at the source again.
+        // peer may write meanwhile: every byte is still a byte, and nothing looks at the source again. The copy is a
+        // call that ends with a fence of the compiler's, so that it cannot replace a read of the copy by a second read
+        // of the source, which the peer may have changed by then.
         unsafe {
             copy_from_another_core(self.region.as_ptr().add(offset), to.as_mut_ptr(), to.len())
         };
@@ -309,6 +343,7 @@ impl Theirs {
 ///
 /// # Safety
 /// As for `copy_nonoverlapping`.
+#[inline(never)]
 unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
     let mut asked = 0;
     for at in (0..bytes).step_by(COPY_STEP_BYTES) {
@@ -320,6 +355,7 @@ unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: by the caller, for every part.
         unsafe { ptr::copy_nonoverlapping(from.add(at), to.add(at), step) };
     }
+    compiler_fence(Ordering::SeqCst);
 }
 
 fn prefetch(at: *const u8) {
@@ -362,6 +398,10 @@ fn entry_at(index: u64) -> usize {
 
 /// The file system that memfds are of, huge pages apart.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// One part in so many of a region of inputs is left to copies by pools: room for one of the largest values at least,
+/// since a region has room for four.
+const KEPT_FOR_COPIES: usize = 4;
 
 /// Blocks begin and end at cache lines.
 const UNIT_BYTES: usize = 64;

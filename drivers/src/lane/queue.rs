@@ -1,6 +1,6 @@
-//! One thread's way into a lane. An input is read by the service where it is if it lies in the lane's region, and copied
-//! there if not; a result is copied out of the service's region: what the service could change must not be what a
-//! checksum was computed of. A job leaves the queue the moment that it is given up; its input stays until the service
+//! One thread's way into a lane. An input is read by the service where it is if it lies in the lane's region, and
+//! copied there if not; a result is copied out of the service's region: what the service could change must not be what
+//! a checksum was computed of. A job leaves the queue the moment that it is given up; its input stays until the service
 //! has answered or the lane is over.
 
 use std::os::unix::net::UnixStream;

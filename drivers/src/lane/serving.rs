@@ -123,7 +123,9 @@ pub struct Tally {
 
 impl Serving {
     /// Answers a client's greeting; none where it is not there yet. `work_bytes_max` is the largest uncompressed side
-    /// of a job that this service takes: it decides how much room the results have, and the client's inputs at most.
+    /// of a job that this service takes: it decides how much room this lane's results have, and how long a region of
+    /// the client's may be that comes with it. Both are bounds of one lane: an honest client hands over one region
+    /// with all of its lanes, but one that makes another for each is bounded only by how many lanes it is given.
     ///
     /// # Errors
     /// [`Problem`]: this is no client for this process.
@@ -147,7 +149,7 @@ impl Serving {
         let greeted = socket::greet(socket, own.file(), region.file());
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // Nothing is retained: what one size gives back, any other may need.
-        let results = Pool::registered(Arc::new(Blocks(Arc::clone(&region))), ByteCount(0));
+        let results = Pool::registered(Arc::new(Blocks::of(&region)), ByteCount(0));
         Ok(Some(Self {
             socket: Arc::clone(socket),
             own,

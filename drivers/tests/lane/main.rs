@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use device::{
-    Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, RefusedReason, Task,
-    Waiting,
+    Codec, Device, DeviceError, Dialect, Input, Job, Level, MemoryId, Outcome, Pool, RefusedReason,
+    Task, Waiting,
 };
 use drivers::{Lane, LaneOptions};
 use service::{Manner, Service};
@@ -254,6 +254,36 @@ fn an_input_in_place_is_not_used_again_while_the_service_may_read_it() {
     assert_ne!(inputs.outstanding(), ByteCount(0));
     drop(queue);
     assert_eq!(inputs.outstanding(), ByteCount(0));
+}
+
+#[test]
+fn inputs_from_elsewhere_find_room_when_clients_fill_all_that_is_theirs() {
+    let placed = Placed::start(Manner::Honest);
+    let lane = Lane::new(&placed.path(), &LaneOptions::default());
+    let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
+    let mut queue = open(&lane);
+    // Such as of clients that stall within a value each, until none of any size goes in.
+    let mut stalled = Vec::new();
+    for bytes in [1_000_000, 70_000, 1] {
+        let in_lane = || Some(inputs.take(bytes)).filter(|own| own.memory() != MemoryId::HEAP);
+        stalled.extend(std::iter::from_fn(in_lane));
+    }
+    let held = stalled.iter().map(device::Buffer::capacity).sum::<usize>();
+    assert_eq!(held, 48 << 20, "a quarter of 64 MiB is left to copies");
+    let task = Task::Compress { dialect: Dialect::of(Codec::Lz4), level: Level::Fast };
+    let input = Bytes::from(vec![7; 1 << 20]);
+    for _ in 0..16 {
+        let job = Job::new(task.clone(), Input::heap(input.clone()), pool().take(8_000));
+        queue.try_submit(Box::new(job)).expect("room for a copy");
+    }
+    let done = outcomes(queue.as_mut(), 16);
+    assert!(done.iter().all(|own| matches!(own, Outcome::Done { .. })), "{done:?}");
+    assert_eq!((counter(&lane, "inputs_in_place"), counter(&lane, "inputs_copied")), (0, 16));
+
+    drop(stalled);
+    queue.try_submit(placed_job(&inputs, TEXT, task)).expect("room");
+    assert!(matches!(outcomes(queue.as_mut(), 1)[0], Outcome::Done { .. }));
+    assert_eq!((counter(&lane, "inputs_in_place"), counter(&lane, "inputs_copied")), (1, 16));
 }
 
 #[test]

@@ -199,8 +199,15 @@ impl Reporter {
             paths,
             devices,
             cpu_ns: cpu_ns(),
-            threads: u32::try_from(self.workers.len()).unwrap_or(u32::MAX),
+            threads: self.threads(),
         }
+    }
+
+    /// Those that serve, and the worker device's where there is one: the CPU time of both is reported.
+    fn threads(&self) -> u32 {
+        let has_device = self.plan.devices.iter().any(|device| device.name() == "worker");
+        let of_device = if has_device { self.plan.config.runtime.workers } else { 0 };
+        u32::try_from(self.workers.len().saturating_add(of_device)).unwrap_or(u32::MAX)
     }
 }
 

@@ -10,10 +10,11 @@ use crate::experiment::Machine;
 use crate::report::Report;
 use crate::say;
 
-/// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`.
+/// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. Interrupted, it writes
+/// what is computed and the cases that are done.
 ///
 /// # Errors
-/// Why there are no results.
+/// Why there are no results, or not all.
 pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     ab::check(flags)?;
     flags.make_folder()?;
@@ -40,7 +41,13 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         sections,
     };
-    flags.write(&rows, "accelerometer.html", &report)
+    flags.write(&rows, "accelerometer.html", &report)?;
+    match found.stopped_at {
+        Some(id) => {
+            Err(Problem::Failed(format!("interrupted: the A/B cases from {id} on are missing")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn conditions(machine: &Machine) -> String {

@@ -131,7 +131,10 @@ mod tests {
         for (row, published, ours) in pairs().filter(|(row, ..)| sensitivity(row)) {
             assert!((published - ours).abs() <= 5.0, "{}: {published} {ours}", row.id);
         }
-        for (row, published, ours) in pairs().filter(|(row, ..)| row.kind == Kind::Calibrated) {
+        // What is fitted to speedups cannot be what the document says of them elsewhere.
+        let fits =
+            |row: &Row| row.kind == Kind::Calibrated && !row.id.starts_with("throughput_gain.");
+        for (row, published, ours) in pairs().filter(|(row, ..)| fits(row)) {
             assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
         }
         let count = Count::of(&rows);

@@ -1,5 +1,5 @@
-//! The ways to run the cache that are compared: one frontend each, with the same virtual IAA, and the scheduler that one
-//! of them follows.
+//! The ways to run the cache that are compared: one frontend each, with the same virtual IAA, and the scheduler that
+//! one of them follows.
 
 use std::net::{SocketAddr, TcpListener};
 

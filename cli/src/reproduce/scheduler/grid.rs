@@ -1,5 +1,6 @@
 //! Every cell of the grid measured with every arm in turn, and what that says: the scheduler against the best static
-//! policy in each cell, and against each static policy over all of them.
+//! policy in each cell, and against each static policy over all of them. Runs that do not hold are not compared, and
+//! nothing is judged that they are part of; who does not carry a load is worse than who does, by no number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::plan::Plan;
 use super::sample::{Load, Sample};
 use crate::experiment::VIRTUAL;
 use crate::reproduce::Spread;
-use crate::reproduce::rows::{Limit, Row, Rows};
+use crate::reproduce::rows::{Limit, Row, Rows, Runs};
 
 /// What was measured.
 pub(super) struct Grid {
@@ -145,26 +146,42 @@ impl Grid {
     /// What the numbers come to.
     pub(super) fn write(&self, rows: &mut Rows) {
         self.cells.iter().for_each(|cell| cell.write(rows));
-        let within = self.cells.iter().filter(|cell| cell.is_within()).count();
-        let all = self.cells.len() as f64;
+        let within: Vec<_> = self.cells.iter().map(Cell::is_within).collect();
         let what = format!("cells in which the scheduler is within {} % of the best", percent());
-        let row = self.row("cells_within".into(), what, "cells", [within as f64]);
-        rows.judge(row, None, Limit::AtLeast(all));
-        let (mut beaten, policies) = (0, self.over_statics());
-        let count = policies.len() as f64;
-        for (policy, over) in policies {
-            let spread = Spread::of(over.iter().copied());
-            beaten += usize::from(spread.is_some_and(|own| own.low > 1.0));
-            let what = format!("{}: latency over the scheduler's, over all cells", policy.name());
-            let row = self.row(format!("over_scheduler.{}", policy.id()), what, "ratio", over);
-            rows.judge(row, spread, Limit::Above(1.0));
+        self.judge_all(rows, ("cells_within", what, "cells"), &within);
+        let mut beaten = Vec::new();
+        for (policy, over) in self.over_statics() {
+            let each = over.iter().map(|own| (!own.is_nan()).then_some(*own > 1.0));
+            beaten.push(all(each));
+            let met = ranked_median(over.iter().copied()).map(|own| own > 1.0);
+            let runs = Runs::of(numbers(&over), self.plan.runs);
+            let what = format!(
+                "{}: latency over the scheduler's, over all cells it carries",
+                policy.name()
+            );
+            let id = format!("over_scheduler.{}", policy.id());
+            let row = self.row(id, what, "ratio", numbers(&over));
+            let reason = row.reason.clone().or_else(|| self.overloaded(policy));
+            rows.set(Row { reason, ..row }, Some(runs), Limit::Above(1.0), met);
         }
         let what = "static policies that the scheduler beats in every run".to_owned();
-        let row = self.row("statics_beaten".into(), what, "policies", [beaten as f64]);
-        rows.judge(row, None, Limit::AtLeast(count));
+        self.judge_all(rows, ("statics_beaten", what, "policies"), &beaten);
         let what = "CPU time of the scheduler over that of the frontend that follows it".to_owned();
         let share = [self.scheduler_share];
         rows.rows.push(self.row("scheduler_cpu".into(), what, "ratio", share));
+    }
+
+    /// How many are so, which all must be.
+    fn judge_all(
+        &self,
+        rows: &mut Rows,
+        (id, what, unit): (&str, String, &'static str),
+        each: &[Option<bool>],
+    ) {
+        let count = each.iter().filter(|own| **own == Some(true)).count();
+        let row = self.row(id.to_owned(), what, unit, [count as f64]);
+        let limit = Limit::AtLeast(each.len() as f64);
+        rows.set(row, None, limit, all(each.iter().copied()));
     }
 
     fn row(
@@ -177,20 +194,37 @@ impl Grid {
         Row::of(id, what, unit, values, vec![VIRTUAL.to_owned()], self.invalid())
     }
 
-    /// By static policy and run: its latency over the scheduler's, the geometric mean of all cells.
+    /// By static policy and run: its latency over the scheduler's, the geometric mean of the cells whose load it
+    /// carries. Nought where the scheduler does not carry one of those, not a number where a run does not hold.
     pub(super) fn over_statics(&self) -> Vec<(Static, Vec<f64>)> {
         let of = |policy: Static| {
             let over = (0..self.plan.runs).map(|run| {
-                let ratio = |cell: &Cell| {
-                    let [own, other] = [Arm::Fitted, policy.at(cell.size)]
-                        .map(|arm| cell.of(arm).get(run).map_or(f64::NAN, |own| own.latency_us));
-                    (other / own).ln()
+                let both = |cell: &Cell| {
+                    [Arm::Fitted, policy.at(cell.size)]
+                        .map(|arm| cell.of(arm).get(run).map_or(f64::NAN, Sample::compared_us))
                 };
-                (self.cells.iter().map(ratio).sum::<f64>() / self.cells.len() as f64).exp()
+                // In the others the policy is worse than who carries the load. That is worth no number, and does not
+                // help who must beat it in the rest.
+                let carried = self.cells.iter().map(both).filter(|own| !own[1].is_infinite());
+                let ratios: Vec<f64> = carried.map(|[own, other]| (other / own).ln()).collect();
+                (ratios.iter().sum::<f64>() / ratios.len() as f64).exp()
             });
             (policy, over.collect())
         };
         Static::all(&self.plan.sizes).into_iter().map(of).collect()
+    }
+
+    /// In how many cells a policy or the scheduler does not carry the load.
+    fn overloaded(&self, policy: Static) -> Option<String> {
+        let count = |of: &dyn Fn(&Cell) -> Arm| {
+            self.cells.iter().filter(|cell| cell.overloaded(of(cell)).is_some()).count()
+        };
+        let (policys, own) = (count(&|cell| policy.at(cell.size)), count(&|_| Arm::Fitted));
+        let cells = self.cells.len();
+        (policys + own > 0).then(|| {
+            let why = "where it is worse without a number";
+            format!("overloaded in {policys} of {cells} cells, {why} (the scheduler: in {own})")
+        })
     }
 
     fn invalid(&self) -> Option<String> {
@@ -206,9 +240,9 @@ impl Grid {
         )];
         for cell in &self.cells {
             let [software, offload, wait, fitted] = Arm::ALL.map(|arm| cell.median_us(arm));
-            let over = Spread::of(cell.over_best()).map_or(f64::NAN, |own| own.median);
+            let over = ranked_median(cell.over_best()).unwrap_or(f64::NAN);
             let (size, load, per_s) = (cell.size.to_string(), cell.load, cell.rate_per_s);
-            let mark = if cell.is_within() { ' ' } else { '!' };
+            let mark = cell.is_within().map_or('?', |within| if within { ' ' } else { '!' });
             lines.push(format!(
                 "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {wait:>10.1} \
                  {fitted:>10.1} {over:>7.3}{mark}  {}{}",
@@ -217,7 +251,7 @@ impl Grid {
             ));
         }
         for (policy, over) in self.over_statics() {
-            let Some(own) = Spread::of(over) else { continue };
+            let Some(own) = Spread::of(numbers(&over)) else { continue };
             let (median, low, high) = (own.median, own.low, own.high);
             let name = policy.name();
             lines.push(format!("{name:<40} {median:.3} ({low:.3} to {high:.3}) of the scheduler"));
@@ -260,28 +294,42 @@ impl Cell {
         self.samples.get(&arm).map_or(&[], Vec::as_slice)
     }
 
+    /// By run: see `Sample::compared_us`.
     pub(super) fn latencies_us(&self, arm: Arm) -> Vec<f64> {
-        self.of(arm).iter().map(|sample| sample.latency_us).collect()
+        self.of(arm).iter().map(Sample::compared_us).collect()
     }
 
+    /// Of the runs that hold; infinite where the load was carried in fewer than half of them.
     fn median_us(&self, arm: Arm) -> f64 {
-        Spread::of(self.latencies_us(arm)).map_or(f64::NAN, |own| own.median)
+        let holding = self.latencies_us(arm).into_iter().filter(|own| !own.is_nan());
+        ranked_median(holding).unwrap_or(f64::INFINITY)
     }
 
-    /// The static policy that is best here.
+    /// The static policy that is best here, of those that carry the load if any does.
     pub(super) fn best(&self) -> Arm {
         let by_median = |a: &Arm, b: &Arm| self.median_us(*a).total_cmp(&self.median_us(*b));
         Arm::STATIC.into_iter().min_by(by_median).unwrap_or(Arm::Software)
     }
 
-    /// By run: the scheduler's latency over that of the best static policy.
+    /// By run: the scheduler's latency over that of the best static policy. Nought where only the scheduler carries
+    /// the load, infinite where it alone does not, not a number where neither does or a run does not hold.
     pub(super) fn over_best(&self) -> Vec<f64> {
         let best = self.latencies_us(self.best());
         self.latencies_us(Arm::Fitted).iter().zip(best).map(|(own, best)| own / best).collect()
     }
 
-    fn is_within(&self) -> bool {
-        Spread::of(self.over_best()).is_some_and(|own| own.median <= OVER_BEST_MAX)
+    /// None where a run of any arm does not hold: another arm could be the best.
+    fn is_within(&self) -> Option<bool> {
+        let median = ranked_median(self.over_best()).filter(|_| self.invalid().is_none());
+        median.map(|own| own <= OVER_BEST_MAX)
+    }
+
+    /// That an arm does not carry the load.
+    fn overloaded(&self, arm: Arm) -> Option<String> {
+        let own = self.of(arm).iter().filter(|own| own.invalid.is_none() && own.is_overloaded());
+        let least = own.map(|own| own.achieved).reduce(f64::min)?;
+        let name = arm.name();
+        Some(format!("{name} is overloaded: only {:.0} % answered in its worst run", 100.0 * least))
     }
 
     fn invalid(&self) -> Option<String> {
@@ -298,6 +346,7 @@ impl Cell {
         for arm in Arm::ALL {
             let own = self.of(arm);
             let invalid = own.iter().find_map(|sample| sample.invalid.clone());
+            let invalid = invalid.or_else(|| self.overloaded(arm));
             let mut add = |metric: &str, what: &str, unit, values: Vec<f64>| {
                 let id = format!("{metric}.{}.{at}", arm.id());
                 let what = format!("{}, {of}: {what}", arm.name());
@@ -309,15 +358,41 @@ impl Cell {
             let achieved = own.iter().map(|sample| sample.achieved).collect();
             add("achieved", "answered of what was offered", "ratio", achieved);
         }
-        let over = self.over_best();
-        let spread = Spread::of(over.iter().copied());
+        let over = numbers(&self.over_best());
+        let runs = Runs::of(over.iter().copied(), self.of(Arm::Fitted).len());
         let best = self.best().name();
         let what = format!("{of}: the scheduler's latency over that of the best, {best}");
         let devices = vec![VIRTUAL.to_owned()];
-        let reason = Some(format!("in force: {}", self.in_force));
+        let overloaded = Arm::ALL.into_iter().filter_map(|arm| self.overloaded(arm));
+        let in_force = format!("in force: {}", self.in_force);
+        let reasons = self.invalid().into_iter().chain(overloaded).chain([in_force]);
+        let reason = Some(reasons.collect::<Vec<_>>().join("; "));
         let row = Row::of(format!("over_best.{at}"), what, "ratio", over, devices, reason);
-        rows.judge(row, spread, Limit::AtMost(OVER_BEST_MAX));
+        rows.set(row, Some(runs), Limit::AtMost(OVER_BEST_MAX), self.is_within());
     }
+}
+
+/// The middle one, infinite ones among them; none where one is not a number, or without any.
+fn ranked_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = f64::midpoint(
+        *values.get(values.len().checked_sub(1)? / 2)?,
+        *values.get(values.len() / 2)?,
+    );
+    values.iter().all(|own| !own.is_nan()).then_some(middle)
+}
+
+/// Those of the ratios that are of two latencies.
+fn numbers(ratios: &[f64]) -> Vec<f64> {
+    ratios.iter().copied().filter(|own| own.is_finite() && *own > 0.0).collect()
+}
+
+/// Whether all are so: not if one is not, and not known if one is not known.
+fn all(each: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let each: Vec<Option<bool>> = each.into_iter().collect();
+    let known = each.iter().all(Option::is_some);
+    if each.contains(&Some(false)) { Some(false) } else { known.then_some(true) }
 }
 
 fn percent() -> f64 {
@@ -372,8 +447,8 @@ mod tests {
             cell(SIZES[1], [40.0, 20.0, 10.0, 10.6]),
         ];
         let grid = Grid { plan, cells, scheduler_share: 0.0 };
-        let within: Vec<bool> = grid.cells.iter().map(Cell::is_within).collect();
-        assert_eq!(within, [true, false]);
+        let within: Vec<_> = grid.cells.iter().map(Cell::is_within).collect();
+        assert_eq!(within, [Some(true), Some(false)]);
         assert_eq!((grid.cells[0].best(), grid.cells[1].best()), (Arm::Software, Arm::Wait));
         let over = grid.over_statics();
         let of = |id: &str| over.iter().find(|(own, _)| own.id() == id).expect("there").1[0];
@@ -386,6 +461,57 @@ mod tests {
         assert_eq!(met("cells_within"), Some(false));
         assert_eq!(met("over_scheduler.software"), Some(true));
         assert_eq!(met("over_scheduler.wait_from_1KiB"), Some(false));
+    }
+
+    fn met(grid: &Grid) -> BTreeMap<String, Option<bool>> {
+        let mut rows = Rows::new("scheduler", &crate::experiment::Machine::here(), "idle");
+        grid.write(&mut rows);
+        rows.bars.into_iter().map(|bar| (bar.id, bar.met)).collect()
+    }
+
+    #[test]
+    fn a_run_that_does_not_hold_leaves_what_it_is_part_of_unjudged() {
+        let mut own = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
+        let wait = own.samples.get_mut(&Arm::Wait).expect("there");
+        wait[0] = Sample { invalid: Some("late".into()), ..sample(1.0) };
+        assert_eq!((own.best(), own.is_within()), (Arm::Software, None));
+        let other = cell(SIZES[1], [40.0, 20.0, 10.0, 10.0]);
+        let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
+        let grid = Grid { plan, cells: vec![own, other], scheduler_share: 0.0 };
+        let met = met(&grid);
+        let over_best = format!("over_best.{}.load_0.5", SIZES[0]);
+        assert_eq!((met[&over_best], met["cells_within"]), (None, None));
+        assert_eq!((met["over_scheduler.wait"], met["statics_beaten"]), (None, Some(false)));
+        assert_eq!(met["over_scheduler.software"], Some(true));
+    }
+
+    #[test]
+    fn who_does_not_carry_the_load_is_worse_and_its_queue_is_no_latency() {
+        let overload = |cell: &mut Cell, arm| {
+            let own = Sample { achieved: 0.5, ..sample(1.0) };
+            cell.samples.insert(arm, vec![own; 2]);
+        };
+        let mut first = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
+        overload(&mut first, Arm::Wait);
+        assert_eq!((first.best(), first.is_within()), (Arm::Software, Some(true)));
+        assert_eq!(first.median_us(Arm::Wait), f64::INFINITY);
+        let second = cell(SIZES[1], [40.0, 20.0, 10.0, 20.0]);
+        let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
+        let mut grid = Grid { plan, cells: vec![first, second], scheduler_share: 0.0 };
+        let wait = |grid: &Grid| {
+            let over = grid.over_statics();
+            over.iter().find(|(own, _)| own.id() == "wait").expect("there").1[0]
+        };
+        // Of the one cell whose load it carries.
+        assert!((wait(&grid) - 0.5).abs() < 1e-9);
+        assert_eq!(met(&grid)["over_scheduler.wait"], Some(false));
+        overload(&mut grid.cells[1], Arm::Fitted);
+        assert_eq!((wait(&grid), grid.cells[1].is_within()), (0.0, Some(false)));
+        assert_eq!(met(&grid)["over_scheduler.software"], Some(false));
+        for arm in Arm::STATIC {
+            overload(&mut grid.cells[1], arm);
+        }
+        assert_eq!(grid.cells[1].is_within(), None, "nobody carries it");
     }
 
     fn plan() -> Plan {

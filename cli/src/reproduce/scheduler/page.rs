@@ -86,8 +86,9 @@ fn policies(rows: &Rows) -> Section {
         heading: "Each static policy over the whole grid".into(),
         prose: vec![
             "A policy's latency over the scheduler's in the same run, the geometric mean of all \
-             cells: above 1 the scheduler is better. Every threshold between two sizes of the grid is \
-             there, the best in hindsight among them, which nobody has who did not measure first."
+             cells whose load the policy carries: above 1 the scheduler is better. Every threshold \
+             between two sizes of the grid is there, the best in hindsight among them, which nobody \
+             has who did not measure first."
                 .into(),
         ],
         tables: vec![table("Latency over the scheduler's", found)],

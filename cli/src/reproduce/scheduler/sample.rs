@@ -9,6 +9,7 @@ use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, SizeDist};
 
 use super::arm::Frontend;
+use crate::reproduce::bars::ACHIEVED_MIN;
 
 /// What one run came to.
 #[derive(Clone, Debug)]
@@ -21,6 +22,23 @@ pub(super) struct Sample {
     pub(super) achieved: f64,
     /// Why the numbers do not hold, if they do not.
     pub(super) invalid: Option<String>,
+}
+
+impl Sample {
+    /// Its latency (us), for comparing: not a number where the run does not hold; infinite where the load was not
+    /// carried, since what was measured is the length of the queue then.
+    pub(super) fn compared_us(&self) -> f64 {
+        match &self.invalid {
+            Some(_) => f64::NAN,
+            None if self.is_overloaded() => f64::INFINITY,
+            None => self.latency_us,
+        }
+    }
+
+    /// Whether it answered too little of what was offered.
+    pub(super) fn is_overloaded(&self) -> bool {
+        self.achieved < ACHIEVED_MIN
+    }
 }
 
 /// What is asked of a frontend.

@@ -19,6 +19,14 @@ pub(super) struct Found {
     pub(super) invalid: Option<String>,
 }
 
+impl Found {
+    /// Of a case that has no rounds, and why.
+    pub(super) fn nothing(case: &Case, why: String) -> Self {
+        let (rounds, virtuals) = (Vec::new(), Vec::new());
+        Self { case: case.clone(), rounds, virtuals, invalid: Some(why) }
+    }
+}
+
 /// One round.
 pub(super) struct Round {
     /// A request without acceleration, and with it (ns).
@@ -168,7 +176,8 @@ impl<'a> Bench<'a> {
         let few = |what, count| Task { what, seed: 1, count };
         let mut counts = Counts { slice_ns: self.slice_ns, requests: 0, calls: 0, piece_ns: 0.0 };
         let (a, b) = (&self.sides.a, &self.sides.b);
-        // The same ones on both sides, watched or not.
+        // As many on both sides, watched or not. Both sides draw the same ones; what is watched draws those of its
+        // seed, as the sides do where they have one thread.
         counts.requests = counts.of(self.cost(a, few(What::Serve, FEW))?.1);
         if self.case.design.threading == Threading::Sync {
             let what = What::Kernel(self.case.kernel, None);

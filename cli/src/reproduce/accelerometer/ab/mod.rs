@@ -24,24 +24,29 @@ use plan::Plan;
 use sides::Sides;
 
 /// What was found of every case.
-pub(super) struct Cases(Vec<Found>);
+pub(super) struct Cases {
+    found: Vec<Found>,
+    /// The case that was under way when the run was to stop.
+    pub(super) stopped_at: Option<&'static str>,
+}
 
 impl Cases {
     /// Adds the rows, and what all of them come to.
     pub(super) fn write(&self, rows: &mut Rows) {
-        results::write(rows, &self.0);
+        results::write(rows, &self.found);
     }
 
     /// The page's part.
     pub(super) fn sections(&self) -> Vec<Section> {
-        page::sections(&self.0)
+        page::sections(&self.found)
     }
 }
 
-/// Measures every case.
+/// Measures every case. One that does not start or fails has no numbers, and the others have theirs; so have those
+/// that were done when the run is to stop.
 ///
 /// # Errors
-/// A flag out of range; what does not start or fails; that the run is to stop.
+/// A flag out of range.
 pub(super) fn measure(flags: &Reproduce, machine: &Machine) -> Result<Cases, Problem> {
     let plan = Plan::new(flags)?;
     let stop = crate::load::stop_on_signal()
@@ -49,10 +54,19 @@ pub(super) fn measure(flags: &Reproduce, machine: &Machine) -> Result<Cases, Pro
     let bar = crate::reproduce::progress_bar();
     let cases = cases::all();
     bar.set_length((cases.len() * plan.rounds * SLICES) as u64);
-    let found = cases.iter().map(|case| one(case, plan, machine, (&bar, &stop)));
-    let found: Result<Vec<Found>, Problem> = found.collect();
+    let (mut found, mut stopped_at) = (Vec::new(), None);
+    for case in &cases {
+        let own = match stopped_at {
+            None => one(case, plan, machine, (&bar, &stop)),
+            Some(_) => Err("the run was stopped before it".to_owned()),
+        };
+        if own.is_err() && stop.load(Ordering::Relaxed) {
+            stopped_at = stopped_at.or(Some(case.id));
+        }
+        found.push(own.unwrap_or_else(|why| Found::nothing(case, why)));
+    }
     bar.finish_and_clear();
-    found.map(Cases)
+    Ok(Cases { found, stopped_at })
 }
 
 fn one(
@@ -60,15 +74,14 @@ fn one(
     plan: Plan,
     machine: &Machine,
     (bar, stop): (&ProgressBar, &AtomicBool),
-) -> Result<Found, Problem> {
+) -> Result<Found, String> {
     bar.set_prefix(case.id);
     let mut tick = || {
         bar.inc(1);
         if stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
     };
-    let sides = Sides::start(case, machine);
-    let found = sides.and_then(|sides| Bench::new(case, sides, plan).run(plan.rounds, &mut tick));
-    found.map_err(|problem| Problem::Failed(format!("{}: {problem}", case.id)))
+    let sides = Sides::start(case, machine)?;
+    Bench::new(case, sides, plan).run(plan.rounds, &mut tick)
 }
 
 /// Whether the flags are those of A/B runs.

@@ -106,7 +106,7 @@ fn breakdown(found: &[Found]) -> Section {
         values: sides()
             .map(|(own, (_, of))| {
                 let share = own.of(|round| 100.0 * of(round)[index] / round.before_ns);
-                share.map_or(f64::NAN, |own| own.median)
+                share.filter(|_| own.invalid.is_none()).map_or(f64::NAN, |own| own.median)
             })
             .collect(),
     });

@@ -1,6 +1,8 @@
 //! The rounds as rows: gains, errors with their intervals, the model's parameters, where the time of a request went,
 //! and of an error the part that is the kernel's and the part that is the rest's. It measures nothing.
 
+use std::collections::BTreeSet;
+
 use bench_service::Stage;
 
 use super::cases::By;
@@ -11,18 +13,34 @@ use crate::reproduce::rows::{Kind, Limit, Row, Rows};
 /// Adds the rows of every case, and what all of them come to.
 pub(super) fn write(rows: &mut Rows, found: &[Found]) {
     found.iter().for_each(|own| case(rows, own));
-    let cases = || found.iter().filter(|own| own.case.by != By::Nothing);
-    let errors: Vec<f64> = cases().filter_map(|own| own.error().map(|own| own.median)).collect();
-    let mut add = |id: &str, what: &str, unit, value: Option<f64>, limit| {
-        let row = Row::of(format!("ab.{id}"), what.to_owned(), unit, value, Vec::new(), None);
-        rows.judge(row.by(Kind::Computed), None, limit);
+    totals(rows, found);
+}
+
+/// What the cases but A/A come to. Of those that hold; where one does not, nothing is judged.
+fn totals(rows: &mut Rows, found: &[Found]) {
+    let (cases, left): (Vec<&Found>, Vec<&Found>) = found
+        .iter()
+        .filter(|own| own.case.by != By::Nothing)
+        .partition(|own| own.invalid.is_none());
+    let errors: Vec<f64> =
+        cases.iter().filter_map(|own| own.error().map(|own| own.median)).collect();
+    let devices: BTreeSet<String> = cases.iter().flat_map(|own| own.virtuals.clone()).collect();
+    let missing: Vec<&str> = left.iter().map(|own| own.case.id).collect();
+    let is_whole = missing.is_empty();
+    let reason = (!is_whole).then(|| format!("not judged: without {}", missing.join(", ")));
+    let mut add = |id: &str, what: &str, unit, value: Option<f64>, limit: Limit| {
+        let (id, devices) = (format!("ab.{id}"), devices.iter().cloned().collect());
+        let row = Row::of(id, what.to_owned(), unit, value, devices, reason.clone());
+        let met = row.ours.filter(|_| is_whole).map(|ours| limit.holds(ours));
+        rows.set(row, None, limit, met);
     };
     let median = Interval::of(errors.iter().copied()).map(|own| own.median);
     add("error_median", "A/B: the median case's error", "%", median, Limit::Below(ERROR_MEDIAN));
-    let most = errors.iter().copied().reduce(f64::max);
+    let most = errors.iter().copied().reduce(f64::max).filter(|_| is_whole);
     add("error_most", "A/B: the largest error", "%", most, Limit::AtMost(ERROR_MOST));
-    let gains = cases().filter_map(Found::gain).filter(|own| own.median >= GAIN_LEAST).count();
-    let what = "A/B: cases with a measured gain of 10 % or more";
+    let gains = cases.iter().filter_map(|own| own.gain());
+    let gains = gains.filter(|own| own.median >= GAIN_LEAST).count();
+    let what = "A/B: cases with a gain of 10 % or more";
     add("gains", what, "cases", Some(gains as f64), Limit::AtLeast(GAINS));
 }
 
@@ -36,7 +54,7 @@ fn case(rows: &mut Rows, found: &Found) {
         Row { ci95: value.and_then(|own| own.ci95), ..row }
     };
     let per = found.case.per.name();
-    let gain = row("gain_pct", &format!("measured gain, by {per}"), "%", found.gain());
+    let gain = row("gain_pct", &format!("gain, by {per}"), "%", found.gain());
     rows.rows.push(gain);
     let estimated = found.of(|round| percent(round.estimate.speedup));
     let what = "gain estimated from the run without acceleration and a microbenchmark";
@@ -172,3 +190,68 @@ const ERROR_MOST: f64 = 3.7;
 const ERROR_MEDIAN: f64 = 2.0;
 const GAIN_LEAST: f64 = 10.0;
 const GAINS: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use model::Values;
+
+    use super::super::cases::{self, Case};
+    use super::super::estimate::Estimate;
+    use super::*;
+
+    /// A gain of a quarter, estimated exactly.
+    fn found(case: &Case) -> Found {
+        let values =
+            Values { c: 1e3, alpha: 0.4, n: 1.0, o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, a: 2.0 };
+        let round = || Round {
+            before_ns: 1_000.0,
+            after_ns: 800.0,
+            estimate: Estimate { values, speedup: 1.25, amdahl: 1.25 },
+            before: [1.0; Stage::ALL.len() + 1],
+            after: [1.0; Stage::ALL.len() + 1],
+            watched: 1.0,
+        };
+        let rounds = (0..6).map(|_| round()).collect();
+        let is_virtual = matches!(case.by, By::VirtualIaa(_));
+        let virtuals = is_virtual.then(|| "virtual-iaa".to_owned()).into_iter().collect();
+        Found { case: case.clone(), rounds, virtuals, invalid: None }
+    }
+
+    fn totals_of(found: &[Found]) -> (Vec<Row>, Vec<Option<bool>>) {
+        let mut rows = Rows::new("accelerometer", &crate::experiment::Machine::here(), "idle");
+        write(&mut rows, found);
+        let is_total = |id: &str| id.matches('.').count() == 1;
+        let met = rows.bars.iter().filter(|bar| is_total(&bar.id)).map(|bar| bar.met).collect();
+        (rows.rows.into_iter().filter(|row| is_total(&row.id)).collect(), met)
+    }
+
+    #[test]
+    fn a_case_that_does_not_hold_is_in_no_total_and_leaves_them_unjudged() {
+        let mut all: Vec<Found> = cases::all().iter().map(found).collect();
+        let (rows, met) = totals_of(&all);
+        assert_eq!(met, [Some(true); 3]);
+        assert!(
+            rows.iter().all(|row| row.kind == Kind::Emulated && !row.what.contains("measured"))
+        );
+        assert!(rows.iter().all(|row| row.devices == ["virtual-iaa"]));
+        let whole = rows[2].ours.expect("a count");
+        // As good as could be, but late; and one that never was.
+        all[1].invalid = Some("late".to_owned());
+        all[2] = Found::nothing(&all[2].case, "does not start".to_owned());
+        let (rows, met) = totals_of(&all);
+        assert_eq!(met, [None; 3]);
+        assert_eq!((rows[1].ours, rows[2].ours), (None, Some(whole - 2.0)));
+        assert!(rows[0].reason.as_ref().is_some_and(|why| why.contains(all[2].case.id)));
+    }
+
+    #[test]
+    fn a_case_that_does_not_start_is_there_with_its_reason() {
+        let case = &cases::all()[1];
+        let mut rows = Rows::new("accelerometer", &crate::experiment::Machine::here(), "idle");
+        write(&mut rows, &[Found::nothing(case, "no such thing".to_owned())]);
+        let of_case: Vec<&Row> = rows.rows.iter().filter(|row| row.id.contains(case.id)).collect();
+        assert!(of_case.len() > 3);
+        assert!(of_case.iter().all(|row| row.kind == Kind::Unreachable));
+        assert!(of_case.iter().all(|row| row.reason.as_deref() == Some("no such thing")));
+    }
+}
