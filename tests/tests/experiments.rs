@@ -136,8 +136,12 @@ fn reproduce_scheduler_holds_it_against_every_static_policy() {
         |id: &str| rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"));
     for arm in ["software", "offload", "wait", "fitted"] {
         let own = row(&format!("latency.{arm}.4KiB.load_0.7"));
-        // A busy machine's runs may be invalid; then they say why.
-        assert!(own["ours"].as_f64() > Some(0.0) || own["reason"].is_string(), "{own}");
+        // A busy machine's runs may be invalid or overloaded; then there is no number, and they say why.
+        if own["ours"].is_null() {
+            assert!(own["reason"].is_string(), "{own}");
+            continue;
+        }
+        assert!(own["ours"].as_f64() > Some(0.0), "{own}");
         let kind = if arm == "software" { "measured" } else { "emulated" };
         assert_eq!(own["kind"], kind, "{own}");
     }
