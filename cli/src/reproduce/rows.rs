@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::experiment::Machine;
+use crate::report::Column;
 
 /// All rows of one experiment.
 #[derive(Debug, Serialize)]
@@ -211,6 +212,17 @@ impl Row {
     /// With why it is to be read with care.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { reason: Some(reason.to_owned()), ..self }
+    }
+
+    /// What a table of [`Row::cells`] has above them.
+    pub(crate) fn columns() -> Vec<Column> {
+        vec![
+            Column::text("row"),
+            Column::number("published"),
+            Column::number("ours"),
+            Column::text("unit"),
+            Column::text("kind"),
+        ]
     }
 
     /// Id, published, ours, unit, and kind with its reason.

@@ -3,7 +3,7 @@
 
 use crate::model::{Answer, Published, SPECS, answers_of_spec};
 use crate::report::{
-    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
+    BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section, Table,
 };
 use crate::reproduce::Problem;
 use crate::reproduce::rows::{Kind, Row, Rows};
@@ -136,13 +136,7 @@ pub(super) fn section(rows: &Rows) -> Section {
         figures: vec![figure(rows)],
         tables: vec![Table {
             caption: "Published and computed".to_owned(),
-            header: vec![
-                Column::text("row"),
-                Column::number("published"),
-                Column::number("ours"),
-                Column::text("unit"),
-                Column::text("kind"),
-            ],
+            header: Row::columns(),
             rows: rows.rows.iter().map(cells).collect(),
         }],
         ..Section::default()

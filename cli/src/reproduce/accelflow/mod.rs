@@ -9,7 +9,7 @@ mod runs;
 use super::rows::{Row, Rows};
 use super::{Problem, Reproduce};
 use crate::experiment::Machine;
-use crate::report::{Column, Report, Section, Table};
+use crate::report::{Report, Section, Table};
 use crate::say;
 use runs::Runs;
 
@@ -95,13 +95,7 @@ fn report(rows: &Rows) -> Report {
     ];
     let table = Table {
         caption: "Published and ours, with 95 % intervals".to_owned(),
-        header: vec![
-            Column::text("row"),
-            Column::number("published"),
-            Column::number("ours"),
-            Column::text("unit"),
-            Column::text("kind"),
-        ],
+        header: Row::columns(),
         rows: rows.rows.iter().map(|row| row.cells().to_vec()).collect(),
     };
     let prose = [

@@ -4,7 +4,7 @@ use super::Count;
 use super::lab::{Case, Lab, WORKLOADS};
 use crate::report::{Column, Report, Section, Table};
 use crate::reproduce::Problem;
-use crate::reproduce::rows::Rows;
+use crate::reproduce::rows::{Row, Rows};
 
 /// Where a request's time goes, by workload: what the application core does and what it waits for.
 pub(super) fn stages(lab: &Lab) -> Result<Vec<Vec<String>>, Problem> {
@@ -27,13 +27,7 @@ pub(super) fn report(rows: &Rows, count: &Count, stages: Vec<Vec<String>>, exten
     ];
     let all = Table {
         caption: "Published and ours".to_owned(),
-        header: vec![
-            Column::text("row"),
-            Column::number("published"),
-            Column::number("ours"),
-            Column::text("unit"),
-            Column::text("kind"),
-        ],
+        header: Row::columns(),
         rows: rows.rows.iter().map(|row| row.cells().to_vec()).collect(),
     };
     let names = STAGES.map(|(_, name)| Column::number(name));

@@ -1,0 +1,61 @@
+//! Prints median and 99th percentile (us) of the runtime's open loop as the simulator has it: Cache-1 on the seed's
+//! machine, each policy by load. `cargo run --release -p sim --example open_loop`. It measures nothing.
+
+use std::sync::Arc;
+
+use policy::{AlwaysSoftware, AsyncOffload, LeastHostCycles, LeastLatency, Policy, SyncOffload};
+use sim::OpenLoop;
+use units::Nanos;
+use workload::{DeviceProfile, Preset, Sizes, Weighting};
+
+const LOADS_PER_S: [f64; 11] =
+    [10e3, 25e3, 50e3, 75e3, 100e3, 125e3, 150e3, 200e3, 300e3, 400e3, 500e3];
+const INLINE_BYTES_MAX: usize = 256 << 10;
+const INPUTS: usize = 512;
+
+fn main() {
+    let policies: [Arc<dyn Policy>; 5] = [
+        Arc::new(AlwaysSoftware),
+        Arc::new(SyncOffload { work_bytes_min: 0 }),
+        Arc::new(AsyncOffload { work_bytes_min: 0 }),
+        Arc::new(LeastLatency { inline_bytes_max: INLINE_BYTES_MAX }),
+        Arc::new(LeastHostCycles {
+            latency_max: Nanos::micros(200),
+            inline_bytes_max: INLINE_BYTES_MAX,
+        }),
+    ];
+    for policy in policies {
+        print!("{:18}", policy.name());
+        for per_s in LOADS_PER_S {
+            let found = plan(Arc::clone(&policy), per_s).run(1);
+            let quantiles = [0.5, 0.99].map(|share| found.quantile_us(share).unwrap_or(f64::NAN));
+            match found.achieved >= 0.995 {
+                true => print!(" {:.1}/{:.1}", quantiles[0], quantiles[1]),
+                false => print!(" -"),
+            }
+        }
+        println!();
+    }
+}
+
+fn plan(policy: Arc<dyn Policy>, rate_per_s: f64) -> OpenLoop {
+    let profile = |name| DeviceProfile::find(name).expect("compiled in");
+    let preset = Preset::find("accelerometer-cache1").expect("compiled in");
+    let sizes = Sizes::new(&preset.value_bytes.value, Weighting::Calls).expect("a preset is valid");
+    let at = |index: usize| sizes.at((index as f64 + 0.5) / INPUTS as f64) as u64;
+    OpenLoop {
+        policy,
+        software: profile("epyc7542-isal"),
+        device: profile("bluefield2"),
+        sizes_bytes: (0..INPUTS).map(at).collect(),
+        rate_per_s,
+        window: Nanos::secs(1),
+        warm_up: Nanos::millis(200),
+        grace: Nanos::millis(1),
+        // As `rebate reproduce runtime` has them, where it is said how they were measured.
+        poll_interval: Nanos::micros(1),
+        place: Nanos(330),
+        emulate: Nanos(320),
+        hand_back: Nanos(220),
+    }
+}
