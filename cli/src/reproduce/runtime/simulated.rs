@@ -36,9 +36,9 @@ pub(super) fn open_loop(
 
 /// The core loop's own.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
-/// What was measured of lone jobs and in closed loops, not in the open loop (docs/measurements.md): a job of 64 B in
-/// software less what the profile says of it; what the emulation takes of the core beside the submission; from the end
-/// of a job to its owner.
+/// Not of the open loop, from bench/results/2c/runtime.json (2026-11-22, class 2c): a lone job of 64 B in software
+/// (`latency.epyc7542.html.64B`, 3,250 ns) less what the profile says of it (2,919); `excess_per_request.async.cache1`;
+/// `completion.bluefield2.html.64B`.
 const PLACE: Nanos = Nanos(330);
 const EMULATE: Nanos = Nanos(320);
 const HAND_BACK: Nanos = Nanos(220);
