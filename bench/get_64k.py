@@ -14,21 +14,43 @@ The breakdown measures each stage on its own and compares the median sum with th
   a hot loop reaches: at this rate caches and branch predictors are cold when a value comes.
 - checksum: p50 on the stored streams.
 The sides take turns within a run, each time beginning with another one.
+
+`--path` measures instead where each microsecond of the same get goes on four ways: deflate in the frontend, the
+virtual IAA in the frontend, and the virtual IAA in a service over a lane and over gRPC. The parts are means, which
+add up, of the frontend's own pages: `store` from the request to memcached until its answer is read, `job` from the
+job's submission until it is back (of it `service` in the device or the service), `frontend` the rest between parse
+and reply, `write` until the socket has taken the reply; `sockets` is what is left of the mean that the client saw:
+both ways to it, its wake-ups and the frontend's. Beside them what a get costs each process: CPU time, sleeps
+(voluntary context switches), page faults and, counted apart by strace where it is there, system calls.
 """
 
 import json
+import pathlib
+import shutil
 import subprocess
+import tempfile
+from contextlib import ExitStack
 from statistics import median
 
-from harness import ROOT, Bench, fail, html_pages, load, memcached, rebate, us, written
+from harness import (BINARY, ROOT, Bench, Server, fail, html_pages, load, memcached, rebate, us,
+                     written)
 
 KEYS = 200
 CONNECTIONS = 4
+WAYS = ["software", "iaa", "lane", "grpc"]
+OFFLOAD = ["--policy", "bounded-offload", "--set", "runtime.offload_bytes_min=0"]
+PARTS = {"client": "mean that the client saw", "store": "memcached, there and back",
+         "job": "decompression, until it is back", "service": "of it in the device or service",
+         "write": "until the client's socket has taken it", "frontend": "the rest of the frontend",
+         "sockets": "sockets to and from the client, wake-ups", "cpu": "CPU time",
+         "sleeps": "sleeps", "faults": "page faults"}
 EMBEDDED = ["--compress", "off", "--store", "embedded", "--memory", "256MiB"]
 
 
 def main():
     bench = Bench("get_64k", __doc__, flags=flags)
+    if bench.flags.path:
+        return path(bench)
     reader = frame_read()
     pages, source = html_pages(bench.flags.corpus, 8 if bench.quick else 100)
     corpus = written("pages", pages)
@@ -89,6 +111,132 @@ def report(bench, found):
     bench.finish()
 
 
+def path(bench):
+    pages, source = html_pages(bench.flags.corpus, 8 if bench.quick else 100)
+    large = ["--value-size", "64KiB", "--corpus", written("pages", pages)]
+    print(f"values: 64 KiB, cut from {source}")
+    with ExitStack() as stack:
+        ways = {name: start(stack, name) for name in WAYS}
+        found = {name: [] for name in ways}
+        for run in bench.each_run():
+            for name in turns(list(ways), run):
+                found[name].append(spent(bench, ways[name], large))
+        calls = {name: system_calls(bench, way, large) for name, way in ways.items()}
+    for name in ways:
+        for part in found[name][0]:
+            what = PARTS[part.split(".")[0]]
+            unit = "1" if part.startswith(("sleeps", "faults")) else "us"
+            bench.row(f"path.{part}.{name}", f"{name}: {what} ({part})",
+                      [run[part] for run in found[name]], unit)
+        for process, count in calls[name].items():
+            bench.row(f"path.system_calls.{process}.{name}",
+                      f"{name}: system calls of {process} a get", [count], "1")
+    bench.finish()
+
+
+def start(stack, name):
+    """The processes of a way by name, the frontend first."""
+    store = stack.enter_context(memcached("-m", "256"))
+    common = ["--threads", "1", "--workers", "0", "--admin-listen", "127.0.0.1:0"]
+    device = ["--device", "virtual-iaa", "--allow-virtual"] + OFFLOAD
+    processes = {}
+    place = ["--policy", "always-software"] if name == "software" else device
+    if name in ("lane", "grpc"):
+        socket = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "socket"
+        processes["compression"] = stack.enter_context(service(name, socket, common + device))
+        address = f"lane:{socket}" if name == "lane" else f"unix:{socket}"
+        place = ["--compression", address] + OFFLOAD
+    front = rebate("--compress", "on", "--codec", "deflate", "--set", "compress.readable_by=iaa",
+                   "--store", f"memcached://{store.address}", *common, *place)
+    return {"frontend": stack.enter_context(front), **processes, "memcached": store}
+
+
+def service(way, socket, arguments):
+    """A compression service on that socket. The port by which it is known to be up is that of its pages."""
+    command = [BINARY, "serve", "--role", "compression", f"--{way}-listen", socket, *arguments]
+
+    def admin_port(server):
+        lines = server.log.read_text(errors="replace").splitlines()
+        if not any(line.startswith(f"{way} on ") for line in lines):
+            return None
+        admins = [line.rpartition(":")[2] for line in lines if line.startswith("admin on ")]
+        return int(admins[0]) if admins else None
+
+    return Server(command, admin_port)
+
+
+def spent(bench, way, values):
+    """What a get takes, part by part, and what it costs each process."""
+    frontend = way["frontend"]
+    # Makes and remembers what a virtual device answers.
+    gets(bench, frontend, 1, *values)
+    before = frontend.metrics(), {name: costs(own) for name, own in way.items()}
+    report = gets(bench, frontend, 1 if bench.quick else 5, *values)
+    after = frontend.metrics(), {name: costs(own) for name, own in way.items()}
+    grown = {name: value - before[0].get(name, 0) for name, value in after[0].items()}
+    count = grown['rebate_request_duration_seconds_count{command="get"}']
+
+    def each(beginning, *labels):
+        names = [name for name in grown
+                 if name.startswith(beginning) and all(label in name for label in labels)]
+        return sum(grown[name] for name in names) / count * 1e6
+
+    parts = {
+        "client": report["get"]["latency"]["mean_ns"] / 1e3,
+        "store": each("rebate_request_stage_seconds_sum", 'stage="store"'),
+        "job": each("rebate_job_seconds_total", 'op="decompress"'),
+        "service": each("rebate_job_seconds_total", 'op="decompress"', 'part="service"'),
+        "write": each("rebate_request_stage_seconds_sum", 'stage="write"'),
+    }
+    whole = each("rebate_request_duration_seconds_sum", 'command="get"')
+    parts["frontend"] = whole - parts["store"] - parts["job"]
+    parts["sockets"] = parts["client"] - whole - parts["write"]
+    for name in way:
+        cpu_s, sleeps, faults = difference(after[1][name], before[1][name])
+        parts[f"cpu.{name}"] = cpu_s * 1e6 / count
+        parts[f"sleeps.{name}"] = sleeps / count
+        parts[f"faults.{name}"] = faults / count
+    return parts
+
+
+def costs(server):
+    """CPU time so far (s), how often its threads have slept, and page faults that needed no disk."""
+    lines = [line for path in server._threads("status") for line in path.read_text().splitlines()]
+    sleeps = [int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:")]
+    stat = pathlib.Path(f"/proc/{server.child.pid}/stat").read_text().rpartition(")")[2].split()
+    return [server.scheduled_s()[0], sum(sleeps), int(stat[7])]
+
+
+def system_calls(bench, way, values):
+    """System calls of each process a get, counted in a run that is not timed."""
+    if not shutil.which("strace"):
+        return {}
+    counts = {}
+    for name, server in way.items():
+        with tempfile.NamedTemporaryFile("r") as table:
+            watch = subprocess.Popen(["strace", "-f", "-c", "-S", "calls", "-U", "calls,name",
+                                      "-o", table.name, "-p", str(server.child.pid)],
+                                     stderr=subprocess.DEVNULL)
+            before = asked(way["frontend"])
+            gets(bench, way["frontend"], 2, *values)
+            count = asked(way["frontend"]) - before
+            watch.send_signal(2)
+            watch.wait()
+            rows = [line.split() for line in table.read().splitlines()]
+        calls = {row[1]: int(row[0]) for row in rows
+                 if len(row) == 2 and row[0].isdigit() and row[1] != "total"}
+        counts[name] = sum(calls.values()) / count
+        most = sorted(calls.items(), key=lambda call: -call[1])[:6]
+        print(f"{name}: " + ", ".join(f"{call} {number / count:.2f}" for call, number in most))
+    return counts
+
+
+def asked(frontend):
+    """Keys that the frontend was asked for or given so far: the load begins with a set of each."""
+    metrics = frontend.metrics()
+    return metrics["rebate_get_keys_total"] + metrics["rebate_set_commands_total"]
+
+
 def gets(bench, server, seconds, *values):
     return load(server, "--rate", bench.flags.rate, "--arrivals", "uniform", "-c", CONNECTIONS,
                 "--get-share", 1, "--keys", KEYS, "--zipf", 0, "-d", f"{seconds}s", *values)
@@ -130,6 +278,8 @@ def turns(names, run):
 
 
 def flags(parser):
+    parser.add_argument("--path", action="store_true",
+                        help="where each microsecond goes, with and without a lane")
     parser.add_argument("--corpus", metavar="DIR",
                         help="html files to cut values from (default: /usr/share/doc)")
     parser.add_argument("--rate", type=int, default=1000, metavar="N",

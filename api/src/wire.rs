@@ -27,6 +27,13 @@ pub const CALLS_MAX: u32 = 256;
 /// Bytes of one message beyond the largest value in it.
 pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
 
+/// Jobs of one call that has several.
+pub const JOBS_PER_CALL_MAX: usize = 64;
+
+/// Bytes of their inputs together, and of their results. Such a call's message may be so long and the slack: read, its
+/// parts take some thirty times what the shortest of them take on the way.
+pub const JOBS_BYTES_MAX: usize = 256 << 10;
+
 /// A channel that connects with its first call and again whenever the connection was lost. A call fails at once while
 /// the service cannot be reached.
 ///

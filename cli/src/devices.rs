@@ -2,7 +2,7 @@
 
 mod accelerators;
 mod configuration;
-mod dpdk;
+pub(crate) mod dpdk;
 mod layout;
 mod list;
 mod opened;

@@ -54,7 +54,7 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Ask a process over gRPC whether it serves.
     Health(health::Health),
-    /// Check, format, explain, encode and draw traces: programs of ops.
+    /// Check, format, explain, encode and draw traces, programs of ops; call a service that runs them.
     Trace(trace::TraceCommand),
     /// Serve and load Thrift services through the near-cache RPC engine.
     Rpc(rpc::Rpc),

@@ -38,6 +38,8 @@ pub(crate) fn serve(
     reload: impl Fn() -> Result<Loaded, Vec<ConfigError>>,
     handover: &Handover,
 ) -> Result<ExitCode, String> {
+    // Values and messages come and go with every request; elsewhere than on glibc the heap stays as it is.
+    let _ = drivers::heap::keep_large_blocks();
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut config = loaded.config;
     let devices = devices::open(&config)?;
@@ -102,6 +104,9 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
         if let api::Address::Unix(_) = &address {
             say(&format!("grpc on {address}"));
         }
+    }
+    for address in running.trace_addresses() {
+        say(&format!("traces on {address}"));
     }
     if let Some(path) = &config.server.lane_listen {
         say(&format!("lane on {}", path.display()));

@@ -13,7 +13,7 @@ use crate::{EXIT_USAGE, devices, log, os, say};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The services of this process: all, or any of frontend, compression, store, scheduler.
+    /// The services of this process: all, or any of frontend, compression, store, scheduler, traces.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     role: Vec<String>,
     /// Where memcached clients connect, HOST:PORT; port 0 takes a free one.
@@ -25,6 +25,12 @@ pub(crate) struct Serve {
     /// A Unix socket where frontends on this host set up lanes to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
+    /// Where callers of the example service of traces connect, HOST:PORT; needs --trace-secrets.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    trace_listen: Vec<String>,
+    /// The tenants of that service: a file of lines TENANT SECRET.
+    #[arg(long, value_name = "FILE")]
+    trace_secrets: Option<String>,
     /// The scheduler to report to and take parameters from.
     #[arg(long, value_name = "ADDR")]
     scheduler: Option<String>,
@@ -98,6 +104,9 @@ impl Serve {
         if let Err(problem) = devices::check(&loaded.config.runtime) {
             return usage(&problem);
         }
+        if let Err(problem) = server::traces::secrets(&loaded.config.traces) {
+            return usage(&format!("traces.secrets_file: {problem}"));
+        }
         if self.check_config {
             say("the configuration is valid");
             return ExitCode::SUCCESS;
@@ -123,6 +132,7 @@ impl Serve {
             ("--role", "server.roles", &self.role),
             ("--listen", "server.listen", &self.listen),
             ("--grpc-listen", "server.grpc_listen", &self.grpc_listen),
+            ("--trace-listen", "traces.listen", &self.trace_listen),
         ] {
             flags.extend((!list.is_empty()).then(|| flag(name, key, &list.join(","))));
         }
@@ -130,6 +140,7 @@ impl Serve {
             ("--lane-listen", "server.lane_listen", &self.lane_listen),
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
+            ("--trace-secrets", "traces.secrets_file", &self.trace_secrets),
             ("--scheduler", "scheduler.address", &self.scheduler),
             ("--store", "store.url", &self.store),
             ("--memory", "store.memory", &self.memory),
@@ -159,6 +170,7 @@ const EXAMPLES: &str = "Examples:
   rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
   rebate serve --config rebate.toml --set compress.level=high
   rebate serve --config rebate.toml --print-config
+  rebate serve --role traces --trace-listen 127.0.0.1:9300 --trace-secrets secrets
 
 Every key has three more names: `section.key` in the file, REBATE_SECTION__KEY in the environment, and
 --set section.key=VALUE. A flag wins over the environment, which wins over the file.

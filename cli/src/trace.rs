@@ -1,5 +1,7 @@
 //! `rebate trace`: reads trace files and says what is wrong with them, what they do and what they come to in bytes. It
-//! runs none of them.
+//! runs none of them; `call` asks a server that does.
+
+mod call;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -76,6 +78,8 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
+    /// Call the example service of a `rebate serve` with --trace-listen, and print its answer.
+    Call(call::Call),
 }
 
 #[derive(Debug, Args)]
@@ -111,6 +115,7 @@ impl TraceCommand {
             Verb::Draw { texts, chosen, dot, out } => {
                 texts.catalog().and_then(|catalog| draw(&catalog, &chosen, dot, out.as_deref()))
             }
+            Verb::Call(call) => call.run(),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -341,5 +346,6 @@ Examples:
   rebate trace encode my.trace --trace receive --tenant 7
   rebate trace draw --trace T1 --out t1.svg
   rebate trace draw --dot | dot -Tpng -o all.png
+  rebate trace call 127.0.0.1:9300 echo '{\"text\": \"hello\"}' --secrets secrets --tenant 7
 
 Exit codes: 0 done, 1 the work failed or a file is not in the canonical layout, 2 bad usage or faults in the traces.";

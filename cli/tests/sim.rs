@@ -71,6 +71,57 @@ fn an_interrupted_sweep_is_taken_up_again() {
 }
 
 #[test]
+fn a_sweep_that_is_killed_keeps_what_is_finished() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let (whole, killed) = (file("whole.csv"), file("killed.csv"));
+    let swept = |file: &str| {
+        let values: Vec<String> = (1..=40).map(|pes| pes.to_string()).collect();
+        let sweep = format!("hardware.pes={}", values.join(","));
+        let args = ["--spec", "steady", "--set", "run.requests=400", "--runs", "5"];
+        let more = ["--architecture", "accelflow", "--sweep", &sweep, "--csv", file];
+        args.iter().chain(&more).map(|word| (*word).to_owned()).collect::<Vec<_>>()
+    };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rebate"))
+        .arg("sim")
+        .args(swept(&killed))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let rows = || std::fs::read_to_string(&killed).unwrap_or_default();
+    while !rows().contains(",all,events,") && child.try_wait().expect("its state").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let kept = rows();
+    let resumed: Vec<String> = swept(&killed).into_iter().chain(["--resume".to_owned()]).collect();
+    let resumed: Vec<&str> = resumed.iter().map(String::as_str).collect();
+    assert!(sim(&resumed).status.success());
+    let own = swept(&whole);
+    assert!(sim(&own.iter().map(String::as_str).collect::<Vec<_>>()).status.success());
+    let whole = std::fs::read_to_string(&whole).expect("rows");
+    assert_eq!(rows(), whole, "as if it had never been stopped");
+    let finished = kept.rfind(",all,events,").expect("at least one study");
+    assert!(whole.starts_with(&kept[..finished]), "what was finished is kept as it was");
+}
+
+#[test]
+fn reliefs_applications_run_under_both_orchestrators() {
+    let args = ["--spec", "relief", "--set", "run.requests=60", "--runs", "5", "--json"];
+    let output = sim(&[&args[..], &["--sweep", "run.application=canny,gru"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for point in found["results"].as_array().expect("points") {
+        let names = [0, 1].map(|index| point["architectures"][index]["architecture"].clone());
+        assert_eq!(names, ["relief", "accelflow"]);
+    }
+    let unknown = sim(&["--spec", "relief", "--set", "run.application=x"]);
+    let error = text(&unknown.stderr);
+    assert!(error.contains("it must be canny, deblur, gru, harris, lstm"), "{error}");
+}
+
+#[test]
 fn an_overloaded_run_has_a_window_on_offer_and_no_percentile() {
     let over = [&SHORT[..], &["--set", "load.total_per_s=60000"]].concat();
     let output = sim(&[&over[..], &["--architecture", "relief"]].concat());

@@ -311,7 +311,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
             result_bytes = request.output_bytes;
             let room = |own: &Buffer| own.len() == result_bytes;
             let own = result.take().filter(room).or_else(|| written(&serving, result_bytes));
-            serving.finish(request.ticket, own.ok_or("no room")?, result_bytes, Nanos(0));
+            serving.finish(request.ticket, own.ok_or("no room")?, 0..result_bytes, Nanos(0));
         }
         serving.show();
         if taken > 0 && core != CLIENT_CORE {

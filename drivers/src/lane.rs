@@ -64,6 +64,7 @@
 //! answer. A service holds at most 256 jobs and unread answers of a lane, and cuts one that has more; so it does with a
 //! region that is larger than clients need for the largest job that the service takes.
 
+mod bells;
 mod entry;
 mod handshake;
 mod link;
@@ -85,10 +86,11 @@ use device::{Capabilities, Codec, Device, DeviceError, Dialect, Memory, Queue, W
 use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::Link;
-use memory::{BLOCKS_BYTES_MAX, Blocks, Region};
+use memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use queue::LaneQueue;
 
-pub use serving::{NoResult, Pause, Request, Serving, Taken, Tally, Ticket};
+pub use bells::Bells;
+pub use serving::{NoResult, Pause, RESULT_AT, Request, Serving, Taken, Tally, Ticket};
 
 /// A compression service on this host.
 pub struct Lane {
@@ -132,7 +134,8 @@ impl Lane {
     /// The service that listens for lanes at `path`. It is not asked anything yet: a service that is not there refuses
     /// its first jobs.
     pub fn new(path: &Path, options: &LaneOptions) -> Self {
-        let work_bytes_max = options.work_bytes_max.as_usize().min(BLOCKS_BYTES_MAX / VALUES_MIN);
+        let work_bytes_max = BLOCKS_BYTES_MAX / VALUES_MIN - UNIT_BYTES;
+        let work_bytes_max = options.work_bytes_max.as_usize().min(work_bytes_max);
         let own = Codec::ALL.map(Dialect::of);
         let capabilities = Capabilities {
             writes: own.into_iter().chain([Dialect::IAA]).collect(),
@@ -265,15 +268,20 @@ impl Copied {
     }
 }
 
-/// Room for the results of a lane whose jobs are so large at most (bytes).
+/// Room for the results of a lane whose jobs are so large at most, each with what lies before it (bytes).
 fn results_bytes(work_bytes_max: ByteCount) -> usize {
-    let values_bytes = work_bytes_max.as_usize().saturating_mul(VALUES_MIN);
-    values_bytes.clamp(BLOCKS_BYTES_MIN, BLOCKS_BYTES_MAX)
+    values_bytes(work_bytes_max, UNIT_BYTES)
 }
 
 /// Room for what a client's sessions read from their sockets, and more than that for its lanes' inputs (bytes).
 fn inputs_bytes(work_bytes_max: ByteCount) -> usize {
-    (results_bytes(work_bytes_max) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
+    (values_bytes(work_bytes_max, 0) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
+}
+
+/// Room for values of a lane, each with so many bytes beside it.
+fn values_bytes(work_bytes_max: ByteCount, beside: usize) -> usize {
+    let largest = work_bytes_max.as_usize().saturating_add(beside).saturating_mul(VALUES_MIN);
+    largest.clamp(queue::DEPTH_MAX * (COMMON_BYTES + beside), BLOCKS_BYTES_MAX)
 }
 
 /// A lane has room for so many of the largest results.
@@ -282,5 +290,5 @@ const VALUES_MIN: usize = 4;
 /// Lanes whose inputs a region has room for as if it were theirs alone; more of them share it.
 const LANES_OF_A_CLIENT: usize = 4;
 
-/// Room for all of a lane's jobs at 64 KiB. Memory that was never used is never taken.
-const BLOCKS_BYTES_MIN: usize = 16 << 20;
+/// All of a lane's jobs have room at this size. Memory that was never used is never taken.
+const COMMON_BYTES: usize = 64 << 10;

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod heap;
 pub mod host;
 pub mod isal;
 pub mod lane;

@@ -1,7 +1,7 @@
-//! A compression service over gRPC as a device: each job is one call, and a queue is one connection. A connection that
-//! ends takes its queue with it: jobs inside come back as lost, and whoever wants to try again opens another queue. So
-//! there is no reconnecting here, no retry and no placement. The API knows compression and decompression; any other op
-//! is refused as unsupported.
+//! A compression service over gRPC as a device: each job is one call, short ones that come together share one, and a
+//! queue is one connection. A connection that ends takes its queue with it: jobs inside come back as lost, and whoever
+//! wants to try again opens another queue. So there is no reconnecting here, no retry and no placement. The API knows
+//! compression and decompression; any other op is refused as unsupported.
 //!
 //! On a thread that runs a current-thread executor of tokio's, connection and calls live in that executor and nothing
 //! crosses a thread. Anywhere else the connection gets a thread of its own, which ends with its queue.
@@ -34,6 +34,7 @@ pub struct Remote {
     address: Address,
     connect_timeout: Duration,
     format: Format,
+    jobs_per_call: usize,
     capabilities: Arc<Capabilities>,
     /// Whether no queue depends on the thread that opened it.
     alone: AtomicBool,
@@ -48,6 +49,8 @@ pub struct RemoteOptions {
     pub connect_timeout: Duration,
     /// Jobs that one queue holds at most; the wire allows [`api::wire::CALLS_MAX`].
     pub queue_depth: usize,
+    /// Short jobs that may share a call; the wire allows [`api::wire::JOBS_PER_CALL_MAX`].
+    pub jobs_per_call: usize,
     /// The largest uncompressed side of a job that the service takes.
     pub work_bytes_max: ByteCount,
     /// The time that jobs' deadlines are on.
@@ -60,6 +63,7 @@ impl Default for RemoteOptions {
             timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_millis(500),
             queue_depth: 256,
+            jobs_per_call: api::wire::JOBS_PER_CALL_MAX,
             work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             clock: Arc::new(SystemClock::new()),
         }
@@ -79,8 +83,9 @@ impl Remote {
         let capabilities = Arc::new(capabilities(options));
         let format = Format::new(origin, options);
         let connect_timeout = options.connect_timeout;
+        let jobs_per_call = options.jobs_per_call.clamp(1, api::wire::JOBS_PER_CALL_MAX);
         let alone = AtomicBool::new(true);
-        Ok(Self { name, address, connect_timeout, format, capabilities, alone })
+        Ok(Self { name, address, connect_timeout, format, jobs_per_call, capabilities, alone })
     }
 
     /// A connection beside those of the queues, in the executor that this is called in.
@@ -140,7 +145,8 @@ impl Device for Remote {
             }
         };
         let link = Link::open(&executor, self.address.clone(), self.connect_timeout);
-        let (format, capabilities) = (self.format.clone(), Arc::clone(&self.capabilities));
+        let format = (self.format.clone(), self.jobs_per_call);
+        let capabilities = Arc::clone(&self.capabilities);
         Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
     }
 

@@ -1,5 +1,11 @@
-//! Closed-loop load on the Thrift service `Memcached`: every connection asks for keys of its own, knows what it stored
-//! last, and compares every byte that it reads. It says nothing about latency at a given rate: that takes an open loop.
+//! The RPC services' workloads: requests of table V's mixes, what has to answer them, recordings of both to replay,
+//! and a closed-loop load over TCP: every connection asks for keys of its own, has a model of what is stored under
+//! them, and compares every byte. It says nothing about latency at a given rate: that takes an open loop.
+
+mod generator;
+mod mix;
+mod oracle;
+mod recording;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,13 +14,14 @@ use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use rpc::call::{self, Answer};
-use rpc::flat::{Build, View};
-use rpc::services::memcached::{GetArgs, GetResult, Memcached, SetArgs, SetResult};
 use serde::Serialize;
 use thiserror::Error;
-use units::{Clock, Nanos, Prng, SystemClock};
-use workload::Popularity;
+use units::{Clock, Nanos, SystemClock};
+
+pub use generator::Generator;
+pub use mix::{Calls, MIXES, Mix};
+pub use oracle::{Expected, Oracle, Verdict, is_exception};
+pub use recording::{Recording, RecordingError};
 
 /// What to ask for.
 #[derive(Clone, Debug)]
@@ -27,16 +34,8 @@ pub struct RpcSpec {
     pub duration: Nanos,
     /// How many requests in all, if that is to end it.
     pub requests: Option<u64>,
-    /// The part that are sets, 0 to 1; the others are gets.
-    pub set_ratio: f64,
-    /// Keys in all; each connection has its share of them, at least one. Up to 2^32.
-    pub keys: u64,
-    /// The Zipf exponent of the keys' popularity within a connection's share.
-    pub zipf_alpha: f64,
-    /// The length of each key, 8 to 250 (bytes).
-    pub key_bytes: usize,
-    /// The length of each value, up to 1 MB (bytes).
-    pub value_bytes: usize,
+    /// The calls and their keys; each connection has its share of the keys, at least one.
+    pub mix: Mix,
     /// The same seed asks for the same keys in the same order.
     pub seed: u64,
 }
@@ -44,15 +43,15 @@ pub struct RpcSpec {
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RpcReport {
-    /// Requests answered after every key was set once.
+    /// Requests answered after every key was given something once.
     pub requests: u64,
-    /// Of them sets.
-    pub sets: u64,
-    /// Of them gets.
-    pub gets: u64,
-    /// Gets without a value: the store made room.
+    /// Of them those that write: sets, posts stored.
+    pub writes: u64,
+    /// Of them the others.
+    pub reads: u64,
+    /// Reads that found nothing: the store made room.
     pub misses: u64,
-    /// Values with other bytes than were stored last.
+    /// Answers with other bytes than the model of the store says.
     pub wrong: u64,
     /// Requests answered with an exception.
     pub exceptions: u64,
@@ -83,11 +82,11 @@ pub enum RpcLoadError {
         error: std::io::Error,
     },
     /// The server's answer is none.
-    #[error("the answer cannot be read: {0}")]
-    Answer(rpc::Code),
+    #[error("an answer of {0} B is announced")]
+    Answer(i32),
 }
 
-/// Sets every key once, then loads until the time is over, the requests are done or `stop` is set.
+/// Gives every key something once, then loads until the time is over, the requests are done or `stop` is set.
 pub fn run(spec: &RpcSpec, stop: &AtomicBool) -> Result<RpcReport, RpcLoadError> {
     check(spec)?;
     let clock = SystemClock::new();
@@ -116,21 +115,9 @@ fn check(spec: &RpcSpec) -> Result<(), RpcLoadError> {
     if !(1..=CONNECTIONS_MAX).contains(&spec.connections) {
         return refuse(format!("{} connections; give 1 to {CONNECTIONS_MAX}", spec.connections));
     }
-    if !(0.0..=1.0).contains(&spec.set_ratio) {
-        return refuse(format!("a set ratio of {}; give 0 to 1", spec.set_ratio));
-    }
-    if !(spec.connections as u64..=1 << 32).contains(&spec.keys) {
-        return refuse(format!("{} keys; give one for each connection, up to 2^32", spec.keys));
-    }
-    if !(spec.zipf_alpha.is_finite() && spec.zipf_alpha >= 0.0) {
-        return refuse(format!("a Zipf exponent of {}; give 0 or more", spec.zipf_alpha));
-    }
-    if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&spec.key_bytes) {
-        let range = format!("give {KEY_BYTES_MIN} to {KEY_BYTES_MAX}");
-        return refuse(format!("keys of {} bytes; {range}", spec.key_bytes));
-    }
-    if spec.value_bytes > VALUE_BYTES_MAX {
-        return refuse(format!("values of {} bytes; {VALUE_BYTES_MAX} at most", spec.value_bytes));
+    spec.mix.check().or_else(refuse)?;
+    if spec.mix.keys < spec.connections as u64 {
+        return refuse(format!("{} keys; give one for each connection, up to 2^32", spec.mix.keys));
     }
     Ok(())
 }
@@ -148,8 +135,8 @@ fn summed(tallies: &[Tally]) -> RpcReport {
     let mut latencies = histogram();
     for Tally { report, latencies: of_one, .. } in tallies {
         sum.requests += report.requests;
-        sum.sets += report.sets;
-        sum.gets += report.gets;
+        sum.writes += report.writes;
+        sum.reads += report.reads;
         sum.misses += report.misses;
         sum.wrong += report.wrong;
         sum.exceptions += report.exceptions;
@@ -172,22 +159,18 @@ fn summed(tallies: &[Tally]) -> RpcReport {
 struct Client {
     stream: TcpStream,
     address: SocketAddr,
-    /// The first of its keys, and how often each was set.
-    first: u64,
-    versions: Vec<u32>,
-    sequence: i32,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    frame: Vec<u8>,
-    scratch: Vec<u8>,
-    prng: Prng,
+    generator: Generator,
+    oracle: Oracle,
+    request: Vec<u8>,
+    answer: Vec<u8>,
 }
 
 impl Client {
     fn open(spec: &RpcSpec, number: usize) -> Result<Self, RpcLoadError> {
         let (count, number) = (spec.connections as u64, number as u64);
-        let first = spec.keys * number / count;
-        let keys = spec.keys * (number + 1) / count - first;
+        let first = spec.mix.keys * number / count;
+        let keys = spec.mix.keys * (number + 1) / count - first;
+        let mix = Mix { first_key: spec.mix.first_key + first, keys, ..spec.mix.clone() };
         let open = || {
             let stream = TcpStream::connect(spec.address)?;
             stream.set_nodelay(true)?;
@@ -197,18 +180,13 @@ impl Client {
         };
         let address = spec.address;
         let stream = open().map_err(|error| RpcLoadError::Connection { address, error })?;
-        let room = spec.key_bytes + spec.value_bytes + 1024;
         Ok(Self {
             stream,
             address,
-            first,
-            versions: vec![0; keys as usize],
-            sequence: 0,
-            key: Vec::new(),
-            value: vec![0; spec.value_bytes],
-            frame: vec![0; room],
-            scratch: vec![0; 2 * room],
-            prng: Prng::new(spec.seed ^ (number << 32)),
+            generator: Generator::new(&mix, spec.seed ^ (number << 32)),
+            oracle: Oracle::new(mix.service()).expect("a mix is of a service that is there"),
+            request: Vec::new(),
+            answer: Vec::new(),
         })
     }
 
@@ -218,137 +196,74 @@ impl Client {
         clock: &SystemClock,
         ended: &(impl Fn() -> bool + ?Sized),
     ) -> Result<Tally, RpcLoadError> {
-        let mut ignored = RpcReport::default();
-        for index in 0..self.versions.len() {
-            if ended() {
-                break;
-            }
-            self.set(spec, index, &mut ignored)?;
+        let mut report = RpcReport::default();
+        while !ended() && self.generator.warm(&mut self.request) {
+            self.exchange(clock, &mut report)?;
         }
-        let popularity = Popularity::zipf(self.versions.len() as u64, spec.zipf_alpha);
+        // What went wrong then is told as well.
+        let mut report = RpcReport { misses: 0, ..report };
         let each = |requests: u64| requests.div_ceil(spec.connections as u64);
         let requests = spec.requests.map_or(u64::MAX, each);
-        let mut report = RpcReport::default();
         let mut latencies = histogram();
         let begun = clock.now();
         let mut now = begun;
         while report.requests < requests && now.since(begun) < spec.duration && !ended() {
-            let index = popularity.draw(&mut self.prng) as usize;
-            if self.prng.unit() < spec.set_ratio {
-                self.set(spec, index, &mut report)?;
-            } else {
-                self.get(spec, index, &mut report)?;
-            }
+            let writes = self.generator.request(&mut self.request);
+            let took = self.exchange(clock, &mut report)?;
+            latencies.saturating_record(took.0);
             report.requests += 1;
-            let after = clock.now();
-            latencies.saturating_record(after.since(now).0);
-            now = after;
+            report.writes += u64::from(writes);
+            report.reads += u64::from(!writes);
+            now = clock.now();
         }
         Ok(Tally { report, latencies, begun, ended: now })
     }
 
-    fn set(
-        &mut self,
-        spec: &RpcSpec,
-        index: usize,
-        report: &mut RpcReport,
-    ) -> Result<(), RpcLoadError> {
-        self.versions[index] = self.versions[index].wrapping_add(1);
-        self.name(spec, index);
-        fill(spec.seed, self.first + index as u64, self.versions[index], &mut self.value);
-        report.sets += 1;
-        let mut build = Build::new(&mut self.scratch);
-        let args = build.block(SetArgs::SLOTS).map_err(RpcLoadError::Answer)?;
-        let strings = [(SetArgs::KEY, &self.key[..]), (SetArgs::VALUE, &self.value[..])];
-        for (slot, bytes) in strings {
-            build.set_bytes(args, slot, bytes).map_err(RpcLoadError::Answer)?;
-        }
-        let used = build.used();
-        let length = self.exchange(Memcached::SET, args..used)?;
-        let answer = self.answer(Memcached::SET, length)?;
-        report.exceptions += match answer {
-            Answer::Result(result) => u64::from(SetResult(result).error().is_some()),
-            Answer::Exception(..) => 1,
-        };
-        Ok(())
-    }
-
-    fn get(
-        &mut self,
-        spec: &RpcSpec,
-        index: usize,
-        report: &mut RpcReport,
-    ) -> Result<(), RpcLoadError> {
-        self.name(spec, index);
-        let mut expected = std::mem::take(&mut self.value);
-        fill(spec.seed, self.first + index as u64, self.versions[index], &mut expected);
-        report.gets += 1;
-        let mut build = Build::new(&mut self.scratch);
-        let args = build.block(GetArgs::SLOTS).map_err(RpcLoadError::Answer)?;
-        build.set_bytes(args, GetArgs::KEY, &self.key).map_err(RpcLoadError::Answer)?;
-        let used = build.used();
-        let length = self.exchange(Memcached::GET, args..used)?;
-        match self.answer(Memcached::GET, length)? {
-            Answer::Result(result) => match GetResult(result).success() {
-                Some(found) if found.hit() == Some(true) => {
-                    report.wrong += u64::from(found.value() != Some(&expected[..]));
-                }
-                _ => report.misses += 1,
-            },
-            Answer::Exception(..) => report.exceptions += 1,
-        }
-        self.value = expected;
-        Ok(())
-    }
-
-    /// Sends the call whose arguments are in `scratch` and reads the answer's frame into `frame`.
+    /// Sends the request, reads its answer and judges it; how long that was under way.
     fn exchange(
         &mut self,
-        function: u32,
-        args: std::ops::Range<usize>,
-    ) -> Result<usize, RpcLoadError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let args = View::new(&self.scratch[args]);
-        let length = call::write(&Memcached, function, self.sequence, args, &mut self.frame);
-        let length = length.map_err(RpcLoadError::Answer)?;
+        clock: &SystemClock,
+        report: &mut RpcReport,
+    ) -> Result<Nanos, RpcLoadError> {
+        let expected = self.oracle.expect(&self.request);
+        let begun = clock.now();
         let failed = |error| RpcLoadError::Connection { address: self.address, error };
-        self.stream.write_all(&self.frame[..length]).map_err(failed)?;
+        self.stream.write_all(&self.request).map_err(failed)?;
+        let length = self.read()?;
+        let took = clock.now().since(begun);
+        match self.oracle.judge(&expected, &self.answer[..length]) {
+            Verdict::Right => {}
+            Verdict::Miss => report.misses += 1,
+            Verdict::Refused => report.exceptions += 1,
+            Verdict::Wrong => report.wrong += 1,
+        }
+        Ok(took)
+    }
+
+    /// Reads a frame into `answer`; its length.
+    fn read(&mut self) -> Result<usize, RpcLoadError> {
+        let failed = |error| RpcLoadError::Connection { address: self.address, error };
         // Head and body mostly come at once.
-        let mut there = 0;
+        let (mut there, mut whole) = (0, READ_BYTES);
         loop {
-            let count = self.stream.read(&mut self.frame[there..]).map_err(failed)?;
+            self.answer.resize(self.answer.len().max(whole), 0);
+            let count = self.stream.read(&mut self.answer[there..]).map_err(failed)?;
             if count == 0 {
                 return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
             }
             there += count;
-            let Some(head) = self.frame[..there].first_chunk() else { continue };
-            let whole = usize::try_from(i32::from_be_bytes(*head)).unwrap_or(usize::MAX);
-            let whole = whole.saturating_add(rpc::wire::FRAME_HEAD_BYTES);
-            if whole > self.frame.len() || there > whole {
-                return Err(RpcLoadError::Answer(rpc::Code::Malformed));
+            let Some(head) = self.answer[..there].first_chunk() else { continue };
+            let announced = i32::from_be_bytes(*head);
+            let length = usize::try_from(announced).ok().filter(|length| *length <= ANSWER_MAX);
+            let length = length.ok_or(RpcLoadError::Answer(announced))?;
+            whole = length + rpc::wire::FRAME_HEAD_BYTES;
+            if there > whole {
+                return Err(RpcLoadError::Answer(announced));
             } else if there == whole {
                 return Ok(whole);
             }
         }
     }
-
-    fn answer(&mut self, function: u32, length: usize) -> Result<Answer<'_>, RpcLoadError> {
-        let frame = &self.frame[..length];
-        let answer = call::answer(&Memcached, function, self.sequence, frame, &mut self.scratch);
-        answer.map_err(RpcLoadError::Answer)
-    }
-
-    /// The key's number in hexadecimal digits, with zeros before it.
-    fn name(&mut self, spec: &RpcSpec, index: usize) {
-        self.key.clear();
-        let id = self.first + index as u64;
-        let _ = write!(self.key, "{id:0width$x}", width = spec.key_bytes);
-    }
-}
-
-/// The bytes that a key's value has after it was set so often.
-fn fill(seed: u64, id: u64, version: u32, value: &mut [u8]) {
-    Prng::new(seed ^ (id << 32 | u64::from(version)).wrapping_mul(ODD)).fill(value);
 }
 
 /// From a microsecond's tenth to a minute, to three digits.
@@ -356,11 +271,9 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds in order")
 }
 
-/// Spreads neighbouring numbers over all bits.
-const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 const PATIENCE: Duration = Duration::from_secs(5);
 const CONNECTIONS_MAX: usize = 1024;
-/// Eight hexadecimal digits name 2^32 keys.
-const KEY_BYTES_MIN: usize = 8;
-const KEY_BYTES_MAX: usize = units::limits::KEY_BYTES_MAX;
-const VALUE_BYTES_MAX: usize = 1_000_000;
+/// What one read asks for at least.
+const READ_BYTES: usize = 4 << 10;
+/// The longest answer that is read (bytes).
+const ANSWER_MAX: usize = 64 << 20;

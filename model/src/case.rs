@@ -361,7 +361,7 @@ fn shuffle(slices: &mut [usize], prng: &mut Prng) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 

@@ -20,7 +20,7 @@ impl Policy for Batch {
 
     fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
         match snapshot.first_open() {
-            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Policy },
+            Some(device) => Choice::to(device, Placement::Async, Reason::Policy),
             None => Choice::software(snapshot.reason_for_software()),
         }
     }
@@ -39,7 +39,7 @@ mod tests {
             let job = JobFacts { work_bytes: 0, ..job() };
             Batch.place(&job, &Snapshot::of(&devices), 0)
         };
-        let there = Choice { device: 1, placement: Placement::Async, reason: Reason::Policy };
+        let there = Choice::to(1, Placement::Async, Reason::Policy);
         assert_eq!(place(7), there);
         assert_eq!(place(8), Choice::software(Reason::QueueFull));
     }

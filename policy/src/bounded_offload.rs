@@ -36,13 +36,13 @@ impl Policy for BoundedOffload {
         let placement = Placement::Async;
         let accelerators = 1..=self.accelerators;
         if let Some(device) = snapshot.first_open_of(accelerators.clone()) {
-            return Choice { device, placement, reason: Reason::Policy };
+            return Choice::to(device, placement, Reason::Policy);
         }
         let why = snapshot.reason_without(accelerators);
         let behind = self.accelerators + 1..=snapshot.devices.len();
         match snapshot.first_open_of(behind) {
             Some(device) if job.work_bytes > self.inline_bytes_max => {
-                Choice { device, placement, reason: why }
+                Choice::to(device, placement, why)
             }
             _ => Choice::software(why),
         }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn each_size_has_its_place() {
-        let to = |device, reason| Choice { device, placement: Placement::Async, reason };
+        let to = |device, reason| Choice::to(device, Placement::Async, reason);
         assert_eq!(place(999, true, true), Choice::software(Reason::Small));
         assert_eq!(place(1_000, true, true), to(1, Reason::Policy));
         assert_eq!(place(9_000, false, true), Choice::software(Reason::QueueFull));

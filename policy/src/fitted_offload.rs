@@ -110,11 +110,11 @@ impl FittedOffload {
             })
         };
         let places = software.into_iter().chain((1..=self.accelerators).filter(free));
-        let mut others = places.filter(|device| *device != chosen.device);
+        let mut others = places.filter(|device| *device != chosen.device());
         let count = others.clone().count() as u64;
         match others.nth((((draw >> 32) * count) >> 32) as usize) {
             Some(0) => Choice::software(Reason::Probe),
-            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Probe },
+            Some(device) => Choice::to(device, Placement::Async, Reason::Probe),
             None => chosen,
         }
     }
@@ -130,7 +130,7 @@ impl FittedOffload {
         let behind = self.accelerators + 1..=snapshot.devices.len();
         match snapshot.first_open_of(behind) {
             Some(device) if job.work_bytes > self.inline_bytes_max => {
-                Choice { device, placement: Placement::Async, reason: why }
+                Choice::to(device, Placement::Async, why)
             }
             _ => Choice::software(why),
         }
@@ -146,7 +146,7 @@ impl Policy for FittedOffload {
         let chosen = match self.offloaded(job, snapshot, draw) {
             Some(device) => {
                 let placement = self.placement(job, device);
-                Choice { device, placement, reason: Reason::Policy }
+                Choice::to(device, placement, Reason::Policy)
             }
             None => self.stays(job, snapshot),
         };
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn each_op_and_device_has_its_size_and_what_is_not_named_the_configured_one() {
         let policy = policy(&[(1, 500, 1), (2, usize::MAX, 1), (7, 1, 1)]);
-        let to = |device, reason| Choice { device, placement: Placement::Async, reason };
+        let to = |device, reason| Choice::to(device, Placement::Async, reason);
         assert_eq!(place(&policy, 499, [0, 0], NO_PROBE), Choice::software(Reason::Small));
         assert_eq!(place(&policy, 500, [0, 0], NO_PROBE), to(1, Reason::Policy));
         assert_eq!(place(&policy, 9_000, [8, 0], NO_PROBE), Choice::software(Reason::QueueFull));
@@ -204,7 +204,7 @@ mod tests {
     fn what_pays_nowhere_and_is_long_goes_behind_the_accelerators() {
         let policy = policy(&[(1, usize::MAX, 1), (2, usize::MAX, 1)]);
         let choice = place(&policy, 9_001, [0, 0], NO_PROBE);
-        assert_eq!((choice.device, choice.reason), (3, Reason::Large));
+        assert_eq!((choice.device(), choice.reason), (3, Reason::Large));
         assert_eq!(place(&policy, 9_000, [0, 0], NO_PROBE), Choice::software(Reason::Small));
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let policy = policy(&[(1, 1, 3), (2, 1, 1)]);
         let draws = (0..400_u64).map(|at| (at * (1 << 32) / 400) << 32 | u64::from(u32::MAX));
         let to_first = |depths: [usize; 2]| {
-            draws.clone().filter(|draw| place(&policy, 10, depths, *draw).device == 1).count()
+            draws.clone().filter(|draw| place(&policy, 10, depths, *draw).device() == 1).count()
         };
         assert_eq!((to_first([0, 0]), to_first([0, 8]), to_first([8, 0])), (300, 400, 0));
     }
@@ -232,13 +232,17 @@ mod tests {
         let due = 1_u64 << 25;
         assert_eq!(place(&policy, 10, [0, 0], due).reason, Reason::Small);
         let probe = place(&policy, 10, [0, 0], due - 1);
-        assert_eq!((probe.device, probe.reason), (1, Reason::Probe));
+        assert_eq!((probe.device(), probe.reason), (1, Reason::Probe));
         let probe = place(&policy, 5_000, [0, 0], 0);
-        assert_eq!((probe.device, probe.reason), (0, Reason::Probe));
+        assert_eq!((probe.device(), probe.reason), (0, Reason::Probe));
         let probe = place(&policy, 5_000, [0, 0], 0xffff_ffff << 32);
-        assert_eq!((probe.device, probe.reason), (2, Reason::Probe));
+        assert_eq!((probe.device(), probe.reason), (2, Reason::Probe));
         let long = place(&policy, 9_001, [0, 2], 0);
-        assert_eq!((long.device, long.reason), (1, Reason::Policy), "neither the core nor a queue");
+        assert_eq!(
+            (long.device(), long.reason),
+            (1, Reason::Policy),
+            "neither the core nor a queue"
+        );
         let never = FittedOffload { probe_every: 0, ..policy };
         assert_eq!(place(&never, 10, [0, 0], 0).reason, Reason::Small);
     }

@@ -33,7 +33,7 @@ impl Policy for LatencyCritical {
             return Choice::software(Reason::Small);
         }
         match snapshot.first_open() {
-            Some(device) => Choice { device, placement: Placement::Sync, reason: Reason::Policy },
+            Some(device) => Choice::to(device, Placement::Sync, Reason::Policy),
             None => Choice::software(snapshot.reason_for_software()),
         }
     }
@@ -52,7 +52,7 @@ mod tests {
             let job = JobFacts { work_bytes, ..job() };
             LatencyCritical::default().place(&job, &Snapshot::of(&devices), 0)
         };
-        let there = Choice { device: 1, placement: Placement::Sync, reason: Reason::Policy };
+        let there = Choice::to(1, Placement::Sync, Reason::Policy);
         assert_eq!(place(256, 0), Choice::software(Reason::Small));
         assert_eq!(place(257, 0), there);
         assert_eq!(place(257, 8), Choice::software(Reason::QueueFull));

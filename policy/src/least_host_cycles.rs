@@ -52,7 +52,7 @@ mod tests {
             let devices = [software(6_000), device(estimated_us * 1_000, 1_000)];
             let job = JobFacts { time_left: time_left.map(Nanos::micros), ..job() };
             let choice = policy.place(&job, &Snapshot::of(&devices), NO_PROBE);
-            (choice.device, choice.placement)
+            (choice.device(), choice.placement)
         };
         let (here, there) = ((0, Placement::Software), (1, Placement::Async));
         assert_eq!((place(100, None), place(101, None)), (there, here));

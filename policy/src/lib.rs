@@ -22,8 +22,6 @@ pub use form::{Form, FormPolicy, RawReason};
 pub use latency_critical::LatencyCritical;
 pub use least_host_cycles::LeastHostCycles;
 pub use least_latency::LeastLatency;
-pub use placement::{
-    Choice, DeviceState, JobFacts, PackedChoice, Placement, Policy, Reason, Snapshot,
-};
+pub use placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 pub use software::AlwaysSoftware;
 pub use threshold::{AsyncOffload, BoundedInline, SyncOffload};

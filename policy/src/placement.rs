@@ -25,12 +25,6 @@ pub trait Policy: Send + Sync {
     fn steady_for(&self, _work_bytes: usize) -> Option<Range<usize>> {
         None
     }
-
-    /// [`Policy::place`] in one word, for a caller that cannot know the policy and asks for every job.
-    #[inline]
-    fn place_packed(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> PackedChoice {
-        PackedChoice::from(self.place(job, snapshot, draw))
-    }
 }
 
 /// What a policy may know of a job.
@@ -157,28 +151,10 @@ impl Placement {
     }
 }
 
-/// A policy's answer.
+/// A policy's answer. It fits in a register: what comes back in memory, written in parts and read as a whole, is waited
+/// for by the processor for longer than a simple policy takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Index into the snapshot's devices.
-    pub device: usize,
-    /// How it is waited for.
-    pub placement: Placement,
-    /// Why.
-    pub reason: Reason,
-}
-
-impl Choice {
-    /// Software on the calling core.
-    pub const fn software(reason: Reason) -> Self {
-        Self { device: 0, placement: Placement::Software, reason }
-    }
-}
-
-/// A choice that fits in a register: what comes back in memory, written in parts and read as a whole, is waited for by
-/// the processor for longer than a simple policy takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PackedChoice {
     device: u32,
     /// How it is waited for.
     pub placement: Placement,
@@ -186,20 +162,24 @@ pub struct PackedChoice {
     pub reason: Reason,
 }
 
-impl PackedChoice {
+impl Choice {
+    /// The device of this index in the snapshot.
+    #[inline]
+    pub const fn to(device: usize, placement: Placement, reason: Reason) -> Self {
+        // An index beyond all devices stays one.
+        let device = if device < u32::MAX as usize { device as u32 } else { u32::MAX };
+        Self { device, placement, reason }
+    }
+
+    /// Software on the calling core.
+    pub const fn software(reason: Reason) -> Self {
+        Self::to(0, Placement::Software, reason)
+    }
+
     /// Index into the snapshot's devices.
     #[inline]
     pub const fn device(self) -> usize {
         self.device as usize
-    }
-}
-
-impl From<Choice> for PackedChoice {
-    #[inline]
-    fn from(choice: Choice) -> Self {
-        // An index beyond all devices stays one.
-        let device = u32::try_from(choice.device).unwrap_or(u32::MAX);
-        Self { device, placement: choice.placement, reason: choice.reason }
     }
 }
 
@@ -326,7 +306,7 @@ mod tests {
                 assert!(sizes.contains(&size), "{}: {size} not in {sizes:?}", policy.name());
                 let place = |work_bytes| {
                     let facts = JobFacts { work_bytes, ..job() };
-                    policy.place_packed(&facts, &Snapshot::of(&devices), work_bytes as u64)
+                    policy.place(&facts, &Snapshot::of(&devices), work_bytes as u64)
                 };
                 let alike = bounds.into_iter().filter(|other| sizes.contains(other));
                 for other in alike {

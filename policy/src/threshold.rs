@@ -68,7 +68,7 @@ impl Policy for BoundedInline {
             return Choice::software(Reason::Policy);
         }
         match snapshot.first_open() {
-            Some(device) => Choice { device, placement: Placement::Async, reason: Reason::Large },
+            Some(device) => Choice::to(device, Placement::Async, Reason::Large),
             None => Choice::software(snapshot.reason_for_software()),
         }
     }
@@ -79,7 +79,7 @@ fn offload(job: &JobFacts, snapshot: &Snapshot<'_>, min: usize, placement: Place
         return Choice::software(Reason::Small);
     }
     match snapshot.first_open() {
-        Some(device) => Choice { device, placement, reason: Reason::Policy },
+        Some(device) => Choice::to(device, placement, Reason::Policy),
         None => Choice::software(snapshot.reason_for_software()),
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         let snapshot = Snapshot::of(&devices);
         let policy = AsyncOffload { work_bytes_min: 100 };
         assert_eq!(policy.place(&job(99), &snapshot, 0), Choice::software(Reason::Small));
-        let expected = Choice { device: 1, placement: Placement::Async, reason: Reason::Policy };
+        let expected = Choice::to(1, Placement::Async, Reason::Policy);
         assert_eq!(policy.place(&job(100), &snapshot, 0), expected);
     }
 
@@ -136,9 +136,9 @@ mod tests {
     fn long_jobs_leave_the_calling_core_only_when_someone_takes_them() {
         let policy = BoundedInline { inline_bytes_max: 1_000 };
         let open = [state(true, 0), state(true, 0)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&open), 0).device, 1);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&open), 0).device(), 1);
         let full = [state(true, 0), state(true, 2)];
-        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&full), 0).device, 0);
-        assert_eq!(policy.place(&job(1_000), &Snapshot::of(&open), 0).device, 0);
+        assert_eq!(policy.place(&job(1_001), &Snapshot::of(&full), 0).device(), 0);
+        assert_eq!(policy.place(&job(1_000), &Snapshot::of(&open), 0).device(), 0);
     }
 }

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rebate import _rebate
+from rebate._kept import Kept
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    from typing_extensions import Unpack
 
 __all__ = [
     "ALL",
     "COMPARED",
     "SCENARIOS",
     "Interval",
+    "Plan",
     "Reduction",
     "Results",
     "Run",
@@ -138,112 +142,169 @@ class Results:
         return polars.DataFrame(self.rows(), infer_schema_length=None)
 
 
-def run(
-    spec: str = "steady",
-    *,
-    set: Mapping[str, Any] | None = None,
-    architectures: Sequence[str] = COMPARED,
-    seed: int = 1,
-    runs: int = 10,
-    precision: float | None = None,
-    threads: int | None = None,
-) -> Results:
-    """Simulates a scenario or a specification file under some architectures, all with the same random numbers.
+class Options(TypedDict, total=False):
+    """What a `Plan` has beside its specification, as keywords of `run`, `sweep` and `points`."""
 
-    `set` gives keys other values; `runs` are independent replications (5 to 100); with `precision` there are more, up
-    to twenty times as many, until half of every interval is at most that fraction of its value.
+    set: Mapping[str, Any]
+    architectures: Sequence[str]
+    seed: int
+    runs: int
+    precision: float | None
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated: one at every point of a sweep, but for the keys that the sweep gives other values."""
+
+    spec: str = "steady"
+    """A scenario that is compiled in, or the path of a specification file."""
+    set: Mapping[str, Any] = field(default_factory=dict)
+    """Keys with other values."""
+    architectures: Sequence[str] = COMPARED
+    """All with the same random numbers."""
+    seed: int = 1
+    runs: int = 10
+    """Independent replications, 5 to 100."""
+    precision: float | None = None
+    """With it there are more, up to twenty times as many, until half of every interval is at most that fraction of
+    its value."""
+    threads: int | None = None
+    """Of each point; None for all cores, or one where points are tasks of Ray."""
+
+    def __post_init__(self) -> None:
+        _check("seed", self.seed, 0, 2**64 - 1)
+        _check("runs", self.runs, 0, 2**32 - 1)
+        _check("threads", 1 if self.threads is None else self.threads, 1, 1024)
+        # Its own, in the words of a specification: it is given to other processes, and known again by them.
+        texts = {key: _text(value) for key, value in (self.set or {}).items()}
+        object.__setattr__(self, "set", texts)
+        object.__setattr__(self, "architectures", tuple(self.architectures))
+
+    def _at(self, point: Mapping[str, str]) -> Plan:
+        return replace(self, set={**self.set, **point})
+
+    def _simulate(self, files: dict[str, str] | None = None) -> tuple[Run, ...]:
+        found = _rebate.simulate(
+            self.spec,
+            list(self.set.items()),
+            self.architectures,
+            seed=self.seed,
+            runs=self.runs,
+            precision=self.precision,
+            threads=self.threads,
+            files=files,
+        )
+        return tuple(_run(self, one) for one in found)
+
+    def _identity(self) -> dict[str, Any]:
+        """What its numbers follow from; threads are not among it."""
+        keys = _rebate.sources(self.spec, list(self.set.items()))
+        return {
+            "version": _rebate.__version__,
+            "spec": self.spec,
+            "set": dict(self.set),
+            "keys": [[key, value] for key, value, _, _ in keys],
+            "architectures": list(self.architectures),
+            "seed": self.seed,
+            "runs": self.runs,
+            "precision": self.precision,
+        }
+
+
+def run(
+    spec: str | Plan = "steady",
+    *,
+    keep: str | PathLike[str] | None = None,
+    **options: Unpack[Options],
+) -> Results:
+    """Simulates a scenario, a specification file or a plan under some architectures, all with the same random numbers.
+
+    The keywords are `Plan`'s: `set`, `architectures`, `seed`, `runs`, `precision`, `threads`.
     """
-    return sweep(
-        spec,
-        {},
-        set=set,
-        architectures=architectures,
-        seed=seed,
-        runs=runs,
-        precision=precision,
-        threads=threads,
-    )
+    return sweep(spec, {}, keep=keep, **options)
 
 
 def sweep(
-    spec: str,
+    spec: str | Plan,
     values: Mapping[str, Sequence[Any]],
     *,
-    set: Mapping[str, Any] | None = None,
-    architectures: Sequence[str] = COMPARED,
-    seed: int = 1,
-    runs: int = 10,
-    precision: float | None = None,
-    threads: int | None = None,
+    keep: str | PathLike[str] | None = None,
     ray: bool = False,
+    **options: Unpack[Options],
 ) -> Results:
     """Simulates every combination of the keys' values, the last key's changing fastest.
 
+    With `keep`, a directory, each point is written there when it is done, and one that is there already is not
+    simulated again: called again after an interrupt, a sweep goes on where it was. A point is known by all that its
+    numbers follow from, so a changed key, specification or version is simulated anew.
+
     With `ray`, each point is a task of the Ray cluster that this process is connected to (a local one is started if it
-    is not); needs the extra `rebate[ray]`. The numbers are the same. A long sweep that is to keep what it has when it
-    is interrupted takes its `points` one by one.
+    is not); needs the extra `rebate[ray]`. The numbers are the same, and this process keeps them.
     """
-    found = points(
-        spec,
-        values,
-        set=set,
-        architectures=architectures,
-        seed=seed,
-        runs=runs,
-        precision=precision,
-        threads=threads,
-        ray=ray,
-    )
-    return Results(tuple(itertools.chain(*found)))
+    return Results(tuple(itertools.chain(*points(spec, values, keep=keep, ray=ray, **options))))
 
 
 def points(
-    spec: str,
+    spec: str | Plan,
     values: Mapping[str, Sequence[Any]],
     *,
-    set: Mapping[str, Any] | None = None,
-    architectures: Sequence[str] = COMPARED,
-    seed: int = 1,
-    runs: int = 10,
-    precision: float | None = None,
-    threads: int | None = None,
+    keep: str | PathLike[str] | None = None,
     ray: bool = False,
+    **options: Unpack[Options],
 ) -> Iterator[Results]:
     """As `sweep`, each point's results as soon as it and those before it are done."""
-    fixed = {key: _text(value) for key, value in (set or {}).items()}
+    plan = replace(spec, **options) if isinstance(spec, Plan) else Plan(spec, **options)
     texts = [[_text(value) for value in choices] for choices in values.values()]
-    chosen = [fixed | dict(zip(values, point)) for point in itertools.product(*texts)]
-    _check("seed", seed, 0, 2**64 - 1)
-    _check("runs", runs, 0, 2**32 - 1)
-    _check("threads", 1 if threads is None else threads, 1, 1024)
-    rest = (tuple(architectures), seed, runs, precision)
-    if not ray:
-        return (Results(_point(spec, at, *rest, threads, None)) for at in chosen)
-    return _on_ray(spec, chosen, rest, threads)
+    plans = [plan._at(dict(zip(values, point))) for point in itertools.product(*texts)]
+    kept = None if keep is None else Kept(keep)
+    found = _on_ray(plans, kept) if ray else _here(plans, kept)
+    return (Results(runs) for runs in found)
 
 
-def _on_ray(
-    spec: str, chosen: Sequence[Mapping[str, str]], rest: tuple[Any, ...], threads: int | None
-) -> Iterator[Results]:
+def _here(plans: Sequence[Plan], kept: Kept | None) -> Iterator[tuple[Run, ...]]:
+    for plan in plans:
+        runs = _kept(plan, kept)
+        if runs is None:
+            runs = plan._simulate()
+            _keep(plan, kept, runs)
+        yield runs
+
+
+def _on_ray(plans: Sequence[Plan], kept: Kept | None) -> Iterator[tuple[Run, ...]]:
     import ray as cluster
 
-    if not cluster.is_initialized():
-        cluster.init(log_to_driver=False)
-    # A worker may see other files than this process, or none.
-    files = _rebate.files(spec)
-    # A task has the cores that it is given, no more: by default one.
-    task = cluster.remote(_task).options(num_cpus=threads or 1)
-    waiting = [task.remote((spec, at, *rest, threads or 1, files)) for at in chosen]
+    done = {at: runs for at, plan in enumerate(plans) if (runs := _kept(plan, kept)) is not None}
+    missing = [at for at in range(len(plans)) if at not in done]
+    waiting: dict[Any, int] = {}
+    if missing:
+        if not cluster.is_initialized():
+            cluster.init(log_to_driver=False)
+        # A worker may see other files than this process, or none.
+        files = _rebate.files(plans[0].spec)
+        threads = plans[0].threads or 1
+        # A task has the cores that it is given, no more: by default one.
+        task = cluster.remote(_task).options(num_cpus=threads)
+        for at in missing:
+            waiting[task.remote(replace(plans[at], threads=threads), files)] = at
+
     try:
-        for one in waiting:
-            yield Results(cluster.get(one))
+        for at in range(len(plans)):
+            while at not in done:
+                # In whatever order they end: each is kept as soon as it is there.
+                ready, _ = cluster.wait(list(waiting))
+                for one in ready:
+                    ended = waiting.pop(one)
+                    done[ended] = cluster.get(one)
+                    _keep(plans[ended], kept, done[ended])
+            yield done.pop(at)
     finally:
-        for one in waiting:
+        for one in list(waiting):
             cluster.cancel(one)
 
 
-def _task(arguments: tuple[Any, ...]) -> tuple[Run, ...]:
-    return _point(*arguments)
+def _task(plan: Plan, files: dict[str, str]) -> tuple[Run, ...]:
+    return plan._simulate(files)
 
 
 def sources(
@@ -253,40 +314,57 @@ def sources(
     return _rebate.sources(spec, [(key, _text(value)) for key, value in (set or {}).items()])
 
 
-def _point(
-    spec: str,
-    point: Mapping[str, str],
-    architectures: Sequence[str],
-    seed: int,
-    runs: int,
-    precision: float | None,
-    threads: int | None,
-    files: dict[str, str] | None,
-) -> tuple[Run, ...]:
-    found = _rebate.simulate(
-        spec,
-        list(point.items()),
-        list(architectures),
-        seed=seed,
-        runs=runs,
-        precision=precision,
-        threads=threads,
-        files=files,
-    )
-    return tuple(_run(spec, point, one) for one in found)
+def _run(plan: Plan, one: dict[str, Any]) -> Run:
+    """A run as the extension gives it, and as it is kept."""
 
-
-def _run(spec: str, point: Mapping[str, str], one: dict[str, Any]) -> Run:
-    def interval(found: tuple[float, float, float] | None) -> Interval | None:
+    def interval(found: Sequence[float] | None) -> Interval | None:
         return None if found is None else Interval(*found)
 
+    one = dict(one)
     values = {(name, metric): interval(found) for name, metric, found in one.pop("rows")}
     reductions = {
         other: Reduction(Interval(*mean), interval(p99))
         for other, mean, p99 in one.pop("reductions")
     }
     reason = one.pop("reason", None)
-    return Run(spec=spec, set=dict(point), reason=reason, values=values, reductions=reductions, **one)
+    point = dict(plan.set)
+    return Run(
+        spec=plan.spec, set=point, reason=reason, values=values, reductions=reductions, **one
+    )
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    """What `_run` makes the run of."""
+
+    def flat(found: Interval | None) -> list[float] | None:
+        return None if found is None else [found.value, found.low, found.high]
+
+    return {
+        "architecture": run.architecture,
+        "seed": run.seed,
+        "replications": run.replications,
+        "events": run.events,
+        "verdict": run.verdict,
+        "reason": run.reason,
+        "rows": [[name, metric, flat(found)] for (name, metric), found in run.values.items()],
+        "reductions": [
+            [other, flat(found.mean), flat(found.p99)] for other, found in run.reductions.items()
+        ],
+    }
+
+
+def _kept(plan: Plan, kept: Kept | None) -> tuple[Run, ...] | None:
+    found = None if kept is None else kept.find(plan._identity())
+    try:
+        return None if found is None else tuple(_run(plan, one) for one in found)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # It was written by something else: it is simulated again and written over.
+        return None
+
+
+def _keep(plan: Plan, kept: Kept | None, runs: tuple[Run, ...]) -> None:
+    if kept is not None:
+        kept.keep(plan._identity(), [_plain(one) for one in runs])
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

@@ -1,6 +1,7 @@
 """What the package must do; run with `python/test.sh`. No pytest: unittest is everywhere."""
 
 import itertools
+import json
 import os
 import pickle
 import signal
@@ -8,6 +9,8 @@ import tempfile
 import threading
 import time
 import unittest
+from dataclasses import replace
+from unittest import mock
 
 from rebate import model, sim, traces
 from rebate.traces import Catalog, Trace, field, seq, trans
@@ -158,13 +161,55 @@ class Simulator(unittest.TestCase):
                 try:
                     with open("own.toml", "w") as own:
                         own.write('base = "accelflow-steady.toml"\nname = "own"\nabout = "A test."\n')
-                    here = sim.sweep("own.toml", {"hardware.pes": [4, 8]}, **ask)
-                    there = sim.sweep("own.toml", {"hardware.pes": [4, 8]}, ray=True, **ask)
+                    values = {"hardware.pes": [4, 8]}
+                    here = sim.sweep("own.toml", values, **ask)
+                    there = sim.sweep("own.toml", values, ray=True, keep="kept", **ask)
+                    with mock.patch.object(sim._rebate, "simulate", side_effect=AssertionError):
+                        again = sim.sweep("own.toml", values, ray=True, keep="kept", **ask)
                 finally:
                     os.chdir(home)
         finally:
             ray.shutdown()
         self.assertEqual(here, there)
+        self.assertEqual(here, again)
+
+    def test_an_interrupted_sweep_goes_on_where_it_was(self) -> None:
+        values = {"hardware.pes": [2, 4, 8]}
+        plan = sim.Plan("steady", set=SMALL, architectures=["relief", "accelflow"], runs=5)
+        simulate = sim._rebate.simulate
+        calls = 0
+
+        def interrupted(*args: object, **options: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                signal.raise_signal(signal.SIGINT)
+            return simulate(*args, **options)
+
+        def simulated(plan: sim.Plan, keep: str, **options: object) -> tuple[int, sim.Results]:
+            with mock.patch.object(sim._rebate, "simulate", side_effect=simulate) as asked:
+                results = sim.sweep(plan, values, keep=keep, **options)
+                return asked.call_count, results
+
+        whole = sim.sweep(plan, values)
+        with tempfile.TemporaryDirectory() as folder:
+            kept = os.path.join(folder, "of", "mine")
+            with mock.patch.object(sim._rebate, "simulate", interrupted):
+                with self.assertRaises(KeyboardInterrupt):
+                    sim.sweep(plan, values, keep=kept)
+            self.assertEqual([name[-5:] for name in os.listdir(kept)], [".json"] * 2)
+            self.assertEqual(simulated(plan, kept), (1, whole))
+            self.assertEqual(simulated(plan, kept, threads=1), (0, whole))
+            # What is no result, or another's, is not taken for one.
+            for text in ("{", "[]", '{"of": {}, "runs": []}'):
+                with open(os.path.join(kept, os.listdir(kept)[0]), "w") as file:
+                    file.write(text)
+                self.assertEqual(simulated(plan, kept), (1, whole))
+            others = ({"seed": 2}, {"runs": 6}, {"set": {}}, {"architectures": ["relief"]})
+            for other in others[:2]:
+                self.assertEqual(simulated(plan, kept, **other)[0], 3, other)
+            names = [plan_of._identity() for plan_of in map(lambda o: replace(plan, **o), others)]
+            self.assertEqual(len({json.dumps(name) for name in names}), 4)
 
     def test_points_come_one_by_one(self) -> None:
         ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}

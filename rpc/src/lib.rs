@@ -54,7 +54,7 @@ pub mod services;
 pub mod wire;
 
 pub use command::{Address, Code, Command, Completion, Interface, Stalled};
-pub use engine::{Engine, Half, Limits, State, Step, Work};
+pub use engine::{Engine, Flight, Half, Limits, State, Step, Work};
 pub use functions::{Function, Functions};
 pub use memory::{DataPage, Memory, Unmapped};
 pub use record::{RECORD_HEAD_BYTES, Record, Reply};

@@ -348,3 +348,51 @@ fn requests_in_flight_finish_on_the_functions_that_received_them() {
     assert!(call::answer(&Memcached, Memcached::GET, 7, &frame, &mut into).is_ok());
     assert_eq!(bench.engine.generations(), 1, "the old functions are gone");
 }
+
+/// A packet in, up to its record; the token is its own.
+fn received(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
+    let place = bench.page.bytes_mut(bench.net_recv).expect("mapped");
+    place[..packet.len()].copy_from_slice(packet);
+    let (net_recv, app_recv) = (bench.net_recv, bench.app_recv);
+    api::net_call_engine_write(&mut bench.engine, net_recv, packet.len()).expect("taken");
+    api::app_call_engine_read(&mut bench.engine, app_recv).expect("taken");
+    while bench.engine.step_rx(&mut bench.page).is_some() {}
+    let done = bench.engine.take(Interface::AppRecv).expect("a request");
+    assert_eq!(done.code, Code::Done);
+    bench.page.bytes(app_recv).expect("mapped")[..done.length].to_vec()
+}
+
+#[test]
+fn one_engine_answers_what_another_received() {
+    let (mut rx, mut tx) = (cache(2), cache(2));
+    for round in 0..5 {
+        let request = received(&mut rx, &get());
+        let record = Record::read(&request).expect("a record");
+        let flight = rx.engine.hand_over(record.token).expect("in flight");
+        assert_eq!((flight.token(), rx.engine.in_flight()), (record.token, 1));
+        assert!(tx.engine.take_over(flight), "round {round}");
+        assert!(!tx.engine.take_over(flight), "its place is taken by itself");
+        let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
+        let mut reply = rpc::Reply::to(&record, resp).expect("room");
+        let block = miss(&mut reply.body).expect("room");
+        let length = reply.seal(block);
+        let (app_resp, net_resp) = (tx.app_resp, tx.net_resp);
+        api::app_call_engine_write(&mut tx.engine, app_resp, length).expect("taken");
+        api::net_call_engine_read(&mut tx.engine, net_resp).expect("taken");
+        while tx.engine.step_tx(&mut tx.page).is_some() {}
+        let (done, frame) = tx.frame().expect("a frame");
+        assert_eq!((done.code, done.about), (Code::Done, rx.net_recv));
+        let mut into = [0; 256];
+        let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut into);
+        assert!(matches!(answer, Ok(call::Answer::Result(_))), "{answer:?}");
+        assert_eq!((tx.engine.in_flight(), rx.engine.in_flight()), (0, 1));
+        rx.engine.landed(record.token);
+        assert_eq!(rx.engine.in_flight(), 0);
+        assert!(rx.engine.hand_over(record.token).is_none(), "it is nobody's now");
+    }
+    rx.engine.load(Arc::new(Memcached));
+    let request = received(&mut rx, &get());
+    let token = Record::read(&request).expect("a record").token;
+    let flight = rx.engine.hand_over(token).expect("in flight");
+    assert!(!tx.engine.take_over(flight), "functions that this engine was not given");
+}

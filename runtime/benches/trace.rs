@@ -6,8 +6,6 @@
 //! the rows as JSON, `--quick` runs each case shortly, a word picks the rows whose id has it.
 #![allow(missing_docs, unreachable_pub)]
 
-#[path = "../examples/traced_service/by_hand.rs"]
-mod by_hand;
 mod common;
 
 use std::cell::RefCell;
@@ -22,6 +20,7 @@ use common::*;
 use device::engines::BUILT_IN;
 use device::{Codec, Device, Dialect, Job, Level, Pool, Software, Virtual, VirtualOptions, Worker};
 use policy::AsyncOffload;
+use runtime::trace::by_hand;
 use runtime::trace::jobs::Maker;
 use runtime::trace::kernels::DATA;
 use runtime::trace::value::{Kind, Value};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use device::{Completion, DeviceError, Job, Outcome, Refused, Task};
-use policy::{Choice, DeviceState, JobFacts, PackedChoice, Placement, Policy, Reason, Snapshot};
+use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 use units::{Nanos, Op, Prng};
 
 use crate::config::{Fallback, RuntimeConfig, StartError};
@@ -174,7 +174,7 @@ impl Runtime {
     /// As `submit`, in software for a stated reason instead of the policy's choice.
     pub fn submit_to_software(&mut self, job: Box<Job>, reason: Reason) -> Ticket {
         let now = self.time.now();
-        self.place_late(job, Choice::software(reason).into(), true, now)
+        self.place_late(job, Choice::software(reason), true, now)
     }
 
     /// Whether `claim` would hand the job over now.
@@ -311,7 +311,7 @@ impl Runtime {
     }
 
     /// Remembers the choice where it is that of other jobs, too.
-    fn learn_answer(&mut self, job: &Job, choice: PackedChoice) {
+    fn learn_answer(&mut self, job: &Job, choice: Choice) {
         let Some(mut sizes) = self.policy.steady_for(job.work_bytes()) else { return };
         let asked = Asked::of(job);
         for slot in &self.slots {
@@ -324,10 +324,10 @@ impl Runtime {
     /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
     /// required and is not.
     #[inline]
-    fn choose(&mut self, job: &Job, waiting: usize, now: Nanos) -> (PackedChoice, bool) {
+    fn choose(&mut self, job: &Job, waiting: usize, now: Nanos) -> (Choice, bool) {
         let fallback = self.fallback(&job.task);
         if fallback == Fallback::Forbid {
-            return (Choice::software(Reason::Configured).into(), true);
+            return (Choice::software(Reason::Configured), true);
         }
         let asked = Asked::of(job);
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
@@ -355,17 +355,17 @@ impl Runtime {
     }
 
     #[inline]
-    fn ask_policy(&mut self, job: &Job, waiting: usize, now: Nanos) -> PackedChoice {
+    fn ask_policy(&mut self, job: &Job, waiting: usize, now: Nanos) -> Choice {
         let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
         let mut facts = facts(job, now);
         if !self.weighs {
-            return self.policy.place_packed(&facts, &Snapshot::of(&self.states), draw);
+            return self.policy.place(&facts, &Snapshot::of(&self.states), draw);
         }
         let JobFacts { op, work_bytes, .. } = facts;
         facts.last = self.history.last(op, work_bytes);
         let gap = Some(self.history.arrived(now));
         let snapshot = Snapshot { devices: &self.states, waiting, gap };
-        let choice = self.policy.place_packed(&facts, &snapshot, draw);
+        let choice = self.policy.place(&facts, &snapshot, draw);
         if choice.reason != Reason::Probe {
             self.history.remember(op, work_bytes, (choice.device(), choice.placement));
         }
@@ -373,7 +373,7 @@ impl Runtime {
     }
 
     #[cold]
-    fn choose_required(&mut self, job: &Job, now: Nanos) -> (PackedChoice, bool) {
+    fn choose_required(&mut self, job: &Job, now: Nanos) -> (Choice, bool) {
         let snapshot = Snapshot::of(&self.states);
         if let Some(device) = snapshot.first_open() {
             return (on(device, Reason::Configured), true);
@@ -386,7 +386,7 @@ impl Runtime {
     }
 
     /// A device that needs the calling thread cannot be waited for by it: that job is async, and says so.
-    fn as_waited_for(&self, mut choice: PackedChoice) -> PackedChoice {
+    fn as_waited_for(&self, mut choice: Choice) -> Choice {
         if !self.slots[choice.device()].device.completes_alone() {
             choice.placement = Placement::Async;
         }
@@ -406,24 +406,12 @@ impl Runtime {
 
     /// As `place`, off a job's usual way.
     #[inline(never)]
-    fn place_late(
-        &mut self,
-        job: Box<Job>,
-        choice: PackedChoice,
-        is_open: bool,
-        now: Nanos,
-    ) -> Ticket {
+    fn place_late(&mut self, job: Box<Job>, choice: Choice, is_open: bool, now: Nanos) -> Ticket {
         self.place(job, choice, is_open, now)
     }
 
     #[inline(always)]
-    fn place(
-        &mut self,
-        mut job: Box<Job>,
-        choice: PackedChoice,
-        is_open: bool,
-        now: Nanos,
-    ) -> Ticket {
+    fn place(&mut self, mut job: Box<Job>, choice: Choice, is_open: bool, now: Nanos) -> Ticket {
         let (ticket, entry) = self.jobs.open();
         entry.tag = job.tag;
         entry.submitted = now;
@@ -445,7 +433,7 @@ impl Runtime {
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, job: Box<Job>, choice: PackedChoice) {
+    fn dispatch(&mut self, job: Box<Job>, choice: Choice) {
         if self.is_limited(choice) {
             return self.admit(job, choice);
         }
@@ -454,12 +442,12 @@ impl Runtime {
 
     /// As `hand_over`, off a job's usual way.
     #[inline(never)]
-    fn hand_over_late(&mut self, job: Box<Job>, choice: PackedChoice) {
+    fn hand_over_late(&mut self, job: Box<Job>, choice: Choice) {
         self.hand_over(job, choice);
     }
 
     #[inline(always)]
-    fn hand_over(&mut self, job: Box<Job>, choice: PackedChoice) {
+    fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
         let handed = if self.learns || (device != 0 && self.is_sampled()) {
             self.submit_watched(job, ticket, device)
@@ -632,8 +620,8 @@ pub struct Outstanding {
     pub turn_within: Nanos,
 }
 
-fn on(device: usize, reason: Reason) -> PackedChoice {
-    Choice { device, placement: Placement::Async, reason }.into()
+fn on(device: usize, reason: Reason) -> Choice {
+    Choice::to(device, Placement::Async, reason)
 }
 
 #[inline]

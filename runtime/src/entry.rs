@@ -4,7 +4,7 @@
 use std::task::Waker;
 
 use device::{Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
-use policy::{Choice, PackedChoice, Placement, Reason};
+use policy::{Choice, Placement, Reason};
 use units::{ByteCount, Nanos};
 
 use crate::costs::Met;
@@ -75,9 +75,9 @@ pub struct Path {
     pub reason: Reason,
 }
 
-impl From<PackedChoice> for Path {
+impl From<Choice> for Path {
     #[inline]
-    fn from(choice: PackedChoice) -> Self {
+    fn from(choice: Choice) -> Self {
         Self { device: choice.device(), placement: choice.placement, reason: choice.reason }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) struct Entry {
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
     /// Where it is, or was last.
-    pub(crate) choice: PackedChoice,
+    pub(crate) choice: Choice,
     /// What became of it, from its end until it is claimed.
     pub(crate) finished: Option<Completion>,
     /// From its submission to its end.
@@ -122,7 +122,7 @@ impl Default for Entry {
             met: None,
             tag: 0,
             submitted: Nanos(0),
-            choice: Choice::software(Reason::Policy).into(),
+            choice: Choice::software(Reason::Policy),
             finished: None,
             total: Nanos(0),
             waker: None,

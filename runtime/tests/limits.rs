@@ -10,8 +10,7 @@ use policy::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 use runtime::{Limits, Ticket};
 use units::Nanos;
 
-const ASYNC: Choice =
-    Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+const ASYNC: Choice = Choice::to(DEVICE, Placement::Async, Reason::Policy);
 
 /// A device for two jobs that every job goes to.
 fn rig(limits: Limits) -> (Arc<Script>, Rig) {
@@ -97,7 +96,8 @@ impl Policy for SyncFor {
 
     fn place(&self, job: &JobFacts, _: &Snapshot<'_>, _: u64) -> Choice {
         let sync = job.tenant == self.0;
-        Choice { placement: if sync { Placement::Sync } else { Placement::Async }, ..ASYNC }
+        let placement = if sync { Placement::Sync } else { Placement::Async };
+        Choice::to(DEVICE, placement, Reason::Policy)
     }
 }
 
@@ -162,10 +162,9 @@ fn a_job_that_waits_too_long_is_done_in_software_and_given_up_it_is_dropped_at_o
     assert_eq!(device.state().accepted, 2);
 }
 
-#[test]
-fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time() {
+/// Without limits. The device takes 10 ms and software no time, on this clock; known after some jobs each.
+fn rig_that_learnt() -> (Arc<Script>, Rig) {
     let (device, mut rig) = rig(Limits::NONE);
-    // The device takes 10 ms and software no time, on this clock; known after some jobs each.
     for _ in 0..4 {
         let first = submit(&mut rig, 0, 0, Some(Nanos::secs(9)));
         device.do_one();
@@ -175,6 +174,12 @@ fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time()
         let ticket = rig.core.submit_to_software(job, Reason::Configured);
         rig.finished(ticket);
     }
+    (device, rig)
+}
+
+#[test]
+fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time() {
+    let (device, mut rig) = rig_that_learnt();
     let deadline = |left_ms: u64| Some(Nanos::millis(40 + left_ms));
     let tight = submit(&mut rig, 0, 0, deadline(5));
     assert_eq!(rig.finished(tight).path, in_software(Reason::Deadline));
@@ -190,16 +195,7 @@ fn a_job_that_its_device_would_do_too_late_goes_to_software_if_that_is_in_time()
 /// Under a policy that probes nothing, what looks too late gets no job that could show that it no longer is.
 #[test]
 fn a_device_that_was_too_late_is_tried_again_though_the_policy_weighs_nothing() {
-    let (device, mut rig) = rig(Limits::NONE);
-    for _ in 0..4 {
-        let first = submit(&mut rig, 0, 0, Some(Nanos::secs(9)));
-        device.do_one();
-        rig.turn_after(Nanos::millis(10));
-        assert_eq!(rig.finished(first).path, on_device());
-        let job = compress(&rig.pool, 0);
-        let ticket = rig.core.submit_to_software(job, Reason::Configured);
-        rig.finished(ticket);
-    }
+    let (device, mut rig) = rig_that_learnt();
     let mut jobs = 0;
     let tried = loop {
         let ticket = submit(&mut rig, 0, 0, Some(Nanos::millis(45)));

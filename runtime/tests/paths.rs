@@ -12,8 +12,7 @@ use policy::{AlwaysSoftware, AsyncOffload, Choice, Placement, Reason, SyncOffloa
 use runtime::{Fallback, Runtime};
 use units::{Clock, ManualClock, Nanos};
 
-const ON_DEVICE: Choice =
-    Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+const ON_DEVICE: Choice = Choice::to(DEVICE, Placement::Async, Reason::Policy);
 
 /// A clock on which every look takes a microsecond, for code that waits by looking.
 #[derive(Default)]

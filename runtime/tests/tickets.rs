@@ -115,11 +115,8 @@ fn the_last_to_ask_is_woken_once() {
 fn a_late_completion_is_not_taken_for_the_next_job_with_its_place() {
     let device = Script::polled();
     let mut rig = Rig::with(Arc::clone(&device) as _, |config| {
-        config.policy = Arc::new(Always(policy::Choice {
-            device: DEVICE,
-            placement: policy::Placement::Async,
-            reason: Reason::Policy,
-        }));
+        config.policy =
+            Arc::new(Always(policy::Choice::to(DEVICE, policy::Placement::Async, Reason::Policy)));
     });
     let first = rig.submit(1);
     rig.turn_after(TIMEOUT);

@@ -291,7 +291,7 @@ fn with_limits<F: Future<Output = ()>>(
     body: impl FnOnce(TokioRuntime, Arc<Script>) -> F,
 ) {
     let device = Script::new(|capabilities| capabilities.queue_depth = depth);
-    let there = Choice { device: DEVICE, placement: Placement::Async, reason: Reason::Policy };
+    let there = Choice::to(DEVICE, Placement::Async, Reason::Policy);
     let script = Arc::clone(&device);
     in_tokio(
         device,

@@ -34,9 +34,9 @@ impl Dealer {
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, Door::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, Door::Memcached) => stream.write_all(TOO_MANY),
-                // There is no word for it before the HTTP/2 preface, or over a lane; the client sees the end.
-                Accepted::Tcp(_, Door::Grpc)
-                | Accepted::Unix(_, Door::Grpc)
+                // There is no word for it before the HTTP/2 preface, or over the others; the client sees the end.
+                Accepted::Tcp(_, Door::Grpc | Door::Traces)
+                | Accepted::Unix(_, Door::Grpc | Door::Traces)
                 | Accepted::Lane(_) => Ok(()),
             };
             return;

@@ -20,13 +20,16 @@ pub struct Config {
     pub runtime: RuntimeSection,
     /// Who is told what operations cost, and what it answers.
     pub scheduler: SchedulerConfig,
+    /// Whose requests go through traces.
+    pub traces: TracesConfig,
 }
 
 /// Where clients connect, and how many.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`. (restart)
+    /// The services of this process: `all`, or any of `frontend`, `compression`, `store`, `scheduler`, `traces`.
+    /// (restart)
     pub roles: Vec<RoleName>,
     /// TCP addresses for memcached clients; port 0 takes a free one. (restart)
     pub listen: Vec<String>,
@@ -256,6 +259,41 @@ impl Default for SchedulerConfig {
     }
 }
 
+/// Whose requests go through traces: the example service of docs/traces.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TracesConfig {
+    /// TCP addresses of the service; without one there is none. (restart)
+    pub listen: Vec<String>,
+    /// The tenants that it serves and their secrets: a file of lines `TENANT SECRET`. (restart)
+    pub secrets_file: Option<PathBuf>,
+    /// Traces under way at once, per worker thread; beyond it requests are done by hand, in software. (restart)
+    pub live_max: usize,
+    /// Of these, one tenant's. (restart)
+    pub tenant_live_max: usize,
+    /// The largest payload, at every step of a trace. (restart)
+    pub payload_bytes_max: ByteCount,
+    /// Jobs in the middle of traces that wait while every device that would take them is full. (restart)
+    pub overflow_max: usize,
+    /// How long after its start a trace should be done, for policies and to be counted; 0 for none (us). (restart)
+    pub due_us: u64,
+}
+
+impl Default for TracesConfig {
+    fn default() -> Self {
+        let limits = runtime::trace::TraceLimits::default();
+        Self {
+            listen: Vec::new(),
+            secrets_file: None,
+            live_max: limits.live_max,
+            tenant_live_max: limits.tenant_live_max,
+            payload_bytes_max: ByteCount(limits.payload_bytes_max as u64),
+            overflow_max: limits.overflow_max,
+            due_us: 0,
+        }
+    }
+}
+
 /// A service of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -266,6 +304,7 @@ pub enum RoleName {
     Compression,
     Store,
     Scheduler,
+    Traces,
 }
 
 /// The services of a process.
@@ -276,6 +315,7 @@ pub struct Services {
     pub compression: bool,
     pub store: bool,
     pub scheduler: bool,
+    pub traces: bool,
 }
 
 impl Services {
@@ -287,6 +327,7 @@ impl Services {
             compression: has(RoleName::Compression),
             store: has(RoleName::Store),
             scheduler: has(RoleName::Scheduler),
+            traces: has(RoleName::Traces),
         }
     }
 }

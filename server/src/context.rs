@@ -1,10 +1,11 @@
 //! What every session of a worker shares: the store, the values' way, limits, counters, and word of the end.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use runtime::TokioRuntime;
@@ -18,6 +19,7 @@ use crate::counters::Counters;
 use crate::scheduler::Scheduler;
 use crate::session::Edits;
 use crate::stats::StatsPages;
+use crate::traces::Traced;
 use crate::values::Values;
 
 /// One worker's surroundings.
@@ -56,6 +58,8 @@ pub(crate) struct WorkerContext {
     pub(crate) budget_waits: Cell<usize>,
     pub(crate) edits: Edits,
     pub(crate) ending: Ending,
+    /// Where this process runs traces.
+    pub(crate) traced: Option<Rc<Traced>>,
     /// The store service's surroundings, in a process that has it: the same store, its values as they are stored.
     pub(crate) of_store: Option<Rc<WorkerContext>>,
 }
@@ -121,11 +125,36 @@ impl Ending {
         }
     }
 
+    /// Is over when the server begins to drain.
+    pub(crate) async fn begun(&self) {
+        let mut place = Place { ending: self, at: None };
+        poll_fn(|task| {
+            if self.draining.get() {
+                return Poll::Ready(());
+            }
+            self.watch(&mut place.at, task.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Gives the place up.
     pub(crate) fn leave(&self, place: Option<usize>) {
         if let Some(place) = place {
             self.waiting.borrow_mut().remove(place);
         }
+    }
+}
+
+/// A place that is given up with whoever has it.
+struct Place<'a> {
+    ending: &'a Ending,
+    at: Option<usize>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.ending.leave(self.at);
     }
 }
 

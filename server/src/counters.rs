@@ -212,6 +212,22 @@ counters! {
     }
 }
 
+counters! {
+    /// Requests that go through traces, as their connections see them.
+    Traced {
+        /// Connections ended at their first words: not a caller's, or of an unknown tenant.
+        hellos_refused,
+        /// Requests answered.
+        requests_answered,
+        /// Requests that ended their connection: too long, too slow, or not to be read.
+        requests_refused,
+        /// Requests read by hand because their trace gave them back.
+        received_by_hand,
+        /// Answers written by hand because their trace gave them back.
+        answered_by_hand,
+    }
+}
+
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -223,10 +239,36 @@ pub struct Counters {
     pub grpc: Grpc,
     /// Jobs over lanes.
     pub lanes: Lanes,
+    /// Requests that go through traces.
+    pub traced: Traced,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
     /// Time from a command's parse to its reply's composition, by kind.
     pub durations: [Histogram; CommandKind::ALL.len()],
+    /// Time of what is waited for on a request's way, jobs apart.
+    pub stages: [Histogram; Stage::ALL.len()],
+}
+
+/// What a request waits for beside jobs, which the runtime's metrics have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// A request to a store elsewhere, from its composition until its whole answer is read.
+    Store,
+    /// Gathered replies, until the socket has taken all of them.
+    Write,
+}
+
+impl Stage {
+    /// Every stage, in the order of its index.
+    pub const ALL: [Stage; 2] = [Stage::Store, Stage::Write];
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Store => "store",
+            Stage::Write => "write",
+        }
+    }
 }
 
 /// The kinds of commands whose durations are kept apart.

@@ -15,12 +15,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use device::{DeviceError, Input, Job, Outcome, Task};
-use drivers::lane::{NoResult, Pause, Problem, Request, Serving, Taken, Ticket};
+use drivers::lane::{Bells, NoResult, Pause, Problem, RESULT_AT, Request, Serving, Taken, Ticket};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
 use runtime::Finished;
-use tokio::io::Interest;
 use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
@@ -39,37 +38,25 @@ pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
 }
 
 async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(), Box<dyn Error>> {
-    let wake = tokio::net::UnixStream::from_std(stream.try_clone()?)?;
-    let socket = Arc::new(stream);
+    let bells = Bells::of(&Arc::new(stream))?;
     let item_bytes_max = context.limits.item_bytes_max;
-    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&wake, &socket, item_bytes_max));
+    let greeted = tokio::time::timeout(GREETING_MAX, greeted(&bells, item_bytes_max));
     let serving = greeted.await.map_err(|_| "the client did not greet in time")??;
     tracing::info!("a lane opened");
     let mut lane = Lane::new(serving, context);
     let mut place = None;
-    let ended = poll_fn(|task| lane.poll(task, &wake, &mut place)).await;
+    let ended = poll_fn(|task| lane.poll(task, &bells, &mut place)).await;
     lane.context.ending.leave(place);
     Ok(ended?)
 }
 
-async fn greeted(
-    wake: &tokio::net::UnixStream,
-    socket: &Arc<UnixStream>,
-    item_bytes_max: ByteCount,
-) -> Result<Serving, Box<dyn Error>> {
+async fn greeted(bells: &Bells, item_bytes_max: ByteCount) -> Result<Serving, Box<dyn Error>> {
     loop {
-        wake.readable().await?;
-        forget(wake);
-        if let Some(serving) = Serving::greet(socket, item_bytes_max)? {
+        poll_fn(|task| bells.poll(task)).await?;
+        if let Some(serving) = Serving::greet(bells.socket(), item_bytes_max)? {
             return Ok(serving);
         }
     }
-}
-
-/// Forgets that the socket was readable, before it is read: what comes after the read is news.
-fn forget(wake: &tokio::net::UnixStream) {
-    let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
-    let _ = wake.try_io(Interest::READABLE, nothing);
 }
 
 struct Lane {
@@ -139,7 +126,7 @@ impl Lane {
     fn poll(
         &mut self,
         task: &mut Context<'_>,
-        wake: &tokio::net::UnixStream,
+        bells: &Bells,
         place: &mut Option<usize>,
     ) -> Poll<Result<(), Problem>> {
         let is_draining = self.context.is_draining();
@@ -166,9 +153,8 @@ impl Lane {
             Pause::Look => task.waker().wake_by_ref(),
             Pause::Sleep => self.look_again(task),
         }
-        if let Poll::Ready(ready) = wake.poll_read_ready(task) {
-            forget(wake);
-            if ready.is_err() || !self.serving.listen() {
+        if let Poll::Ready(bell) = bells.poll(task) {
+            if !bell.is_ok_and(|may_be_gone| self.serving.hear(may_be_gone)) {
                 return Poll::Ready(Ok(()));
             }
             task.waker().wake_by_ref();
@@ -261,6 +247,7 @@ impl Lane {
         }
         let input = Input::pooled(input, 0..request.input_bytes);
         let mut job = Job::new(request.task.clone(), input, output);
+        job.output_offset = RESULT_AT;
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
         (job.tenant, job.class) = (request.tenant, request.class);
@@ -297,7 +284,8 @@ impl Lane {
             let why = match outcome {
                 // A buffer may have more room than was asked for.
                 Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
-                    if !self.serving.finish(ticket, job.output, output_bytes, total) {
+                    let result = job.output_offset..job.output_offset + output_bytes;
+                    if !self.serving.finish(ticket, job.output, result, total) {
                         self.context.counters.lanes.jobs_busy.up();
                     }
                     answered += 1;

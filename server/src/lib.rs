@@ -7,6 +7,7 @@
 //! worker thread    session -> values (pack, unpack) -> runtime -> device
 //!                  gRPC call -> the same, or a job of another process's runtime
 //!                  lane -> a job of another process's runtime
+//!                  request -> traces of that runtime
 //!                          -> backend -> embedded store, or links to memcached servers or store services
 //! ```
 
@@ -27,6 +28,7 @@ mod scheduler;
 mod session;
 mod stats;
 mod stream;
+pub mod traces;
 mod upstream;
 mod values;
 mod worker;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use device::Device;
+use parking_lot::RwLock;
 use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
@@ -21,6 +22,7 @@ use crate::counters::Counters;
 use crate::grpc::Health;
 use crate::rules;
 use crate::scheduler::{Reporter, Reporting, Scheduler};
+use crate::traces;
 use crate::worker::{Door, Plan, Word, Worker};
 
 /// What a server's jobs may run on.
@@ -45,6 +47,8 @@ impl Server {
             .url
             .parse()
             .map_err(|error| StartError::Config(format!("store.url: {error}")))?;
+        let secrets = traces::secrets(&config.traces)
+            .map_err(|problem| StartError::Config(format!("traces.secrets_file: {problem}")))?;
         let listeners = Listeners::bind(&config)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let embedded = (url == StoreUrl::Embedded).then(|| {
@@ -74,6 +78,8 @@ impl Server {
             clock,
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),
+            secrets: Arc::new(secrets),
+            traces: RwLock::default(),
             connections: Arc::new(Connections::new(config.server.connections_max)),
             health,
             grpc_others,
@@ -95,6 +101,7 @@ pub struct Running {
     control: Control,
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
+    trace_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     unix_sockets: Vec<PathBuf>,
 }
@@ -108,6 +115,11 @@ impl Running {
     /// The TCP addresses for gRPC, with the ports that were chosen.
     pub fn grpc_addresses(&self) -> &[SocketAddr] {
         &self.grpc_addresses
+    }
+
+    /// The TCP addresses for callers of traces, with the ports that were chosen.
+    pub fn trace_addresses(&self) -> &[SocketAddr] {
+        &self.trace_addresses
     }
 
     /// The address of the admin pages, with the port that was chosen; none if they are off.
@@ -150,11 +162,12 @@ impl Running {
         workers: Arc<[Worker]>,
         listeners: Listeners,
     ) -> Result<Self, StartError> {
-        let memcached = listeners.tcp.iter().filter(|(_, door)| *door == Door::Memcached);
-        let addresses = bound(memcached)?;
+        let bound = |own| bound(listeners.tcp.iter().filter(move |(_, door)| *door == own));
+        let addresses = bound(Door::Memcached)?;
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
-        let grpc_addresses = bound(listeners.tcp.iter().filter(|(_, door)| *door == Door::Grpc))?;
+        let grpc_addresses = bound(Door::Grpc)?;
+        let trace_addresses = bound(Door::Traces)?;
         let unix_sockets = listeners.unix.iter().map(|listener| listener.path.clone());
         let unix_sockets = unix_sockets.chain(plan.config.server.lane_listen.clone()).collect();
         let dealer = Dealer {
@@ -172,6 +185,7 @@ impl Running {
             control,
             addresses,
             grpc_addresses,
+            trace_addresses,
             admin_address,
             unix_sockets,
         })
@@ -274,6 +288,9 @@ impl Listeners {
                     return Err(StartError::Config(format!("server.grpc_listen: {error}")));
                 }
             }
+        }
+        for address in &config.traces.listen {
+            tcp.extend(listen(address)?.into_iter().map(|socket| (socket, Door::Traces)));
         }
         let lane = server.lane_listen.as_ref();
         let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;

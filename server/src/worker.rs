@@ -12,6 +12,7 @@ use api::Address;
 use device::{Device, Pool};
 use parking_lot::{Mutex, RwLock};
 use policy::Policy;
+use runtime::trace::TraceMetrics;
 use runtime::{RuntimeConfig, StartError, TokioRuntime};
 use store::{Embedded, Ketama, Ring};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -29,6 +30,7 @@ use crate::scheduler::{Reporting, Scheduler};
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
+use crate::traces::{self, Secrets, Traced};
 use crate::upstream::{Limits, Link};
 use crate::values::Values;
 
@@ -45,6 +47,10 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
+    /// Whose requests go through traces.
+    pub(crate) secrets: Arc<Secrets>,
+    /// What the executors of traces count; none where there is none.
+    pub(crate) traces: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) health: Health,
     /// gRPC health and reflection.
@@ -77,6 +83,7 @@ pub(crate) enum Accepted {
 pub(crate) enum Door {
     Memcached,
     Grpc,
+    Traces,
 }
 
 /// A running worker.
@@ -189,6 +196,9 @@ fn begin(
         (Ok(stream), Door::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
+        (Ok(stream), Door::Traces) => {
+            sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
+        }
         (Err(error), _) => {
             context.connections.leave();
             tracing::warn!(%error, "a connection could not be taken over");
@@ -213,19 +223,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let config = &plan.config;
     let counters = Arc::clone(&plan.counters[index]);
     let pool = pool(&plan.devices);
-    let runtime = TokioRuntime::start(RuntimeConfig {
-        devices: plan.devices.clone(),
-        policy: Arc::clone(&plan.policy),
-        compress: rules::fallback(config.runtime.fallback_compress),
-        decompress: rules::fallback(config.runtime.fallback_decompress),
-        job_timeout: Nanos::millis(config.runtime.job_timeout_ms),
-        reprobe_after: REPROBE_AFTER,
-        clock: Arc::clone(&plan.clock),
-        seed: index as u64,
-    })?;
-    runtime.set_limits(rules::limits(&config.runtime));
-    runtime.set_verify_every(NonZeroU32::new(config.runtime.verify_every));
-    plan.runtimes.write().push(runtime.metrics());
+    let runtime = start_runtime(plan, index)?;
     let value_bytes_max = config.store.item_bytes_max.as_usize();
     let values = Values::new(
         runtime.clone(),
@@ -244,6 +242,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     ));
     let budget_kib = (config.runtime.inflight_bytes_max.0 >> 10).clamp(1, BUDGET_KIB_MAX) as u32;
     let services = Services::of(&config.server.roles);
+    let traced = traced(plan, index, &runtime);
     let context = |values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
             backend: backend.clone(),
@@ -270,6 +269,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             budget_waits: Cell::new(0),
             edits: Edits::default(),
             ending: Ending::default(),
+            traced: traced.clone(),
             of_store,
         })
     };
@@ -278,6 +278,36 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
     let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
     Ok(context(values, item_bytes_max, of_store))
+}
+
+fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> {
+    let config = &plan.config.runtime;
+    let runtime = TokioRuntime::start(RuntimeConfig {
+        devices: plan.devices.clone(),
+        policy: Arc::clone(&plan.policy),
+        compress: rules::fallback(config.fallback_compress),
+        decompress: rules::fallback(config.fallback_decompress),
+        job_timeout: Nanos::millis(config.job_timeout_ms),
+        reprobe_after: REPROBE_AFTER,
+        clock: Arc::clone(&plan.clock),
+        seed: index as u64,
+    })?;
+    runtime.set_limits(rules::limits(config));
+    runtime.set_verify_every(NonZeroU32::new(config.verify_every));
+    plan.runtimes.write().push(runtime.metrics());
+    Ok(runtime)
+}
+
+/// The worker's executor of traces, where there is a door for them.
+fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced>> {
+    let config = &plan.config.traces;
+    if config.listen.is_empty() {
+        return None;
+    }
+    let secrets = Arc::clone(&plan.secrets);
+    let traced = Traced::new(config, secrets, runtime, Arc::clone(&plan.clock), index);
+    plan.traces.write().push(traced.metrics());
+    Some(Rc::new(traced))
 }
 
 /// Where values are read to: memory that a device reads them from, if one has such. Another's inputs cost it a copy.

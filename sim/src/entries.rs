@@ -341,7 +341,7 @@ fn line_of(text: &str, key: &str) -> usize {
 }
 
 /// The models that there are; the first is whose a specification is that does not say.
-const MODELS: [&str; 2] = ["accelflow", "arcalis"];
+const MODELS: [&str; 3] = ["accelflow", "arcalis", "relief"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
 const TEXT_BYTES_MAX: usize = 1 << 20;

@@ -78,10 +78,10 @@ impl<T: Copy> FourAry<T> {
         loop {
             let first = 4 * at + 1;
             let child = match self.entries.get(first..first + 4) {
-                Some([a, b, c, d]) => {
-                    let left = if b.key < a.key { (b.key, 1) } else { (a.key, 0) };
-                    let right = if d.key < c.key { (d.key, 3) } else { (c.key, 2) };
-                    first + if right.0 < left.0 { right.1 } else { left.1 }
+                Some(four @ [a, b, c, d]) => {
+                    let left = usize::from(b.key < a.key);
+                    let right = 2 + usize::from(d.key < c.key);
+                    first + if four[right].key < four[left].key { right } else { left }
                 }
                 _ => match self.smallest_from(first) {
                     Some(child) => child,

@@ -5,6 +5,7 @@
 //! Servers, Link           stations that a model is composed of; Durations, Arrivals feed them
 //! Network                 a model read from a specification: stations, routes, forks, overflow
 //! accelflow               a model made of them: AccelFlow's server under several orchestrators
+//! relief                  RELIEF's own applications on its accelerators, under it and under AccelFlow
 //! arcalis                 another: the near-cache RPC engine between two cores, as `rpc` has it
 //! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
 //! ```
@@ -21,10 +22,13 @@ mod draws;
 mod durations;
 mod entries;
 mod heap;
+mod kept;
+mod laxity;
 mod link;
 mod network;
 mod offload;
 mod picos;
+pub mod relief;
 mod servers;
 mod statistics;
 mod streams;
@@ -36,6 +40,7 @@ pub use draws::Draws;
 pub use durations::{BadValue, DurationSpec, Durations};
 pub use entries::{Entries, KINDS, SpecError};
 pub use heap::FourAry;
+pub use kept::KeptReport;
 pub use link::Link;
 pub use network::{
     Discipline, Network, NetworkSpec, RouteSpec, SourceSpec, StationKind, StationSpec,

@@ -234,7 +234,7 @@ impl Machine<'_> {
             };
             self.plan.policy.place(&job, &snapshot, self.draws.bits())
         };
-        self.last[class] = Some((choice.device, choice.placement));
+        self.last[class] = Some((choice.device(), choice.placement));
         let submit = self.plan.device.submit_nth(request.bytes, self.burst + 1);
         let arrived = arrival + submit;
         let is_offloaded = choice.placement != Placement::Software

@@ -188,7 +188,7 @@ pub struct Report {
 }
 
 /// What a report's response times stand for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Verdict {
     /// The steady state: warm-ups are cut off and no drift was found.
@@ -232,9 +232,9 @@ pub struct Response {
     /// The 99th percentile (ns); none, too, where a replication has fewer than [`KEPT_MIN`] requests.
     pub p99_ns: Option<Interval>,
     #[serde(skip)]
-    means_ns: Vec<f64>,
+    pub(crate) means_ns: Vec<f64>,
     #[serde(skip)]
-    p99s_ns: Vec<f64>,
+    pub(crate) p99s_ns: Vec<f64>,
 }
 
 /// One single number.

@@ -2,7 +2,7 @@
 //! queue, and results that do not depend on threads.
 
 use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
-use sim::{Extent, Plan, Sample, Simulate, Streams, Verdict};
+use sim::{Extent, KeptReport, Plan, Report, Sample, Simulate, Streams, Verdict};
 
 fn entries(scenario: &str) -> Entries {
     let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
@@ -127,6 +127,10 @@ fn reports_do_not_depend_on_threads() {
     };
     let one = report(1);
     assert_eq!(one, report(3));
+    // What is kept in a file comes back to the last bit.
+    let kept = serde_json::to_string(&KeptReport::from(&one)).expect("JSON");
+    let kept: KeptReport = serde_json::from_str(&kept).expect("as it was written");
+    assert_eq!(Report::from(kept), one);
     assert_eq!(one.verdict, Verdict::Window);
     assert!(one.responses.iter().all(|response| response.p99_ns.is_some()));
     assert!(one.across().is_some_and(|across| across.p99_ns.is_some()));
@@ -162,7 +166,7 @@ fn a_paired_reduction_is_narrower_than_its_parts() {
     let across = reports[1].across().expect("steady").mean_ns;
     assert!(reduction.value > 0.1 && reduction.value < 0.9, "{reduction:?}");
     assert!(reduction.relative_half_width() < across.relative_half_width());
-    let other = sim::Report { seed: 2, ..reports[0].clone() };
+    let other = Report { seed: 2, ..reports[0].clone() };
     assert_eq!(reports[1].reduction(&other), None, "other requests");
 }
 
@@ -184,4 +188,41 @@ fn bad_values_name_the_key_and_its_range() {
         let error = Spec::read(&entries, &trace::accelflow()).expect_err(key).to_string();
         assert!(error.starts_with(&format!("command line: {expected}")), "{error}");
     }
+}
+
+#[test]
+fn public_relief_lists_forwards_and_is_interrupted_by_dma() {
+    let run = |architecture, set: &[(&str, &str)]| {
+        let (_, model) = model(architecture, "steady", set);
+        let sample = model.replicate(&Streams::new(5, 0), Extent::Requests(6_000), 1 << 32);
+        (model.clone(), sample.expect("a run"))
+    };
+    let of = |(model, sample): &(AccelFlow, Sample), name| fact(model, sample, name);
+    let load = ("load.total_per_s", "8000");
+    let seed = run(Architecture::Relief, &[load]);
+    let public = run(Architecture::ReliefArtifact, &[load]);
+    assert_eq!(of(&seed, "ops.forward_share"), 0.0);
+    // Where PEs are mostly idle, what an op makes is mostly taken at once.
+    assert!(of(&public, "ops.forward_share") > 0.5, "{}", of(&public, "ops.forward_share"));
+    let busy = of(&public, "manager.utilisation");
+    assert!((busy / of(&seed, "manager.utilisation") - 1.0).abs() < 0.02, "one visit each: {busy}");
+    // 1.5 us for each op's completion; as much for its load, and for a write-back where there is one.
+    let set = [load, ("costs.manager_dma_ns", "1500")];
+    let interrupted = of(&run(Architecture::ReliefArtifact, &set), "manager.utilisation");
+    assert!(interrupted > 2.0 * busy && interrupted < 3.0 * busy, "{interrupted} and {busy}");
+}
+
+#[test]
+fn a_steady_state_allocates_nothing_per_event() {
+    let (_, model) = model(Architecture::AccelFlow, "steady", &[]);
+    let allocations = |requests| {
+        let measured = allocation_counter::measure(|| {
+            let extent = Extent::Requests(requests);
+            model.replicate(&Streams::new(1, 0), extent, 1 << 30).expect("ends");
+        });
+        measured.count_total
+    };
+    let (few, many) = (allocations(2_000), allocations(20_000));
+    // Each service's response times double their place a few times more; 680,000 further events add nothing else.
+    assert!(many <= few + 48, "{few} allocations, then {many}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use api::tonic::Code;
 use api::v1::compression_client::CompressionClient;
 use api::v1::run_response::Outcome;
-use api::v1::{Codec, DescribeRequest, EchoRequest, Op, RunRequest};
+use api::v1::{Codec, DescribeRequest, EchoRequest, Op, RunManyRequest, RunRequest, RunResponse};
 use rebate_tests::payload::payload;
 use rebate_tests::process::Process;
 use rebate_tests::server::rebate_binary;
@@ -258,6 +258,23 @@ fn what_cannot_be_a_job_is_refused_with_the_value_and_the_range() {
         };
         let value = client.run(read.clone()).await.expect("a job").into_inner();
         assert!(value.payload == good.payload);
+
+        let many = |jobs: Vec<RunRequest>| RunManyRequest { jobs };
+        for (jobs, said) in [
+            (many(Vec::new()), "the number of jobs is 0; valid is 1 to 64"),
+            (many(vec![RunRequest::default(); 65]), "is 65; valid is 1 to 64"),
+            (many(vec![good.clone(), RunRequest { op: 9, ..good.clone() }]), "op is 9"),
+        ] {
+            let status = client.run_many(jobs).await.expect_err(said);
+            assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+            assert!(status.message().contains(said), "{said}: {status}");
+        }
+        let broken = RunRequest { payload: vec![7; 100].into(), ..read.clone() };
+        let answers = client.run_many(many(vec![read.clone(), broken, good.clone()])).await;
+        let answers = answers.expect("a call").into_inner().answers;
+        let outcomes: Vec<Outcome> = answers.iter().map(RunResponse::outcome).collect();
+        assert_eq!(outcomes, [Outcome::Done, Outcome::InvalidInput, Outcome::Done], "in order");
+        assert!(answers[0].payload == good.payload && answers[2].payload == read.payload);
         let wrong = RunRequest { output_bytes: 49_999, ..read };
         let wrong = client.run(wrong).await.expect("a job").into_inner();
         assert_eq!(wrong.outcome(), Outcome::InvalidInput);

@@ -275,6 +275,7 @@ fn what_cannot_be_run_is_bad_usage_with_the_valid_range() {
         (["--duration", "1ms"], "100ms to 600s"),
         (["--configurations", "lane_qat"], "valid are monolith_software, "),
         (["--parts", "all"], "possible values: sizes, loads, bars"),
+        (["--parts", "mix"], "valid is sizes, loads, bars"),
     ] {
         let output = rebate(&["reproduce", "cache", "--out", out, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -285,7 +286,7 @@ fn what_cannot_be_run_is_bad_usage_with_the_valid_range() {
         (["--loads", "10"], "1000 to 10000000"),
         (["--duration", "1ms"], "10ms to 10s"),
         (["--gets", "90"], "see --loads"),
-        (["--parts", "bars"], "only cache takes it"),
+        (["--parts", "bars"], "valid is sizes, modes, web, polling, cores, loads, mix"),
     ] {
         let output = rebate(&["reproduce", "runtime", "--out", out, args[0], args[1]]);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

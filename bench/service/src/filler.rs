@@ -1,48 +1,57 @@
-//! Work of a known length that stands for a service in a microbenchmark: it checks values and copies them, through as
-//! much memory as keeps a core's own caches as busy as a service does, and offloads nothing.
+//! Work that stands for a service in a microbenchmark, and calls no kernel: it reads what a request reads, as often as
+//! the service takes time for, checks it and copies it to one buffer, as a reply is written. So the core's caches are
+//! as busy as with the service, and no thread has more of its own than a thread of the service has.
 
 use std::hint::black_box;
 
-use bytes::Bytes;
-
-use crate::load::Load;
-
-/// Values to read, piece by piece, and where to copy them.
+/// Where what was read is copied to, and what is left to do of a piece.
+#[derive(Default)]
 pub(crate) struct Filler {
-    values: Vec<Bytes>,
-    value: usize,
-    offset: usize,
-    ring: Vec<u8>,
-    at: usize,
+    buffer: Vec<u8>,
+    /// In pieces for each MiB that was read, times bytes.
+    owed: u64,
 }
 
 impl Filler {
-    /// Over the load's values.
-    pub(crate) fn new(load: &Load) -> Self {
-        let values = load.sets().map(|set| set.value.clone()).collect();
-        Self { values, value: 0, offset: 0, ring: vec![0; RING_BYTES], at: 0 }
-    }
-
-    /// So many pieces.
-    pub(crate) fn spend(&mut self, pieces: u64) {
-        for _ in 0..pieces {
-            let Some(value) = self.values.get(self.value) else { return };
-            let end = (self.offset + PIECE_BYTES).min(value.len());
-            let piece = &value[self.offset..end];
-            let place = &mut self.ring[self.at..self.at + piece.len()];
-            place.copy_from_slice(piece);
-            black_box(crc32c::crc32c(place));
-            self.at = (self.at + PIECE_BYTES) % RING_BYTES;
-            self.offset = end;
-            if end == value.len() {
-                self.offset = 0;
-                self.value = (self.value + 1) % self.values.len();
+    /// So many pieces for each MiB of these bytes, from their start and over again.
+    pub(crate) fn spend(&mut self, bytes: &[u8], pieces_per_mib: u64) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.owed += bytes.len() as u64 * pieces_per_mib;
+        let pieces = self.owed / MIB;
+        self.owed %= MIB;
+        for piece in 0..pieces as usize {
+            let start = piece % bytes.len().div_ceil(PIECE_BYTES) * PIECE_BYTES;
+            if start == 0 {
+                self.buffer.clear();
             }
+            let end = (start + PIECE_BYTES).min(bytes.len());
+            self.buffer.extend_from_slice(&bytes[start..end]);
+            black_box(crc32c::crc32c(&self.buffer[start..]));
         }
     }
 }
 
 /// A piece takes some hundred nanoseconds.
 const PIECE_BYTES: usize = 1 << 10;
-/// A core's second cache, of the machines that there are today.
-const RING_BYTES: usize = 1 << 20;
+const MIB: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_owed_until_they_are_whole_and_go_round() {
+        let mut filler = Filler::default();
+        filler.spend(&[1; 300], 1_024);
+        assert!(filler.buffer.is_empty(), "300 of 1,024 bytes of work");
+        (0..3).for_each(|_| filler.spend(&[1; 300], 1_024));
+        assert_eq!((filler.buffer.len(), filler.owed), (300, (1_200 - 1_024) * 1_024));
+        // Five pieces of three: all of them once, and the first two again.
+        let mut filler = Filler::default();
+        filler.spend(&[2; 2_500], 2_048 + 100);
+        assert_eq!(filler.buffer.len(), 2_048);
+        filler.spend(&[], 1_024);
+    }
+}

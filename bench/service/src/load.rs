@@ -61,6 +61,11 @@ impl Load {
         if random.unit() < self.gets { &item.get } else { &item.set }
     }
 
+    /// All that can be drawn, each at its index.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.items.iter().flat_map(|item| [&item.get, &item.set])
+    }
+
     /// A set of each key.
     pub fn sets(&self) -> impl Iterator<Item = &Request> {
         self.items.iter().map(|item| &item.set)
@@ -87,6 +92,7 @@ impl Item {
             value: value.clone(),
             flags,
             is_get,
+            index: 2 * index + usize::from(!is_get),
         };
         Self { get: of(get.clone(), true), set: of(set, false) }
     }

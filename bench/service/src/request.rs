@@ -14,6 +14,8 @@ pub struct Request {
     pub flags: u32,
     /// A get; else a set.
     pub is_get: bool,
+    /// Which of the load's requests it is.
+    pub index: usize,
 }
 
 /// Flag of values that are compressed.

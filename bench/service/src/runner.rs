@@ -1,6 +1,7 @@
 //! One thread that makes requests and answers them, or works off a microbenchmark; several of them on one core are a
 //! team. Jobs of one op may go to a device; the others run in software where they come up.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
@@ -12,10 +13,10 @@ use rustix::time::{ClockId, clock_gettime};
 use slab::Slab;
 use units::{Op, Prng};
 
-use crate::filler::Filler;
 use crate::load::Load;
+use crate::micro::{Call, Micro};
 use crate::request::{COMPRESSED, ENCRYPTED, Request};
-use crate::service::{HEADER_BYTES, Header, Pending, Service, Step, seal};
+use crate::service::{HEADER_BYTES, Pending, Service, Step, seal};
 use crate::watch::{Clock, Off, Stage, Stages, Watch};
 
 /// The tax that a case accelerates.
@@ -43,7 +44,7 @@ impl Kernel {
     }
 
     /// Whether a request calls it.
-    fn is_called_by(self, request: &Request) -> bool {
+    pub(crate) fn is_called_by(self, request: &Request) -> bool {
         match self {
             Kernel::Cipher => request.flags & ENCRYPTED != 0,
             Kernel::Checksum => true,
@@ -84,8 +85,20 @@ pub enum What {
     Watch,
     /// The kernel alone, with inputs of the load: all of them, or those of one quarter of the calls by size.
     Kernel(Kernel, Option<usize>),
-    /// So many pieces of other work, and then the kernel where it says so.
-    Filled(Kernel, u64, bool),
+    /// The requests that would be served, each with other work in the place of the service, so many pieces for each MiB
+    /// that it reads; and the kernel's calls among them.
+    Filled(Kernel, u64, Calls),
+}
+
+/// What becomes of the kernel's calls among other work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// They are left out.
+    None,
+    /// They are made.
+    Made,
+    /// They are made, with a clock read before and after each.
+    Watched,
 }
 
 /// What it came to.
@@ -130,19 +143,7 @@ pub struct Runner {
     done: Vec<Completion>,
     /// Of the task so far (ns).
     device_ns: u64,
-    filler: Filler,
-    /// Inputs of the microbenchmark; sorted by size, and as drawn.
-    calls: Vec<Call>,
-    order: Vec<usize>,
-}
-
-/// One call of the kernel.
-struct Call {
-    /// What the kernel reads.
-    input: Bytes,
-    /// Of what is decompressed.
-    original_bytes: usize,
-    is_get: bool,
+    micro: Option<Micro>,
 }
 
 impl Runner {
@@ -167,7 +168,6 @@ impl Runner {
         });
         Ok(Self {
             service,
-            filler: Filler::new(&load),
             load,
             kernel,
             software: open(software)?,
@@ -175,8 +175,7 @@ impl Runner {
             under_way: Slab::new(),
             done: Vec::new(),
             device_ns: 0,
-            calls: Vec::new(),
-            order: Vec::new(),
+            micro: None,
         })
     }
 
@@ -206,7 +205,15 @@ impl Runner {
                 Sample { stages: clock.stages().within(cpu_ns), ..sample }
             }
             What::Kernel(kernel, quarter) => self.kernel_calls(kernel, quarter, task)?,
-            What::Filled(_, pieces, calls) => self.filled(pieces, calls, task)?,
+            What::Filled(kernel, pieces, Calls::Watched) => {
+                let mut clock = Clock::start();
+                let sample = self.filled(kernel, pieces, true, task, &mut clock)?;
+                let cpu_ns = now_ns(ClockId::ThreadCPUTime) - cpu;
+                Sample { stages: clock.stages().within(cpu_ns), ..sample }
+            }
+            What::Filled(kernel, pieces, calls) => {
+                self.filled(kernel, pieces, calls == Calls::Made, task, &mut Off)?
+            }
         };
         sample.cpu_ns = now_ns(ClockId::ThreadCPUTime) - cpu;
         sample.device_ns = self.device_ns as f64;
@@ -295,36 +302,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Inputs of the kernel's calls as the load makes them, from what is stored now.
-    fn prepare(&mut self) -> Result<(), String> {
-        if !self.calls.is_empty() {
-            return Ok(());
+    /// The microbenchmark's inputs, from what is stored when it first runs.
+    fn micro(&mut self, kernel: Kernel) -> Result<Micro, String> {
+        match self.micro.take() {
+            Some(own) => Ok(own),
+            None => Micro::new(&self.service, &self.load, kernel),
         }
-        let mut random = Prng::new(CALLS_SEED);
-        for _ in 0..CALLS * DRAWS_MAX {
-            let request = self.load.draw(&mut random);
-            if self.kernel.is_called_by(request) {
-                self.calls.push(call(&self.service, self.kernel, request)?);
-            }
-            if self.calls.len() == CALLS {
-                break;
-            }
-        }
-        if self.calls.is_empty() {
-            return Err("the load calls no kernel".to_owned());
-        }
-        self.calls.sort_by_key(|call| call.input.len());
-        if self.kernel == Kernel::Checksum {
-            // The service checks what it just wrote or decrypted: these few stay in the core's cache too.
-            let step = self.calls.len().div_ceil(HOT_CALLS);
-            let middle = |index: usize| index % step == step / 2;
-            let mut index = 0..;
-            self.calls.retain(|_| index.next().is_some_and(middle));
-        }
-        self.order = (0..self.calls.len()).collect();
-        let quarter = self.order.len().div_ceil(QUARTERS);
-        self.order.chunks_mut(quarter).for_each(|own| shuffle(own, &mut random));
-        Ok(())
     }
 
     fn kernel_calls(
@@ -333,58 +316,69 @@ impl Runner {
         quarter: Option<usize>,
         task: Task,
     ) -> Result<Sample, String> {
-        self.prepare()?;
-        let size = self.order.len().div_ceil(QUARTERS);
-        let range = match quarter {
-            None => 0..self.order.len(),
-            Some(own) => own * size..((own + 1) * size).min(self.order.len()),
-        };
+        let mut micro = self.micro(kernel)?;
         let mut sample = Sample { count: task.count, calls: task.count, ..Sample::default() };
-        let first = Prng::new(task.seed).below(range.len().max(1) as u64) as usize;
-        for at in range.clone().cycle().skip(first).take(task.count) {
-            let index = self.order[at];
-            sample.bytes += self.calls[index].input.len() as u64;
-            self.call(kernel, index)?;
+        let mut steps = micro.steps(quarter, task.seed);
+        for _ in 0..task.count {
+            let index = micro.step(&mut steps);
+            sample.bytes += micro.calls[index].input.len() as u64;
+            if kernel == Kernel::Cipher {
+                micro.touch(index);
+            }
+            self.call(&mut micro, index)?;
         }
         self.drain(&mut Off)?;
+        self.micro = Some(micro);
         Ok(sample)
     }
 
-    fn filled(&mut self, pieces: u64, calls: bool, task: Task) -> Result<Sample, String> {
-        self.prepare()?;
+    /// As `requests`, with other work in the place of the service. As there, a call comes before what is done with its
+    /// result, and with one that is offloaded the thread goes on.
+    fn filled(
+        &mut self,
+        kernel: Kernel,
+        pieces_per_mib: u64,
+        is_called: bool,
+        task: Task,
+        watch: &mut impl Watch,
+    ) -> Result<Sample, String> {
+        let mut micro = self.micro(kernel)?;
+        let load = Arc::clone(&self.load);
         let mut random = Prng::new(task.seed);
+        let mut sample = Sample { count: task.count, ..Sample::default() };
         for _ in 0..task.count {
-            self.filler.spend(pieces);
-            let index = random.below(self.calls.len() as u64) as usize;
-            if self.kernel == Kernel::Decompress {
-                // The service has just checked the stream.
-                std::hint::black_box(crc32c::crc32c(&self.calls[index].input));
+            let request = load.draw(&mut random).index;
+            if let Some(index) = micro.of_request[request] {
+                micro.touch(index);
+                watch.lap(Stage::Load);
+                if is_called {
+                    self.call(&mut micro, index)?;
+                    sample.calls += 1;
+                }
+                watch.lap(kernel.stage());
             }
-            if calls {
-                self.call(self.kernel, index)?;
-            }
+            micro.filler.spend(&micro.reads[request], pieces_per_mib);
         }
         self.drain(&mut Off)?;
-        let called = if calls { task.count } else { 0 };
-        Ok(Sample { count: task.count, calls: called, ..Sample::default() })
+        self.micro = Some(micro);
+        Ok(sample)
     }
 
-    fn call(&mut self, kernel: Kernel, index: usize) -> Result<(), String> {
-        let Call { input, original_bytes, is_get } = &self.calls[index];
+    fn call(&mut self, micro: &mut Micro, index: usize) -> Result<(), String> {
+        let Call { input, original_bytes, is_get } = &micro.calls[index];
         let ops = self.service.ops();
-        match kernel {
+        match micro.kernel {
             Kernel::Cipher if *is_get => {
-                std::hint::black_box(self.service.unseal(&input[HEADER_BYTES..])?);
+                black_box(self.service.unseal(&input[HEADER_BYTES..])?);
                 Ok(())
             }
             Kernel::Cipher => {
-                let mut form = input.to_vec();
-                seal(&ops.cipher, index as u64, &mut form);
-                std::hint::black_box(form);
+                seal(&ops.cipher, index as u64, &mut micro.scratch);
+                black_box(&micro.scratch);
                 Ok(())
             }
             Kernel::Checksum => {
-                std::hint::black_box(ops.checksum.of(input));
+                black_box(ops.checksum.of(input));
                 Ok(())
             }
             Kernel::Compress => {
@@ -399,35 +393,10 @@ impl Runner {
     }
 }
 
-/// The call that a request makes of the kernel.
-fn call(service: &Service, kernel: Kernel, request: &Request) -> Result<Call, String> {
-    let stored = service.stored(&request.key).ok_or("a key that is not there")?;
-    let original_bytes = Header::read(&stored)?.original_bytes as usize;
-    let payload = || match request.flags & ENCRYPTED {
-        0 => Ok(stored.slice(HEADER_BYTES..)),
-        // The pool's buffers are the service's.
-        _ => service.unseal(&stored[HEADER_BYTES..]).map(|own| Bytes::copy_from_slice(&own)),
-    };
-    let input = match kernel {
-        Kernel::Cipher if request.is_get => stored.clone(),
-        // As it is when it is encrypted: header, then payload.
-        Kernel::Cipher => Bytes::from([&stored[..HEADER_BYTES], &payload()?[..]].concat()),
-        Kernel::Checksum | Kernel::Decompress => payload()?,
-        Kernel::Compress => request.value.clone(),
-    };
-    Ok(Call { input, original_bytes, is_get: request.is_get })
-}
-
 const fn stage(op: Op) -> Stage {
     match op {
         Op::Compress => Stage::Compress,
         _ => Stage::Decompress,
-    }
-}
-
-fn shuffle(items: &mut [usize], random: &mut Prng) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last as u64 + 1) as usize);
     }
 }
 
@@ -482,13 +451,3 @@ pub fn switch_ns(core: Option<usize>, count: usize) -> Result<f64, String> {
     let thread = builder().spawn(ping_pong).map_err(|error| error.to_string())?;
     thread.join().map_err(|_| "the thread ended".to_owned())?
 }
-
-/// Inputs of a microbenchmark.
-const CALLS: usize = 4_096;
-/// Inputs of one that finds them in the core's cache.
-const HOT_CALLS: usize = 16;
-const CALLS_SEED: u64 = 5;
-/// Draws for each: a kernel that fewer requests call has fewer inputs.
-const DRAWS_MAX: usize = 64;
-/// The calls by size.
-pub const QUARTERS: usize = 4;

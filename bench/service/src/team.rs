@@ -146,7 +146,7 @@ mod tests {
     use workload::{PayloadClass, SizeDist};
 
     use super::*;
-    use crate::runner::{Kernel, Offload, What};
+    use crate::runner::{Calls, Kernel, Offload, What};
     use crate::watch::Stage;
     use crate::{Checksum, Cipher, Load, Mix, Ops, Service};
 
@@ -190,9 +190,14 @@ mod tests {
             let watched = team.run_alone(Task { what: What::Watch, seed: 3, count: 100 });
             let stages = watched.expect("answers").stages;
             assert!(stages.of(Stage::Compress) > 0.0 && stages.of(Stage::Decompress) > 0.0);
-            let what = What::Filled(Kernel::Compress, 2, true);
-            let (filled, _) = team.run(Task { what, seed: 3, count: 30 }).expect("answers");
-            assert_eq!(filled.calls, 30);
+            let filled = |calls| {
+                let what = What::Filled(Kernel::Compress, 1_000, calls);
+                team.run(Task { what, seed: 3, count: 300 }).expect("answers").0
+            };
+            let calls = [Calls::None, Calls::Made].map(|calls| filled(calls).calls);
+            assert_eq!(calls, [0, sample.calls], "the requests of the service with that seed");
+            let watched = filled(Calls::Watched);
+            assert!(watched.stages.of(Stage::Compress) > 0.0 || threads > 1);
             let what = What::Kernel(Kernel::Compress, Some(3));
             let (calls, _) = team.run(Task { what, seed: 3, count: 30 }).expect("answers");
             assert_eq!((calls.calls, calls.bytes), (30, 30 * 500));

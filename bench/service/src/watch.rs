@@ -118,6 +118,11 @@ impl Stages {
         self.ns[stage as usize]
     }
 
+    /// How often it was over.
+    pub fn laps(&self, stage: Stage) -> u64 {
+        self.laps[stage as usize]
+    }
+
     /// Scaled so that what took the core comes to `cpu_ns`: what the system ran in between is in no stage.
     pub fn within(mut self, cpu_ns: f64) -> Self {
         self.ns[Stage::Blocked as usize] = 0.0;

@@ -29,7 +29,7 @@ pub(super) fn check(name: &str) -> Result<(), String> {
 /// # Errors
 /// DPDK or a device that does not start, and why.
 #[cfg(feature = "dpdk")]
-pub(super) fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
+pub(crate) fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     use drivers::dpdk::{ARGUMENTS_VARIABLE, Dpdk, DpdkOptions, Eal};
 
     if names.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
 /// # Errors
 /// Never.
 #[cfg(not(feature = "dpdk"))]
-pub(super) fn open(_: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
+pub(crate) fn open(_: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     Ok(Vec::new())
 }
 

@@ -91,7 +91,7 @@ fn route(
     Route {
         op: op.name(),
         bytes: [size; 2],
-        device: devices.all[choice.device].name().to_owned(),
+        device: devices.all[choice.device()].name().to_owned(),
         placement: choice.placement.name(),
         reason: choice.reason.name(),
         why: why(choice.reason, runtime),
@@ -124,7 +124,7 @@ fn choose(
     let states: Vec<DeviceState> =
         devices.all.iter().map(|device| state(device.capabilities(), task, work_bytes)).collect();
     let snapshot = Snapshot::of(&states);
-    let to = |device, reason| Choice { device, placement: Placement::Async, reason };
+    let to = |device, reason| Choice::to(device, Placement::Async, reason);
     let fallback = match task {
         Task::Compress { .. } => runtime.fallback_compress,
         Task::Decompress { .. } => runtime.fallback_decompress,

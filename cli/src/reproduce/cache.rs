@@ -40,8 +40,10 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     }
     let library = flags.qpl_library.as_deref();
     let experiment = Experiment::start(plan, machine, library, stop).map_err(failed)?;
-    let findings = Findings { left_out, ..experiment.run().map_err(failed)? };
+    let (findings, unfinished) = experiment.run().map_err(failed)?;
+    let findings = Findings { left_out, ..findings };
     let mut rows = Rows::new("cache", &experiment.machine, &experiment.conditions());
+    rows.unfinished = unfinished;
     findings.write(&mut rows);
     say(&findings.summary());
     bars::summary(&rows.bars).iter().for_each(|line| say(line));
@@ -110,26 +112,39 @@ impl Experiment {
         format!("{place}; cores {sleep}")
     }
 
-    fn run(&self) -> Result<Findings, String> {
+    /// What was found; interrupted, what was until then, and where that was.
+    fn run(&self) -> Result<(Findings, Option<String>), String> {
+        let mut findings = Findings::new(self.plan.clone());
+        let end = self.measure(&mut findings);
+        self.bar.finish_and_clear();
+        match end {
+            Ok(()) => Ok((findings, None)),
+            Err(_) if self.not_stopped().is_err() && !findings.points.is_empty() => {
+                let at = format!("interrupted at {}, {}", self.bar.prefix(), self.bar.message());
+                Ok((findings, Some(at)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn measure(&self, findings: &mut Findings) -> Result<(), String> {
         let plan = &self.plan;
-        let mut findings = Findings::new(plan.clone());
         self.bar.set_length((plan.runs * self.samples()) as u64);
         for run in 0..plan.runs {
             self.bar.set_prefix(format!("run {} of {}", run + 1, plan.runs));
             if plan.has(Part::Bars) {
-                self.bars(&mut findings, run)?;
+                self.bars(findings, run)?;
             }
             if plan.has(Part::Sizes) {
                 for &size in &plan.sizes {
-                    self.size(&mut findings, run, size)?;
+                    self.size(findings, run, size)?;
                 }
             }
             if plan.has(Part::Loads) {
-                self.loads(&mut findings, run)?;
+                self.loads(findings, run)?;
             }
         }
-        self.bar.finish_and_clear();
-        Ok(findings)
+        Ok(())
     }
 
     /// About how many samples one run takes.

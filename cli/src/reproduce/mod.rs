@@ -41,6 +41,7 @@ const EXAMPLES: &str = "Examples:
   rebate reproduce arcalis --out results
   rebate reproduce runtime --out results --quick
   rebate reproduce runtime --out results --runs 7
+  rebate reproduce runtime --out results --parts loads --duration 1s
   rebate reproduce scheduler --out results
 
 cache: the compressed cache as a monolith and as microservices, in software and with a virtual IAA: latency against
@@ -51,20 +52,24 @@ hours. --configurations and --parts take less.
 
 accelerometer: the numbers that Accelerometer prints, computed by our model from its inputs (specs/profiles); and A/B
 runs of an example service on this machine, with and without acceleration, held against what the model says from the run
-without it and a microbenchmark. Writes accelerometer.json and accelerometer.html; takes --runs (rounds of slices) and
---duration (of one slice). --quick takes half a minute, estimated; without it some ten minutes.
+without it and a microbenchmark. Writes accelerometer.json and accelerometer.html; takes --runs (rounds of slices),
+--duration (of one slice) and --configurations (cases). --quick takes half a minute, estimated; without it some ten
+minutes.
 
-accelflow: AccelFlow's server simulated under nine orchestrators in two scenarios, and what is varied in it (see rebate
-sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes; --quick takes less.
+accelflow: AccelFlow's server simulated under ten orchestrators in two scenarios, what is varied in it, and RELIEF's own
+applications (see rebate sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes;
+--quick takes less. Interrupted, the same command goes on where it was: studies are kept in accelflow.unfinished.
 
 arcalis: a near-cache RPC engine simulated between two cores (see rebate sim): speedups, what they depend on, what the
-document's numbers say of each other. Writes arcalis.json and arcalis.html; measures nothing; takes --runs. Less than a
-minute. Ctrl-C keeps the parts that are done.
+document's numbers say of each other; and the engine in software: where its CPU time goes, and with valgrind what a core
+executes. Writes arcalis.json and arcalis.html; takes --runs (of what is simulated). Some minutes, estimated; --quick
+takes less. Ctrl-C keeps the parts that are done.
 
 runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside
 our own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
-runtime.json and runtime.html; takes --runs, --sizes, --loads and --duration (of one point of load). --quick takes less
-than a minute; without it, on an idle machine, an estimated quarter of an hour.
+runtime.json and runtime.html; takes --runs, --sizes, --loads, --duration (of one point of load) and --parts. With Intel
+QPL's library, or in a build with DPDK, latency by size and the modes are measured on those, too. --quick takes less than
+a minute; without it, on an idle machine, an estimated quarter of an hour.
 
 scheduler: the compressed cache with a virtual IAA as the scheduler says, against every static policy, at five loads and
 five sizes. Writes scheduler.json and scheduler.html; takes --runs, --sizes and --duration (of one run). --quick takes
@@ -101,30 +106,48 @@ pub(crate) struct Reproduce {
     /// The loads of the load sweep (1/s).
     #[arg(long, value_delimiter = ',', value_name = "N")]
     loads: Vec<f64>,
-    /// The configurations of cache by their ids, such as lane_iaa_direct; without it all.
+    /// The configurations of cache by their ids, such as lane_iaa_direct, or the A/B cases of accelerometer, such as
+    /// aes_ni.pages; without it all.
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     configurations: Vec<String>,
-    /// The parts of cache; without it all.
+    /// The parts of cache or of runtime; without it all.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "PART")]
     parts: Vec<Part>,
-    /// Intel QPL's library for cache's configurations with QPL; without it REBATE_QPL_LIBRARY names it.
+    /// Intel QPL's library, for cache and runtime; without it REBATE_QPL_LIBRARY names it.
     #[arg(long, value_name = "FILE")]
     qpl_library: Option<PathBuf>,
 }
 
-/// A part of the compressed cache's experiments.
+/// A part of an experiment that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Latency against value size, with the stages of each size.
+    /// Latency against size; of cache, with the stages of each size.
     Sizes,
-    /// Latency against offered load, and the highest load kept up with.
+    /// Latency against offered load; of cache, and the highest load kept up with.
     Loads,
-    /// At 64 KiB: the lane against the monolith, at the seed's load and as fast as answers come.
+    /// Cache at 64 KiB: the lane against the monolith, at the seed's load and as fast as answers come.
     Bars,
+    /// Runtime: the seed's workloads in every mode.
+    Modes,
+    /// Runtime: the seed's web server.
+    Web,
+    /// Runtime: polling interval and dequeue batch.
+    Polling,
+    /// Runtime: one core and two.
+    Cores,
+    /// Runtime: latency-critical and batch requests on one core.
+    Mix,
 }
 
 impl Part {
-    const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Bars];
+    const OF_CACHE: [Part; 3] = [Part::Sizes, Part::Loads, Part::Bars];
+    const OF_RUNTIME: [Part; 7] =
+        [Part::Sizes, Part::Modes, Part::Web, Part::Polling, Part::Cores, Part::Loads, Part::Mix];
+
+    /// Its word on the command line.
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |own| own.get_name().to_owned())
+    }
 }
 
 /// An experiment.
@@ -138,7 +161,7 @@ enum Name {
     Runtime,
     /// Orchestrating an ensemble of accelerators: simulated.
     Accelflow,
-    /// A near-cache RPC engine: simulated.
+    /// A near-cache RPC engine: simulated, and in software.
     Arcalis,
     /// The scheduler in charge of the compressed cache, against every static policy.
     Scheduler,
@@ -163,7 +186,7 @@ impl Reproduce {
     }
 
     fn measure(&self) -> Result<(), Problem> {
-        self.refuse_what_is_of_cache()?;
+        self.refuse_what_is_of_others()?;
         match self.name {
             Name::Cache => cache::run(self),
             Name::Accelerometer => accelerometer::run(self),
@@ -174,17 +197,28 @@ impl Reproduce {
         }
     }
 
-    /// The flags that no other experiment has a use for.
-    fn refuse_what_is_of_cache(&self) -> Result<(), Problem> {
-        let given = [
-            ("--configurations", !self.configurations.is_empty()),
-            ("--parts", !self.parts.is_empty()),
-            ("--qpl-library", self.qpl_library.is_some()),
-        ];
-        match given.into_iter().find(|(_, given)| *given && self.name != Name::Cache) {
-            Some((flag, _)) => Err(Problem::Usage(format!("{flag}: only cache takes it"))),
-            None => Ok(()),
+    /// The flags that this experiment has no use for and another has.
+    fn refuse_what_is_of_others(&self) -> Result<(), Problem> {
+        let has_configurations = matches!(self.name, Name::Cache | Name::Accelerometer);
+        if !has_configurations && !self.configurations.is_empty() {
+            let problem = "--configurations: only cache and accelerometer take it";
+            return Err(Problem::Usage(problem.to_owned()));
         }
+        let parts: &[Part] = match self.name {
+            Name::Cache => &Part::OF_CACHE,
+            Name::Runtime => &Part::OF_RUNTIME,
+            _ => &[],
+        };
+        if parts.is_empty() && self.qpl_library.is_some() {
+            let problem = "--qpl-library: only cache and runtime take it";
+            return Err(Problem::Usage(problem.to_owned()));
+        }
+        let Some(other) = self.parts.iter().find(|own| !parts.contains(own)) else {
+            return Ok(());
+        };
+        let valid = parts.iter().map(|own| own.word()).collect::<Vec<_>>().join(", ");
+        let valid = if valid.is_empty() { "none here" } else { &valid };
+        Err(Problem::Usage(format!("--parts is {}; valid is {valid}", other.word())))
     }
 
     /// The flags of experiments that measure.
@@ -197,7 +231,7 @@ impl Reproduce {
             ("--loads", !self.loads.is_empty()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Problem::Usage(format!("{flag}: {name} measures nothing"))),
+            Some((flag, _)) => Err(Problem::Usage(format!("{flag}: {name} has no use for it"))),
             None => Ok(()),
         }
     }
@@ -208,10 +242,15 @@ impl Reproduce {
             .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
     }
 
-    /// Writes the rows and the page of this name, and says where they are.
+    /// Writes the rows and the page of this name, and says where they are. Those of an interrupted run go beside a whole
+    /// one's.
+    ///
+    /// # Errors
+    /// They cannot be written, or the run was interrupted.
     fn write(&self, rows: &Rows, page: &str, report: &Report) -> Result<(), Problem> {
-        let (json, page) = (format!("{}.json", rows.name), self.out.join(page));
-        let path = self.out.join(json);
+        let mark = if rows.unfinished.is_some() { "unfinished-" } else { "" };
+        let path = self.out.join(format!("{mark}{}.json", rows.name));
+        let page = self.out.join(format!("{mark}{page}"));
         let text =
             serde_json::to_string_pretty(rows).map_err(|e| Problem::Failed(e.to_string()))?;
         for (path, text) in [(&path, text + "\n"), (&page, report.html())] {
@@ -219,7 +258,10 @@ impl Reproduce {
                 .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
         }
         say(&format!("wrote {} and {}", path.display(), page.display()));
-        Ok(())
+        match &rows.unfinished {
+            Some(at) => Err(Problem::Failed(format!("{at}; the rest is missing"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -228,4 +270,38 @@ fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
     style.map_or(bar.clone(), |style| bar.with_style(style))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::experiment::Machine;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        own: Reproduce,
+    }
+
+    #[test]
+    fn what_an_interrupted_run_found_goes_beside_a_whole_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().to_str().expect("text");
+        let flags = CommandLine::parse_from(["rebate", "runtime", "--out", out]).own;
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name));
+        let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        assert!(flags.write(&rows, "runtime.html", &Report::default()).is_ok());
+        let whole = read("runtime.json").expect("rows");
+        assert!(!whole.contains("unfinished"));
+        rows.unfinished = Some("interrupted within loads".to_owned());
+        let end = flags.write(&rows, "runtime.html", &Report::default());
+        let Err(Problem::Failed(said)) = end else { panic!("it is not finished") };
+        assert_eq!(said, "interrupted within loads; the rest is missing");
+        assert_eq!(read("runtime.json").expect("rows"), whole, "it is not written over");
+        let part = read("unfinished-runtime.json").expect("rows");
+        assert!(part.contains("\"unfinished\": \"interrupted within loads\""), "{part}");
+        assert!(read("unfinished-runtime.html").is_ok());
+    }
 }

@@ -58,7 +58,7 @@ impl Plan {
         let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < SEED_CORES_MIN;
         Self {
             configurations: Vec::new(),
-            parts: Part::ALL.into(),
+            parts: Part::OF_CACHE.into(),
             sizes: (0..10).map(|log2| ByteCount::kib(1 << log2)).collect(),
             gets: vec![0, 50, 90, 100],
             rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
@@ -74,7 +74,7 @@ impl Plan {
     fn quick() -> Self {
         Self {
             configurations: Vec::new(),
-            parts: Part::ALL.into(),
+            parts: Part::OF_CACHE.into(),
             sizes: vec![ByteCount::kib(4), ByteCount::kib(64)],
             gets: vec![90],
             rate_per_s: FEW_CORES_RATE_PER_S,

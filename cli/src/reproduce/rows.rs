@@ -15,6 +15,9 @@ pub(crate) struct Rows {
     pub(crate) machine: String,
     pub(crate) machine_class: String,
     pub(crate) command: String,
+    /// Where the run was interrupted: these are the rows of what was done by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfinished: Option<String>,
     pub(crate) rows: Vec<Row>,
     /// What some of them must come to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -323,6 +326,7 @@ impl Rows {
             machine: format!("{}; {conditions}", machine.description),
             machine_class: machine.class.clone(),
             command: command(),
+            unfinished: None,
             rows: Vec::new(),
             bars: Vec::new(),
         }

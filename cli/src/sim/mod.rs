@@ -4,12 +4,13 @@
 mod csv;
 mod points;
 mod show;
+mod sweep;
 mod system;
 
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use sim::{Entries, Plan, Report, Response};
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use csv::Csv;
+pub(crate) use csv::inputs;
 pub(crate) use points::{Assignment, Sweep};
 pub(crate) use system::System;
 use system::{builtin, scenarios};
@@ -29,7 +31,7 @@ use system::{builtin, scenarios};
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Sim {
-    /// A specification: steady, window, arcalis, arcalis-dagger, or a file of the same form.
+    /// A specification: steady, window, arcalis, arcalis-dagger, relief, or a file of the same form.
     #[arg(long, value_name = "FILE")]
     spec: String,
     /// Give a key another value.
@@ -38,8 +40,9 @@ pub(crate) struct Sim {
     /// Simulate once for each of these values; with several sweeps, for each combination.
     #[arg(long, value_name = "KEY=A,B,C")]
     sweep: Vec<Sweep>,
-    /// Which architectures: non-acc, cpu-centric, relief, cohort, per-type-queues, direct, control-flow, accelflow,
-    /// ideal, or all; without it the five of figure 11. Of arcalis: cpu, near-cache, on-chip, upi, pcie.
+    /// Which architectures: non-acc, cpu-centric, relief, relief-artifact, cohort, per-type-queues, direct,
+    /// control-flow, accelflow, ideal, or all; without it the five of figure 11. Of arcalis: cpu, near-cache, on-chip,
+    /// upi, pcie. Of relief: relief, accelflow.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     architecture: Vec<String>,
     /// Everything random follows from it.
@@ -107,7 +110,7 @@ impl Sim {
         for point in &points {
             let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
             let spec = System::read(&entries).map_err(Problem::Usage)?;
-            specs.push((spec, csv::inputs(&entries, self.precision)));
+            specs.push((spec, inputs(&entries, self.precision)));
         }
         let architectures = match specs.first() {
             Some((spec, _)) => spec.architectures(&self.architecture)?,
@@ -117,50 +120,62 @@ impl Sim {
             None => None,
             Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(Problem::Usage)?),
         };
-        let bar = Bar::new((points.len() * architectures.len()) as u64 * u64::from(self.runs));
+        let cases = cases(&points, &specs, &architectures);
         let started = Instant::now();
-        let mut totals = Totals::default();
-        let mut shown = Vec::new();
-        for (point, (spec, inputs)) in points.iter().zip(&specs) {
-            let mut outcomes = Vec::new();
-            for architecture in &architectures {
-                let (seed, runs) = (self.seed, self.runs);
-                let here = Here { spec: &self.spec, point, seed, runs, inputs: *inputs };
-                if csv.as_ref().is_some_and(|csv| csv.has(&here, architecture)) {
-                    bar.skip(self.runs);
-                    continue;
-                }
-                bar.say(point, architecture);
-                let plan = self.plan(spec);
-                let report = spec.simulate(architecture, &plan, &|done| bar.done(done))?;
-                bar.next(report.replications);
-                totals.add(&report);
-                let outcome = Outcome { architecture, report };
-                if let Some(csv) = &mut csv {
-                    csv.write(&here, &outcome).map_err(Problem::Failed)?;
-                }
-                outcomes.push(outcome);
-            }
-            if self.json {
-                shown.push(show::json(point, &outcomes));
-            } else {
-                bar.hide(|| show::lines(spec, point, &outcomes).iter().for_each(|line| say(line)));
-            }
-        }
-        bar.end();
+        let (shown, totals) = self.simulate(&cases, &mut csv)?;
         self.finish(&entries, shown, &totals, started.elapsed());
         Ok(())
     }
 
-    fn plan(&self, spec: &System) -> Plan {
+    /// Simulates what the table has not, and shows each point when it is done.
+    fn simulate(
+        &self,
+        cases: &[Case<'_>],
+        csv: &mut Option<Csv>,
+    ) -> Result<(Vec<serde_json::Value>, Totals), Problem> {
+        let is_left = |case: &&Case<'_>| {
+            !csv.as_ref().is_some_and(|csv| csv.has(&self.here(case), case.architecture))
+        };
+        let left: Vec<&Case<'_>> = cases.iter().filter(is_left).collect();
+        let runs = u64::from(self.runs);
+        let bar = Bar::new(cases.len() as u64 * runs);
+        bar.skip((cases.len() - left.len()) as u64 * runs);
+        let study = |index: usize| {
+            let case = left[index];
+            bar.say(case.point, case.architecture);
+            case.spec.simulate(case.architecture, &self.plan(case.spec), &|_| bar.done())
+        };
+        let (shown, outcomes, totals) = (Vec::new(), Vec::new(), Totals::default());
+        let mut results =
+            Results { sim: self, bar: &bar, csv, shown, outcomes, totals, result: Ok(()) };
+        let take = |index: usize, report: Result<Report, Problem>| {
+            let is_last = left.get(index + 1).is_none_or(|next| next.at != left[index].at);
+            results.take(left[index], report, is_last)
+        };
+        sweep::in_order(left.len(), sweep::workers(self.threads(), self.runs), study, take);
+        bar.end();
+        results.result.map(|()| (results.shown, results.totals))
+    }
+
+    /// Where the numbers of a case belong.
+    fn here<'a>(&'a self, case: &Case<'a>) -> Here<'a> {
+        let (seed, runs) = (self.seed, self.runs);
+        Here { spec: &self.spec, point: case.point, seed, runs, inputs: case.inputs }
+    }
+
+    fn threads(&self) -> usize {
         let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
+        self.threads.unwrap_or(own)
+    }
+
+    fn plan(&self, spec: &System) -> Plan {
         Plan {
             seed: self.seed,
             extent: spec.extent(),
             replications_min: self.runs,
             replications_max: if self.precision.is_some() { 20 * self.runs } else { self.runs },
             precision: self.precision,
-            threads: self.threads.unwrap_or(own),
+            threads: self.threads(),
             ..Plan::default()
         }
     }
@@ -189,6 +204,83 @@ impl Sim {
         } else if std::io::stderr().is_terminal() {
             eprintln!("{:.1} s, {:.0} simulated requests/s", wall_s, requests);
         }
+    }
+}
+
+/// A study of a sweep.
+struct Case<'a> {
+    /// Which point of the sweep.
+    at: usize,
+    point: &'a [Assignment],
+    spec: &'a System,
+    inputs: u64,
+    architecture: &'static str,
+}
+
+/// All architectures at the first point, then at the next.
+fn cases<'a>(
+    points: &'a [Vec<Assignment>],
+    specs: &'a [(System, u64)],
+    architectures: &[&'static str],
+) -> Vec<Case<'a>> {
+    let of = |(at, (point, (spec, inputs))): (usize, (&'a Vec<Assignment>, &'a (System, u64)))| {
+        let case = move |architecture: &&'static str| Case {
+            at,
+            point,
+            spec,
+            inputs: *inputs,
+            architecture,
+        };
+        architectures.iter().map(case).collect::<Vec<_>>()
+    };
+    points.iter().zip(specs).enumerate().flat_map(of).collect()
+}
+
+/// What the studies came to.
+struct Results<'a> {
+    sim: &'a Sim,
+    bar: &'a Bar,
+    csv: &'a mut Option<Csv>,
+    shown: Vec<serde_json::Value>,
+    /// Of the point that is under way.
+    outcomes: Vec<Outcome>,
+    totals: Totals,
+    result: Result<(), Problem>,
+}
+
+impl Results<'_> {
+    /// The next study's; after the last of a point that is shown.
+    fn take(
+        &mut self,
+        case: &Case<'_>,
+        report: Result<Report, Problem>,
+        is_last: bool,
+    ) -> ControlFlow<()> {
+        if let Err(problem) = report.and_then(|report| self.add(case, report)) {
+            self.result = Err(problem);
+            return ControlFlow::Break(());
+        }
+        if is_last {
+            let outcomes = std::mem::take(&mut self.outcomes);
+            if self.sim.json {
+                self.shown.push(show::json(case.point, &outcomes));
+            } else {
+                let lines = show::lines(case.spec, case.point, &outcomes);
+                self.bar.hide(|| lines.iter().for_each(|line| say(line)));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn add(&mut self, case: &Case<'_>, report: Report) -> Result<(), Problem> {
+        self.bar.made(report.replications, self.sim.runs);
+        self.totals.add(&report);
+        let outcome = Outcome { architecture: case.architecture, report };
+        if let Some(csv) = self.csv {
+            csv.write(&self.sim.here(case), &outcome).map_err(Problem::Failed)?;
+        }
+        self.outcomes.push(outcome);
+        Ok(())
     }
 }
 
@@ -232,7 +324,6 @@ pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem
 struct Bar {
     bar: ProgressBar,
     started: Instant,
-    before: AtomicU32,
 }
 
 impl Bar {
@@ -240,7 +331,7 @@ impl Bar {
         let bar = ProgressBar::with_draw_target(Some(replications), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {pos}/{len} {eta}");
         let bar = style.map_or(bar.clone(), |style| bar.with_style(style));
-        Self { bar, started: Instant::now(), before: AtomicU32::new(0) }
+        Self { bar, started: Instant::now() }
     }
 
     fn say(&self, point: &[Assignment], architecture: &str) {
@@ -248,26 +339,24 @@ impl Bar {
         self.bar.set_prefix(format!("{} {architecture}", point.join(" ")).trim().to_owned());
     }
 
-    /// So many replications of this architecture are done.
-    fn done(&self, done: u32) {
+    /// One more replication is done.
+    fn done(&self) {
         if self.bar.is_hidden()
             && self.started.elapsed() > BAR_AFTER
             && std::io::stderr().is_terminal()
         {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        let position = u64::from(self.before.load(Ordering::Relaxed) + done);
-        self.bar.set_position(position.max(self.bar.position()));
+        self.bar.inc(1);
     }
 
-    /// The next architecture begins.
-    fn next(&self, done: u32) {
-        self.before.fetch_add(done, Ordering::Relaxed);
+    /// A study took more replications than were planned.
+    fn made(&self, replications: u32, planned: u32) {
+        self.bar.inc_length(u64::from(replications.saturating_sub(planned)));
     }
 
-    fn skip(&self, replications: u32) {
-        self.next(replications);
-        self.done(0);
+    fn skip(&self, replications: u64) {
+        self.bar.inc(replications);
     }
 
     /// Prints without the bar in between.
@@ -290,6 +379,7 @@ const EXAMPLES: &str = "Examples:
   rebate sim --spec steady --set load.process=bursty --set hardware.chiplets=4
   rebate sim --spec arcalis --sweep run.workload=memc_low,memc_high
   rebate sim --spec arcalis --architecture near-cache --sweep attachment.near_cache_ns=5,400,700
+  rebate sim --spec relief --sweep run.application=canny,deblur,gru,harris,lstm
   rebate sim --spec steady --sources
 
 Exit codes: 0 done, 1 the simulation failed, 2 bad usage or specification.";

@@ -1,8 +1,9 @@
-//! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, or Arcalis
-//! with its engine at an attachment. What a run means is the `sim` crate's.
+//! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, Arcalis with
+//! its engine at an attachment, or RELIEF's applications under an orchestrator. What a run means is the `sim` crate's.
 
 use sim::accelflow::{self, AccelFlow, Architecture};
 use sim::arcalis::{self, Arcalis, Attachment};
+use sim::relief::{self, Applications, Orchestrator};
 use sim::{Entries, Extent, Plan, Report};
 
 use super::Problem;
@@ -12,16 +13,17 @@ use super::Problem;
 pub(crate) enum System {
     AccelFlow(accelflow::Spec),
     Arcalis(arcalis::Spec),
+    Relief(relief::Spec),
 }
 
 /// The specifications that are compiled in.
 pub(crate) fn scenarios() -> Vec<&'static str> {
-    accelflow::SCENARIOS.into_iter().chain(arcalis::SCENARIOS).collect()
+    accelflow::SCENARIOS.into_iter().chain(arcalis::SCENARIOS).chain(relief::SCENARIOS).collect()
 }
 
 /// The text of one, by its name or its file's.
 pub(crate) fn builtin(name: &str) -> Option<&'static str> {
-    accelflow::builtin(name).or_else(|| arcalis::builtin(name))
+    accelflow::builtin(name).or_else(|| arcalis::builtin(name)).or_else(|| relief::builtin(name))
 }
 
 impl System {
@@ -32,6 +34,7 @@ impl System {
     pub(crate) fn read(entries: &Entries) -> Result<Self, String> {
         match entries.model.as_str() {
             "arcalis" => arcalis::Spec::read(entries).map(Self::Arcalis),
+            "relief" => relief::Spec::read(entries).map(Self::Relief),
             _ => accelflow::Spec::read(entries, &trace::accelflow()).map(Self::AccelFlow),
         }
         .map_err(|error| error.to_string())
@@ -41,6 +44,7 @@ impl System {
         match self {
             Self::AccelFlow(spec) => spec.extent,
             Self::Arcalis(spec) => spec.extent,
+            Self::Relief(spec) => spec.extent,
         }
     }
 
@@ -55,6 +59,13 @@ impl System {
                 format!("{}: {}", spec.name, spec.about),
                 format!("{}, {} requests under way", spec.workload, spec.window),
             ),
+            Self::Relief(spec) => {
+                let load = match spec.per_s {
+                    Some(per_s) => format!("{per_s:.0} requests/s"),
+                    None => format!("{} requests under way", spec.in_flight()),
+                };
+                (format!("{}: {}", spec.name, spec.about), format!("{}, {load}", spec.application))
+            }
         }
     }
 
@@ -63,6 +74,7 @@ impl System {
         let all: Vec<&'static str> = match self {
             Self::AccelFlow(_) => Architecture::ALL.iter().map(|one| one.name()).collect(),
             Self::Arcalis(_) => Attachment::ALL.iter().map(|one| one.name()).collect(),
+            Self::Relief(_) => Orchestrator::ALL.iter().map(|one| one.name()).collect(),
         };
         if names == ["all"] {
             return Ok(all);
@@ -70,7 +82,7 @@ impl System {
         if names.is_empty() {
             return Ok(match self {
                 Self::AccelFlow(_) => Architecture::COMPARED.iter().map(|one| one.name()).collect(),
-                Self::Arcalis(_) => all,
+                Self::Arcalis(_) | Self::Relief(_) => all,
             });
         }
         let one = |name: &String| {
@@ -103,6 +115,11 @@ impl System {
             Self::Arcalis(spec) => {
                 let own = Attachment::of_name(architecture).ok_or_else(unknown)?;
                 let model = Arcalis::new(spec, own).map_err(Problem::Usage)?;
+                plan.run(&model, progress)
+            }
+            Self::Relief(spec) => {
+                let own = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
+                let model = Applications::new(spec, own).map_err(Problem::Usage)?;
                 plan.run(&model, progress)
             }
         };

@@ -30,6 +30,8 @@ pub(super) struct Link {
     rung: Mutex<u64>,
     /// Own sleeps so far.
     sleeps: AtomicU64,
+    /// Of them, those of which no bell is left unread.
+    sleeps_read: AtomicU64,
     /// Tells a watcher that sleeps of jobs to poll for.
     pub(super) submitted: Notify,
     pub(super) counts: Arc<Counts>,
@@ -59,6 +61,7 @@ impl Link {
             inside: AtomicUsize::new(0),
             rung: Mutex::new(AWAKE),
             sleeps: AtomicU64::new(0),
+            sleeps_read: AtomicU64::new(0),
             submitted: Notify::new(),
             counts: Arc::clone(counts),
             name: name.to_owned(),
@@ -131,6 +134,19 @@ impl Link {
     /// Whether the service runs where this thread does: while this one polls, it could not.
     pub(super) fn shares_its_core(&self) -> bool {
         self.theirs.get().is_none_or(|theirs| theirs.word(Word::Cpu) == cpu())
+    }
+
+    /// As [`Link::listen`], for whoever is told of every bell by itself, whether or not earlier ones were read: reads
+    /// once in a while only, and when the service may be gone.
+    pub(super) fn hear(&self, may_be_gone: bool) -> bool {
+        let sleeps = self.sleeps.load(Ordering::Relaxed);
+        // There is a bell for each at most.
+        let unread_max = sleeps - self.sleeps_read.load(Ordering::Relaxed);
+        if self.theirs.get().is_some() && !may_be_gone && unread_max < socket::UNREAD_MAX {
+            return true;
+        }
+        self.sleeps_read.store(sleeps, Ordering::Relaxed);
+        self.listen()
     }
 
     /// Reads what came over the socket: the greeting first, then bells, then the end. False if it is the end.

@@ -168,19 +168,21 @@ pub(super) struct Blocks {
     region: Arc<Region>,
     /// What lies beyond is not the pool's.
     end: usize,
+    /// Room that each block has beside what was asked for.
+    beside: usize,
 }
 
 impl Blocks {
-    /// All of it.
-    pub(super) fn of(region: &Arc<Region>) -> Self {
-        Self { region: Arc::clone(region), end: region.bytes() }
+    /// All of it, each block with so much room beside what is asked for.
+    pub(super) fn with_room(region: &Arc<Region>, beside: usize) -> Self {
+        Self { region: Arc::clone(region), end: region.bytes(), beside }
     }
 
     /// All but a quarter. A pool's users may keep what they have as long as they like, a client that stalls within a
     /// value for example; what is copied for a job finds room however much that is.
     pub(super) fn beside_copies(region: &Arc<Region>) -> Self {
         let kept_bytes = region.bytes() / KEPT_FOR_COPIES;
-        Self { region: Arc::clone(region), end: region.bytes() - kept_bytes }
+        Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, beside: 0 }
     }
 }
 
@@ -190,7 +192,7 @@ impl Memory for Blocks {
     }
 
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>> {
-        let block = self.region.block_within(bytes, self.end)?;
+        let block = self.region.block_within(bytes.checked_add(self.beside)?, self.end)?;
         Some(Box::new(block))
     }
 
@@ -404,7 +406,7 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const KEPT_FOR_COPIES: usize = 4;
 
 /// Blocks begin and end at cache lines.
-const UNIT_BYTES: usize = 64;
+pub(super) const UNIT_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {

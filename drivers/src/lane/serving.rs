@@ -3,6 +3,7 @@
 //! one that asks for nonsense its job. What a job may cost, and what runs it, is the caller's.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Serving {
     unread: VecDeque<Option<Buffer>>,
     rung: u64,
     sleeps: u64,
+    /// Of them, those of which no bell is left unread.
+    sleeps_read: u64,
     patience: Patience,
     polling: Option<Polling>,
     tally: Tally,
@@ -149,7 +152,8 @@ impl Serving {
         let greeted = socket::greet(socket, own.file(), region.file());
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // Nothing is retained: what one size gives back, any other may need.
-        let results = Pool::registered(Arc::new(Blocks::of(&region)), ByteCount(0));
+        let blocks = Blocks::with_room(&region, RESULT_AT);
+        let results = Pool::registered(Arc::new(blocks), ByteCount(0));
         Ok(Some(Self {
             socket: Arc::clone(socket),
             own,
@@ -164,6 +168,7 @@ impl Serving {
             unread: VecDeque::new(),
             rung: AWAKE,
             sleeps: 0,
+            sleeps_read: 0,
             patience: Patience::default(),
             polling: None,
             tally: Tally::default(),
@@ -223,27 +228,29 @@ impl Serving {
         true
     }
 
-    /// Room for a result where the client can read it; none when the lane's memory is exhausted.
+    /// Room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it; none when the
+    /// lane's memory is exhausted.
     pub fn output(&self, bytes: usize) -> Option<Buffer> {
         Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.region.id())
     }
 
-    /// Answers with the first `output_bytes` of `output`, which is copied if it is not from [`Serving::output`];
-    /// false if there was no room for the copy, and the answer is [`NoResult::Busy`].
+    /// Answers with that part of `output`, which is copied if it is not from [`Serving::output`]; false if there was no
+    /// room for the copy, and the answer is [`NoResult::Busy`].
     pub fn finish(
         &mut self,
         ticket: Ticket,
         output: Buffer,
-        output_bytes: usize,
+        part: Range<usize>,
         service: Nanos,
     ) -> bool {
-        let Some(result) = self.at_home(output, output_bytes) else {
+        let Some((result, part)) = self.at_home(output, part) else {
             self.fail(ticket, NoResult::Busy, service);
             return false;
         };
-        let offset = self.region.offset_of(&result[..output_bytes]);
+        let output_bytes = part.len() as u32;
+        let offset = self.region.offset_of(&result[part]);
         let offset = offset.expect("results are in this region");
-        self.write(ticket, Answer::Done, (offset, output_bytes as u32), service);
+        self.write(ticket, Answer::Done, (offset, output_bytes), service);
         self.unread.push_back(Some(result));
         true
     }
@@ -314,6 +321,18 @@ impl Serving {
         if may_sleep { Pause::Sleep } else { Pause::Look }
     }
 
+    /// For whoever is told of every bell by itself, whether or not earlier ones were read: a bell has come. Bells are
+    /// read once in a while only: a system call less for each, and none of the client's sleeps disturbed by what the
+    /// read gives back to its socket. False if the client is gone, which `may_be_gone` says to look for.
+    pub fn hear(&mut self, may_be_gone: bool) -> bool {
+        // There is a bell for each sleep at most.
+        if !may_be_gone && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
+            return true;
+        }
+        self.sleeps_read = self.sleeps;
+        self.listen()
+    }
+
     /// Reads the bells that have come; false if the client is gone.
     pub fn listen(&self) -> bool {
         socket::listen(self.socket.as_fd()) == Heard::Silence
@@ -357,8 +376,8 @@ impl Serving {
 
     /// A poll that found something was worth it.
     fn note_work(&mut self) {
-        if self.polling.take().is_some() {
-            self.patience.found();
+        if let Some(polling) = self.polling.take() {
+            self.patience.found(polling.since.elapsed());
         }
     }
 
@@ -381,15 +400,16 @@ impl Serving {
         self.inside -= 1;
     }
 
-    /// The result in the own region.
-    fn at_home(&mut self, output: Buffer, bytes: usize) -> Option<Buffer> {
+    /// The result in the own region, and where in its buffer.
+    fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
         if output.memory() == self.region.id() {
-            return Some(output);
+            return Some((output, part));
         }
+        let bytes = part.len();
         let mut copy = self.output(bytes)?;
-        copy.extend(&output[..bytes]);
+        copy.extend(&output[part]);
         self.tally.copy(bytes);
-        Some(copy)
+        Some((copy, 0..bytes))
     }
 }
 
@@ -399,6 +419,12 @@ impl Tally {
         self.copied_bytes += bytes as u64;
     }
 }
+
+/// Where in its buffer a result should begin: behind a few bytes that nobody needs. A device that has results in
+/// memory of its own, as a virtual one does that remembers them, hands that over if a result is to begin at the
+/// beginning. This way it writes them where the client reads, while its time runs, as hardware would, and nothing is
+/// copied after that.
+pub const RESULT_AT: usize = 32;
 
 /// A look at the memory costs less than one at the clock.
 const LOOKS_PER_CLOCK: u32 = 8;

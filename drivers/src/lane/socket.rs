@@ -91,6 +91,9 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Handed>, String> {
     Ok(Some(Handed { half, region }))
 }
 
+/// Bells that may be left unread: far fewer than a socket holds, since one that is full takes no more.
+pub(super) const UNREAD_MAX: u64 = 32;
+
 /// Wakes the peer. A socket that is full of bells has woken it; one that is closed is found out by reading.
 pub(super) fn ring(socket: impl AsFd) {
     let _ = send(socket, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

@@ -10,11 +10,10 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use super::bells::Bells;
 use super::link::Link;
 use super::patience::{POLL_MAX, Patience};
 
@@ -37,23 +36,20 @@ impl Drop for Watch {
 
 /// Watches in a task of this thread's executor.
 pub(super) fn in_task(link: &Arc<Link>, waker: Waker, executor: &Handle) -> std::io::Result<Watch> {
-    let socket = {
+    let bells = {
         let _inside = executor.enter();
-        UnixStream::from_std(link.socket().try_clone()?)?
+        Bells::of(link.socket())?
     };
-    Ok(Watch::Task(executor.spawn(watch(Arc::clone(link), socket, waker)).abort_handle()))
+    Ok(Watch::Task(executor.spawn(watch(Arc::clone(link), bells, waker)).abort_handle()))
 }
 
-async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
+async fn watch(link: Arc<Link>, bells: Bells, waker: Waker) {
     let mut patience = Patience::default();
     loop {
         let polls = link.inside() > 0 && !link.shares_its_core() && patience.may_poll();
         if polls {
             link.wake_up();
-            match poll_memory(&link, &waker).await {
-                true => patience.found(),
-                false => patience.missed(),
-            }
+            poll_memory(&link, &waker, &mut patience).await;
         }
         // Answers to jobs that nobody waits for are read with the next job's: their queue may not be polled before.
         if !link.fall_asleep() && link.inside() > 0 {
@@ -61,20 +57,18 @@ async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
             give_way().await;
             continue;
         }
-        tokio::select! {
-            ready = socket.readable() => {
-                if ready.is_err() {
+        let may_be_gone = tokio::select! {
+            bell = poll_fn(|task| bells.poll(task)) => {
+                let Ok(may_be_gone) = bell else {
                     link.lose("its socket cannot be watched");
                     return waker.wake();
-                }
-                // Forgotten first: what comes after the read is news.
-                let nothing = || Err::<(), _>(std::io::ErrorKind::WouldBlock.into());
-                let _ = socket.try_io(Interest::READABLE, nothing);
-                if !link.listen() {
-                    return waker.wake();
-                }
+                };
+                may_be_gone
             }
-            () = link.submitted.notified() => {}
+            () = link.submitted.notified() => false,
+        };
+        if !link.hear(may_be_gone) {
+            return waker.wake();
         }
         if link.inside() > 0 && link.has_answers() {
             waker.wake_by_ref();
@@ -83,27 +77,31 @@ async fn watch(link: Arc<Link>, socket: UnixStream, waker: Waker) {
     }
 }
 
-/// Looks at the memory until nobody waits for a job (true) or nothing has come for a while.
-async fn poll_memory(link: &Link, waker: &Waker) -> bool {
+/// Looks at the memory until nobody waits for a job, or until that does not pay any more.
+async fn poll_memory(link: &Link, waker: &Waker, patience: &mut Patience) {
     let mut since = Instant::now();
     let mut looks = 0_u32;
-    // Whoever asks again the moment that it is answered never leaves the lane empty: answers count, too.
-    let progress = || (link.inside(), link.answered());
-    let mut before = progress();
+    let mut answered = link.answered();
     loop {
         if link.has_answers() {
             waker.wake_by_ref();
         }
         give_way().await;
-        let now = progress();
-        if now.0 == 0 {
-            return true;
+        // Whoever asks again the moment that it is answered never leaves the lane empty: answers count, too.
+        if link.answered() != answered {
+            answered = link.answered();
+            patience.found(since.elapsed());
+            since = Instant::now();
+            if link.inside() == 0 || !patience.pays() {
+                return;
+            }
+        } else if link.inside() == 0 {
+            // Given up by whoever waited.
+            return;
         }
         looks = looks.wrapping_add(1);
-        if now != before {
-            (before, since) = (now, Instant::now());
-        } else if looks.is_multiple_of(LOOKS_PER_CLOCK) && since.elapsed() >= POLL_MAX {
-            return false;
+        if looks.is_multiple_of(LOOKS_PER_CLOCK) && since.elapsed() >= POLL_MAX {
+            return patience.missed();
         }
     }
 }

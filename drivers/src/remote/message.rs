@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::run_response::Outcome as Answer;
-use api::v1::{self, RunRequest, RunResponse};
+use api::v1::{self, RunManyRequest, RunRequest, RunResponse};
 use bytes::Bytes;
 use device::{Class, Codec, Completion, DeviceError, Job, Level, Outcome, Task};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -48,6 +48,25 @@ impl Format {
     }
 
     pub(super) fn request(&self, job: &Job) -> Request<RunRequest> {
+        let mut request = self.timed(self.message(job));
+        if let Some(left) = self.less_than_timeout(job) {
+            request.metadata_mut().insert("grpc-timeout", timeout_header(left));
+        }
+        request
+    }
+
+    /// Several jobs in one call.
+    pub(super) fn many<'a>(&self, jobs: impl Iterator<Item = &'a Job>) -> Request<RunManyRequest> {
+        self.timed(RunManyRequest { jobs: jobs.map(|job| self.message(job)).collect() })
+    }
+
+    /// Whether the job may share a call: a short one, whose answer the others need not wait for long, and that has as
+    /// much time as they.
+    pub(super) fn may_share(&self, job: &Job) -> bool {
+        job.work_bytes() <= SHARED_WORK_BYTES_MAX && self.less_than_timeout(job).is_none()
+    }
+
+    fn message(&self, job: &Job) -> RunRequest {
         let (op, level) = match job.task {
             Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
             Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
@@ -62,7 +81,7 @@ impl Format {
             Class::LatencyCritical => v1::Class::LatencyCritical,
             Class::Batch => v1::Class::Batch,
         };
-        let message = RunRequest {
+        RunRequest {
             op: op.into(),
             codec: dialect.map_or(v1::Codec::Unspecified, |own| codec(own.codec)).into(),
             // Any wider window holds all of any value.
@@ -72,12 +91,7 @@ impl Format {
             tenant: job.tenant.0.into(),
             class: class.into(),
             payload: job.input.bytes().clone(),
-        };
-        let mut request = self.timed(message);
-        if let Some(left) = self.less_than_timeout(job) {
-            request.metadata_mut().insert("grpc-timeout", timeout_header(left));
         }
-        request
     }
 
     /// The time until the job's deadline, if that is sooner than the timeout of all calls.
@@ -127,6 +141,7 @@ fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
             Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
         }
         Answer::Fault => fault("the service failed the job"),
+        Answer::Busy => Outcome::Failed(DeviceError::Busy),
         _ => fault("the service gave an outcome that this job cannot have"),
     }
 }
@@ -195,6 +210,9 @@ fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     };
     MetadataValue::try_from(text).expect("digits and a letter are ASCII")
 }
+
+/// A job that shares a call has no larger side: one takes some tens of microseconds, about what its own call would.
+const SHARED_WORK_BYTES_MAX: usize = 16 << 10;
 
 const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
 

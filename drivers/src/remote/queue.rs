@@ -1,19 +1,20 @@
 //! The calls of one connection. They are polled where the queue is polled; the jobs never leave the queue, so that a
-//! call can be dropped at any time and its job is at hand.
+//! call can be dropped at any time and its job is at hand. Short jobs that are submitted between two polls share a
+//! call; one that comes alone goes alone, and at that poll: nothing waits for company.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use api::v1::RunResponse;
 use api::v1::compression_client::CompressionClient;
+use api::v1::{RunManyResponse, RunResponse};
 use device::{Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
 use slab::Slab;
-use tonic::Status;
+use tonic::{Code, Status};
 use units::Nanos;
 
 use super::link::{Link, OwnThread};
@@ -25,58 +26,184 @@ pub(super) struct RemoteQueue {
     format: Format,
     calls: FuturesUnordered<Abortable<Call>>,
     jobs: Slab<Inside>,
+    /// Jobs for the next call of several.
+    gathered: Vec<Place>,
+    /// How many such a call may have; one for a service that knows no such calls.
+    jobs_per_call: usize,
+    /// Jobs submitted so far.
+    submitted: u64,
     finished: Vec<Completion>,
     waker: Waker,
     link: Link,
     _thread: Option<OwnThread>,
 }
 
-/// A call and the key of its job.
-type Call = Pin<Box<dyn Future<Output = (usize, Answer)>>>;
-type Answer = Result<RunResponse, Status>;
+/// Where a job is among those inside, and which: another may have come to that place since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    key: usize,
+    number: u64,
+}
+
+type Call = Pin<Box<dyn Future<Output = Ended>>>;
+
+/// What a call came to.
+enum Ended {
+    One(Place, Result<RunResponse, Status>),
+    Many(Vec<Place>, Result<RunManyResponse, Status>),
+}
 
 struct Inside {
     job: Box<Job>,
-    call: AbortHandle,
+    number: u64,
+    /// None while it has none of its own.
+    call: Option<AbortHandle>,
 }
 
 impl RemoteQueue {
     pub(super) fn new(
         capabilities: Arc<Capabilities>,
-        format: Format,
+        (format, jobs_per_call): (Format, usize),
         link: Link,
         thread: Option<OwnThread>,
         waker: Waker,
     ) -> Self {
-        let calls = FuturesUnordered::new();
-        let (jobs, finished) = (Slab::new(), Vec::new());
-        Self { capabilities, format, calls, jobs, finished, waker, link, _thread: thread }
+        Self {
+            capabilities,
+            format,
+            calls: FuturesUnordered::new(),
+            jobs: Slab::new(),
+            gathered: Vec::new(),
+            jobs_per_call,
+            submitted: 0,
+            finished: Vec::new(),
+            waker,
+            link,
+            _thread: thread,
+        }
     }
 
-    fn call(&self, key: usize, job: &Job) -> Call {
-        let request = self.format.request(job);
-        let answer_bytes_max = self.format.answer_bytes_max(job);
+    /// Begins the call of one job.
+    fn call(&mut self, place: Place) {
+        let Some(inside) = self.jobs.get_mut(place.key) else { return };
+        let request = self.format.request(&inside.job);
+        let answer_bytes_max = self.format.answer_bytes_max(&inside.job);
         let origin = self.format.origin().clone();
         let wire = self.link.wire();
-        Box::pin(async move {
+        let call: Call = Box::pin(async move {
             let wire = match wire.await {
                 Ok(wire) => wire,
-                Err(status) => return (key, Err(status)),
+                Err(status) => return Ended::One(place, Err(status)),
             };
             let mut client = CompressionClient::with_origin(wire, origin)
                 .max_decoding_message_size(answer_bytes_max);
-            (key, client.run(request).await.map(tonic::Response::into_inner))
-        })
+            Ended::One(place, client.run(request).await.map(tonic::Response::into_inner))
+        });
+        let (handle, registration) = AbortHandle::new_pair();
+        inside.call = Some(handle);
+        self.calls.push(Abortable::new(call, registration));
+    }
+
+    /// Begins one call for several jobs, all of them inside.
+    fn call_for_many(&mut self, places: Vec<Place>) {
+        let jobs = || places.iter().map(|place| &*self.jobs[place.key].job);
+        let request = self.format.many(jobs());
+        let answer_bytes_max = jobs().map(|job| self.format.answer_bytes_max(job)).sum();
+        let origin = self.format.origin().clone();
+        let wire = self.link.wire();
+        let call: Call = Box::pin(async move {
+            let wire = match wire.await {
+                Ok(wire) => wire,
+                Err(status) => return Ended::Many(places, Err(status)),
+            };
+            let mut client = CompressionClient::with_origin(wire, origin)
+                .max_decoding_message_size(answer_bytes_max);
+            Ended::Many(places, client.run_many(request).await.map(tonic::Response::into_inner))
+        });
+        let (_, registration) = AbortHandle::new_pair();
+        self.calls.push(Abortable::new(call, registration));
+    }
+
+    /// Begins calls for what was gathered: as few as there may be.
+    fn send_gathered(&mut self) {
+        let mut places = std::mem::take(&mut self.gathered);
+        // Some may have been cancelled since.
+        places.retain(|place| self.is_inside(*place));
+        let mut batch: Vec<Place> = Vec::new();
+        let mut bytes = 0;
+        for place in places.drain(..) {
+            let work_bytes = self.jobs[place.key].job.work_bytes();
+            let is_full =
+                batch.len() >= self.jobs_per_call || bytes + work_bytes > CALL_WORK_BYTES_MAX;
+            if is_full {
+                self.send(std::mem::take(&mut batch));
+                bytes = 0;
+            }
+            bytes += work_bytes;
+            batch.push(place);
+        }
+        self.send(batch);
+        // Kept for its capacity.
+        self.gathered = places;
+    }
+
+    fn send(&mut self, batch: Vec<Place>) {
+        match batch[..] {
+            [] => {}
+            [place] => self.call(place),
+            _ => self.call_for_many(batch),
+        }
+    }
+
+    fn is_inside(&self, place: Place) -> bool {
+        self.jobs.get(place.key).is_some_and(|inside| inside.number == place.number)
     }
 
     /// Moves calls that have ended to `finished`.
     fn advance(&mut self) {
-        let mut task = Context::from_waker(&self.waker);
+        self.send_gathered();
+        let waker = self.waker.clone();
+        let mut task = Context::from_waker(&waker);
         while let Poll::Ready(Some(ended)) = self.calls.poll_next_unpin(&mut task) {
-            // A call that was dropped has no answer, and its job is gone already.
-            let Ok((key, answer)) = ended else { continue };
-            let inside = self.jobs.remove(key);
+            match ended {
+                // A call that was dropped has no answer, and its job is gone already.
+                Err(_) => {}
+                Ok(Ended::One(place, answer)) => self.finish(place, answer),
+                Ok(Ended::Many(places, answers)) => self.finish_many(places, answers),
+            }
+        }
+    }
+
+    fn finish(&mut self, place: Place, answer: Result<RunResponse, Status>) {
+        if self.is_inside(place) {
+            let inside = self.jobs.remove(place.key);
             self.finished.push(message::completion(inside.job, answer));
+        }
+    }
+
+    fn finish_many(&mut self, places: Vec<Place>, answers: Result<RunManyResponse, Status>) {
+        match answers {
+            Ok(answers) => {
+                let missing = || Status::internal("fewer answers than jobs");
+                let mut answers = answers.answers.into_iter();
+                for place in places {
+                    self.finish(place, answers.next().ok_or_else(missing));
+                }
+            }
+            // An older service: its jobs come one by one, as all did.
+            Err(status) if status.code() == Code::Unimplemented => {
+                self.jobs_per_call = 1;
+                for place in
+                    places.into_iter().filter(|place| self.is_inside(*place)).collect::<Vec<_>>()
+                {
+                    self.call(place);
+                }
+            }
+            Err(status) => {
+                for place in places {
+                    self.finish(place, Err(status.clone()));
+                }
+            }
         }
     }
 
@@ -103,13 +230,22 @@ impl Queue for RemoteQueue {
         if let Some(error) = message::misfit(&job) {
             let outcome = Outcome::Failed(error);
             self.finished.push(Completion { job, outcome, service: Nanos(0) });
-        } else {
-            let key = self.jobs.vacant_key();
-            let (handle, registration) = AbortHandle::new_pair();
-            self.calls.push(Abortable::new(self.call(key, &job), registration));
-            self.jobs.insert(Inside { job, call: handle });
+            self.waker.wake_by_ref();
+            return Ok(());
         }
-        self.advance_and_signal();
+        let shares = self.jobs_per_call > 1 && self.format.may_share(&job);
+        self.submitted += 1;
+        let number = self.submitted;
+        let key = self.jobs.insert(Inside { job, number, call: None });
+        let place = Place { key, number };
+        if shares {
+            // It goes when whoever submits has no more: at the poll that this asks for.
+            self.gathered.push(place);
+            self.waker.wake_by_ref();
+        } else {
+            self.call(place);
+            self.advance_and_signal();
+        }
         Ok(())
     }
 
@@ -127,11 +263,16 @@ impl Queue for RemoteQueue {
     fn cancel(&mut self, tag: u64) {
         let found = self.jobs.iter().find(|(_, inside)| inside.job.tag == tag);
         let Some(key) = found.map(|(key, _)| key) else { return };
-        let Inside { job, call } = self.jobs.remove(key);
-        call.abort();
+        let Inside { job, call, .. } = self.jobs.remove(key);
+        if let Some(call) = call {
+            call.abort();
+        }
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         self.finished.push(Completion { job, outcome, service: Nanos(0) });
         // Also drops the call, which resets its stream.
         self.advance_and_signal();
     }
 }
+
+/// The larger sides of the jobs of a call together: the first of them waits for the last.
+const CALL_WORK_BYTES_MAX: usize = 64 << 10;

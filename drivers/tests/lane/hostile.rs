@@ -162,7 +162,7 @@ fn answer(serving: &mut Serving, pool: &Pool, request: Request) -> u64 {
     };
     output.set_len(bytes);
     let held_bytes = output.capacity() as u64;
-    assert!(serving.finish(request.ticket, output, bytes, Nanos(1)), "it was at home");
+    assert!(serving.finish(request.ticket, output, 0..bytes, Nanos(1)), "it was at home");
     held_bytes
 }
 

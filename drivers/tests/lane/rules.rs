@@ -53,7 +53,8 @@ impl Answerer {
         }
         self.written += 1;
         self.half.set(TAIL, self.written);
-        send(self.socket.as_fd(), b"!", SendFlags::empty()).expect("rings");
+        // Also where nobody sleeps, and as any bell: one that finds no room has been rung before.
+        let _ = send(self.socket.as_fd(), b"!", SendFlags::DONTWAIT);
     }
 }
 
@@ -136,12 +137,11 @@ fn a_task_that_asks_again_as_soon_as_it_is_answered_keeps_its_lane_awake() {
         queue.try_submit(tagged(1)).expect("room");
         calls_in_a_while(&calls).await;
         for number in 1..=ROUNDS {
-            for _ in 0..4 {
-                tokio::task::yield_now().await;
-            }
+            // Some sixty looks of the watcher's: tokio asks for events before it comes back.
+            tokio::task::yield_now().await;
             asleep += usize::from(service.is_client_asleep());
             let start = Instant::now();
-            while start.elapsed() < Duration::from_micros(20) {}
+            while start.elapsed() < Duration::from_micros(5) {}
             service.answer(mark(number));
             assert_eq!(queue.poll(&mut done), 1);
             queue.try_submit(tagged(number + 1)).expect("room");

@@ -116,7 +116,7 @@ fn run(serving: &mut Serving, queue: &mut dyn Queue, pool: &Pool, request: Reque
     let why = match completion.outcome {
         Outcome::Done { output_bytes } if output_bytes <= request.output_bytes => {
             let service = units::Nanos(7);
-            serving.finish(request.ticket, completion.job.output, output_bytes, service);
+            serving.finish(request.ticket, completion.job.output, 0..output_bytes, service);
             return;
         }
         Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,

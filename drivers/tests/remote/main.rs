@@ -14,7 +14,7 @@ use api::Address;
 use api::v1::RunResponse;
 use api::v1::run_response::Outcome as Answer;
 use bytes::Bytes;
-use device::{Device, DeviceError, Job, Outcome, RefusedReason, Waiting};
+use device::{Device, DeviceError, Job, Outcome, Queue, RefusedReason, Waiting};
 use drivers::{Remote, RemoteOptions};
 use service::{Manner, Service};
 use support::{PATIENCE, Signal, TEXT, compress, decompress, open, pool, wait};
@@ -169,7 +169,8 @@ fn an_answer_that_the_job_cannot_have_is_a_fault_and_never_written() {
 #[test]
 fn a_cancelled_job_comes_back_at_once_and_the_service_is_told() {
     let service = Service::start(Manner::Hang);
-    let mut queue = open(&remote(&service.address));
+    let options = RemoteOptions { jobs_per_call: 1, ..RemoteOptions::default() };
+    let mut queue = open(&Remote::new(service.address.clone(), &options).expect("an address"));
     for tag in 1..=3 {
         let mut job = compress(&pool());
         job.tag = tag;
@@ -245,4 +246,131 @@ fn a_queue_holds_as_many_jobs_as_it_says() {
     }
     let refused = queue.try_submit(compress(&pool())).expect_err("three are inside");
     assert_eq!(refused.reason, RefusedReason::Full);
+}
+
+/// Jobs that go together: whatever pads the text tells them apart.
+fn texts(count: usize) -> Vec<Bytes> {
+    (0..count)
+        .map(|number| format!("{number} {}", "rose ".repeat(20)).into_bytes().into())
+        .collect()
+}
+
+fn of_text(text: &Bytes) -> Box<Job> {
+    let mut job = compress(&pool());
+    job.input = device::Input::heap(text.clone());
+    job
+}
+
+/// The texts there and back, submitted together; what of them came back as what it was.
+fn there_and_back(queue: &mut dyn Queue, texts: &[Bytes]) -> usize {
+    for (tag, text) in texts.iter().enumerate() {
+        queue.try_submit(Box::new(Job { tag: tag as u64, ..*of_text(text) })).expect("room");
+    }
+    for done in wait(queue, texts.len()) {
+        let Outcome::Done { output_bytes } = done.outcome else { panic!("{done:?}") };
+        let (tag, stream) = (done.job.tag, done.job.output.freeze(0..output_bytes));
+        let job = decompress(&pool(), stream, texts[tag as usize].len());
+        queue.try_submit(Box::new(Job { tag, ..*job })).expect("room");
+    }
+    let back = wait(queue, texts.len());
+    back.iter().filter(|done| done.job.output[..] == texts[done.job.tag as usize]).count()
+}
+
+#[test]
+fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
+    let service = Service::start(Manner::Honest);
+    let mut queue = open(&remote(&service.address));
+    let shared = || service.shared.load(Ordering::SeqCst);
+    assert_eq!((there_and_back(queue.as_mut(), &texts(1)), shared()), (1, 0), "alone");
+    assert_eq!((there_and_back(queue.as_mut(), &texts(10)), shared()), (10, 2));
+    // One that cannot be read, among others that can.
+    for text in texts(3) {
+        queue.try_submit(of_text(&text)).expect("room");
+    }
+    queue.try_submit(decompress(&pool(), Bytes::from_static(b"x"), 600)).expect("room");
+    let outcomes: Vec<Outcome> =
+        wait(queue.as_mut(), 4).into_iter().map(|own| own.outcome).collect();
+    let done = outcomes.iter().filter(|own| matches!(own, Outcome::Done { .. })).count();
+    let invalid = |own: &&Outcome| matches!(own, Outcome::Failed(DeviceError::InvalidInput(_)));
+    assert_eq!((done, outcomes.iter().filter(invalid).count(), shared()), (3, 1, 3));
+    // More than a call may have.
+    let count = api::wire::JOBS_PER_CALL_MAX + 2;
+    assert_eq!((there_and_back(queue.as_mut(), &texts(count)), shared() >= 7), (count, true));
+}
+
+#[test]
+fn long_jobs_and_those_that_have_less_time_go_alone() {
+    let service = Service::start(Manner::Honest);
+    let mut queue = open(&remote(&service.address));
+    let long = Bytes::from(vec![b'z'; 20_000]);
+    for _ in 0..2 {
+        let mut job = of_text(&long);
+        job.output = pool().take(30_000);
+        queue.try_submit(job).expect("room");
+        let deadline = Some(Nanos::millis(1));
+        queue.try_submit(Box::new(Job { deadline, ..*compress(&pool()) })).expect("room");
+    }
+    wait(queue.as_mut(), 4);
+    assert_eq!(service.shared.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_service_that_knows_no_calls_of_several_jobs_gets_them_one_by_one() {
+    let service = Service::start(Manner::OneByOne);
+    let mut queue = open(&remote(&service.address));
+    for _ in 0..2 {
+        assert_eq!(there_and_back(queue.as_mut(), &texts(5)), 5);
+    }
+    assert_eq!(service.shared.load(Ordering::SeqCst), 1, "it is asked once");
+}
+
+#[test]
+fn jobs_of_a_call_fail_as_jobs_of_their_own_would() {
+    let outcomes = |manner| {
+        let service = Service::start(manner);
+        let mut queue = open(&remote(&service.address));
+        for text in texts(3) {
+            queue.try_submit(of_text(&text)).expect("room");
+        }
+        let done = wait(queue.as_mut(), 3).into_iter();
+        done.map(|completion| completion.outcome).collect::<Vec<_>>()
+    };
+    let busy = outcomes(Manner::Refuse(Status::resource_exhausted("full")));
+    assert!(busy.iter().all(|own| *own == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
+    let no_room = RunResponse { outcome: Answer::Busy as i32, ..RunResponse::default() };
+    let busy = outcomes(Manner::Say(no_room));
+    assert!(busy.iter().all(|own| *own == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
+    let few = outcomes(Manner::OneTooFew);
+    let faults = few.iter().filter(|own| matches!(own, Outcome::Failed(DeviceError::Fault(_))));
+    assert_eq!(faults.count(), 1, "{few:?}");
+}
+
+#[test]
+fn a_job_of_a_shared_call_is_cancelled_before_and_after_the_call_begins() {
+    let service = Service::start(Manner::Hang);
+    let mut queue = open(&remote(&service.address));
+    let submit = |queue: &mut dyn Queue, tags: std::ops::RangeInclusive<u64>| {
+        for tag in tags {
+            queue.try_submit(Box::new(Job { tag, ..*compress(&pool()) })).expect("room");
+        }
+    };
+    let cancelled = |queue: &mut dyn Queue, tag| {
+        queue.cancel(tag);
+        let done = wait(queue, 1);
+        assert_eq!(done[0].outcome, Outcome::Failed(DeviceError::Cancelled));
+        assert_eq!((done.len(), done[0].job.tag), (1, tag));
+    };
+    submit(queue.as_mut(), 1..=3);
+    cancelled(queue.as_mut(), 2);
+    poll_until("the others arrive", || {
+        queue.poll(&mut Vec::new());
+        service.inside.load(Ordering::SeqCst) == 2
+    });
+    cancelled(queue.as_mut(), 3);
+    // Its place is another's now, whose answer is not that of the first call.
+    submit(queue.as_mut(), 4..=4);
+    assert_eq!(queue.pending(), 2);
+    drop(service);
+    let tags: Vec<u64> = wait(queue.as_mut(), 2).iter().map(|done| done.job.tag).collect();
+    assert!(tags.contains(&1) && tags.contains(&4), "{tags:?}");
 }

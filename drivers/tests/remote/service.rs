@@ -10,7 +10,7 @@ use api::Address;
 use api::v1::compression_server::{Compression, CompressionServer};
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{self, DescribeRequest, DescribeResponse, EchoRequest, EchoResponse};
-use api::v1::{RunRequest, RunResponse};
+use api::v1::{RunManyRequest, RunManyResponse, RunRequest, RunResponse};
 use bytes::Bytes;
 use device::{Codec, Device, DeviceError, Dialect, Level, Outcome, Queue, Software, Task};
 use tokio::sync::oneshot;
@@ -28,6 +28,10 @@ pub(crate) enum Manner {
     Refuse(Status),
     Say(RunResponse),
     Hang,
+    /// As one from before there were calls of several jobs.
+    OneByOne,
+    /// Of several answers the last is missing.
+    OneTooFew,
     /// The `grpc-timeout` of the call is its result.
     TellTimeout,
 }
@@ -35,8 +39,10 @@ pub(crate) enum Manner {
 /// The service, on a thread of its own, until it is dropped: then its connections are cut.
 pub(crate) struct Service {
     pub(crate) address: Address,
-    /// Calls under way.
+    /// Jobs under way.
     pub(crate) inside: Arc<AtomicUsize>,
+    /// Calls of several jobs so far.
+    pub(crate) shared: Arc<AtomicUsize>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,7 +56,9 @@ impl Service {
         let (up, is_up) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
         let inside = Arc::new(AtomicUsize::new(0));
-        let service = Answers { manner, inside: Arc::clone(&inside) };
+        let shared = Arc::new(AtomicUsize::new(0));
+        let (own_inside, own_shared) = (Arc::clone(&inside), Arc::clone(&shared));
+        let service = Answers { manner, inside: own_inside, shared: own_shared };
         let thread = std::thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let executor = builder.enable_all().build().expect("an executor");
@@ -62,7 +70,7 @@ impl Service {
             });
         });
         let address = is_up.recv().expect("the service listens");
-        Self { address, inside, end: Some(end), thread: Some(thread) }
+        Self { address, inside, shared, end: Some(end), thread: Some(thread) }
     }
 }
 
@@ -99,24 +107,33 @@ async fn serve(address: Address, service: Answers, up: std::sync::mpsc::Sender<A
 struct Answers {
     manner: Manner,
     inside: Arc<AtomicUsize>,
+    shared: Arc<AtomicUsize>,
 }
 
-struct Inside(Arc<AtomicUsize>);
+struct Inside(Arc<AtomicUsize>, usize);
+
+impl Inside {
+    fn count(inside: &Arc<AtomicUsize>, jobs: usize) -> Self {
+        inside.fetch_add(jobs, Ordering::SeqCst);
+        Self(Arc::clone(inside), jobs)
+    }
+}
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(self.1, Ordering::SeqCst);
     }
 }
 
 #[tonic::async_trait]
 impl Compression for Answers {
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        let _inside = Inside(Arc::clone(&self.inside));
+        let _inside = Inside::count(&self.inside, 1);
         assert!(request.metadata().contains_key("grpc-timeout"), "every call has a time limit");
         match &self.manner {
-            Manner::Honest => Ok(Response::new(run(request.into_inner()))),
+            Manner::Honest | Manner::OneByOne | Manner::OneTooFew => {
+                Ok(Response::new(run(request.into_inner())))
+            }
             Manner::Refuse(status) => Err(status.clone()),
             Manner::Say(response) => Ok(Response::new(response.clone())),
             Manner::Hang => std::future::pending().await,
@@ -128,6 +145,28 @@ impl Compression for Answers {
                 Ok(Response::new(response))
             }
         }
+    }
+
+    async fn run_many(
+        &self,
+        request: Request<RunManyRequest>,
+    ) -> Result<Response<RunManyResponse>, Status> {
+        assert!(request.metadata().contains_key("grpc-timeout"), "every call has a time limit");
+        let jobs = request.into_inner().jobs;
+        assert!(jobs.len() > 1, "a job that is alone goes alone");
+        self.shared.fetch_add(1, Ordering::SeqCst);
+        let _inside = Inside::count(&self.inside, jobs.len());
+        let mut answers: Vec<RunResponse> = match &self.manner {
+            Manner::OneByOne => return Err(Status::unimplemented("RunMany")),
+            Manner::Refuse(status) => return Err(status.clone()),
+            Manner::Hang => std::future::pending().await,
+            Manner::Say(response) => vec![response.clone(); jobs.len()],
+            _ => jobs.into_iter().map(run).collect(),
+        };
+        if matches!(self.manner, Manner::OneTooFew) {
+            answers.pop();
+        }
+        Ok(Response::new(RunManyResponse { answers }))
     }
 
     async fn describe(

@@ -197,6 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore)]
     fn places_are_between_their_bounds() {
         for bytes in (0..5_000_000).step_by(37).chain(KNOT_BYTES.map(|bytes| bytes as usize)) {
             let (class, along) = place(bytes);

@@ -262,19 +262,29 @@ impl Scheduling {
         })
     }
 
-    /// What offloading gained for these jobs of one op, wherever they ran; nothing where software's cost is not known.
-    pub fn gain(&self, op: Op, ran: impl IntoIterator<Item = SizeSums>) -> Option<Gain> {
+    /// What offloading gained for these jobs of one op, each with the device where it ran; nothing where software's cost
+    /// is not known. What a job would have taken in software is an estimate of those alone that ran elsewhere: the
+    /// curve says what jobs take now, which may be other than in the time that the jobs are from.
+    pub fn gain<'a>(
+        &self,
+        op: Op,
+        ran: impl IntoIterator<Item = (&'a str, SizeSums)>,
+    ) -> Option<Gain> {
         let state = self.ops.get(&op)?;
         let software = &state.software()?.service;
-        let (mut in_software, mut predicted, mut measured) = (0.0, 0.0, 0.0);
-        for sums in ran.into_iter().filter(|sums| sums.jobs > 0) {
+        let (mut by_curve, mut predicted) = (0.0, 0.0);
+        let (mut in_software, mut measured) = (0.0, 0.0);
+        for (device, sums) in ran.into_iter().filter(|(_, sums)| sums.jobs > 0) {
             let bytes = sums.work_bytes / sums.jobs;
             let jobs = sums.jobs as f64;
-            in_software += jobs * software.at(bytes as usize);
+            let there = jobs * software.at(bytes as usize);
+            let took = sums.service_ns as f64 + sums.queueing_ns as f64;
+            by_curve += there;
             predicted += jobs * state.expected_ns(bytes, software);
-            measured += sums.service_ns as f64 + sums.queueing_ns as f64;
+            in_software += if device == SOFTWARE { took } else { there };
+            measured += took;
         }
-        let gain = Gain { predicted: in_software / predicted, measured: in_software / measured };
+        let gain = Gain { predicted: by_curve / predicted, measured: in_software / measured };
         (gain.predicted.is_finite() && gain.measured.is_finite()).then_some(gain)
     }
 }

@@ -202,15 +202,15 @@ impl Machine<'_> {
         let choice = self.place(&arrival);
         let Arrival { index, bytes, class, factor, at_ns } = arrival;
         let done = Done { index, bytes, class, choice, latency_ns: 0, took_ns: 0, core_ns: 0 };
-        if choice.device == 0 {
+        if choice.device() == 0 {
             let took = SOFTWARE.at(bytes) * factor;
             self.now += took as u64;
             self.estimator.learn_host(0, bytes, took);
             let took = took as u64;
             return self.end(Done { took_ns: took, core_ns: took, ..done }, at_ns);
         }
-        let slow = self.slow_by(choice.device, index);
-        let station = &mut self.stations[choice.device - 1];
+        let slow = self.slow_by(choice.device(), index);
+        let station = &mut self.stations[choice.device() - 1];
         let depth = station.inside.len();
         assert!(depth < station.is.queue_depth, "{choice:?}");
         let submitted_ns = self.now;
@@ -222,13 +222,13 @@ impl Machine<'_> {
         if choice.placement == Placement::Sync {
             self.now = self.now.max(ready_ns);
             let took = self.now - submitted_ns;
-            self.estimator.learn_host(choice.device, bytes, setup);
-            self.estimator.learn(choice.device, bytes, (took as f64, took as f64), depth);
+            self.estimator.learn_host(choice.device(), bytes, setup);
+            self.estimator.learn(choice.device(), bytes, (took as f64, took as f64), depth);
             return self.end(Done { took_ns: took, core_ns: took, ..done }, at_ns);
         }
         self.now += SWITCH_NS;
         let core_ns = self.now - submitted_ns + SWITCH_NS;
-        self.estimator.learn_host(choice.device, bytes, core_ns as f64);
+        self.estimator.learn_host(choice.device(), bytes, core_ns as f64);
         let done = Done { took_ns: ready_ns - submitted_ns, core_ns, ..done };
         station.inside.push(Flight { done, arrived_ns: at_ns, submitted_ns, depth, ready_ns });
     }
@@ -257,7 +257,7 @@ impl Machine<'_> {
         let snapshot = Snapshot { devices: &states, waiting: self.ready.len(), gap };
         let choice = self.policy.place(&facts, &snapshot, self.draws.bits());
         if choice.reason != Reason::Probe {
-            self.estimator.remember(arrival.bytes, (choice.device, choice.placement));
+            self.estimator.remember(arrival.bytes, (choice.device(), choice.placement));
         }
         choice
     }

@@ -128,15 +128,15 @@ fn chosen(done: &[Done], during: Range<usize>) -> Vec<Done> {
 }
 
 fn offloaded(done: &[Done]) -> f64 {
-    done.iter().filter(|one| one.choice.device != 0).count() as f64 / done.len() as f64
+    done.iter().filter(|one| one.choice.device() != 0).count() as f64 / done.len() as f64
 }
 
 /// Jobs sent elsewhere than the one before of that size class.
 fn switches(done: &[Done]) -> f64 {
     let mut last = [None; usize::BITS as usize];
     let switched = |one: &&Done| {
-        let before = last[one.bytes.ilog2() as usize].replace(one.choice.device);
-        before.is_some_and(|device| device != one.choice.device)
+        let before = last[one.bytes.ilog2() as usize].replace(one.choice.device());
+        before.is_some_and(|device| device != one.choice.device())
     };
     done.iter().filter(switched).count() as f64 / done.len() as f64
 }

@@ -16,7 +16,7 @@ impl Policy for Oracle {
         for (device, state) in snapshot.devices.iter().enumerate() {
             let took = state.estimated.unwrap().0 as f64;
             let host = state.host.unwrap().0 as f64;
-            let added = |core: f64, turns: f64| took + core * (turns + waiting) + core * core / gap;
+            let added = |core: f64, turns: f64| took + core * (turns + waiting + 2.0 * core / gap);
             let ways = match device {
                 0 => vec![(added(host, 0.0), Placement::Software)],
                 _ if state.depth == state.capacity => vec![],
@@ -30,6 +30,6 @@ impl Policy for Oracle {
                 }
             }
         }
-        Choice { device: best.1, placement: best.2, reason: Reason::Policy }
+        Choice::to(best.1, best.2, Reason::Policy)
     }
 }

@@ -123,7 +123,8 @@ impl Fleet {
 
     /// Of what ran.
     pub(crate) fn gain(&self) -> Gain {
-        self.scheduling.gain(Op::Compress, self.ran.values().copied()).expect("software is known")
+        let ran = self.ran.iter().map(|((device, _), sums)| (device.as_str(), *sums));
+        self.scheduling.gain(Op::Compress, ran).expect("software is known")
     }
 
     /// Services report one after the other, evenly over the second.
@@ -170,13 +171,13 @@ impl Fleet {
         let (name, service_ns, waited_ns) = if choice.placement == Placement::Software {
             ("software".to_owned(), self.software.at(bytes) * noise, 0.0)
         } else {
-            let device = &mut self.devices[choice.device - 1];
+            let device = &mut self.devices[choice.device() - 1];
             let service_ns = device.line.at(bytes) * noise;
             let start_ns = device.free_ns.max(now_ns);
             device.free_ns = start_ns + service_ns;
             device.inside.push(device.free_ns);
             device.jobs += 1;
-            (name(choice.device), service_ns, start_ns - now_ns)
+            (name(choice.device()), service_ns, start_ns - now_ns)
         };
         // The core was late to look.
         let service_ns = if outlier { 100.0 * service_ns } else { service_ns };

@@ -154,6 +154,38 @@ fn what_is_predicted_is_what_is_measured() {
 }
 
 #[test]
+fn who_runs_everything_in_software_gains_nothing_whatever_the_curve_says_by_now() {
+    let mut scheduling = Scheduling::new(Nanos::secs(1));
+    let mut window = SizeSums { log2: 12, ..SizeSums::default() };
+    // A store is filled in one go; then requests come one by one, and find nothing of it in the core's cache.
+    for (second, jobs, each_ns) in
+        [(1, 9_000, 20_000)].into_iter().chain((2..14).map(|at| (at, 220, 31_000)))
+    {
+        let sums = SizeSums {
+            log2: 12,
+            jobs,
+            work_bytes: jobs * 4_096,
+            service_ns: jobs * each_ns,
+            ..SizeSums::default()
+        };
+        let (op, covered) = (Op::Compress, Nanos::secs(1));
+        let (reporter, device, sizes) = ("one", "software", std::slice::from_ref(&sums));
+        let evidence = Evidence { reporter, op, device, covered, busy: 0.3, sizes };
+        scheduling.observe(&evidence, Nanos::secs(second));
+        window.jobs += sums.jobs;
+        window.work_bytes += sums.work_bytes;
+        window.service_ns += sums.service_ns;
+    }
+    let curve_ns = scheduling.fitted(Nanos::secs(14)).next().unwrap().service.service.at(4_096);
+    assert!((curve_ns / 31_000.0 - 1.0).abs() < 0.02, "{curve_ns}: what jobs take now");
+    let gain = scheduling.gain(Op::Compress, [("software", window)]).unwrap();
+    assert_eq!((gain.predicted, gain.measured), (1.0, 1.0));
+    // The same jobs elsewhere were quicker than they would be in software now.
+    let gain = scheduling.gain(Op::Compress, [("virtual", window)]).unwrap();
+    assert!(gain.measured > 1.3, "{gain:?}");
+}
+
+#[test]
 fn a_slower_device_gets_the_smaller_share() {
     let mut fleet = Fleet::new(3, SOFTWARE, &[DEVICE, DEVICE]);
     fleet.run_s(15);

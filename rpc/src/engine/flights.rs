@@ -8,13 +8,25 @@ use crate::functions::Functions;
 
 /// A request on its way, from the moment the RxEngine begins on its packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
+pub struct Flight {
     pub(super) token: u64,
     pub(super) generation: u32,
     /// The packet it came in.
     pub(super) packet: Address,
     /// Function and the caller's number, once the application has it.
     pub(super) received: Option<(u32, i32)>,
+}
+
+impl Flight {
+    /// The engine's number for the request, as its record has it.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The packet that it came in, as [`crate::Completion::about`] names it.
+    pub fn packet(&self) -> Address {
+        self.packet
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +101,21 @@ impl Flights {
         let of = |loaded: &&Loaded| loaded.generation == flight.generation;
         let loaded = self.loaded.iter().find(of)?;
         Some((flight, &*loaded.functions))
+    }
+
+    /// A request that another engine received. Its place is the one that it has there, so it is free here as well; false
+    /// if it is not, or if its functions were never loaded.
+    pub(super) fn arrive(&mut self, flight: Flight) -> bool {
+        let place = self.place(flight.token);
+        let of = |loaded: &&mut Loaded| loaded.generation == flight.generation;
+        let Some(loaded) = self.loaded.iter_mut().find(of) else { return false };
+        if self.places[place].is_some() {
+            return false;
+        }
+        loaded.flights += 1;
+        self.free.retain(|free| *free != place);
+        self.places[place] = Some(flight);
+        true
     }
 
     /// It was answered, or was no request.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::command::{Address, Code, Command, Completion, Interface, Stalled};
 use crate::functions::Functions;
 
+pub use flights::Flight;
 pub use half::{Half, State, Step, Work};
 
 use flights::Flights;
@@ -38,6 +39,11 @@ impl Default for Limits {
 }
 
 /// A near-cache RPC engine.
+///
+/// Its halves can also be on two threads: two engines with the same limits and functions, of which one only receives
+/// (`step_rx`) and the other only responds (`step_tx`). What is in flight goes from one to the other by
+/// [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`]; refusals are told at the interface of the core
+/// that is to hear of them, which on either thread is a read that the driver keeps there.
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
@@ -121,6 +127,24 @@ impl Engine {
             Interface::AppRecv => self.app.take(),
             Interface::NetRecv | Interface::AppResp => None,
         }
+    }
+
+    /// A request that this engine received, for the one that responds; with its token, as its record has it. Here it is
+    /// in flight until it has [`Engine::landed`].
+    pub fn hand_over(&self, token: u64) -> Option<Flight> {
+        let (flight, _) = self.flights.find(token)?;
+        flight.received.is_some().then_some(flight)
+    }
+
+    /// A request that another engine received, before its response comes. False if there is no place for it, or it came
+    /// in with functions that this engine was not given.
+    pub fn take_over(&mut self, flight: Flight) -> bool {
+        self.flights.arrive(flight)
+    }
+
+    /// The engine that took this request over is through with it.
+    pub fn landed(&mut self, token: u64) {
+        self.flights.land(token);
     }
 
     /// The state of a half.

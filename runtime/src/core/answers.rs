@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use device::Job;
-use policy::PackedChoice;
+use policy::Choice;
 
 use crate::slot::{OPS, Shape};
 
@@ -20,7 +20,7 @@ struct Answer {
     shape: Shape,
     sizes: Range<usize>,
     epoch: u64,
-    choice: Option<PackedChoice>,
+    choice: Option<Choice>,
 }
 
 impl Default for Answers {
@@ -33,7 +33,7 @@ impl Default for Answers {
 impl Answers {
     /// The answer for the job, if it is known.
     #[inline]
-    pub(super) fn of(&self, job: &Job) -> Option<PackedChoice> {
+    pub(super) fn of(&self, job: &Job) -> Option<Choice> {
         let answer = &self.known[job.task.op().index() % OPS];
         let holds = answer.epoch == self.epoch
             && answer.shape == Shape::of(&job.task)
@@ -43,7 +43,7 @@ impl Answers {
     }
 
     /// The answer holds for jobs of this shape and of these sizes.
-    pub(super) fn learn(&mut self, job: &Job, sizes: Range<usize>, choice: PackedChoice) {
+    pub(super) fn learn(&mut self, job: &Job, sizes: Range<usize>, choice: Choice) {
         let (shape, epoch) = (Shape::of(&job.task), self.epoch);
         let choice = Some(choice);
         self.known[job.task.op().index() % OPS] = Answer { shape, sizes, epoch, choice };

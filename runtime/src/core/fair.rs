@@ -2,7 +2,7 @@
 //! a device would be too late for it. Without limits and deadlines none of it is on a job's way.
 
 use device::{DeviceError, Job, RefusedReason};
-use policy::{Choice, PackedChoice, Placement, Reason};
+use policy::{Choice, Placement, Reason};
 use units::Nanos;
 
 use super::{BOOKED, Runtime};
@@ -24,7 +24,7 @@ impl Runtime {
 
     /// Hands the job over or lets it wait: for room in the device, for its tenant's other jobs, and for its turn.
     #[cold]
-    pub(super) fn admit(&mut self, job: Box<Job>, choice: PackedChoice) {
+    pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
         // With nothing inside no turn would come that serves what waits.
         let turns = self.slots.iter().any(|slot| slot.inside > 0);
         let device = choice.device();
@@ -72,11 +72,11 @@ impl Runtime {
 
     /// The choice, or software where that meets a deadline that the chosen device would miss.
     #[cold]
-    pub(super) fn in_time(&mut self, choice: PackedChoice, job: &Job, now: Nanos) -> PackedChoice {
+    pub(super) fn in_time(&mut self, choice: Choice, job: &Job, now: Nanos) -> Choice {
         let device = choice.device();
         let free = device != 0 && choice.reason != Reason::Probe;
         if free && self.may_fall_back(&job.task) && self.is_too_late_there(job, device, now) {
-            return Choice::software(Reason::Deadline).into();
+            return Choice::software(Reason::Deadline);
         }
         choice
     }
@@ -115,7 +115,7 @@ impl Runtime {
 
     /// Whether the choice may have to wait. A probe of a retired device never does: its queue was opened for it.
     #[inline]
-    pub(super) fn is_limited(&self, choice: PackedChoice) -> bool {
+    pub(super) fn is_limited(&self, choice: Choice) -> bool {
         self.service.is_some()
             && choice.placement == Placement::Async
             && choice.device() != 0

@@ -2,7 +2,7 @@
 //! allowed, and the device retired where it is to blame. It decides nothing about jobs that went well.
 
 use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
-use policy::{Choice, PackedChoice, Reason};
+use policy::{Choice, Reason};
 use units::Nanos;
 
 use super::fair::leave;
@@ -29,7 +29,7 @@ impl Runtime {
 
     /// Runs a job again, in software, with the reason on record.
     pub(super) fn redo(&mut self, job: Box<Job>, reason: Reason) {
-        let choice = PackedChoice::from(Choice::software(reason));
+        let choice = Choice::software(reason);
         let ticket = Ticket::from_mark(job.tag);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
         leave(&mut self.service, entry);
@@ -45,7 +45,7 @@ impl Runtime {
         }
     }
 
-    fn redo_now(&mut self, job: Box<Job>, choice: PackedChoice) {
+    fn redo_now(&mut self, job: Box<Job>, choice: Choice) {
         self.redo_bytes_left = self.redo_bytes_left.saturating_sub(job.work_bytes().max(1));
         self.hand_over_late(job, choice);
     }

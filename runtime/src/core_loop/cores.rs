@@ -1,21 +1,15 @@
 //! Several loops, each on a thread of its own with its own queues into the devices. A task is spawned to all of them
 //! and stays where it began: until then any core may take it (steal it from another's share), from then on it owns
 //! what belongs to that core. No locks on the way of a job; a mutex where tasks begin and cores go to sleep.
-//!
-//! No task waits while a core that could begin it sleeps. Who makes a task visible (by its spawn, or by taking others
-//! and leaving some) then wakes one sleeper, under the lock of their list. A sleeper that is woken looks for a task
-//! before all else, and wakes the next one if it leaves any. A core that enters the list looks again after that. A
-//! core with as many tasks as it may have is not woken for more: it looks when one of its own has ended.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 
+use super::sleepers::{ENDING, STOPPED, Sleepers};
 use super::tasks::Work;
 use super::{Core, CoreConfig, CoreLoop, Source};
 use crate::config::StartError;
@@ -61,10 +55,8 @@ impl Cores {
         let shared = Arc::new(Shared {
             injector: Injector::new(),
             stealers: shares.iter().map(Worker::stealer).collect(),
-            sleepers: Mutex::new(Vec::new()),
-            waiting: AtomicUsize::new(0),
+            sleepers: Sleepers::new(),
             waiting_max: config.waiting_max,
-            life: AtomicUsize::new(0),
         });
         let loop_config = Arc::new(loop_config);
         let (report, reports) = mpsc::channel();
@@ -109,7 +101,7 @@ impl Cores {
     /// # Panics
     /// If a task did.
     pub fn finish(mut self) {
-        self.shared.set(ENDING);
+        self.shared.sleepers.set(ENDING);
         // One at a time: after a panic the drop waits for the others.
         while let Some(thread) = self.threads.pop() {
             if let Err(panic) = thread.join() {
@@ -121,7 +113,7 @@ impl Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        self.shared.set(STOPPED);
+        self.shared.sleepers.set(STOPPED);
         for thread in self.threads.drain(..) {
             // A task's panic was its own; nobody asked for the tasks' ends.
             let _ = thread.join();
@@ -146,8 +138,7 @@ impl Spawner {
     {
         let shared = &self.0;
         let ending = Ending::of_one_more(shared)?;
-        if shared.waiting.fetch_add(1, Ordering::Relaxed) >= shared.waiting_max {
-            shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        if !shared.sleepers.one_more_waits(shared.waiting_max) {
             return Err(SpawnError::CoresFull { waiting_max: shared.waiting_max });
         }
         shared.injector.push(Box::new(move |core| {
@@ -157,8 +148,8 @@ impl Spawner {
                 drop(ending);
             })
         }));
-        shared.wake_one();
-        if shared.is_stopped() {
+        shared.sleepers.wake_one();
+        if shared.sleepers.is_stopped() {
             // A stop locks the list of sleepers, too. If it did so before `wake_one` it is seen here; if after, then
             // the task is found by the drop that ends the cores.
             shared.drop_waiting();
@@ -187,64 +178,11 @@ type Start = Box<dyn FnOnce(Core) -> Work + Send>;
 struct Shared {
     injector: Injector<Start>,
     stealers: Vec<Stealer<Start>>,
-    sleepers: Mutex<Vec<Sleeper>>,
-    /// Tasks that have not begun.
-    waiting: AtomicUsize,
     waiting_max: usize,
-    /// Tasks that have not ended, plus [`ENDING`] and [`STOPPED`]. One number, so that a task is taken in before the
-    /// cores are over or not at all.
-    life: AtomicUsize,
-}
-
-/// In [`Shared::life`]: the cores end with the last task.
-const ENDING: usize = 1 << (usize::BITS - 1);
-
-/// In [`Shared::life`]: the cores end now.
-const STOPPED: usize = 1 << (usize::BITS - 2);
-
-fn is_over(life: usize) -> bool {
-    life == ENDING || life & STOPPED != 0
-}
-
-struct Sleeper {
-    index: usize,
-    thread: Thread,
-    /// It sleeps with fewer tasks than it may have.
-    may_begin: bool,
+    sleepers: Sleepers,
 }
 
 impl Shared {
-    fn sleepers(&self) -> MutexGuard<'_, Vec<Sleeper>> {
-        // Nothing panics while it is locked.
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Called after a task became visible: a core that locks the list later finds it, one that was earlier is in it.
-    fn wake_one(&self) {
-        let mut sleepers = self.sleepers();
-        if let Some(last) = sleepers.iter().rposition(|sleeper| sleeper.may_begin) {
-            sleepers.remove(last).thread.unpark();
-        }
-    }
-
-    fn wake_all(&self) {
-        self.sleepers().drain(..).for_each(|sleeper| sleeper.thread.unpark());
-    }
-
-    /// From here on the cores end with their last task ([`ENDING`]), or now ([`STOPPED`]).
-    fn set(&self, flag: usize) {
-        self.life.fetch_or(flag, Ordering::SeqCst);
-        self.wake_all();
-    }
-
-    fn is_over(&self) -> bool {
-        is_over(self.life.load(Ordering::SeqCst))
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.life.load(Ordering::SeqCst) & STOPPED != 0
-    }
-
     /// Drops the tasks that have not begun: each may hold a [`Spawner`], which holds them all.
     fn drop_waiting(&self) {
         let shares = || self.stealers.iter().map(Stealer::steal).collect();
@@ -268,10 +206,6 @@ struct Share {
 }
 
 impl Share {
-    fn some_wait(&self) -> bool {
-        self.shared.waiting.load(Ordering::Relaxed) > 0
-    }
-
     fn is_full(&self) -> bool {
         self.core.0.tasks.borrow().count() >= self.tasks_max
     }
@@ -296,32 +230,26 @@ impl Share {
 
 impl Source for Share {
     fn is_over(&mut self) -> bool {
-        self.shared.is_over()
+        self.shared.sleepers.is_over()
     }
 
     fn begin(&mut self) -> bool {
-        if !self.some_wait() || self.is_full() {
+        if !self.shared.sleepers.some_wait() || self.is_full() {
             return false;
         }
         let Some(start) = self.take() else { return false };
-        if self.shared.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
-            self.shared.wake_one();
-        }
+        self.shared.sleepers.one_begins();
         let work = start(self.core.clone());
         self.core.spawn(work);
         true
     }
 
     fn may_sleep(&mut self) -> bool {
-        let may_begin = !self.is_full();
-        let sleeper = Sleeper { index: self.index, thread: thread::current(), may_begin };
-        self.shared.sleepers().push(sleeper);
-        // Looked at after the lock: see `wake_one` and `wake_all`.
-        !(self.shared.is_over() || may_begin && self.some_wait())
+        self.shared.sleepers.enter(self.index, !self.is_full())
     }
 
     fn slept(&mut self) {
-        self.shared.sleepers().retain(|sleeper| sleeper.index != self.index);
+        self.shared.sleepers.leave(self.index);
         // It may have been woken for a new task. Out of the list first: the next wake is for another core, while this
         // one is busy with what it begins.
         self.begin();
@@ -334,18 +262,16 @@ struct Ending(Arc<Shared>);
 impl Ending {
     /// Of a task that is taken in now, unless the cores are over.
     fn of_one_more(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
-        let one_more = |life| (!is_over(life)).then_some(life + 1);
-        let counted = shared.life.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
-        counted.map_err(|_| SpawnError::CoresEnded)?;
+        if !shared.sleepers.one_more_lives() {
+            return Err(SpawnError::CoresEnded);
+        }
         Ok(Self(Arc::clone(shared)))
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if self.0.life.fetch_sub(1, Ordering::SeqCst) == ENDING + 1 {
-            self.0.wake_all();
-        }
+        self.0.sleepers.one_ended();
     }
 }
 
@@ -355,7 +281,7 @@ fn serve(core_loop: &CoreLoop, mut share: Share) {
     impl Drop for StopOnPanic {
         fn drop(&mut self) {
             if thread::panicking() {
-                self.0.set(STOPPED);
+                self.0.sleepers.set(STOPPED);
             }
         }
     }

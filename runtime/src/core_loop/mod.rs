@@ -6,9 +6,22 @@
 //! tasks a pass polls follows from how long they take, so that the clock is looked at about once per poll interval.
 
 mod cores;
+mod home;
 mod join;
+#[cfg(all(test, not(miri)))]
+mod modelled;
+mod sleepers;
 mod tasks;
 mod wake;
+
+/// What threads meet by: `home` and `sleepers` name these through here, so that a model can stand in.
+mod primitives {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize};
+    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use std::thread::{self, Thread};
+
+    pub(super) use crossbeam_deque::{Injector, Steal};
+}
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -29,9 +42,10 @@ use crate::metrics::Metrics;
 use crate::run::{Behind, Run};
 use crate::waiting::Limits;
 pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
+use home::Home;
 pub use join::Join;
 use tasks::Tasks;
-use wake::{Home, Ready, Running, Signal};
+use wake::{Ready, Running, Signal};
 
 /// What a loop is made of.
 pub struct CoreConfig {

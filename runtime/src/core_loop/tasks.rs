@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use super::wake::{Home, TaskWaker};
+use super::home::Home;
+use super::wake::TaskWaker;
 
 /// A task's work.
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()>>>;

@@ -1,69 +1,14 @@
 //! Who is to be polled next. On a loop's own thread that is a list in thread-local memory, without locks or atomic
-//! read-modify-writes; from any other thread, a queue that is crossbeam's, and an unpark. Nothing here polls.
-//!
-//! That queue holds a task once at most, however often it is woken: a flag says that it is in there or about to be.
-//! No wake is lost. Who sets the flag queues the task, then unparks. Who finds it set is served by that entry: the
-//! loop takes the entry, clears the flag, and polls the task only then. As it clears with a read-modify-write, it
-//! reads what the last waker wrote, and the poll sees all that this waker did before. A device's signal is such a flag
-//! without a queue.
+//! read-modify-writes; from any other thread, a queue and an unpark (`home`). Nothing here polls.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
-use std::thread::{self, Thread};
+use std::thread;
 
-use crossbeam_deque::{Injector, Steal};
-
-/// A loop as seen from other threads.
-pub(crate) struct Home {
-    id: u64,
-    thread: Thread,
-    woken: Injector<u32>,
-    is_signalled: AtomicBool,
-}
-
-impl Home {
-    /// A home on the calling thread.
-    pub(crate) fn here() -> Arc<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let is_signalled = AtomicBool::new(false);
-        Arc::new(Self { id, thread: thread::current(), woken: Injector::new(), is_signalled })
-    }
-
-    /// How many tasks other threads woke that were not taken yet.
-    #[inline]
-    pub(crate) fn woken_count(&self) -> usize {
-        if self.woken.is_empty() { 0 } else { self.woken.len() }
-    }
-
-    /// What other threads woke, one at a time.
-    pub(crate) fn next_woken(&self) -> Option<u32> {
-        loop {
-            match self.woken.steal() {
-                Steal::Success(index) => return Some(index),
-                Steal::Empty => return None,
-                Steal::Retry => {}
-            }
-        }
-    }
-
-    /// Whether a device signalled since the last call.
-    #[inline]
-    pub(crate) fn take_signal(&self) -> bool {
-        // A load alone while there is none: this is asked in every pass.
-        self.is_signalled.load(Ordering::Relaxed)
-            && self.is_signalled.swap(false, Ordering::Acquire)
-    }
-
-    /// Whoever sleeps after `woken_count` was zero is sure to be unparked by what comes after.
-    fn wake(&self, index: u32) {
-        self.woken.push(index);
-        self.thread.unpark();
-    }
-}
+use super::home::{Flag, Home};
 
 /// Wakes the task of one place. Made once per place: a wake that comes after the task's end may meet the next task
 /// there, which is then polled once for nothing.
@@ -74,18 +19,18 @@ pub(crate) struct TaskWaker {
     /// Whether it is among the ready; only the home's own thread looks.
     is_ready: AtomicBool,
     /// Whether it is in the home's queue of what other threads woke, or about to be.
-    is_queued: AtomicBool,
+    queued: Flag,
 }
 
 impl TaskWaker {
     pub(crate) fn new(home: &Arc<Home>, index: u32) -> Self {
-        let (is_ready, is_queued) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { home: Arc::clone(home), home_id: home.id, index, is_ready, is_queued }
+        let (is_ready, queued) = (AtomicBool::new(false), Flag::lowered());
+        Self { home: Arc::clone(home), home_id: home.id, index, is_ready, queued }
     }
 
     /// Makes the task ready whose index came out of the queue. On the home's own thread, within its run.
     pub(crate) fn dequeued(&self) {
-        self.is_queued.swap(false, Ordering::Acquire);
+        self.queued.lower();
         HERE.with(|here| self.make_ready_at(here));
     }
 
@@ -99,9 +44,7 @@ impl TaskWaker {
 
     #[cold]
     fn wake_from_afar(&self) {
-        if !self.is_queued.swap(true, Ordering::Release) {
-            self.home.wake(self.index);
-        }
+        self.home.wake(&self.queued, self.index);
     }
 
     /// From here on the task may be woken again.
@@ -136,9 +79,7 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.0.is_signalled.swap(true, Ordering::Release) {
-            self.0.thread.unpark();
-        }
+        self.0.signal();
     }
 }
 

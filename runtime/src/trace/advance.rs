@@ -4,7 +4,6 @@
 use std::rc::Rc;
 
 use device::Job;
-use policy::Reason;
 use prost::bytes::Bytes;
 use trace::Wrap;
 use units::{Nanos, Op};
@@ -15,6 +14,7 @@ use super::jobs::{Given, Made, given};
 use super::kernels::{self, Layout};
 use super::live::{Fields, Join, State, Strand};
 use super::memory::{Memory, Step};
+use super::metrics::{Counted, FALLBACKS, Ran};
 use super::ports::Answer;
 use crate::core::Runtime;
 use crate::entry::Finished;
@@ -136,7 +136,8 @@ impl Engine {
             Op::Notify => strand.payload.clone(),
         };
         self.fits(payload.len())?;
-        self.done(core, strand, payload, due)?;
+        let ran = if matches!(op, Op::Tcp | Op::LoadBalance) { Ran::Port } else { Ran::Kernel };
+        self.done(core, strand, payload, (due, ran))?;
         Ok(Flow::On)
     }
 
@@ -192,7 +193,7 @@ impl Engine {
             }
             Made::Payload(payload) => {
                 self.spend(payload.len());
-                self.done(core, strand, payload, due)?;
+                self.done(core, strand, payload, (due, Ran::Kernel))?;
                 return Ok(Flow::On);
             }
         };
@@ -203,10 +204,10 @@ impl Engine {
         // A core that begins a trace asks once; from there on nobody is there to ask again.
         if live.steps > 0 && self.limits.overflow_max > 0 && core.is_crowded(&job) {
             if self.overflow.len() < self.limits.overflow_max {
-                self.counts.overflowed += 1;
+                self.metrics.up(Counted::Overflowed);
                 return Ok(Flow::Park(State::Overflowed(job)));
             }
-            self.counts.overflow_full += 1;
+            self.metrics.up(Counted::OverflowFull);
         }
         self.give_to(core, strand, job)
     }
@@ -256,10 +257,12 @@ impl Engine {
         strand: &mut Strand,
         finished: Finished,
     ) -> Result<(), Cause> {
-        if finished.path.device == 0 && is_fallback(finished.path.reason) {
-            self.counts.fallbacks += 1;
+        let path = finished.path;
+        if path.device == 0 && FALLBACKS.contains(&path.reason) {
+            self.metrics.up(Counted::Fallback(path.reason));
             self.runs[strand.run].fallbacks += 1;
         }
+        let ran = if path.device == 0 { Ran::Software } else { Ran::Device };
         let due = match &strand.program().steps[strand.at] {
             Step::Run { due, .. } => *due,
             _ => None,
@@ -271,7 +274,7 @@ impl Engine {
                 strand.payload.clone()
             }
         };
-        self.done(core, strand, payload, due)
+        self.done(core, strand, payload, (due, ran))
     }
 
     /// The op gave this payload.
@@ -280,7 +283,7 @@ impl Engine {
         core: &mut Runtime,
         strand: &mut Strand,
         payload: Bytes,
-        due: Option<Nanos>,
+        (due, ran): (Option<Nanos>, Ran),
     ) -> Result<(), Cause> {
         let Step::Run { op, .. } = strand.program().steps[strand.at] else { return Ok(()) };
         let format = strand.format.after(op);
@@ -293,10 +296,10 @@ impl Engine {
         }
         let live = &mut self.runs[strand.run];
         live.steps += 1;
-        self.counts.steps += 1;
+        self.metrics.up(Counted::Step(op, ran));
         let deadline = deadline(live.started, due, live.input.deadline);
         if deadline.is_some_and(|deadline| core.now() > deadline) {
-            self.counts.late += 1;
+            self.metrics.up(Counted::Late);
         }
         Ok(())
     }
@@ -368,21 +371,6 @@ impl Failure {
 fn deadline(started: Nanos, due: Option<Nanos>, all: Option<Nanos>) -> Option<Nanos> {
     let due = due.map(|due| Nanos(started.0.saturating_add(due.0)));
     due.into_iter().chain(all).min()
-}
-
-/// Whether software stood in for a device.
-fn is_fallback(reason: Reason) -> bool {
-    match reason {
-        Reason::QueueFull | Reason::DeviceLost | Reason::DeviceFault | Reason::Timeout => true,
-        Reason::Policy
-        | Reason::OnlyDevice
-        | Reason::Small
-        | Reason::Large
-        | Reason::Ineligible
-        | Reason::Configured
-        | Reason::Probe
-        | Reason::Deadline => false,
-    }
 }
 
 /// A call of a port counts as much as work on so many bytes.

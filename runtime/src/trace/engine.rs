@@ -1,12 +1,11 @@
 //! The executor's life of traces: what is let in, where strands are between two turns, how paths end, and who is told.
 //! What a strand does is in `advance.rs`. It starts nothing by itself: the runtime's turns call it.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use device::TenantId;
 use prost::bytes::Bytes;
 use slab::Slab;
 use trace::{Catalog, Format};
@@ -17,8 +16,9 @@ use super::error::{Cause, TraceError};
 use super::input::{Ended, TraceInput};
 use super::jobs::Maker;
 use super::kernels::Schema;
-use super::live::{Fields, Join, Live, State, Strand, Told, TraceCounts};
+use super::live::{Fields, Join, Live, State, Strand, Told};
 use super::memory::Memory;
+use super::metrics::{Counted, TraceMetrics};
 use super::ports::{About, Inbox, LoadBalance, News, Notify, Received, Tcp};
 use crate::core::Runtime;
 use crate::core::follow::Follower;
@@ -40,16 +40,15 @@ pub(crate) struct Engine {
     pub(super) joins: Slab<Join>,
     /// Of the next run or strand: places are used again.
     serial: u32,
-    /// Traces under way, by tenant; none is left out.
-    tenants: HashMap<TenantId, usize>,
     ready: VecDeque<u64>,
     pub(super) overflow: VecDeque<u64>,
     /// Whether the last call left some of the overflow that it had not looked at.
     is_cut_off: bool,
-    timers: BinaryHeap<Reverse<(Nanos, u64)>>,
+    /// Until when which strands wait for an answer: those that do, and no others.
+    timers: BTreeSet<(Nanos, u64)>,
     /// Of the work that a call may do on the calling core.
     pub(super) bytes_left: usize,
-    pub(super) counts: TraceCounts,
+    pub(super) metrics: Arc<TraceMetrics>,
 }
 
 /// Why a strand does not go on.
@@ -79,18 +78,13 @@ impl Engine {
             strands: Slab::new(),
             joins: Slab::new(),
             serial: 0,
-            tenants: HashMap::new(),
             ready: VecDeque::new(),
             overflow: VecDeque::new(),
             is_cut_off: false,
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
             bytes_left: 0,
-            counts: TraceCounts::default(),
+            metrics: Arc::default(),
         }
-    }
-
-    pub(crate) fn counts(&self) -> TraceCounts {
-        self.counts
     }
 
     /// Traces under way, and those that ended and whose callers have not looked yet.
@@ -113,13 +107,13 @@ impl Engine {
         let place = match self.admit(name, &input) {
             Ok(place) => place,
             Err(cause) => {
-                self.counts.refused += 1;
+                self.metrics.up(Counted::Refused(cause.kind()));
                 let trace = name.to_owned();
                 return Err(Box::new(TraceError { input, trace, op: None, cause }));
             }
         };
-        self.counts.started += 1;
-        *self.tenants.entry(input.tenant).or_default() += 1;
+        self.metrics.up(Counted::Started);
+        self.metrics.enter(input.tenant);
         let serial = self.next_serial();
         let payload = input.payload.clone();
         let run = self.runs.insert(Live::new(serial, input, core.now()));
@@ -140,8 +134,7 @@ impl Engine {
         if self.runs.len() >= limits.live_max {
             return Err(Cause::Full { max: limits.live_max });
         }
-        let own = self.tenants.get(&input.tenant).copied().unwrap_or(0);
-        if own >= limits.tenant_live_max {
+        if self.metrics.live_of(input.tenant) >= limits.tenant_live_max {
             return Err(Cause::TenantFull { max: limits.tenant_live_max });
         }
         Ok(place)
@@ -183,7 +176,7 @@ impl Engine {
         match &state {
             State::Ready => self.ready.push_back(strand.key),
             State::Overflowed(_) => self.overflow.push_back(strand.key),
-            State::Awaiting { until, .. } => self.set_timer(*until, strand.key),
+            State::Awaiting { until, .. } => drop(self.timers.insert((*until, strand.key))),
             State::Inside(_) => {}
         }
         strand.state = state;
@@ -191,28 +184,14 @@ impl Engine {
         self.strands[place_of(key)].1 = Some(strand);
     }
 
-    fn set_timer(&mut self, until: Nanos, key: u64) {
-        // Timers of what was answered go when they are due; many of them go now.
-        if self.timers.len() > 2 * self.strands.len() + TIMERS_SPARE {
-            let strands = &self.strands;
-            let has = |key: u64| {
-                let strand = strands.get(place_of(key));
-                strand.is_some_and(|(serial, _)| *serial == serial_of(key))
-            };
-            self.timers.retain(|Reverse((_, key))| has(*key));
-        }
-        self.timers.push(Reverse((until, key)));
-    }
-
     /// The strand of this key, if it is still there and not under way.
     fn unpark(&mut self, key: u64) -> Option<Box<Strand>> {
         let (serial, strand) = self.strands.get_mut(place_of(key))?;
-        if *serial == serial_of(key) { strand.take() } else { None }
-    }
-
-    fn peek(&self, key: u64) -> Option<&Strand> {
-        let (serial, strand) = self.strands.get(place_of(key))?;
-        strand.as_deref().filter(|_| *serial == serial_of(key))
+        let strand = if *serial == serial_of(key) { strand.take() } else { None };
+        if let Some(State::Awaiting { until, .. }) = strand.as_ref().map(|strand| &strand.state) {
+            self.timers.remove(&(*until, key));
+        }
+        strand
     }
 
     /// A path has ended so.
@@ -222,7 +201,7 @@ impl Engine {
         let about = about(strand, live);
         self.notify.ended(&about, &ended);
         if live.told.tell(Ok(ended)) {
-            self.counts.told += 1;
+            self.metrics.up(Counted::Told);
         }
     }
 
@@ -246,12 +225,7 @@ impl Engine {
         if !self.joins.is_empty() {
             self.joins.retain(|_, join| join.run != run);
         }
-        if let Some(own) = self.tenants.get_mut(&tenant) {
-            *own -= 1;
-            if *own == 0 {
-                self.tenants.remove(&tenant);
-            }
-        }
+        self.metrics.leave(tenant);
     }
 
     /// The path failed. A caller that was told nothing gets its input back and the whole run ends: it does all of the
@@ -259,7 +233,7 @@ impl Engine {
     pub(super) fn fail(&mut self, core: &mut Runtime, strand: Box<Strand>, failure: Failure) {
         let live = &mut self.runs[strand.run];
         if live.told.is_nothing() {
-            self.counts.failed += 1;
+            self.metrics.up(Counted::Failed(failure.cause.kind()));
             let input = std::mem::replace(&mut live.input, TraceInput::new(Bytes::new()));
             // Whose it was is counted down when it ends.
             live.input.tenant = input.tenant;
@@ -268,7 +242,7 @@ impl Engine {
             live.told.tell(Err(Box::new(TraceError { input, trace, op, cause })));
             self.stop_others(core, strand.run, strand.key);
         } else {
-            self.counts.failed_later += 1;
+            self.metrics.up(Counted::FailedLater);
         }
         self.close(&strand);
     }
@@ -302,7 +276,7 @@ impl Engine {
         if live.strands == 0 {
             self.runs.remove(run);
         } else if !knew {
-            self.counts.given_up += 1;
+            self.metrics.up(Counted::GivenUp);
             self.stop_others(core, run, NO_KEY);
         }
     }
@@ -379,8 +353,6 @@ impl Engine {
 
     /// Hands over what waits and has room now, the longest waiting first.
     fn serve_overflow(&mut self, core: &mut Runtime) {
-        // A full device's jobs are of a few ops: what was full for one is not asked again.
-        let mut full_ops = 0_u32;
         self.is_cut_off = false;
         for _ in 0..self.overflow.len() {
             if self.bytes_left == 0 {
@@ -392,9 +364,8 @@ impl Engine {
             let State::Overflowed(job) = std::mem::replace(&mut strand.state, State::Ready) else {
                 continue;
             };
-            let op = 1 << job.task.op().index();
-            if full_ops & op != 0 || core.is_crowded(&job) {
-                full_ops |= op;
+            // Which devices would take it is a matter of its task and size, so each is asked for.
+            if core.is_crowded(&job) {
                 self.park(strand, State::Overflowed(job));
                 continue;
             }
@@ -404,20 +375,15 @@ impl Engine {
 
     fn serve_timers(&mut self, core: &mut Runtime) {
         let now = core.now();
-        while let Some(Reverse((until, key))) = self.timers.peek().copied()
+        while let Some((until, key)) = self.timers.first().copied()
             && until <= now
         {
-            self.timers.pop();
-            let waits = |strand: &Strand| match strand.state {
-                State::Awaiting { since, until: own, .. } if own == until => Some(own.since(since)),
-                _ => None,
-            };
-            let Some(within) = self.peek(key).and_then(waits) else { continue };
-            if let Some(strand) = self.unpark(key) {
-                self.counts.unanswered += 1;
-                let cause = Cause::NoAnswer(within);
-                self.fail(core, strand, Failure { op: Some(Op::Tcp), cause });
-            }
+            self.timers.pop_first();
+            let Some(strand) = self.unpark(key) else { continue };
+            let State::Awaiting { since, .. } = strand.state else { continue };
+            self.metrics.up(Counted::Unanswered);
+            let cause = Cause::NoAnswer(until.since(since));
+            self.fail(core, strand, Failure { op: Some(Op::Tcp), cause });
         }
     }
 }
@@ -427,7 +393,7 @@ impl Follower for Engine {
         if !self.ready.is_empty() || !self.inbox.is_empty() || self.is_cut_off {
             return Some(Nanos(0));
         }
-        self.timers.peek().map(|Reverse((until, _))| *until)
+        self.timers.first().map(|(until, _)| *until)
     }
 
     fn follow(&mut self, core: &mut Runtime) {
@@ -526,6 +492,3 @@ const NO_KEY: u64 = u64::MAX;
 /// Payload bytes that one call works on in the calling core, kernels and software's jobs together: the thread's other
 /// tasks wait for no more than that, as for the jobs that a turn redoes.
 const WORK_BYTES_PER_TURN: usize = 256 << 10;
-
-/// Timers that may be left of strands that were answered.
-const TIMERS_SPARE: usize = 64;

@@ -73,6 +73,63 @@ pub enum Cause {
     Device(DeviceError),
 }
 
+/// The causes without their particulars, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CauseKind {
+    Unknown,
+    TooLarge,
+    Malformed,
+    NoSession,
+    NoNonce,
+    TenantFull,
+    Full,
+    NoAnswer,
+    PeerGone,
+    Port,
+    Device,
+}
+
+impl CauseKind {
+    pub(crate) const COUNT: usize = CauseKind::Device as usize + 1;
+
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CauseKind::Unknown => "unknown",
+            CauseKind::TooLarge => "too_large",
+            CauseKind::Malformed => "malformed",
+            CauseKind::NoSession => "no_session",
+            CauseKind::NoNonce => "no_nonce",
+            CauseKind::TenantFull => "tenant_full",
+            CauseKind::Full => "full",
+            CauseKind::NoAnswer => "no_answer",
+            CauseKind::PeerGone => "peer_gone",
+            CauseKind::Port => "port",
+            CauseKind::Device => "device",
+        }
+    }
+}
+
+impl Cause {
+    /// What kind it is.
+    pub const fn kind(&self) -> CauseKind {
+        match self {
+            Cause::Unknown => CauseKind::Unknown,
+            Cause::TooLarge { .. } => CauseKind::TooLarge,
+            Cause::Malformed(_) => CauseKind::Malformed,
+            Cause::NoSession => CauseKind::NoSession,
+            Cause::NoNonce => CauseKind::NoNonce,
+            Cause::TenantFull { .. } => CauseKind::TenantFull,
+            Cause::Full { .. } => CauseKind::Full,
+            Cause::NoAnswer(_) => CauseKind::NoAnswer,
+            Cause::PeerGone => CauseKind::PeerGone,
+            Cause::Port(_) => CauseKind::Port,
+            Cause::Device(_) => CauseKind::Device,
+        }
+    }
+}
+
 /// A payload that is not what it was taken for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: {why}")]

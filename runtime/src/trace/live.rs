@@ -1,5 +1,5 @@
-//! What is kept of a trace under way: the run that its caller waits for, the strands that its payload is on, and what
-//! is counted. Values only.
+//! What is kept of a trace under way: the run that its caller waits for, and the strands that its payload is on. Values
+//! only.
 
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -169,33 +169,4 @@ pub(crate) struct Join {
     /// The first arm's payload, once it is there.
     pub(crate) first: Option<(Bytes, Format, Fields)>,
     pub(crate) outer: Option<usize>,
-}
-
-/// What an executor did since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TraceCounts {
-    /// Traces that were started.
-    pub started: u64,
-    /// Traces that were not: unknown, too large, or beyond a limit.
-    pub refused: u64,
-    /// Traces whose caller was told of an end.
-    pub told: u64,
-    /// Traces whose caller got its input back.
-    pub failed: u64,
-    /// Traces whose caller stopped waiting.
-    pub given_up: u64,
-    /// Paths that failed after the caller had been told.
-    pub failed_later: u64,
-    /// Ops that ran.
-    pub steps: u64,
-    /// Of these, jobs that went to software because a device failed, lost or kept them, or none had room.
-    pub fallbacks: u64,
-    /// Jobs that waited in the overflow area.
-    pub overflowed: u64,
-    /// Jobs that found it full.
-    pub overflow_full: u64,
-    /// Steps that were done after they were due.
-    pub late: u64,
-    /// Answers that did not come in time.
-    pub unanswered: u64,
 }

@@ -5,10 +5,11 @@
 //! runtime's policy, as for any job.
 //!
 //! A trace that fails gives its whole input back ([`TraceError`]), so that a caller's own code can do the work. Which
-//! op ran where is in the runtime's metrics, as for any job; what traces did is in [`TraceCounts`].
+//! op ran where is in the runtime's metrics, as for any job; what traces did is in [`TraceMetrics`].
 
 mod advance;
 pub mod bson;
+pub mod by_hand;
 mod config;
 mod engine;
 mod error;
@@ -18,6 +19,7 @@ pub mod jobs;
 pub mod kernels;
 mod live;
 mod memory;
+mod metrics;
 mod ports;
 pub mod value;
 
@@ -25,14 +27,15 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::trace::Catalog;
 
 pub use config::{TraceConfig, TraceLimits};
-pub use error::{Cause, Malformed, TraceError};
+pub use error::{Cause, CauseKind, Malformed, TraceError};
 pub use input::{Ended, Session, TraceInput};
-pub use live::TraceCounts;
+pub use metrics::{Counted, Ran, TraceCounts, TraceMetrics};
 pub use ports::{About, Answer, LoadBalance, NoNotify, NoTcp, Notify, PortError, SameCore, Tcp};
 
 use crate::core::Runtime;
@@ -93,7 +96,12 @@ impl Traces {
 
     /// What it did since its start.
     pub fn counts(&self) -> TraceCounts {
-        self.engine.borrow().counts()
+        self.engine.borrow().metrics.counts()
+    }
+
+    /// The same for other threads, and in detail.
+    pub fn metrics(&self) -> Arc<TraceMetrics> {
+        Arc::clone(&self.engine.borrow().metrics)
     }
 
     /// Traces under way, with those whose end nobody has looked at yet.
@@ -135,5 +143,75 @@ impl Drop for RunTrace {
         if let Ok(key) = self.state {
             self.inbox.put(News::GivenUp(key));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use device::Software;
+    use policy::AlwaysSoftware;
+    use prost::bytes::Bytes;
+    use units::{ManualClock, Nanos};
+
+    use super::*;
+    use crate::config::{Fallback, RuntimeConfig};
+    use crate::core::follow::Follower;
+
+    /// Keeps what it is to be answered by.
+    #[derive(Clone, Default)]
+    struct Holds(Rc<RefCell<Vec<Answer>>>);
+
+    impl Tcp for Holds {
+        fn send(
+            &mut self,
+            _: &About<'_>,
+            _: Bytes,
+            answer: Option<Answer>,
+        ) -> Result<(), PortError> {
+            self.0.borrow_mut().extend(answer);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_has_answered_or_is_given_up() {
+        let config = RuntimeConfig {
+            devices: vec![Arc::new(Software::default())],
+            policy: Arc::new(AlwaysSoftware),
+            compress: Fallback::Prefer,
+            decompress: Fallback::Prefer,
+            job_timeout: Nanos::secs(1),
+            reprobe_after: Nanos::secs(1),
+            clock: Arc::new(ManualClock::default()),
+            seed: 1,
+        };
+        let core = Runtime::new(config, Waker::noop()).expect("software opens");
+        let core = Rc::new(RefCell::new(core));
+        let text = "trace ask takes bytes { copy tcp await hear }
+        trace hear takes bytes { tcp notify }";
+        let catalog = ::trace::read(&[("test", text)]).expect("no faults");
+        let port = Holds::default();
+        let mut config = TraceConfig::new(catalog);
+        config.tcp = Box::new(port.clone());
+        let traces = Traces::on(Rc::clone(&core), Box::new(|| {}), config);
+        let due = || traces.engine.borrow().due();
+        let turn = || {
+            core.borrow_mut().turn();
+        };
+        let ask = || traces.run_trace("ask", TraceInput::new("x"));
+        let (first, second) = (ask(), ask());
+        assert_eq!(due(), Some(Nanos::secs(1)));
+        let answer = port.0.borrow_mut().remove(0);
+        answer.give("y", Vec::new());
+        turn();
+        assert_eq!(due(), Some(Nanos::secs(1)), "the second waits");
+        drop(second);
+        turn();
+        assert_eq!(due(), None, "nobody waits");
+        drop(first);
+        turn();
+        assert_eq!((due(), traces.live()), (None, 0));
     }
 }

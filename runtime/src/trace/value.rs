@@ -118,9 +118,28 @@ impl Value {
     /// Reads the message.
     ///
     /// # Errors
-    /// It is no such message, or nested deeper than a message may be.
+    /// It is no such message, or nested deeper than [`DEPTH_MAX`].
     pub fn from_protobuf(message: &Bytes) -> Result<Self, Malformed> {
-        Self::decode(message.clone()).map_err(|error| Malformed::because("protobuf", error))
+        let refused = |why: &dyn fmt::Display| Malformed::because("protobuf", why);
+        let value = Self::decode(message.clone()).map_err(|error| refused(&error))?;
+        if value.is_within(DEPTH_MAX) {
+            return Ok(value);
+        }
+        // A list takes two of the hundred levels that a protobuf reader goes down, a map three.
+        Err(refused(&format_args!("nested deeper than {DEPTH_MAX}")))
+    }
+
+    /// Whether no more lists and maps are within each other.
+    fn is_within(&self, depth_left: usize) -> bool {
+        let inner = |value: &Value| depth_left > 0 && value.is_within(depth_left - 1);
+        match &self.kind {
+            Some(Kind::List(list)) => depth_left > 0 && list.items.iter().all(inner),
+            Some(Kind::Map(map)) => {
+                let mut values = map.members.iter().filter_map(|member| member.value.as_ref());
+                depth_left > 0 && values.all(inner)
+            }
+            _ => true,
+        }
     }
 
     /// Writes the message.
@@ -268,7 +287,7 @@ impl<'de> Visitor<'de> for Seed {
 
 const BINARY: &str = "$binary";
 
-/// Lists and maps within each other. A level of a map takes three of the hundred that a protobuf reader goes down.
+/// Lists and maps within each other, in every layout: what is read in one can be written and read in another.
 pub const DEPTH_MAX: usize = 30;
 
 #[cfg(test)]
@@ -317,6 +336,30 @@ mod tests {
         assert!(error.to_string().contains("nested deeper than 30"), "{error}");
         let lists = "[".repeat(100_000);
         assert!(Value::from_json(lists.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_message_is_nested_no_deeper_than_a_document() {
+        let nested = |depth: usize, wrap: fn(Value) -> Kind| {
+            let start = Value { kind: None };
+            (0..depth).fold(start, |inner, _| Value::of(wrap(inner)))
+        };
+        let list = |inner| Kind::List(List { items: vec![inner] });
+        let map = |inner| Kind::Map(Map { members: vec![Member::new(String::new(), inner)] });
+        for wrap in [list, map] as [fn(Value) -> Kind; 2] {
+            let deepest = nested(DEPTH_MAX, wrap);
+            let read = Value::from_protobuf(&deepest.to_protobuf().into()).expect("deep enough");
+            let json = read.to_json().expect("finite");
+            assert_eq!(Value::from_json(&json).expect("what is written can be read"), deepest);
+            // Far below what a reader of protobuf goes down by itself.
+            for depth in [DEPTH_MAX + 1, DEPTH_MAX + 2] {
+                let deeper = Bytes::from(nested(depth, wrap).to_protobuf());
+                let error = Value::from_protobuf(&deeper).expect_err("too deep").to_string();
+                assert!(error.contains("nested deeper than 30"), "{error}");
+            }
+            let far = Bytes::from(nested(300, wrap).to_protobuf());
+            assert!(Value::from_protobuf(&far).is_err());
+        }
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use device::TenantId;
 use parking_lot::Mutex;
-use policy::{AsyncOffload, Choice, JobFacts, Policy, Snapshot};
-use runtime::trace::{Cause, TraceConfig, TraceInput};
-use units::{ManualClock, Nanos, Op, SystemClock};
+use policy::{AsyncOffload, Choice, JobFacts, Policy, Reason, Snapshot};
+use runtime::trace::{Cause, CauseKind, Counted, Ran, TraceConfig, TraceInput};
+use units::{ByteCount, ManualClock, Nanos, Op, SystemClock};
 
-use crate::common::{Script, config};
+use crate::common::{Script, config, software};
 use crate::paths::catalog;
-use crate::rig::{Reply, Rig, devices, with, with_runtime};
+use crate::rig::{Reply, Rig, devices, until, with, with_runtime};
 
 const COPIES: &str = "trace t takes bytes { copy copy notify }";
 
@@ -37,6 +37,10 @@ fn a_tenant_has_so_many_traces_under_way_and_all_together_so_many() {
         let error = traces.run_trace("t", of_tenant(&rig, 2)).await.expect_err("a fourth");
         assert_eq!(error.cause, Cause::Full { max: 3 });
         assert_eq!((traces.counts().refused, traces.live()), (2, 3));
+        let metrics = traces.metrics();
+        let refused = |cause| metrics.read(Counted::Refused(cause));
+        assert_eq!((refused(CauseKind::TenantFull), refused(CauseKind::Full)), (1, 1));
+        assert_eq!(metrics.live(), [(TenantId(1), 2), (TenantId(2), 1)]);
         // Those that end make room.
         for _ in 0..6 {
             while script.state().accepted == 0 {
@@ -126,6 +130,11 @@ fn damaged_payloads_are_refused_with_the_step_and_the_input() {
                 assert!(error.input.session.is_some());
             }
             assert_eq!((rig.traces.counts().failed, rig.traces.live()), (9, 0));
+            let metrics = rig.traces.metrics();
+            let failed = |cause| metrics.read(Counted::Failed(cause));
+            // What does not carry its tag, and a stream that is none, are the device's to find.
+            assert_eq!((failed(CauseKind::Malformed), failed(CauseKind::Device)), (7, 2));
+            assert_eq!(metrics.live(), []);
         },
     );
 }
@@ -263,6 +272,10 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
         assert_eq!((&ended.payload[..], ended.fallbacks), (&b"third"[..], 2));
         let counts = rig.traces.counts();
         assert_eq!((counts.overflowed, counts.overflow_full, counts.fallbacks), (1, 1, 3));
+        let metrics = rig.traces.metrics();
+        let ran = |place| metrics.read(Counted::Step(Op::Copy, place));
+        assert_eq!((ran(Ran::Software), ran(Ran::Device)), (3, 0));
+        assert_eq!(metrics.read(Counted::Fallback(Reason::QueueFull)), 3);
         // What waits goes in as soon as there is room; the first's second step then waits for it.
         script.do_one();
         while script.state().accepted < 2 {
@@ -279,6 +292,31 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
         }
         assert_eq!(rig.traces.live(), 0);
     });
+}
+
+#[test]
+fn who_waits_for_one_device_does_not_keep_another_from_its_own() {
+    let small = Script::new(|own| (own.queue_depth, own.work_bytes_max) = (1, ByteCount(1_000)));
+    let large = Script::new(|own| own.queue_depth = 1);
+    let mut config =
+        config(vec![software(), small.clone(), large.clone()], Arc::new(SystemClock::new()));
+    config.job_timeout = Nanos::secs(60);
+    let text = format!("{COPIES} trace once takes bytes {{ copy notify }}");
+    with_runtime(
+        config,
+        catalog(&text),
+        |_| {},
+        |rig| async move {
+            let run = |name: &str, bytes| rig.traces.run_trace(name, rig.input(vec![7; bytes]));
+            let _full = (run("once", 100), run("once", 5_000));
+            // Both are full; behind the first step the large payload waits, and behind it the small one.
+            let _waiting = (run("t", 5_000), run("t", 100));
+            assert_eq!(rig.traces.counts().overflowed, 2);
+            small.do_one();
+            until("the small one has gone in", || small.state().accepted == 2).await;
+            assert_eq!((small.state().accepted, large.state().accepted), (2, 1));
+        },
+    );
 }
 
 #[test]

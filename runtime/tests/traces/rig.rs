@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use device::{Codec, Device, Dialect, Level, Pool};
@@ -97,15 +98,20 @@ impl Rig {
 
     /// Turns until nothing is under way.
     pub(crate) async fn settled(&self) {
-        for _ in 0..10_000 {
-            if self.traces.live() == 0 {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-        panic!("{} traces never end", self.traces.live());
+        until("all traces end", || self.traces.live() == 0).await;
     }
 }
+
+/// Turns until it is so, for as long as a busy machine may take.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The tcp port and who is behind it.
 #[derive(Clone, Default)]

@@ -14,7 +14,7 @@ use trace::{Base, walk};
 use units::Op;
 
 use crate::common::faulty;
-use crate::rig::{Reply, Rig, with};
+use crate::rig::{Reply, Rig, until, with};
 
 #[test]
 fn on_software() {
@@ -207,14 +207,12 @@ async fn database_reads(rig: &Rig) {
 /// So many messages, once they have been sent.
 async fn sent(rig: &Rig, count: usize) -> Vec<(String, Bytes)> {
     let mut sent = Vec::new();
-    for _ in 0..10_000 {
+    until("the messages are sent", || {
         sent.extend(rig.peer.received());
-        if sent.len() == count {
-            return sent;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("{} messages of {count} were sent", sent.len());
+        sent.len() == count
+    })
+    .await;
+    sent
 }
 
 async fn writes(rig: &Rig) {

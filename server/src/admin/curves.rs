@@ -27,8 +27,9 @@ pub(super) fn write(page: &mut String, view: &View) {
         "</div><p>Time of a job against its size, both logarithmic: from submission to completion as \
          jobs meet it now, and dashed the device's own time. A vertical line is the size in force from \
          which jobs go to that device; it follows the break-even. Gains are of this window: how many \
-         times faster its jobs were than all of them in software by its curve, <b>predicted</b> by the \
-         curves of where the parameters send them, <b>measured</b> as they ran.</p></section>\n",
+         times faster its jobs were than all of them in software, <b>predicted</b> by the curves of \
+         where the parameters send them, <b>measured</b> as they ran; what ran elsewhere is taken to \
+         cost in software what its curve says now.</p></section>\n",
     );
 }
 

@@ -9,8 +9,8 @@ use store::embedded;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, gathered, process};
-use crate::counters::{CommandKind, Counter, Counters, Histogram};
+use super::{Admin, Reloads, gathered, process, traces};
+use crate::counters::{CommandKind, Counter, Counters, Histogram, Stage};
 
 /// The page, now.
 pub(super) fn render(admin: &Admin) -> String {
@@ -29,6 +29,12 @@ pub(super) fn render(admin: &Admin) -> String {
     upstream(&mut page, &workers);
     grpc(&mut page, &workers);
     lanes(&mut page, &workers);
+    let executors = plan.traces.read();
+    if !executors.is_empty() {
+        traces::conversations(&mut page, &workers);
+        traces::executors(&mut page, &executors);
+    }
+    drop(executors);
     jobs(&mut page, &plan.runtimes.read());
     devices(&mut page, &plan.devices);
     memcached(&mut page, &workers, plan.clock.now(), plan.connections.max());
@@ -50,7 +56,7 @@ pub(super) fn render(admin: &Admin) -> String {
 pub(super) struct Workers<'p>(pub(super) &'p [Arc<Counters>]);
 
 impl Workers<'_> {
-    fn sum(&self, counter: impl for<'c> Fn(&'c Counters) -> &'c Counter) -> u64 {
+    pub(super) fn sum(&self, counter: impl for<'c> Fn(&'c Counters) -> &'c Counter) -> u64 {
         self.0.iter().map(|own| counter(own).read()).sum()
     }
 
@@ -146,6 +152,14 @@ pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {
         let parts: Vec<&Histogram> =
             workers.0.iter().map(|own| &own.durations[kind as usize]).collect();
         family.durations(&[("command", kind.name())], &parts);
+    }
+    let help =
+        "Time of what requests wait for beside jobs: a store elsewhere, the client's socket.";
+    let mut family = page.histogram("rebate_request_stage_seconds", help);
+    for stage in Stage::ALL {
+        let parts: Vec<&Histogram> =
+            workers.0.iter().map(|own| &own.stages[stage as usize]).collect();
+        family.durations(&[("stage", stage.name())], &parts);
     }
 }
 

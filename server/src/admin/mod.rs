@@ -12,6 +12,7 @@ mod scheduler;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod traces;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

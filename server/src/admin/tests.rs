@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::Software;
+use runtime::trace::{Counted, TraceMetrics};
 use units::Nanos;
 
 use super::exposition::Exposition;
 use super::metrics::{self, Workers};
+use super::traces;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::{Devices, Running, Server, StartError};
@@ -195,6 +197,7 @@ fn every_counter_is_shown_by_its_own_number() {
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
     let named = named.chain(counters.grpc.named()).chain(counters.lanes.named());
+    let named = named.chain(counters.traced.named());
     let raw = counters.raw.iter().map(|counter| ("raw", counter));
     for (index, (name, counter)) in named.chain(raw).enumerate() {
         counter.add(1_000_000 + index as u64);
@@ -210,6 +213,27 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::upstream(&mut page, &workers);
     metrics::grpc(&mut page, &workers);
     metrics::lanes(&mut page, &workers);
+    traces::conversations(&mut page, &workers);
+    let text = page.finish();
+    Metrics::read(&text);
+    let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    let missing: Vec<_> =
+        numbers.iter().filter(|(number, _)| !shown.contains(number.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn everything_that_traces_count_is_shown_by_its_own_number() {
+    let executor = TraceMetrics::default();
+    let mut numbers = BTreeMap::new();
+    for (index, what) in Counted::all().enumerate() {
+        executor.add(what, 1_000_000 + index as u64);
+        // Two executors are shown in sum.
+        numbers.insert((2 * executor.read(what)).to_string(), what);
+    }
+    let executor = Arc::new(executor);
+    let mut page = Exposition::default();
+    traces::executors(&mut page, &[Arc::clone(&executor), executor]);
     let text = page.finish();
     Metrics::read(&text);
     let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.rsplit(' ').next()).collect();

@@ -123,9 +123,16 @@ pub const KEYS: &[Key] = &[
     hot("scheduler.policy", Kind::Choice(&POLICIES_OWN)),
     hot("scheduler.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
     hot("scheduler.inline_bytes_max", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),
+    restart("traces.listen", Kind::Addresses),
+    restart("traces.secrets_file", Kind::Path),
+    restart("traces.live_max", Kind::Count(1, JOBS_MAX)),
+    restart("traces.tenant_live_max", Kind::Count(1, JOBS_MAX)),
+    restart("traces.payload_bytes_max", Kind::Bytes(ByteCount::kib(1), PAYLOAD_MAX)),
+    restart("traces.overflow_max", Kind::Count(0, JOBS_MAX)),
+    restart("traces.due_us", Kind::Count(0, LATENCY_US_MAX)),
 ];
 
-const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler"];
+const ROLES: &[&str] = &["all", "frontend", "compression", "store", "scheduler", "traces"];
 
 const FALLBACKS: &[&str] = &["prefer", "require", "forbid"];
 
@@ -336,6 +343,9 @@ const HISTORY_S_MAX: i64 = 86_400;
 const INSTANCES_MAX: i64 = 65_536;
 /// More memory than machines have: a larger number is a mistyped unit.
 const MEMORY_MAX: ByteCount = ByteCount(1 << 46);
+
+/// A document takes up to forty times its bytes while it is changed; a larger payload is no request.
+const PAYLOAD_MAX: ByteCount = ByteCount::mib(64);
 
 /// A field's name under another section is a little less likely than the same name with a typing error.
 const SECTION_MALUS: f64 = 0.1;

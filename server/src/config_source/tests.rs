@@ -195,6 +195,26 @@ fn relations_between_keys_are_checked_and_placed() {
 }
 
 #[test]
+fn traces_are_served_by_their_role_to_tenants_with_secrets() {
+    let messages = |text: &str| {
+        let (_file, sources) = sources(text);
+        let errors = load(&sources).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let served = "[traces]\nlisten = ['127.0.0.1:0']\n";
+    let secrets = "secrets_file = '/run/secrets'\n";
+    let alone = "[server]\nroles = ['traces']\n";
+    assert_eq!(messages(&format!("{served}{secrets}{alone}")), "");
+    assert!(messages(alone).contains("no client could connect"));
+    assert!(messages(served).contains("traces.secrets_file: is unset"));
+    let other = "[server]\nroles = ['frontend']\n";
+    assert!(messages(&format!("{served}{secrets}{other}")).contains("server.roles has no traces"));
+    let large = "payload_bytes_max = '64MiB'\n[runtime]\ninflight_bytes_max = '2MiB'\n";
+    let said = messages(&format!("{served}{secrets}{large}"));
+    assert!(said.contains(":4: traces.payload_bytes_max: 64MiB is above"), "{said}");
+}
+
+#[test]
 fn the_default_configuration_is_valid() {
     assert_eq!(validate(&Config::default()), []);
 }
@@ -222,6 +242,7 @@ fn what_is_printed_loads_as_the_same_configuration() {
 fn the_table_of_keys_covers_every_field_and_agrees_with_its_comment() {
     let mut config = Config::default();
     config.server.lane_listen = Some("/run/rebate.lane".into());
+    config.traces.secrets_file = Some("/run/rebate.secrets".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
     config.scheduler.offload_bytes_min = Some(ByteCount(0));
     config.scheduler.inline_bytes_max = Some(ByteCount(0));

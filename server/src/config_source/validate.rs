@@ -19,8 +19,17 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     let mut refuse = |key, problem: String| {
         errors.push(ConfigError::new(Some(key), Origin::Default, &problem));
     };
+    check_doors(config, &mut refuse);
+    check_sizes(config, &mut refuse);
+    errors
+}
 
-    let (server, store) = (&config.server, &config.store);
+/// Takes a key and what is wrong with it.
+type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
+
+/// Whether somebody could connect to every service that there is.
+fn check_doors(config: &Config, refuse: Refuse<'_>) {
+    let (server, traces) = (&config.server, &config.traces);
     let services = Services::of(&server.roles);
     if server.roles.is_empty() {
         refuse("server.roles", "is empty: this process would serve nothing".into());
@@ -31,11 +40,23 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
             "is set and server.roles has no compression: there is nothing to serve there".into(),
         );
     }
-    let is_reachable = !server.grpc_listen.is_empty() || server.lane_listen.is_some();
+    let has_traces = !traces.listen.is_empty();
+    if has_traces && !services.traces {
+        refuse(
+            "traces.listen",
+            "is set and server.roles has no traces: there is nothing to serve there".into(),
+        );
+    }
+    if has_traces && traces.secrets_file.is_none() {
+        refuse("traces.secrets_file", "is unset: no caller of traces.listen could be read".into());
+    }
+    let is_reachable = !server.grpc_listen.is_empty() || server.lane_listen.is_some() || has_traces;
     if !services.frontend && !is_reachable && !server.roles.is_empty() {
         refuse(
             "server.grpc_listen",
-            "is empty and server.roles has no frontend: no client could connect".into(),
+            "is empty, as is traces.listen, and server.roles has no frontend: no client could \
+             connect"
+                .into(),
         );
     }
     if services.frontend && server.listen.is_empty() && server.unix_socket.is_none() {
@@ -44,6 +65,11 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
             "is empty and there is no server.unix_socket: no client could connect".into(),
         );
     }
+}
+
+/// Whether what is bounded has room in what bounds it.
+fn check_sizes(config: &Config, refuse: Refuse<'_>) {
+    let store = &config.store;
     let memory_min = store.item_bytes_max.0.saturating_mul(ITEMS_IN_MEMORY_MIN);
     if store.url.parse() == Ok(StoreUrl::Embedded) && store.memory.0 < memory_min {
         let item = store.item_bytes_max;
@@ -63,6 +89,18 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
             format!("{} is above store.retry_max_ms = {}", store.retry_min_ms, store.retry_max_ms),
         );
     }
+    let payload_bytes_max = config.traces.payload_bytes_max;
+    let has_traces = !config.traces.listen.is_empty();
+    if has_traces && config.runtime.inflight_bytes_max < payload_bytes_max {
+        refuse(
+            "traces.payload_bytes_max",
+            format!(
+                "{payload_bytes_max} is above runtime.inflight_bytes_max = {}: the largest request \
+                 could never be read",
+                config.runtime.inflight_bytes_max
+            ),
+        );
+    }
     if config.runtime.inflight_bytes_max < store.item_bytes_max {
         refuse(
             "runtime.inflight_bytes_max",
@@ -72,7 +110,6 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
             ),
         );
     }
-    errors
 }
 
 /// memcached's own rule: the largest item takes at most half of the memory, or storing one would evict everything.

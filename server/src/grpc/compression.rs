@@ -1,15 +1,16 @@
-//! (De)compression for other processes: a call is a job of this worker's runtime. Which device runs it is the
+//! (De)compression for other processes: a call is a job of this worker's runtime, or a few. Which device runs it is the
 //! runtime's; what cannot be a job, or is one too many, is refused before anything is allocated for it.
 
-use std::cell::Cell;
+use std::future::Future;
 use std::rc::Rc;
 
 use api::v1::compression_server::Compression;
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{
     self, DescribeRequest, DescribeResponse, DeviceDescription, EchoRequest, EchoResponse,
-    RunRequest, RunResponse,
+    RunManyRequest, RunManyResponse, RunRequest, RunResponse,
 };
+use api::wire::JOBS_PER_CALL_MAX;
 use bytes::Bytes;
 use device::{
     Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, TenantId, Waiting,
@@ -36,6 +37,14 @@ impl Compression for CompressionService {
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
         let context = Rc::clone(&self.0);
         SendWrapper::new(run(context, request)).await.map(Response::new)
+    }
+
+    async fn run_many(
+        &self,
+        request: Request<RunManyRequest>,
+    ) -> Result<Response<RunManyResponse>, Status> {
+        let context = Rc::clone(&self.0);
+        SendWrapper::new(run_many(context, request)).await.map(Response::new)
     }
 
     async fn describe(
@@ -67,30 +76,84 @@ async fn run(
 ) -> Result<RunResponse, Status> {
     refuse_while_draining(&context)?;
     let call = Call::of(&mut request)?;
-    let request = request.into_inner();
-    let task = task(&request)?;
-    let class = class(&request)?;
-    let tenant = tenant(&request)?;
-    within(&context, "output_bytes", request.output_bytes)?;
-    if let Task::Compress { .. } = task {
-        within(&context, "the payload's size", request.payload.len())?;
+    let asked = Asked::read(&context, request.into_inner())?;
+    Ok(asked.begin(&context, &call)?.await)
+}
+
+async fn run_many(
+    context: Rc<WorkerContext>,
+    mut request: Request<RunManyRequest>,
+) -> Result<RunManyResponse, Status> {
+    refuse_while_draining(&context)?;
+    let call = Call::of(&mut request)?;
+    let jobs = request.into_inner().jobs;
+    if !(1..=JOBS_PER_CALL_MAX).contains(&jobs.len()) {
+        let valid = format!("1 to {JOBS_PER_CALL_MAX}");
+        return Err(invalid("the number of jobs", jobs.len(), &valid));
     }
-    let _place = Place::take(&context)?;
-    let output_bytes_max = request.output_bytes as usize;
-    call.charge.grow(output_bytes_max)?;
-    let output = context.values.pool().take_heap(output_bytes_max);
-    let mut job = Job::new(task, Input::heap(request.payload), output);
-    (job.tenant, job.class, job.deadline) = (tenant, class, call.deadline);
-    // A call that is dropped here, by its deadline or its client, detaches the job.
-    let finished = context.runtime.run(Box::new(job)).await;
-    Ok(response(&context, finished, output_bytes_max))
+    // Of a call that is refused no job is begun.
+    let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    // All begin before the first is waited for.
+    let begun: Vec<_> = asked.into_iter().map(|job| job.begin(&context, &call)).collect();
+    let mut answers = Vec::with_capacity(begun.len());
+    for job in begun {
+        answers.push(match job {
+            Ok(job) => job.await,
+            Err(_) => RunResponse { outcome: Answer::Busy.into(), ..RunResponse::default() },
+        });
+    }
+    Ok(RunManyResponse { answers })
+}
+
+/// A job as it was asked for, its parameters in their ranges.
+struct Asked {
+    task: Task,
+    class: Class,
+    tenant: TenantId,
+    output_bytes_max: usize,
+    payload: Bytes,
+}
+
+impl Asked {
+    fn read(context: &WorkerContext, request: RunRequest) -> Result<Self, Status> {
+        let task = task(&request)?;
+        let class = class(&request)?;
+        let tenant = tenant(&request)?;
+        within(context, "output_bytes", request.output_bytes)?;
+        if let Task::Compress { .. } = task {
+            within(context, "the payload's size", request.payload.len())?;
+        }
+        let output_bytes_max = request.output_bytes as usize;
+        Ok(Self { task, class, tenant, output_bytes_max, payload: request.payload })
+    }
+
+    /// Begins it now, or says why there is no room; what it comes to is awaited.
+    fn begin(
+        self,
+        context: &Rc<WorkerContext>,
+        call: &Call,
+    ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
+        let place = Place::take(context)?;
+        let Self { task, class, tenant, output_bytes_max, payload } = self;
+        call.charge.grow(output_bytes_max)?;
+        let output = context.values.pool().take_heap(output_bytes_max);
+        let mut job = Job::new(task, Input::heap(payload), output);
+        (job.tenant, job.class, job.deadline) = (tenant, class, call.deadline);
+        // A call that is dropped here, by its deadline or its client, detaches the job.
+        let run = context.runtime.run(Box::new(job));
+        Ok(async move {
+            let finished = run.await;
+            response(&place.0, finished, output_bytes_max)
+        })
+    }
 }
 
 /// One of the jobs that the worker may have under way for others.
-struct Place<'a>(&'a Cell<usize>);
+struct Place(Rc<WorkerContext>);
 
-impl<'a> Place<'a> {
-    fn take(context: &'a WorkerContext) -> Result<Self, Status> {
+impl Place {
+    fn take(context: &Rc<WorkerContext>) -> Result<Self, Status> {
         let (jobs, max) = (context.jobs.get(), context.jobs_max);
         if jobs >= max {
             return Err(Status::resource_exhausted(format!(
@@ -98,13 +161,13 @@ impl<'a> Place<'a> {
             )));
         }
         context.jobs.set(jobs + 1);
-        Ok(Self(&context.jobs))
+        Ok(Self(Rc::clone(context)))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.jobs.set(self.0.jobs.get() - 1);
     }
 }
 

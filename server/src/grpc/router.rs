@@ -34,6 +34,8 @@ pub(super) struct Router {
     meter: Rc<Meter>,
     cache: Option<CacheServer<CacheService>>,
     compression: Option<CompressionServer<CompressionService>>,
+    /// The same for calls of several jobs, whose messages are short.
+    many: Option<CompressionServer<CompressionService>>,
     store: Option<StoreServer<StoreService>>,
     scheduler: Option<SchedulerServer<SchedulerService>>,
     /// Health and reflection: asked rarely.
@@ -50,10 +52,14 @@ impl Router {
             CacheServer::new(CacheService::new(shared()))
                 .max_decoding_message_size(message_bytes_max)
         });
-        let compression = offered.compression.then(|| {
-            CompressionServer::new(CompressionService::new(shared()))
-                .max_decoding_message_size(message_bytes_max)
-        });
+        let compression = |message_bytes_max| {
+            offered.compression.then(|| {
+                CompressionServer::new(CompressionService::new(shared()))
+                    .max_decoding_message_size(message_bytes_max)
+            })
+        };
+        let many = compression(api::wire::JOBS_BYTES_MAX + api::wire::MESSAGE_SLACK_BYTES);
+        let compression = compression(message_bytes_max);
         let store = offered.store.then(|| {
             StoreServer::new(StoreService::new(shared()))
                 .max_decoding_message_size(message_bytes_max)
@@ -62,8 +68,8 @@ impl Router {
             SchedulerServer::new(SchedulerService::new(shared()))
                 .max_decoding_message_size(REPORT_BYTES_MAX)
         });
-        let others = context.grpc_others.clone();
-        Self { context: Rc::clone(context), meter, cache, compression, store, scheduler, others }
+        let (context, others) = (Rc::clone(context), context.grpc_others.clone());
+        Self { context, meter, cache, compression, many, store, scheduler, others }
     }
 
     /// Answers one call. What goes wrong is an answer too.
@@ -115,7 +121,9 @@ impl Router {
             }
             Some(CompressionServer::<CompressionService>::NAME) => {
                 counters.calls_compression.up();
-                call_of(self.compression.as_ref(), request).await
+                let many = path.ends_with("/RunMany");
+                let server = if many { &self.many } else { &self.compression };
+                call_of(server.as_ref(), request).await
             }
             Some(StoreServer::<StoreService>::NAME) => {
                 counters.calls_store.up();

@@ -1,17 +1,24 @@
-//! Thrift services over TCP through the near-cache RPC engine: the engine is `rpc`'s, this module has the threads, the
-//! sockets and the handlers. One thread does it all (`Inline`), or the network core has the engine and an application
-//! core the handlers (`Engine`).
+//! Thrift services through the near-cache RPC engine: the engine is `rpc`'s, this module has the threads, the sockets
+//! and the handlers. One thread does it all, two share it at the application's interfaces, or four at all of them;
+//! over TCP ([`RpcServer`]), or with frames that are handed over in process ([`Loopback`]).
 //!
 //! ```text
-//! NetCore  sockets -> frames -> exchange: engine, data page -> frames -> sockets
-//!                                  | words and lent buffers ^
-//! AppCore                          v handler                |      (or the same thread)
+//! inline       NetCore: sockets -> frames -> engine, handler -> frames -> sockets
+//! two-thread   NetCore: sockets, engine  <-- words and lent buffers -->  AppCore: handler
+//! four-thread  NetCore: sockets --> RxEngine --> AppCore: handler
+//!                       sockets <-- TxEngine <--/
 //! ```
 
+mod apart;
+mod app_core;
 mod connection;
+mod cores;
 mod exchange;
 mod handlers;
+mod hop;
 mod inline;
+mod loopback;
+mod mailbox;
 mod net_core;
 mod split;
 
@@ -22,10 +29,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use rpc::Functions;
 use rustix::event::{EventfdFlags, eventfd};
+use thiserror::Error;
 use units::{ByteCount, Clock};
 
-use exchange::Exchange;
+pub use cores::{RpcCores, RpcLayout, RpcPlacement, allowed as allowed_cores};
+pub use hop::{cache_line_round_trip, mailbox_round_trip};
+pub use loopback::{Loopback, LoopbackClient, WINDOW};
+
+use apart::Apart;
+use exchange::{Engines, Exchange, Together};
+use handlers::{Handler, Timed};
 use inline::Inline;
 use net_core::NetCore;
 use split::Split;
@@ -41,44 +56,78 @@ pub enum RpcService {
     UniqueId,
 }
 
-/// Which threads do it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RpcLayout {
-    /// One: sockets, engine and handlers.
-    Inline,
-    /// Two: sockets and engine, and the handlers.
-    Engine,
-}
-
-/// What to serve, where, and within which bounds.
-#[derive(Clone, Copy, Debug)]
+/// What to serve, with which threads, and within which bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcOptions {
     /// What.
     pub service: RpcService,
-    /// Where; port 0 is any.
-    pub listen: SocketAddr,
-    /// How.
+    /// With which threads.
     pub layout: RpcLayout,
+    /// On which cores.
+    pub cores: RpcCores,
     /// The longest message, in and out; a connection that announces a longer one is closed.
     pub message_bytes_max: ByteCount,
     /// Budget of the store.
     pub memory: ByteCount,
+    /// The seed of the store's hash, for runs that are to repeat. By chance if none: then clients that choose keys
+    /// cannot choose where they fall.
+    pub hash_seed: Option<u64>,
+    /// Measure where the time of the one thread goes; only [`RpcLayout::Inline`].
+    pub time_stages: bool,
+}
+
+impl RpcOptions {
+    /// The service on one thread, with the bounds that fit a small machine.
+    pub fn new(service: RpcService) -> Self {
+        Self {
+            service,
+            layout: RpcLayout::Inline,
+            cores: RpcCores::Auto,
+            message_bytes_max: ByteCount::mib(1),
+            memory: ByteCount::mib(64),
+            hash_seed: None,
+            time_stages: false,
+        }
+    }
+
+    /// The cores of its threads; an error if anything here cannot be.
+    fn placed(&self) -> Result<RpcPlacement, RpcError> {
+        if !MESSAGE_BYTES_MAX.contains(&self.message_bytes_max.0) {
+            let given = self.message_bytes_max;
+            let problem = format!("a longest message of {given}; give 1KiB to 64MiB");
+            return Err(RpcError::BadOptions(problem));
+        }
+        if self.time_stages && self.layout != RpcLayout::Inline {
+            let layout = self.layout.name();
+            let problem = format!("stages are timed on the layout inline, not {layout}");
+            return Err(RpcError::BadOptions(problem));
+        }
+        self.cores.place(self.layout)
+    }
+
+    fn buffer_bytes(&self) -> usize {
+        self.message_bytes_max.as_usize() + MESSAGE_HEAD_BYTES
+    }
+}
+
+/// Where a service listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RpcListen {
+    /// Port 0 is any.
+    pub address: SocketAddr,
     /// Connections at once; more are closed as they come.
     pub connections_max: usize,
 }
 
-impl RpcOptions {
-    /// The service at `listen`, with the bounds that fit a small machine.
-    pub fn new(service: RpcService, listen: SocketAddr) -> Self {
-        Self {
-            service,
-            listen,
-            layout: RpcLayout::Inline,
-            message_bytes_max: ByteCount::mib(1),
-            memory: ByteCount::mib(64),
-            connections_max: 1024,
-        }
-    }
+/// Why a service or a loopback is not there, or ended.
+#[derive(Debug, Error)]
+pub enum RpcError {
+    /// The caller has to ask for something else.
+    #[error("{0}")]
+    BadOptions(String),
+    /// The system refused, or a thread ended.
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// Messages from 1 KiB to 64 MiB.
@@ -90,6 +139,40 @@ pub(crate) struct RpcCounters {
     connections: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
+    times: Times,
+}
+
+/// Where the time of a thread went (ns): clocks that several hands advance.
+#[derive(Clone, Debug, Default)]
+struct Times {
+    /// The thread's own, once it has ended.
+    thread_ns: Arc<AtomicU64>,
+    /// Engine and handler.
+    turn_ns: Arc<AtomicU64>,
+    handler_ns: Arc<AtomicU64>,
+}
+
+/// The CPU time of a service's one thread, divided. Reading the clocks, four times a request, is part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RpcStages {
+    /// Sockets, and bytes between them and the engine (ns).
+    pub network_ns: u64,
+    /// The RPC layer: the engine (ns).
+    pub engine_ns: u64,
+    /// The business logic (ns).
+    pub handler_ns: u64,
+}
+
+impl Times {
+    fn divided(&self) -> RpcStages {
+        let [thread, turn, handler] =
+            [&self.thread_ns, &self.turn_ns, &self.handler_ns].map(|ns| ns.load(Ordering::Relaxed));
+        RpcStages {
+            network_ns: thread.saturating_sub(turn),
+            engine_ns: turn.saturating_sub(handler),
+            handler_ns: handler,
+        }
+    }
 }
 
 /// The counts at a moment.
@@ -107,6 +190,7 @@ pub struct RpcCounts {
 #[derive(Debug)]
 pub struct RpcServer {
     address: SocketAddr,
+    placement: RpcPlacement,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
@@ -115,39 +199,42 @@ pub struct RpcServer {
 
 impl RpcServer {
     /// Listens, and serves from threads of its own.
-    pub fn start(options: &RpcOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        if !MESSAGE_BYTES_MAX.contains(&options.message_bytes_max.0) {
-            let what = "the longest message is from 1 KiB to 64 MiB";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-        let listener = TcpListener::bind(options.listen)?;
+    ///
+    /// # Errors
+    /// The options cannot be, or the system refuses an address, a thread or a core.
+    pub fn start(
+        options: &RpcOptions,
+        listen: &RpcListen,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, RpcError> {
+        let placement = options.placed()?;
+        let listener = TcpListener::bind(listen.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let counters = Arc::new(RpcCounters::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (functions, handler) = handlers::of(options, clock);
-        let buffer_bytes = options.message_bytes_max.as_usize() + MESSAGE_HEAD_BYTES;
-        let net = NetCore::new(listener, &wake, options, Arc::clone(&counters), Arc::clone(&stop))?;
-        let thread = std::thread::Builder::new().name("rpc-net".into());
-        let thread = match options.layout {
-            RpcLayout::Inline => thread.spawn(move || {
-                let mut exchange = Exchange::new(functions, 1, buffer_bytes);
-                let app = Inline::new(handler, &mut exchange, buffer_bytes);
-                net.run(exchange, app)
-            })?,
-            RpcLayout::Engine => thread.spawn(move || {
-                let mut exchange = Exchange::new(functions, DEPTH, buffer_bytes);
-                let app = Split::start(handler, &mut exchange, DEPTH, buffer_bytes)?;
-                net.run(exchange, app)
-            })?,
-        };
-        Ok(Self { address, counters, stop, wake, thread: Some(thread) })
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(eventfd(0, flags).map_err(io::Error::from)?);
+        let bounds = (options, listen);
+        let net = NetCore::new(listener, &wake, bounds, Arc::clone(&counters), Arc::clone(&stop))?;
+        let (own, placed, times) = (options.clone(), placement.clone(), counters.times.clone());
+        let thread = std::thread::Builder::new().name("rpc-net".into()).spawn(move || {
+            let mut engines = engines(&own, &placed, &times, clock)?;
+            let result = net.run(&mut *engines);
+            times.thread_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+            result
+        })?;
+        Ok(Self { address, placement, counters, stop, wake, thread: Some(thread) })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its threads and their cores.
+    pub fn placement(&self) -> &RpcPlacement {
+        &self.placement
     }
 
     /// What was counted so far.
@@ -164,9 +251,13 @@ impl RpcServer {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it: connections are closed as they are.
-    pub fn stop(mut self) -> io::Result<()> {
-        self.end()
+    /// Ends it: connections are closed as they are. Returns where its thread's time went, if that was asked for.
+    ///
+    /// # Errors
+    /// It had ended already: this is why.
+    pub fn stop(mut self) -> io::Result<RpcStages> {
+        self.end()?;
+        Ok(self.counters.times.divided())
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -187,7 +278,49 @@ impl Drop for RpcServer {
     }
 }
 
-/// Requests on their way between the two cores.
+/// The engines of a layout, its other threads started, for the calling thread, which becomes its NetCore: on its core.
+fn engines(
+    options: &RpcOptions,
+    placement: &RpcPlacement,
+    times: &Times,
+    clock: Arc<dyn Clock>,
+) -> io::Result<Box<dyn Engines>> {
+    let (functions, handler) = handlers::of(options, clock);
+    let handler: Box<dyn Handler> = match options.time_stages {
+        true => Box::new(Timed { handler, took_ns: Arc::clone(&times.handler_ns) }),
+        false => handler,
+    };
+    let took_ns = options.time_stages.then(|| Arc::clone(&times.turn_ns));
+    let buffer_bytes = options.buffer_bytes();
+    cores::pin(placement.core(0))?;
+    let exchange =
+        |functions: Arc<dyn Functions>, depth| Exchange::new(functions, depth, buffer_bytes);
+    Ok(match options.layout {
+        RpcLayout::Inline => {
+            let mut exchange = exchange(functions, 1);
+            let app = Inline::new(handler, &mut exchange, buffer_bytes);
+            Box::new(Together::new(exchange, app, took_ns))
+        }
+        RpcLayout::TwoThread => {
+            let mut exchange = exchange(functions, DEPTH);
+            let core = placement.core(1);
+            let app = Split::start(handler, &mut exchange, DEPTH, buffer_bytes, core)?;
+            Box::new(Together::new(exchange, app, None))
+        }
+        RpcLayout::FourThread => {
+            let cores = [1, 2, 3].map(|thread| placement.core(thread));
+            Box::new(Apart::start(&functions, handler, DEPTH, buffer_bytes, cores)?)
+        }
+    })
+}
+
+/// What this thread has had of the processor so far.
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Requests on their way between the cores.
 const DEPTH: usize = 16;
 /// A frame's head; and the head, the function and the caller's number are part of a message's bytes.
 const MESSAGE_HEAD_BYTES: usize = rpc::wire::FRAME_HEAD_BYTES;

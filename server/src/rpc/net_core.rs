@@ -1,4 +1,4 @@
-//! NetCore: one thread's loop over sockets and the exchange. It sleeps in the kernel while nothing is under way, and
+//! NetCore: one thread's loop over sockets and engines. It sleeps in the kernel while nothing is under way, and
 //! looks at sockets and mailboxes in turn while something is.
 
 use std::collections::VecDeque;
@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::connection::{Connection, Inbound};
-use super::exchange::{Answer, Application, Exchange};
-use super::{RpcCounters, RpcOptions};
+use super::exchange::{Answer, Engines};
+use super::{RpcCounters, RpcListen, RpcOptions};
 
 pub(super) struct NetCore {
     epoll: OwnedFd,
@@ -37,7 +37,7 @@ impl NetCore {
     pub(super) fn new(
         listener: TcpListener,
         wake: &OwnedFd,
-        options: &RpcOptions,
+        (options, listen): (&RpcOptions, &RpcListen),
         counters: Arc<RpcCounters>,
         stop: Arc<AtomicBool>,
     ) -> io::Result<Self> {
@@ -48,7 +48,7 @@ impl NetCore {
             epoll,
             listener,
             connections: Slab::new(),
-            connections_max: options.connections_max,
+            connections_max: listen.connections_max,
             frame_bytes_max: options.message_bytes_max.as_usize() + FRAME_HEAD_BYTES,
             ready: VecDeque::new(),
             deaf_since: None,
@@ -58,20 +58,16 @@ impl NetCore {
     }
 
     /// Until it is told to stop.
-    pub(super) fn run(
-        mut self,
-        mut exchange: Exchange,
-        mut app: impl Application,
-    ) -> io::Result<()> {
+    pub(super) fn run(mut self, engines: &mut dyn Engines) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut idle_rounds = 0u32;
         while !self.stop.load(Ordering::Acquire) {
-            if !app.is_alive() {
-                return Err(io::Error::other("the application's thread has ended"));
+            if !engines.is_alive() {
+                return Err(io::Error::other("a thread of the layout has ended"));
             }
-            let moved = self.exchange(&mut exchange, &mut app);
+            let moved = self.exchange(engines);
             idle_rounds = if moved { 0 } else { idle_rounds.wrapping_add(1) };
-            let busy = exchange.is_busy();
+            let busy = engines.is_busy();
             // Between two looks at the sockets the mailbox is looked at often: answers are near.
             if busy && !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) {
                 std::hint::spin_loop();
@@ -118,12 +114,12 @@ impl NetCore {
 
     /// Frames to the engine and answers from it, until nothing moves or the sockets are to be looked at: a client can
     /// send faster than it is answered. Whether anything moved.
-    fn exchange(&mut self, exchange: &mut Exchange, app: &mut impl Application) -> bool {
+    fn exchange(&mut self, engines: &mut dyn Engines) -> bool {
         let mut moved = false;
         for _ in 0..EXCHANGES_PER_LOOK {
-            let mut again = self.submit(exchange);
-            again |= exchange.turn(app);
-            while exchange.take(|owner, answer| self.answer(owner, &answer)) {
+            let mut again = self.submit(engines);
+            again |= engines.turn();
+            while engines.take(&mut |owner, answer| self.answer(owner, &answer)) {
                 again = true;
             }
             moved |= again;
@@ -134,14 +130,14 @@ impl NetCore {
         moved
     }
 
-    fn submit(&mut self, exchange: &mut Exchange) -> bool {
+    fn submit(&mut self, engines: &mut dyn Engines) -> bool {
         let mut submitted = false;
-        while exchange.has_room() {
+        while engines.has_room() {
             let Some(index) = self.ready.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(index) else { continue };
             connection.queued = false;
             let Inbound::Frame(frame) = connection.inbound(self.frame_bytes_max) else { continue };
-            exchange.submit(index, frame);
+            engines.submit(index, frame);
             let length = frame.len();
             connection.consume(length);
             submitted = true;

@@ -300,6 +300,7 @@ fn role(config: &Config) -> String {
         (services.compression, "compression"),
         (services.store, "store"),
         (services.scheduler, "scheduler"),
+        (services.traces && !config.traces.listen.is_empty(), "traces"),
     ];
     let names: Vec<_> = roles.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
     names.join(",")

@@ -202,7 +202,9 @@ fn curves(fitted: &Scheduling, sums: &BTreeMap<&Key, Sum>, now: Nanos) -> Vec<Op
     for of in fitted.fitted(now) {
         let row = ops.entry(of.op).or_insert_with(|| {
             let ran = ran.iter().filter(|((op, _), _)| *op == of.op);
-            let gain = fitted.gain(of.op, ran.flat_map(|(_, sizes)| sizes.values().copied()));
+            let ran = ran
+                .flat_map(|((_, device), sizes)| sizes.values().map(move |sums| (*device, *sums)));
+            let gain = fitted.gain(of.op, ran);
             OpCurves {
                 op: of.op.name().to_owned(),
                 predicted_gain: gain.map(|gain| gain.predicted),

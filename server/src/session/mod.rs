@@ -26,7 +26,7 @@ use protocol::{Key, Parse, Refusal, refusal};
 
 use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
-use crate::counters::CommandKind;
+use crate::counters::{CommandKind, Stage};
 use crate::out::Out;
 use crate::stream::Stream;
 use crate::values::Body;
@@ -68,6 +68,9 @@ pub(crate) struct Session {
     under_way: Option<UnderWay>,
     /// Commands served since other sessions had their turn.
     served: usize,
+    /// Room for the next read: less behind a long value, since the next is likely to be one too, and what is read of it
+    /// here is copied.
+    read_bytes: usize,
     first_bytes: bool,
     closing: bool,
     /// Where the worker finds this session's waker when it drains.
@@ -117,6 +120,7 @@ impl Session {
             out: Out::default(),
             under_way,
             served: 0,
+            read_bytes: INPUT_BYTES,
             first_bytes: true,
             closing: false,
             place: None,
@@ -132,7 +136,7 @@ impl Session {
 
     async fn run(&mut self) -> io::Result<()> {
         while !self.closing {
-            let mut input = self.context.values.pool().take_heap(INPUT_BYTES);
+            let mut input = self.context.values.pool().take_heap(self.read_bytes);
             let bytes = match self.stream()?.try_read(input.space()) {
                 Ok(0) => break,
                 Ok(bytes) => bytes,
@@ -143,6 +147,10 @@ impl Session {
                 Err(error) => return Err(error),
             };
             self.context.counters.commands.bytes_read.add(bytes as u64);
+            if bytes == input.capacity() {
+                // By a long value again, which says so where it is served, or by what needs more room.
+                self.read_bytes = INPUT_BYTES;
+            }
             input.set_len(bytes);
             self.converse(input).await?;
         }
@@ -201,6 +209,9 @@ impl Session {
     async fn serve_buffered(&mut self, input: &Buffer, start: usize) -> io::Result<usize> {
         let (done, step) = self.serve_batch(&input[start..]).await?;
         let Step::NeedsBody { line_bytes, body_bytes } = step else { return Ok(done) };
+        if line_bytes + body_bytes > INPUT_BYTES {
+            self.read_bytes = BEGINNING_BYTES;
+        }
         let line = start + done;
         // The client may wait for the answers to what it sent before this value.
         self.flush().await?;
@@ -591,6 +602,7 @@ impl Session {
             *held_bytes += more;
             return Ok(());
         }
+        let since = (!self.out.is_empty()).then(Instant::now);
         while !self.out.is_empty() {
             let before = self.out.len();
             let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
@@ -603,6 +615,9 @@ impl Session {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        if let Some(since) = since {
+            self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
         }
         Ok(())
     }
@@ -652,6 +667,9 @@ impl Issued<'_> {
 
 /// The read buffer of a connection with bytes to read: a pipeline of a hundred small commands fits.
 const INPUT_BYTES: usize = 16 << 10;
+
+/// The same where a long value is likely to come: enough for its line, and little of it to copy.
+const BEGINNING_BYTES: usize = units::limits::LINE_BYTES_MAX;
 
 /// The read buffer of a connection in the middle of a long get line.
 const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;

@@ -19,6 +19,8 @@ pub(super) struct Reader {
     end: usize,
     /// A value that is not whole yet.
     body: Option<Body>,
+    /// Whether the last value was so long that reading the beginning of the next by itself costs less than copying it.
+    is_long: bool,
     /// VALUE lines of the answer so far.
     value_lines: usize,
     values: SmallVec<[Value; 1]>,
@@ -58,6 +60,7 @@ impl Reader {
             start: 0,
             end: 0,
             body: None,
+            is_long: false,
             value_lines: 0,
             values: SmallVec::new(),
             stats: Vec::new(),
@@ -75,6 +78,9 @@ impl Reader {
         }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+            if self.is_long {
+                return &mut self.input[..BEGINNING_BYTES];
+            }
         } else if self.end == self.input.len() {
             self.input.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -171,6 +177,7 @@ impl Reader {
         }
         let needed = value_bytes as usize + 2;
         let small = needed <= COPY_BYTES_MAX;
+        self.is_long = needed >= LONG_BYTES;
         let body_start = self.start + line_bytes;
         let here = (self.end - body_start).min(needed);
         if small && here < needed {
@@ -337,6 +344,12 @@ fn error_line(kind: ErrorKind, message: &[u8]) -> Vec<u8> {
 
 /// One read of a busy connection.
 const INPUT_BYTES: usize = 64 << 10;
+
+/// A value's line with its longest key, and what else is of no consequence to copy.
+const BEGINNING_BYTES: usize = 512;
+
+/// A copy of as much takes about as long as another system call.
+const LONG_BYTES: usize = 24 << 10;
 
 /// Values up to here are copied out of the input once they are whole there, larger ones read into pool buffers; the
 /// smallest pool block is half a KiB.
@@ -511,5 +524,31 @@ mod tests {
             assert!(matches!(reader.next(Some(ONE_KEY)), Ok(None)));
         }
         assert_eq!((pool.outstanding(), pool.retained()), (ByteCount(0), ByteCount(0)));
+    }
+
+    #[test]
+    fn behind_a_long_value_little_is_read_that_would_be_copied() {
+        let mut reader = reader(Pool::heap(ByteCount::mib(1)), ByteCount::mib(1));
+        let mut feed = |stream: &[u8]| {
+            let (mut rest, mut copied) = (stream, 0);
+            while !rest.is_empty() {
+                let into_input = reader.body.is_none();
+                let space = reader.space();
+                let bytes = rest.len().min(space.len());
+                space[..bytes].copy_from_slice(&rest[..bytes]);
+                copied += if into_input { bytes } else { 0 };
+                rest = &rest[bytes..];
+                reader.filled(bytes);
+                while reader.next(Some(ONE_KEY)).expect("a valid stream").is_some() {}
+            }
+            copied
+        };
+        let long = [value(50_000), b"END\r\n".to_vec()].concat();
+        let short = [value(1_000), b"END\r\n".to_vec()].concat();
+        assert!(feed(&long) > 50_000, "nothing tells that it is coming");
+        assert!(feed(&long) < 1_000);
+        // Two reads, and one again from then on.
+        assert_eq!((feed(&short), feed(&short)), (short.len(), short.len()));
+        assert!(feed(&long) > 50_000);
     }
 }

@@ -16,6 +16,7 @@ use super::answer::{Answer, LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
+use crate::counters::Stage;
 use crate::out::Out;
 
 /// A worker's calls to one store service.
@@ -89,6 +90,8 @@ impl Service {
         match called {
             Ok(Ok(parts)) => {
                 self.health.mark_up();
+                let stages = &self.limits.counters.stages;
+                stages[Stage::Store as usize].record(begun.elapsed().into());
                 self.read(expect, parts)
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {

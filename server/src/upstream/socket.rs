@@ -15,6 +15,7 @@ use super::answer::{LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
+use crate::counters::Stage;
 use crate::out::Out;
 use crate::stream::Stream;
 
@@ -282,6 +283,8 @@ impl Socket {
             self.health.mark_up();
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
+                let stages = &self.limits.counters.stages;
+                stages[Stage::Store as usize].record(request.since.elapsed().into());
                 request.slot.answer(Ok(answer));
             }
         }

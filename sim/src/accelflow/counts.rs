@@ -14,6 +14,8 @@ pub(super) struct Counts {
     pub(super) ops: u64,
     pub(super) overflows: u64,
     pub(super) fallbacks: u64,
+    /// Ops that took their payload from the scratchpad where it was made.
+    pub(super) forwards: u64,
     pub(super) wipes: u64,
     pub(super) tlb_misses: u64,
     pub(super) page_faults: u64,
@@ -42,6 +44,7 @@ impl Counts {
             (&mut self.ops, other.ops),
             (&mut self.overflows, other.overflows),
             (&mut self.fallbacks, other.fallbacks),
+            (&mut self.forwards, other.forwards),
             (&mut self.wipes, other.wipes),
             (&mut self.tlb_misses, other.tlb_misses),
             (&mut self.page_faults, other.page_faults),
@@ -85,6 +88,7 @@ impl Counts {
         facts.extend([
             of(self.overflows, self.ops),
             of(self.fallbacks, self.ops),
+            of(self.forwards, self.ops),
             of(self.wipes, self.ops),
             of(self.tlb_misses, self.ops),
             of(self.page_faults, self.ops),
@@ -108,6 +112,7 @@ pub(super) fn names() -> Vec<String> {
     let shares = [
         "ops.overflow_share",
         "ops.fallback_share",
+        "ops.forward_share",
         "ops.wipe_share",
         "ops.tlb_miss_share",
         "ops.page_fault_share",

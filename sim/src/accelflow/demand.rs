@@ -25,7 +25,7 @@ pub(super) fn overload(model: &AccelFlow) -> Option<String> {
         (load >= 1.0).then(|| format!("{name}: {load:.2} times what can be done is asked for"))
     };
     let pes = f64::from(hardware.pes);
-    let endless = matches!(model.queues, Queues::Central | Queues::PerType);
+    let endless = matches!(model.queues, Queues::Central | Queues::PerType | Queues::Laxity);
     let mut accelerators = demand.accelerators.iter().zip(KINDS).filter(|_| endless);
     let loads = demand.accelerators.iter().zip(&demand.instead).filter(|_| !endless);
     let fallen = loads.map(|(load, instead)| instead * f64::max(0.0, 1.0 - pes / load));
@@ -36,10 +36,9 @@ pub(super) fn overload(model: &AccelFlow) -> Option<String> {
 
 fn demand(model: &AccelFlow) -> Demand {
     let mut demand = Demand::default();
-    let services = model.programs.iter().zip(&model.behind).zip(&model.arrivals);
-    for ((program, behind), arrivals) in services {
+    for (program, arrivals) in model.programs.iter().zip(&model.arrivals) {
         let requests_per_ps = 1e-3 / arrivals.mean_gap_ns();
-        for ((step, times), next) in program.steps.iter().zip(&program.times).zip(behind) {
+        for (step, times) in program.steps.iter().zip(&program.times) {
             let per_ps = requests_per_ps * times;
             match step {
                 Step::Core { ps, submits_ps } => {
@@ -47,7 +46,13 @@ fn demand(model: &AccelFlow) -> Demand {
                     demand.cores += per_ps * (ps + submits_ps);
                 }
                 Step::Op(op) if model.queues == Queues::None => demand.cores += per_ps * op.cpu_ps,
-                Step::Op(op) => demand.op(op, per_ps, large_share(model, next.unwrap_or(op.kind))),
+                Step::Op(op) => {
+                    demand.op(op, per_ps, large_share(model, op.next.unwrap_or(op.kind)));
+                    if model.queues == Queues::Laxity {
+                        // At least what loads its payload.
+                        demand.manager += per_ps * model.manager_dma.0 as f64;
+                    }
+                }
                 Step::Fork { .. } | Step::Arrive | Step::Done => {}
             }
         }
@@ -58,7 +63,7 @@ fn demand(model: &AccelFlow) -> Demand {
 impl Demand {
     /// An op that is made so often, whose payload does not fit an entry for this share.
     fn op(&mut self, op: &OpStep, per_ps: f64, large: f64) {
-        self.accelerators[usize::from(op.kind)] += per_ps * op.pe_ps;
+        self.accelerators[usize::from(op.kind)] += per_ps * op.pe.0 as f64;
         self.instead[usize::from(op.kind)] += per_ps * op.cpu_ps;
         for (handoff, share) in op.after.iter().zip([1.0 - large, large]) {
             let work = per_ps * share * handoff.time.0 as f64;

@@ -10,11 +10,11 @@ pub(super) struct Fabric {
     engines: Vec<Picos>,
     links: Vec<Picos>,
     memory: Picos,
-    setup_ps: f64,
-    engine_ps_per_byte: f64,
-    link_ps_per_byte: f64,
-    memory_ps: f64,
-    memory_ps_per_byte: f64,
+    setup: Picos,
+    engine: Pace,
+    link: Pace,
+    memory_latency: Picos,
+    memory_pace: Pace,
     latency: [[Picos; PLACES]; PLACES],
     link_of: [[Option<u8>; PLACES]; PLACES],
     /// Time that engines were busy.
@@ -23,6 +23,10 @@ pub(super) struct Fabric {
     pub(super) links_busy: Picos,
 }
 
+/// What bytes take, in whole parts of a picosecond each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace(u64);
+
 impl Fabric {
     pub(super) fn new(spec: &Spec, topology: &Topology) -> Self {
         let hardware = &spec.hardware;
@@ -30,11 +34,11 @@ impl Fabric {
             engines: vec![Picos(0); hardware.dma_engines as usize],
             links: vec![Picos(0); topology.links],
             memory: Picos(0),
-            setup_ps: hardware.dma_setup_ns * 1e3,
-            engine_ps_per_byte: hardware.dma_ns_per_byte * 1e3,
-            link_ps_per_byte: hardware.link_ns_per_byte * 1e3,
-            memory_ps: hardware.memory_ns * 1e3,
-            memory_ps_per_byte: hardware.memory_ns_per_byte * 1e3,
+            setup: Picos::from_ns(hardware.dma_setup_ns),
+            engine: Pace::new(hardware.dma_ns_per_byte),
+            link: Pace::new(hardware.link_ns_per_byte),
+            memory_latency: Picos::from_ns(hardware.memory_ns),
+            memory_pace: Pace::new(hardware.memory_ns_per_byte),
             latency: topology.latency_ns.map(|row| row.map(Picos::from_ns)),
             link_of: topology.link,
             engines_busy: Picos(0),
@@ -43,6 +47,7 @@ impl Fabric {
     }
 
     /// Moves `bytes` that are ready at `ready`; when they have landed. The engine that is free first takes them.
+    #[inline(always)]
     pub(super) fn carry(&mut self, from: usize, to: usize, bytes: u32, ready: Picos) -> Picos {
         let mut first = 0;
         for (index, free) in self.engines.iter().enumerate() {
@@ -56,13 +61,13 @@ impl Fabric {
             }
         }
         let start = ready.max(self.engines[first]);
-        let hold = whole(self.setup_ps + f64::from(bytes) * self.engine_ps_per_byte);
+        let hold = self.setup + self.engine.of(bytes);
         let mut landed = start + hold;
         self.engines[first] = landed;
         self.engines_busy += hold;
         if let Some(link) = self.link_of[from][to] {
             let link = &mut self.links[usize::from(link)];
-            let sending = whole(f64::from(bytes) * self.link_ps_per_byte);
+            let sending = self.link.of(bytes);
             *link = start.max(*link) + sending;
             self.links_busy += sending;
             landed = landed.max(*link);
@@ -72,15 +77,26 @@ impl Fabric {
 
     /// Reads `bytes` from memory from `start` on; when they are there.
     pub(super) fn read(&mut self, bytes: u32, start: Picos) -> Picos {
-        self.memory = start.max(self.memory) + whole(f64::from(bytes) * self.memory_ps_per_byte);
-        self.memory + whole(self.memory_ps)
+        self.memory = start.max(self.memory) + self.memory_pace.of(bytes);
+        self.memory + self.memory_latency
     }
 }
 
-/// The nearest whole picosecond.
-fn whole(ps: f64) -> Picos {
-    Picos((ps + 0.5) as u64)
+impl Pace {
+    pub(super) fn new(ns_per_byte: f64) -> Self {
+        Self((ns_per_byte * 1e3 * (1u64 << PARTS_LOG2) as f64 + 0.5) as u64)
+    }
+
+    /// The nearest whole picosecond.
+    #[inline]
+    pub(super) fn of(self, bytes: u32) -> Picos {
+        let parts = u128::from(bytes) * u128::from(self.0) + (1 << (PARTS_LOG2 - 1));
+        Picos((parts >> PARTS_LOG2) as u64)
+    }
 }
+
+/// Of a picosecond.
+const PARTS_LOG2: u32 = 20;
 
 #[cfg(test)]
 mod tests {

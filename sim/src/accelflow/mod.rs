@@ -23,7 +23,7 @@ use std::path::Path;
 use trace::Catalog;
 
 use orchestrators::Queues;
-use program::Program;
+use program::{Program, Step};
 use sizes::SizeTable;
 use topology::Topology;
 
@@ -65,14 +65,18 @@ pub struct AccelFlow {
     spec: Spec,
     queues: Queues,
     programs: Vec<Program>,
-    /// By service and step: the accelerator that an op hands its payload to.
-    behind: Vec<Vec<Option<u8>>>,
+    /// The steps of all programs, one after the other.
+    steps: Vec<Step>,
+    /// By service: its first.
+    starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
     sizes: Vec<SizeTable>,
     topology: Topology,
     /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
     app: Option<Durations>,
     notify: Picos,
+    /// What a DMA's interrupt takes of the manager.
+    manager_dma: Picos,
     /// By service: the response time that the objective allows.
     due: Vec<Picos>,
 }
@@ -97,17 +101,17 @@ impl AccelFlow {
         let app = (stages > 0)
             .then(|| Durations::new(&DurationSpec::Erlang { mean_ns: APP_NS, stages }))
             .transpose();
-        let behind = |program: &Program| {
-            (0..program.steps.len()).map(|step| program.kind_behind(step)).collect()
-        };
+        let (steps, starts) = flat(&programs)?;
         let due = |service: &spec::Service| Picos::from_ns(service.time_ns * spec.work.slo_factor);
         Ok(Self {
             arrivals: arrivals.collect::<Result<_, _>>()?,
-            behind: programs.iter().map(behind).collect(),
+            steps,
+            starts,
             sizes: spec.kinds.iter().map(|kind| kind.sizes.table()).collect(),
             topology: Topology::new(&spec.hardware.distances),
             app: app.map_err(|bad| bad.to_string())?,
             notify: Picos::from_ns(spec.hardware.notify_ns),
+            manager_dma: Picos::from_ns(spec.costs.manager_dma_ns),
             due: spec.services.iter().map(due).collect(),
             queues: orchestrator.queues,
             spec: spec.clone(),
@@ -170,6 +174,27 @@ impl Simulate for AccelFlow {
         let duration = Picos(counts.duration.0 / u64::from(windows));
         Ok(Sample { facts: counts.facts(&self.spec), responses, events: counts.events, duration })
     }
+}
+
+/// The programs' steps in one list, and where each begins.
+fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
+    let (mut steps, mut starts) = (Vec::new(), Vec::new());
+    for program in programs {
+        let start = steps.len();
+        if start + program.steps.len() > usize::from(u16::MAX) {
+            return Err(format!("the services have more than {} steps together", u16::MAX));
+        }
+        let start = start as u16;
+        starts.push(start);
+        steps.extend(program.steps.iter().map(|step| match step {
+            Step::Fork { arms, join } => Step::Fork {
+                arms: arms.iter().map(|arm| start + arm).collect(),
+                join: start + join,
+            },
+            other => other.clone(),
+        }));
+    }
+    Ok((steps, starts))
 }
 
 /// A core's varying time is drawn as nanoseconds of this mean.

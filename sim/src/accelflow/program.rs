@@ -40,7 +40,9 @@ pub(super) struct OpStep {
     /// On a core.
     pub(super) cpu_ps: f64,
     /// What it holds a PE for.
-    pub(super) pe_ps: f64,
+    pub(super) pe: Picos,
+    /// The accelerator that it hands its payload to, if it hands it to one.
+    pub(super) next: Option<u8>,
     /// By when it should be done, from the request's start.
     pub(super) due: Picos,
     /// Who handles what follows: a payload that fits an entry, one that does not.
@@ -232,7 +234,8 @@ impl Compiler<'_> {
             goes: Goes::On,
             begins: false,
             cpu_ps: 0.0,
-            pe_ps: 0.0,
+            pe: Picos(0),
+            next: None,
             due: Picos(0),
             after: [none; 2],
             branches: 0,
@@ -284,8 +287,9 @@ impl Program {
                 Step::Op(op) => {
                     let kind = usize::from(op.kind);
                     op.cpu_ps = each_ps(category(KINDS[kind]));
-                    op.pe_ps = spec.costs.occupancy * op.cpu_ps / spec.kinds[kind].speedup;
-                    passed_ps += op.pe_ps;
+                    let pe_ps = spec.costs.occupancy * op.cpu_ps / spec.kinds[kind].speedup;
+                    op.pe = Picos((pe_ps + 0.5) as u64);
+                    passed_ps += pe_ps;
                 }
                 Step::Fork { .. } | Step::Arrive | Step::Done => {}
             }
@@ -312,6 +316,7 @@ impl Program {
         for index in 0..self.steps.len() {
             let to = self.kind_behind(index);
             if let Step::Op(op) = &mut self.steps[index] {
+                op.next = to;
                 op.after = [false, true].map(|large| {
                     let glue = Glue {
                         from: op.kind,
@@ -329,7 +334,7 @@ impl Program {
     }
 
     /// The accelerator that the op at `step` hands its payload to, if it hands it to one.
-    pub(super) fn kind_behind(&self, step: usize) -> Option<u8> {
+    fn kind_behind(&self, step: usize) -> Option<u8> {
         match (&self.steps[step], self.steps.get(step + 1)) {
             (Step::Op(OpStep { goes: Goes::On, .. }), Some(Step::Op(next))) => Some(next.kind),
             _ => None,

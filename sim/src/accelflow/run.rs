@@ -4,19 +4,18 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use slab::Slab;
-
 use super::AccelFlow;
 use super::cores::{CoreJob, Cores, What};
 use super::counts::Counts;
 use super::fabric::Fabric;
-use super::orchestrators::{Queues, Via};
+use super::orchestrators::{Listed, Queues, Via};
 use super::program::{Goes, OpStep, Step};
 use super::sizes::SizePoint;
 use super::spec::Order;
 use super::station::{Shape, Station, Taken, Waiting};
 use super::topology::{CORES, KINDS};
 use crate::draws::ln;
+use crate::laxity::Laxities;
 use crate::study::{Extent, REQUESTS_MAX, RunError};
 use crate::{Agenda, Draws, Model, Picos, Streams, arrivals};
 
@@ -32,6 +31,12 @@ pub(super) enum Event {
     Core { what: What, token: u32 },
     /// The manager has decided what follows.
     Decided { token: u32 },
+    /// A payload that the manager had moved is in the scratchpad of a PE.
+    Loaded { kind: u8, pe: u8, token: u32 },
+    /// The manager has seen that a PE is done.
+    Retired { kind: u8, pe: u8, token: u32 },
+    /// The output of a PE is in memory.
+    Written { kind: u8, pe: u8 },
     /// The answer to what was sent is here.
     Answer { token: u32 },
     /// A core knows that a trace has ended.
@@ -40,8 +45,8 @@ pub(super) enum Event {
 
 /// A request, or a part of one.
 #[derive(Clone, Copy, Debug)]
-struct Token {
-    born: Picos,
+pub(super) struct Token {
+    pub(super) born: Picos,
     /// What its draws are made of: the same for all architectures.
     key: u64,
     /// A core's time as a multiple of the mean.
@@ -50,7 +55,11 @@ struct Token {
     parent: u32,
     /// Parts under way.
     parts: u32,
-    at: u16,
+    pub(super) at: u16,
+    /// The step that its last draws were for, and they.
+    drawn: u16,
+    hash: u64,
+    point: SizePoint,
     service: u16,
     tenant: u16,
     /// Its tenant's live traces count it.
@@ -59,16 +68,20 @@ struct Token {
 }
 
 pub(super) struct Run<'a> {
-    model: &'a AccelFlow,
+    pub(super) model: &'a AccelFlow,
     extent: Extent,
     sources: Vec<(arrivals::Source, Draws)>,
-    tokens: Slab<Token>,
-    stations: Vec<Station>,
+    pub(super) tokens: Vec<Token>,
+    /// Places of tokens that are no more.
+    vacant: Vec<u32>,
+    pub(super) stations: Vec<Station>,
     /// The manager's one list, where there is one.
     central: VecDeque<(u8, Waiting)>,
+    /// The manager's lists by laxity, where there are such.
+    pub(super) ready: Vec<Laxities<Listed>>,
     cores: Cores,
-    fabric: Fabric,
-    manager_free: Picos,
+    pub(super) fabric: Fabric,
+    pub(super) manager_free: Picos,
     tenants: Vec<Tenant>,
     pub(super) responses: Vec<Vec<u64>>,
     pub(super) counts: Counts,
@@ -93,16 +106,19 @@ impl Model for Run<'_> {
             Event::Free { kind, pe } => self.free(kind, pe, agenda),
             Event::Core { what, token } => self.core_done(what, token, agenda),
             Event::Decided { token } => {
-                let place = usize::from(self.op(token).kind);
-                self.beyond(token, place, now, agenda);
+                let op = self.op(token);
+                self.beyond(token, op, usize::from(op.kind), now, agenda);
             }
+            Event::Loaded { kind, pe, token } => self.loaded(kind, pe, token, agenda),
+            Event::Retired { kind, pe, token } => self.retired(kind, pe, token, agenda),
+            Event::Written { kind, pe } => self.written(kind, pe, agenda),
             Event::Answer { token } => {
-                let kind = usize::from(self.op(token).kind);
-                self.stations[kind].asleep -= 1;
+                let op = self.op(token);
+                self.stations[usize::from(op.kind)].asleep -= 1;
                 if self.model.queues == Queues::None {
                     self.run_on_core(token, agenda);
                 } else {
-                    self.enqueue(token, now, false, agenda);
+                    self.enqueue(token, op, now, false, agenda);
                 }
             }
             Event::Notified { token } => {
@@ -152,9 +168,11 @@ impl<'a> Run<'a> {
             model,
             extent,
             sources: sources.collect(),
-            tokens: Slab::with_capacity(TOKENS_CAPACITY),
+            tokens: Vec::with_capacity(TOKENS_CAPACITY),
+            vacant: Vec::with_capacity(TOKENS_CAPACITY),
             stations: vec![Station::new(shape); KINDS.len()],
             central: VecDeque::new(),
+            ready: vec![Laxities::new(); KINDS.len()],
             cores: Cores::new(hardware.cores),
             fabric: Fabric::new(&model.spec, &model.topology),
             manager_free: Picos(0),
@@ -202,7 +220,10 @@ impl<'a> Run<'a> {
             app,
             parent: WHOLE,
             parts: 0,
-            at: 0,
+            at: self.model.starts[usize::from(service)],
+            drawn: NOT_DRAWN,
+            hash: 0,
+            point: SizePoint::default(),
             service,
             tenant: (key % u64::from(self.model.spec.tenants.count)) as u16,
             traced: false,
@@ -217,21 +238,32 @@ impl<'a> Run<'a> {
 
     fn add(&mut self, token: Token, agenda: &Agenda<Event>) -> Option<u32> {
         let limit = self.model.spec.tokens_max;
-        if self.tokens.len() >= limit {
+        if self.tokens.len() - self.vacant.len() >= limit {
             let at_ns = agenda.now().0 / 1_000;
             self.fault = Some(RunError::TooManyTokens { limit, at_ns });
             return None;
         }
-        Some(self.tokens.insert(token) as u32)
+        if let Some(place) = self.vacant.pop() {
+            self.tokens[place as usize] = token;
+            return Some(place);
+        }
+        self.tokens.push(token);
+        Some(self.tokens.len() as u32 - 1)
     }
 
     fn steps(&self, token: u32) -> (&'a Step, Token) {
         let token = self.tokens[token as usize];
-        (&self.model.programs[usize::from(token.service)].steps[usize::from(token.at)], token)
+        (&self.model.steps[usize::from(token.at)], token)
     }
 
-    fn op(&self, token: u32) -> &'a OpStep {
-        match self.steps(token).0 {
+    /// The step after the token's.
+    pub(super) fn step_behind(&self, token: u32) -> &'a Step {
+        let own = &self.tokens[token as usize];
+        &self.model.steps[usize::from(own.at) + 1]
+    }
+
+    pub(super) fn op(&self, token: u32) -> &'a OpStep {
+        match &self.model.steps[usize::from(self.tokens[token as usize].at)] {
             Step::Op(op) => op,
             _ => unreachable!("who waits for an accelerator, a manager or an answer is at an op"),
         }
@@ -262,7 +294,9 @@ impl<'a> Run<'a> {
                 for (arm, start) in (1..).zip(arms) {
                     let key = crate::streams::mix(own.key ^ arm);
                     let traced = false;
-                    let part = Token { key, parent: token, parts: 0, at: *start, traced, ..own };
+                    let drawn = NOT_DRAWN;
+                    let part =
+                        Token { key, parent: token, parts: 0, at: *start, drawn, traced, ..own };
                     let Some(part) = self.add(part, agenda) else { return clear };
                     clear = clear.max(self.reach(part, place, ready, agenda));
                 }
@@ -277,13 +311,13 @@ impl<'a> Run<'a> {
     /// Without accelerators a core goes on until the request ends, forks or waits.
     fn run_on_core(&mut self, token: u32, agenda: &mut Agenda<Event>) {
         let own = self.tokens[token as usize];
-        let steps = &self.model.programs[usize::from(own.service)].steps;
+        let steps = &self.model.steps;
         let (mut at, mut ps) = (own.at, 0.0);
         loop {
             match &steps[usize::from(at)] {
                 Step::Core { ps: own_ps, .. } => ps += own_ps * own.app,
                 Step::Op(op) => {
-                    ps += op.cpu_ps * f64::from(self.draw(&own, at, op.kind).1.factor);
+                    ps += op.cpu_ps * self.draw(&own, at, op.kind).1.factor();
                     if op.goes == Goes::Await && self.model.spec.work.remote_ns > 0.0 {
                         break;
                     }
@@ -325,7 +359,7 @@ impl<'a> Run<'a> {
                 }
             },
             What::Visit | What::Fallback => {
-                self.beyond(token, CORES, now, agenda);
+                self.beyond(token, self.op(token), CORES, now, agenda);
             }
         }
     }
@@ -338,11 +372,25 @@ impl<'a> Run<'a> {
         (hash, self.model.sizes[usize::from(kind)].draw(hash))
     }
 
+    /// The same for the token's own step or the one behind it, drawn once.
+    #[inline]
+    pub(super) fn drawn(&mut self, token: u32, at: u16, kind: u8) -> (u64, SizePoint) {
+        let own = &self.tokens[token as usize];
+        if own.drawn == at {
+            return (own.hash, own.point);
+        }
+        let (hash, point) = self.draw(own, at, kind);
+        let own = &mut self.tokens[token as usize];
+        (own.drawn, own.hash, own.point) = (at, hash, point);
+        (hash, point)
+    }
+
     /// A core, a message or an accelerator brings the payload of `op`.
+    #[inline(always)]
     fn submit(
         &mut self,
         token: u32,
-        op: &OpStep,
+        op: &'a OpStep,
         place: usize,
         ready: Picos,
         agenda: &mut Agenda<Event>,
@@ -350,27 +398,37 @@ impl<'a> Run<'a> {
         if op.begins && self.held(token, place) {
             return ready;
         }
-        let own = self.tokens[token as usize];
         let to = usize::from(op.kind);
         let mut landed = ready;
         if place != to {
-            let bytes = self.draw(&own, own.at, op.kind).1.bytes;
+            let bytes = self.drawn(token, self.tokens[token as usize].at, op.kind).1.bytes;
             let inline = bytes.min(self.model.spec.hardware.inline_bytes);
             landed = self.fabric.carry(place, to, inline, ready);
             self.counts.moving += landed.since(ready);
         }
-        self.enqueue(token, landed, place == CORES, agenda);
+        self.enqueue(token, op, landed, place == CORES, agenda);
         landed
     }
 
     /// An op waits for a PE of its accelerator, or takes one.
-    fn enqueue(&mut self, token: u32, ready: Picos, by_core: bool, agenda: &mut Agenda<Event>) {
-        let op = self.op(token);
+    #[inline(always)]
+    fn enqueue(
+        &mut self,
+        token: u32,
+        op: &'a OpStep,
+        ready: Picos,
+        by_core: bool,
+        agenda: &mut Agenda<Event>,
+    ) {
         let entry = Waiting { token, ready };
         self.counts.ops += 1;
         if self.model.queues == Queues::Central {
             self.central.push_back((op.kind, entry));
             self.drain_central(agenda);
+            return;
+        }
+        if self.model.queues == Queues::Laxity {
+            self.list(token, ready, agenda);
             return;
         }
         let own = &self.tokens[token as usize];
@@ -392,8 +450,7 @@ impl<'a> Run<'a> {
     /// The op finds no place and runs on a core.
     fn fall_back(&mut self, token: u32, op: &OpStep, by_core: bool, agenda: &mut Agenda<Event>) {
         self.counts.fallbacks += 1;
-        let own = self.tokens[token as usize];
-        let factor = f64::from(self.draw(&own, own.at, op.kind).1.factor);
+        let factor = self.drawn(token, self.tokens[token as usize].at, op.kind).1.factor();
         let tries = if by_core { self.model.spec.hardware.enqueue } else { Picos(0) };
         let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
         self.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
@@ -409,20 +466,36 @@ impl<'a> Run<'a> {
     }
 
     /// A PE begins with an entry: load, compute.
+    #[inline(always)]
     fn begin(&mut self, kind: u8, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
         let hardware = &self.model.spec.hardware;
-        let own = self.tokens[entry.token as usize];
-        let (hash, point) = self.draw(&own, own.at, kind);
+        let at = self.tokens[entry.token as usize].at;
+        let (hash, point) = self.drawn(entry.token, at, kind);
         let op = self.op(entry.token);
         let start = agenda.now().max(entry.ready);
         let inline = point.bytes.min(hardware.inline_bytes);
-        let load_ns = hardware.scratchpad_ns + f64::from(inline) * hardware.scratchpad_ns_per_byte;
-        let mut end =
-            start + Picos((load_ns * 1e3 + op.pe_ps * f64::from(point.factor) + 0.5) as u64);
+        let load = hardware.scratchpad + hardware.scratchpad_pace.of(inline);
+        let mut end = start + load + point.of(op.pe);
         if point.bytes > inline {
             let there = self.fabric.read(point.bytes - inline, start);
             end += there.since(start);
         }
+        self.compute(kind, pe, entry.token, (start, end), hash, agenda);
+    }
+
+    /// A PE computes from a start to an end, or somewhat longer.
+    #[inline(always)]
+    pub(super) fn compute(
+        &mut self,
+        kind: u8,
+        pe: u8,
+        token: u32,
+        (start, mut end): (Picos, Picos),
+        hash: u64,
+        agenda: &mut Agenda<Event>,
+    ) {
+        let hardware = &self.model.spec.hardware;
+        let own = &self.tokens[token as usize];
         let last = &mut self.stations[usize::from(kind)].tenants[usize::from(pe)];
         if *last != own.tenant {
             *last = own.tenant;
@@ -442,10 +515,15 @@ impl<'a> Run<'a> {
             self.offer_core(CoreJob { token: NOBODY, what: What::System, time }, agenda);
         }
         self.counts.pes_busy[usize::from(kind)] += end.since(start);
-        agenda.at(end, Event::Done { kind, pe, token: entry.token });
+        agenda.at(end, Event::Done { kind, pe, token });
     }
 
+    #[inline(always)]
     fn free(&mut self, kind: u8, pe: u8, agenda: &mut Agenda<Event>) {
+        if self.model.queues == Queues::Laxity {
+            self.relaunch(kind, pe, agenda);
+            return;
+        }
         let station = &mut self.stations[usize::from(kind)];
         if self.model.queues == Queues::Central {
             station.give(pe);
@@ -457,16 +535,14 @@ impl<'a> Run<'a> {
 
     /// A PE is done: its output needs an entry, and somebody decides what follows.
     fn done(&mut self, kind: u8, pe: u8, token: u32, agenda: &mut Agenda<Event>) {
+        if self.model.queues == Queues::Laxity {
+            self.computed(kind, pe, token, agenda);
+            return;
+        }
         let (now, index) = (agenda.now(), usize::from(kind));
         let deposit = self.stations[index].deposit(now);
-        let own = self.tokens[token as usize];
         let op = self.op(token);
-        let carried = match self.model.behind[usize::from(own.service)][usize::from(own.at)] {
-            Some(next) => self.draw(&own, own.at + 1, next).1,
-            None => self.draw(&own, own.at, kind).1,
-        };
-        let large = carried.bytes > self.model.spec.hardware.inline_bytes;
-        let handoff = op.after[usize::from(large)];
+        let handoff = op.after[usize::from(self.carries_large(token, op))];
         let clear = match handoff.via {
             Via::Dispatcher => {
                 let station = &mut self.stations[index];
@@ -475,7 +551,7 @@ impl<'a> Run<'a> {
                 self.counts.dispatches += 1;
                 self.counts.instructions += u64::from(handoff.instructions);
                 self.counts.deciding += end.since(now);
-                self.beyond(token, index, end, agenda)
+                self.beyond(token, op, index, end, agenda)
             }
             Via::Manager => {
                 self.manager_free = self.manager_free.max(deposit) + handoff.time;
@@ -501,15 +577,27 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether what the token's op hands on does not fit an entry.
+    #[inline(always)]
+    pub(super) fn carries_large(&mut self, token: u32, op: &OpStep) -> bool {
+        let at = self.tokens[token as usize].at;
+        let carried = match op.next {
+            Some(next) => self.drawn(token, at + 1, next).1,
+            None => self.drawn(token, at, op.kind).1,
+        };
+        carried.bytes > self.model.spec.hardware.inline_bytes
+    }
+
     /// What follows the op that the token is at. When the output entry is clear.
-    fn beyond(
+    #[inline(always)]
+    pub(super) fn beyond(
         &mut self,
         token: u32,
+        op: &'a OpStep,
         place: usize,
         ready: Picos,
         agenda: &mut Agenda<Event>,
     ) -> Picos {
-        let op = self.op(token);
         let own = &mut self.tokens[token as usize];
         match op.goes {
             Goes::On => {
@@ -527,8 +615,8 @@ impl<'a> Run<'a> {
                 self.reach(token, CORES, ready, agenda)
             }
             Goes::Notify => {
-                let own = *own;
-                let bytes = self.draw(&own, own.at, op.kind).1.bytes;
+                let at = own.at;
+                let bytes = self.drawn(token, at, op.kind).1.bytes;
                 let inline = bytes.min(self.model.spec.hardware.inline_bytes);
                 let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
                 self.counts.moving += landed.since(ready);
@@ -540,9 +628,10 @@ impl<'a> Run<'a> {
 
     /// The trace that receives an answer sleeps in TCP's input queue.
     fn wait(&mut self, token: u32, ready: Picos, agenda: &mut Agenda<Event>) {
-        let (kind, own) = (self.op(token).kind, self.tokens[token as usize]);
+        let (op, own) = (self.op(token), self.tokens[token as usize]);
+        let kind = op.kind;
         if self.model.spec.work.remote_ns == 0.0 {
-            self.enqueue(token, ready, false, agenda);
+            self.enqueue(token, op, ready, false, agenda);
             return;
         }
         let remote = self.remote(&own, kind);
@@ -595,15 +684,15 @@ impl<'a> Run<'a> {
 
     /// A part is through; with the last one the request goes on.
     fn join(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let part = self.tokens.remove(token as usize);
+        let part = self.tokens[token as usize];
+        self.vacant.push(token);
         let whole = &mut self.tokens[part.parent as usize];
         whole.parts -= 1;
         whole.failed |= part.failed;
         if whole.parts > 0 {
             return;
         }
-        let steps = &self.model.programs[usize::from(whole.service)].steps;
-        if let Step::Fork { join, .. } = &steps[usize::from(whole.at)] {
+        if let Step::Fork { join, .. } = &self.model.steps[usize::from(whole.at)] {
             whole.at = *join;
         }
         self.end_trace(part.parent, agenda);
@@ -611,7 +700,8 @@ impl<'a> Run<'a> {
     }
 
     fn complete(&mut self, token: u32, agenda: &Agenda<Event>) {
-        let own = self.tokens.remove(token as usize);
+        let own = self.tokens[token as usize];
+        self.vacant.push(token);
         let time = agenda.now().since(own.born);
         let service = usize::from(own.service);
         self.counts.requests += 1;
@@ -631,6 +721,8 @@ fn hits(hash: u64, share: f64) -> bool {
     f64::from(hash as u32) < share * 4_294_967_296.0
 }
 
+/// The step of a token for which nothing was drawn yet.
+const NOT_DRAWN: u16 = u16::MAX;
 /// The parent of a token that is no part of another.
 const WHOLE: u32 = u32::MAX;
 /// The token of work that nobody waits for.

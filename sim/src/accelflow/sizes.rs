@@ -1,5 +1,7 @@
 //! Payload sizes of an accelerator and what they do to its time: a table by probability, so that a draw is a look-up.
 
+use crate::Picos;
+
 /// How large the payloads of one accelerator are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SizeShape {
@@ -17,10 +19,11 @@ pub(super) struct SizeShape {
 pub(super) struct SizeTable(Vec<SizePoint>);
 
 /// A size, and its op's time as a multiple of the mean op's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizePoint {
     pub(super) bytes: u32,
-    pub(super) factor: f32,
+    /// In parts of [`ONE`].
+    factor: u32,
 }
 
 impl SizeShape {
@@ -41,8 +44,22 @@ impl SizeShape {
         let bytes: Vec<f64> = places.map(|u| self.at(u)).collect();
         let mean = bytes.iter().sum::<f64>() / POINTS as f64;
         let factor = |bytes: f64| 1.0 - self.size_share + self.size_share * bytes / mean;
-        let point = |bytes: &f64| SizePoint { bytes: *bytes as u32, factor: factor(*bytes) as f32 };
+        let parts = |bytes: f64| (factor(bytes) * f64::from(ONE) + 0.5) as u32;
+        let point = |bytes: &f64| SizePoint { bytes: *bytes as u32, factor: parts(*bytes) };
         SizeTable(bytes.iter().map(point).collect())
+    }
+}
+
+impl SizePoint {
+    /// Its op's time where the mean op takes `mean`.
+    #[inline]
+    pub(super) fn of(self, mean: Picos) -> Picos {
+        Picos(((u128::from(mean.0) * u128::from(self.factor)) >> ONE_LOG2) as u64)
+    }
+
+    /// The same as a multiple.
+    pub(super) fn factor(self) -> f64 {
+        f64::from(self.factor) / f64::from(ONE)
     }
 }
 
@@ -59,6 +76,9 @@ impl SizeTable {
     }
 }
 
+/// Factors are whole, so that times are.
+const ONE_LOG2: u32 = 20;
+const ONE: u32 = 1 << ONE_LOG2;
 const POINTS_LOG2: u32 = 8;
 const POINTS: usize = 1 << POINTS_LOG2;
 
@@ -79,9 +99,11 @@ mod tests {
         let below = |bytes| table.points().iter().filter(|point| point.bytes <= bytes).count();
         assert_eq!(below(4_000), POINTS / 2);
         assert_eq!((below(999), below(64_000)), (0, POINTS));
-        let mean =
-            table.points().iter().map(|point| f64::from(point.factor)).sum::<f64>() / POINTS as f64;
+        let mean = table.points().iter().map(|point| point.factor()).sum::<f64>() / POINTS as f64;
         assert!((mean - 1.0).abs() < 1e-6, "{mean}");
+        let point = table.points()[POINTS - 1];
+        let expected = 1e6 * point.factor();
+        assert!((point.of(Picos(1_000_000)).0 as f64 - expected).abs() <= 1.0);
         assert_eq!(table.draw(u64::MAX).bytes, table.points()[POINTS - 1].bytes);
     }
 }

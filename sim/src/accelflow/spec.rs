@@ -4,6 +4,7 @@
 use trace::Catalog;
 use units::Op;
 
+use super::fabric::Pace;
 use super::sizes::SizeShape;
 use super::topology::{Distances, KINDS, kind_of};
 use crate::entries::{Entries, SpecError};
@@ -42,8 +43,8 @@ pub(super) struct Hardware {
     pub(super) dma_engines: u32,
     pub(super) dma_setup_ns: f64,
     pub(super) dma_ns_per_byte: f64,
-    pub(super) scratchpad_ns: f64,
-    pub(super) scratchpad_ns_per_byte: f64,
+    pub(super) scratchpad: Picos,
+    pub(super) scratchpad_pace: Pace,
     pub(super) wipe: Picos,
     pub(super) memory_ns: f64,
     pub(super) memory_ns_per_byte: f64,
@@ -82,6 +83,7 @@ pub(super) struct Costs {
     pub(super) manager_branch_ns: f64,
     pub(super) manager_transform_ns: f64,
     pub(super) manager_large_ns: f64,
+    pub(super) manager_dma_ns: f64,
     pub(super) interrupt_ns: f64,
     pub(super) cohort_ns: f64,
     pub(super) enqueue_ns: f64,
@@ -239,7 +241,7 @@ fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
     let page_fault = Picos::from_ns(number("page_fault_ns", 0.0, NS_MAX)?);
     Ok(Hardware {
         dma_setup_ns: number("dma_setup_ns", 0.0, NS_MAX)?,
-        scratchpad_ns: number("scratchpad_ns", 0.0, NS_MAX)?,
+        scratchpad: Picos::from_ns(number("scratchpad_ns", 0.0, NS_MAX)?),
         memory_ns: number("memory_ns", 0.0, NS_MAX)?,
         atm_ns: number("atm_ns", 0.0, NS_MAX)?,
         notify_ns: cycle_ns * number("notify_cycles", 0.0, 1e9)?,
@@ -260,7 +262,7 @@ fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
         dma_engines: from.whole("hardware.dma_engines", 1, 64)?,
         enqueue,
         dma_ns_per_byte,
-        scratchpad_ns_per_byte,
+        scratchpad_pace: Pace::new(scratchpad_ns_per_byte),
         memory_ns_per_byte,
         link_ns_per_byte,
         wipe,
@@ -301,6 +303,7 @@ fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
         manager_branch_ns: ns("manager_branch_ns")?,
         manager_transform_ns: ns("manager_transform_ns")?,
         manager_large_ns: ns("manager_large_ns")?,
+        manager_dma_ns: ns("manager_dma_ns")?,
         interrupt_ns: ns("interrupt_ns")?,
         cohort_ns: ns("cohort_ns")?,
         enqueue_ns: ns("enqueue_ns")?,

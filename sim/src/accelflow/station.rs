@@ -40,8 +40,10 @@ pub(super) struct Station {
     overflow_max: usize,
     /// Entries held by traces that wait for an answer.
     pub(super) asleep: usize,
-    /// When entries of the output queue are cleared.
-    leaves: VecDeque<Picos>,
+    /// When the last entries of the output queue are cleared, as many as there are places.
+    leaves: Vec<Picos>,
+    /// The oldest of them, once there are as many.
+    oldest: usize,
     output_entries: usize,
     pub(super) dispatcher_free: Picos,
 }
@@ -78,13 +80,15 @@ impl Station {
             overflow: VecDeque::new(),
             overflow_max: shape.overflow_max,
             asleep: 0,
-            leaves: VecDeque::new(),
+            leaves: Vec::new(),
+            oldest: 0,
             output_entries: shape.output_entries,
             dispatcher_free: Picos(0),
         }
     }
 
     /// An entry comes; `may_overflow` unless a core brings it. The smaller `rank` goes first where ranks matter.
+    #[inline(always)]
     pub(super) fn offer(&mut self, entry: Waiting, rank: u64, may_overflow: bool) -> Taken {
         if let Some(pe) = self.free.pop() {
             return Taken::Pe(pe);
@@ -101,6 +105,7 @@ impl Station {
     }
 
     /// `pe` is free: the entry that it takes next. One from the overflow area follows into the queue.
+    #[inline(always)]
     pub(super) fn release(&mut self, pe: u8) -> Option<Waiting> {
         let next = match &mut self.queue {
             Queue::InOrder(queue) => queue.pop_front(),
@@ -118,6 +123,11 @@ impl Station {
     /// Takes a PE for the manager's queue, if one is free.
     pub(super) fn take(&mut self) -> Option<u8> {
         self.free.pop()
+    }
+
+    /// How many PEs are free.
+    pub(super) fn idle(&self) -> usize {
+        self.free.len()
     }
 
     /// Gives a PE back without looking at the queue.
@@ -151,19 +161,26 @@ impl Station {
     }
 
     /// When a PE that is done at `now` finds an entry of the output queue free.
-    pub(super) fn deposit(&mut self, now: Picos) -> Picos {
-        while self.leaves.front().is_some_and(|leave| *leave <= now) {
-            self.leaves.pop_front();
-        }
-        match self.leaves.len().checked_sub(self.output_entries) {
-            None => now,
-            Some(ahead) => self.leaves[ahead].max(now),
+    #[inline]
+    pub(super) fn deposit(&self, now: Picos) -> Picos {
+        // Its place is that of the oldest: it is free when that one is cleared.
+        match self.leaves.get(self.oldest) {
+            Some(leave) if self.leaves.len() == self.output_entries => now.max(*leave),
+            _ => now,
         }
     }
 
     /// The entry deposited last is cleared at `time`.
     pub(super) fn cleared(&mut self, time: Picos) {
-        self.leaves.push_back(time);
+        if self.leaves.len() < self.output_entries {
+            self.leaves.push(time);
+            return;
+        }
+        self.leaves[self.oldest] = time;
+        self.oldest += 1;
+        if self.oldest == self.output_entries {
+            self.oldest = 0;
+        }
     }
 }
 
@@ -213,5 +230,7 @@ mod tests {
         station.cleared(Picos(70));
         assert_eq!(station.deposit(Picos(20)), Picos(50), "two are in it");
         assert_eq!(station.deposit(Picos(60)), Picos(60), "one is");
+        station.cleared(Picos(90));
+        assert_eq!(station.deposit(Picos(61)), Picos(70), "the second's place is next");
     }
 }

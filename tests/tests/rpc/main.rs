@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const SERVICES: [&str; 3] = ["memcached", "post-storage", "unique-id"];
-const LAYOUTS: [&str; 2] = ["inline", "engine"];
+const LAYOUTS: [&str; 3] = ["inline", "two-thread", "four-thread"];
 
 struct Service {
     process: Process,
@@ -33,7 +33,8 @@ fn started(command: &mut Command) -> Service {
 fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
     let mut command = Command::new(rebate_binary());
     command.args(["rpc", "serve", "--listen", "127.0.0.1:0", "--service", service]);
-    started(command.args(["--layout", layout]).args(flags))
+    // Several run at once, and this machine may have fewer cores than threads.
+    started(command.args(["--layout", layout, "--cores", "any"]).args(flags))
 }
 
 fn load(address: SocketAddr, flags: &[&str]) -> Output {
@@ -81,21 +82,111 @@ fn our_client_finds_in_a_stock_server_what_it_stored() {
 }
 
 #[test]
-fn loads_end_with_no_wrong_byte_in_both_layouts() {
+fn loads_end_with_no_wrong_byte_in_every_layout() {
     for layout in LAYOUTS {
         let mut service = ours("memcached", layout, &[]);
         for (shape, ratio) in [("k8_v8", "0.2"), ("k16_v32", "0.5"), ("k40_v3000", "0.8")] {
             let flags = ["--shape", shape, "--set-ratio", ratio, "--requests", "3000"];
-            let report = report(&load(service.address, &flags));
+            let report = report(&load(service.address, &[&flags[..], &["--keys", "900"]].concat()));
             assert_eq!((&report["wrong"], &report["misses"]), (&0.into(), &0.into()), "{report}");
             assert_eq!(report["requests"], 3000);
+            let sum = report["writes"].as_u64().zip(report["reads"].as_u64());
+            assert_eq!(sum.map(|(writes, reads)| writes + reads), Some(3000));
         }
         service.process.signal(Signal::TERM);
         let status = service.process.wait_exit(PATIENCE).expect("it ends");
         assert!(status.success(), "{}", service.process.output());
         let output = service.process.output();
-        assert!(output.contains("0 messages refused on 12 connections"), "{output}");
+        let summary = format!("0 messages refused on 12 connections, layout {layout}");
+        assert!(output.contains(&summary), "{output}");
+        assert!(output.contains(&format!("layout {layout}: NetCore")), "{output}");
     }
+}
+
+#[test]
+fn the_other_services_have_their_loads() {
+    for (service, workload, writes) in
+        [("post-storage", "post_mid", true), ("unique-id", "unique_id", false)]
+    {
+        let service = ours(service, "two-thread", &[]);
+        let flags = ["--workload", workload, "--requests", "600", "--keys", "60"];
+        let report = report(&load(service.address, &flags));
+        assert_eq!((&report["wrong"], &report["misses"]), (&0.into(), &0.into()), "{report}");
+        assert_eq!((&report["requests"], &report["exceptions"]), (&600.into(), &0.into()));
+        assert_eq!(report["writes"].as_u64() > Some(0), writes, "{report}");
+    }
+}
+
+#[test]
+fn stages_are_told_at_the_end() {
+    let mut service = ours("memcached", "inline", &["--time-stages"]);
+    report(&load(service.address, &["--requests", "400", "--keys", "40"]));
+    service.process.signal(Signal::TERM);
+    service.process.wait_exit(PATIENCE).expect("it ends");
+    let output = service.process.output();
+    let line = output.lines().find_map(|line| line.split_once("stages of 440 requests: network "));
+    let (_, line) = line.unwrap_or_else(|| panic!("{output}"));
+    let parts = [("rpc ", ", "), ("handler ", " a request")];
+    for (name, end) in parts {
+        let part = line.split_once(name).and_then(|(_, rest)| rest.split_once(end));
+        let ns = part.and_then(|(part, _)| part.trim_end_matches(" ns").parse::<f64>().ok());
+        assert!(ns.is_some_and(|ns| ns > 0.0), "{name}: {line}");
+    }
+}
+
+#[test]
+fn packets_are_recorded_and_replayed_in_every_layout() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("packets");
+    let rebate = |flags: &[&str]| {
+        let mut command = Command::new(rebate_binary());
+        command.arg("rpc").args(flags).output().expect("the binary runs")
+    };
+    for workload in ["memc_tiny", "post_low", "unique_id"] {
+        let file = path.to_str().expect("text");
+        let recorded =
+            rebate(&["record", file, "--workload", workload, "--requests", "500", "--keys", "50"]);
+        assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+        let layouts = ["--layout", "inline,two-thread,four-thread", "--cores", "any"];
+        let runs = ["--requests", "1200", "--runs", "2", "--check", "--json"];
+        let report = report(&rebate(&[&["replay", file][..], &layouts, &runs].concat()));
+        let rows = report["layouts"].as_array().expect("rows");
+        for (row, copies) in rows.iter().zip([4, 2, 1]) {
+            assert_eq!((&row["copies"], &row["threads"]), (&copies.into(), &4.into()), "{row}");
+            let right = copies * 2 * (1200 + if workload == "unique_id" { 0 } else { 50 });
+            assert_eq!(row["answers"]["right"], right, "{row}");
+            assert!(row["requests_per_second"]["median"].as_f64() > Some(0.0), "{row}");
+        }
+        assert_eq!((rows.len(), &report["hops"]), (3, &Value::Array(Vec::new())));
+    }
+    std::fs::write(&path, "rebate-rpc 1 memcached warm=0 frames=1 bytes=9\n").expect("written");
+    for (flags, words) in [
+        (&["replay", path.to_str().expect("text")][..], "cut short"),
+        (&["replay", "no such file"], "No such file"),
+        (&["replay", "--window", "17"], "1 to 16"),
+        (&["replay", "x", "--workload", "memc_mid"], "cannot be used with"),
+        (&["replay", "--cores", "x"], "no core"),
+        (&["replay", "--layout", "two-thread", "--cores", "0"], "1 core named"),
+        (&["replay", "--workload", "post_mid", "--shape", "k8_v8"], "memc_"),
+        (&["soak", "--requests", "0"], "1 request"),
+    ] {
+        let output = rebate(flags);
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {problem}");
+        assert!(problem.contains(words), "{flags:?}: {problem}");
+    }
+}
+
+#[test]
+fn a_soak_has_no_wrong_byte() {
+    let mut command = Command::new(rebate_binary());
+    command.args(["rpc", "soak", "--requests", "20000", "--layout", "four-thread"]);
+    let report = report(&command.args(["--cores", "any", "--json"]).output().expect("it runs"));
+    assert_eq!(
+        (&report["requests"], &report["answers"]["right"]),
+        (&20_000.into(), &20_000.into())
+    );
+    assert!(report["answers"]["refused_rightly"].as_u64() > Some(100), "{report}");
 }
 
 #[test]
@@ -158,6 +249,9 @@ fn bad_usage_is_exit_code_2_and_says_what_is_valid() {
         (&["load", "127.0.0.1:1", "--shape", "v8"], "k8_v8"),
         (&["load", "127.0.0.1:1", "--shape", "k4_v8"], "give 8 to 250"),
         (&["load", "127.0.0.1:1", "--set-ratio", "2"], "give 0 to 1"),
+        (&["load", "127.0.0.1:1", "--workload", "unique_id", "--shape", "k8_v8"], "memc_"),
+        (&["serve", "--service", "unique-id", "--cores", "0,0", "--layout", "two-thread"], "twice"),
+        (&["serve", "--service", "unique-id", "--layout", "two-thread", "--time-stages"], "inline"),
     ] {
         let output = Command::new(rebate_binary()).arg("rpc").args(flags).output();
         let output = output.expect("the binary runs");

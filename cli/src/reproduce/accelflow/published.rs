@@ -14,6 +14,7 @@ pub(super) struct Published {
     pub(super) throughput_krps: Figure,
     pub(super) chiplets_ms: Figure,
     pub(super) pes_ms: Figure,
+    pub(super) relief_apps_ratio: Figure,
 }
 
 /// One figure: bars by service and column.

@@ -1,31 +1,39 @@
 //! The simulations behind the rows: both scenarios under every architecture, and what is varied in them. Every run of a
-//! scenario has the same seed, so architectures see the same requests.
+//! scenario has the same seed, so architectures see the same requests. Each report is kept as soon as it is there, and
+//! who was interrupted simulates only what is missing.
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use indicatif::ProgressBar;
 use sim::accelflow::{Architecture, SCENARIOS};
-use sim::{Entries, Interval, Plan, Report};
+use sim::{Entries, Interval, KeptReport, Plan, Report};
 
 use super::published::{Figure, Published, published};
+use crate::experiment::Kept;
 use crate::reproduce::rows::{Kind, Row};
 use crate::reproduce::{Problem, progress_bar};
-use crate::sim::{System, entries};
+use crate::sim::{System, entries, inputs};
 
 /// What is simulated, and how often.
 pub(super) struct Runs {
-    published: Published,
+    pub(super) published: Published,
     replications: u32,
     requests: u32,
     bar: ProgressBar,
     rows: RefCell<Vec<Row>>,
+    kept: RefCell<Kept>,
 }
 
 /// A scenario's reports, by architecture.
 type Reports = Vec<(Architecture, Report)>;
 
 impl Runs {
-    pub(super) fn new(quick: bool, runs: Option<usize>) -> Result<Self, Problem> {
+    /// With what is kept in this folder of a run that was interrupted.
+    ///
+    /// # Errors
+    /// `runs` is out of range, or what is kept cannot be read.
+    pub(super) fn new(quick: bool, runs: Option<usize>, folder: &Path) -> Result<Self, Problem> {
         let own = if quick { 5 } else { 10 };
         let replications = u32::try_from(runs.unwrap_or(own)).unwrap_or(u32::MAX);
         if !(5..=100).contains(&replications) {
@@ -34,12 +42,16 @@ impl Runs {
         // Of eight services; the warm-up may take half, and a percentile needs a thousand of each.
         let requests = if quick { 24_000 } else { 40_000 };
         let bar = progress_bar();
-        let rows = RefCell::new(Vec::new());
-        Ok(Self { published: published(), replications, requests, bar, rows })
+        let kept = Kept::open(folder, "accelflow").map_err(Problem::Failed)?;
+        if kept.len() > 0 {
+            eprintln!("{} studies of an interrupted run are there already", kept.len());
+        }
+        let (rows, kept) = (RefCell::default(), RefCell::new(kept));
+        Ok(Self { published: published(), replications, requests, bar, rows, kept })
     }
 
-    /// Simulates all of it.
-    pub(super) fn rows(self) -> Result<Vec<Row>, Problem> {
+    /// Simulates all of it; what is kept may go when the rows are written.
+    pub(super) fn rows(self) -> Result<(Vec<Row>, Kept), Problem> {
         for scenario in SCENARIOS {
             self.bar.set_prefix(scenario);
             let base = base(scenario)?;
@@ -52,11 +64,28 @@ impl Runs {
             self.orders(scenario, &reports);
             self.varied(scenario, &base)?;
         }
+        self.interrupts(&base("steady")?)?;
         self.loads(&base("steady")?)?;
         self.peak(&base("steady")?)?;
         self.throughputs(&base("steady")?)?;
+        self.figure_15()?;
         self.bar.finish_and_clear();
-        Ok(self.rows.into_inner())
+        Ok((self.rows.into_inner(), self.kept.into_inner()))
+    }
+
+    /// What is simulated now.
+    pub(super) fn begin(&self, part: &'static str) {
+        self.bar.set_prefix(part);
+    }
+
+    /// How many requests of an application of RELIEF's.
+    pub(super) fn graphs(&self) -> u32 {
+        self.requests / 20
+    }
+
+    /// How many for a percentile: a thousand after a warm-up of half a run.
+    pub(super) fn percentiles(&self) -> u32 {
+        (self.requests / 16).max(2_400)
     }
 
     fn simulate(
@@ -76,12 +105,42 @@ impl Runs {
         set: &[(&str, String)],
         requests: u32,
     ) -> Result<Report, Problem> {
+        self.simulate_case(base, architecture.name(), set, requests)
+    }
+
+    /// Any specification under any of its architectures.
+    pub(super) fn simulate_case(
+        &self,
+        base: &Entries,
+        architecture: &'static str,
+        set: &[(&str, String)],
+        requests: u32,
+    ) -> Result<Report, Problem> {
         let mut entries = base.clone();
         let requests = requests.to_string();
         for (key, value) in set.iter().chain(&[("run.requests", requests)]) {
             entries.set(key, value).map_err(|error| Problem::Failed(error.to_string()))?;
         }
-        let spec = System::read(&entries).map_err(Problem::Failed)?;
+        self.bar.inc_length(1);
+        self.bar.set_message(architecture);
+        let (name, runs) = (&entries.name, self.replications);
+        let key = format!("{name} {architecture} {runs} runs {:016x}", inputs(&entries, None));
+        let kept = self.kept.borrow().get::<KeptReport>(&key);
+        let report = match kept {
+            Some(kept) => kept.into(),
+            None => {
+                let report = self.study(&entries, architecture)?;
+                let kept = KeptReport::from(&report);
+                self.kept.borrow_mut().put(&key, &kept).map_err(Problem::Failed)?;
+                report
+            }
+        };
+        self.bar.inc(1);
+        Ok(report)
+    }
+
+    fn study(&self, entries: &Entries, architecture: &str) -> Result<Report, Problem> {
+        let spec = System::read(entries).map_err(Problem::Failed)?;
         let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
         let plan = Plan {
             extent: spec.extent(),
@@ -90,15 +149,7 @@ impl Runs {
             threads,
             ..Plan::default()
         };
-        self.bar.inc_length(1);
-        self.bar.set_message(architecture.name());
-        let report = spec.simulate(architecture.name(), &plan, &|_| {});
-        self.bar.inc(1);
-        report.map_err(|problem| match problem {
-            crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
-                Problem::Failed(text)
-            }
-        })
+        spec.simulate(architecture, &plan, &|_| {}).map_err(failed)
     }
 
     /// Figures 11 and 13.
@@ -121,8 +172,8 @@ impl Runs {
             let across = report.across();
             let kind = fitted(scenario);
             let p99 = across.as_ref().and_then(|across| across.p99_ns);
-            let ideal = *architecture == Architecture::Ideal;
-            let kind = if ideal { Kind::Predicted } else { kind };
+            let unfitted = [Architecture::Ideal, Architecture::ReliefArtifact];
+            let kind = if unfitted.contains(architecture) { Kind::Predicted } else { kind };
             let id = |what: &str| row_id(what, scenario, name, None);
             self.time(&id("p99"), p99, figure.bar("mean", name), kind, report);
             let kind = if mean("mean").is_some() { kind } else { Kind::Predicted };
@@ -219,6 +270,18 @@ impl Runs {
                 let kind = if same { fitted(scenario) } else { Kind::Predicted };
                 self.time(&id, p99, bar, kind, &report);
             }
+        }
+        Ok(())
+    }
+
+    /// RELIEF's public code, if an interrupt by DMA costs its manager something as well.
+    fn interrupts(&self, base: &Entries) -> Result<(), Problem> {
+        for ns in [500, 1_500] {
+            let set = [("costs.manager_dma_ns", ns.to_string())];
+            let report = self.simulate(base, Architecture::ReliefArtifact, &set)?;
+            let p99 = report.across().and_then(|across| across.p99_ns);
+            let id = row_id("p99", "steady", "relief_artifact", Some(&format!("dma_{ns}")));
+            self.time(&id, p99, None, Kind::Predicted, &report);
         }
         Ok(())
     }
@@ -358,7 +421,7 @@ impl Runs {
         Ok(Err(reason.unwrap_or_else(|| TOO_FEW.to_owned())))
     }
 
-    fn add(
+    pub(super) fn add(
         &self,
         id: &str,
         what: &str,
@@ -384,12 +447,16 @@ impl Runs {
 }
 
 /// A scenario as it is committed.
-fn base(scenario: &str) -> Result<Entries, Problem> {
-    entries(scenario, &[]).map_err(|problem| match problem {
+pub(super) fn base(scenario: &str) -> Result<Entries, Problem> {
+    entries(scenario, &[]).map_err(failed)
+}
+
+fn failed(problem: crate::sim::Problem) -> Problem {
+    match problem {
         crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
             Problem::Failed(text)
         }
-    })
+    }
 }
 
 /// The kind of a row of means that the window's inputs were fitted to.
@@ -460,3 +527,41 @@ fn exact(value: f64) -> Interval {
 const TOO_FEW: &str = "fewer than 1,000 requests after the warm-up";
 const LOAD_MIN_PER_S: f64 = 500.0;
 const LOAD_MAX_PER_S: f64 = 100_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short(folder: &Path) -> Runs {
+        let runs = Runs::new(true, Some(5), folder).unwrap_or_else(|_| panic!("a folder"));
+        Runs { requests: 300, ..runs }
+    }
+
+    fn study(runs: &Runs, pes: &str) -> Report {
+        let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
+        let set = [("hardware.pes", pes.to_owned())];
+        let report = runs.simulate(&base, Architecture::AccelFlow, &set);
+        report.unwrap_or_else(|_| panic!("a report"))
+    }
+
+    #[test]
+    fn who_was_interrupted_simulates_only_what_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = short(folder.path());
+        let found = study(&first, "4");
+        // Interrupted: nobody says that it is finished.
+        drop(first);
+        let second = short(folder.path());
+        assert_eq!(second.kept.borrow().len(), 1);
+        assert_eq!(study(&second, "4"), found, "to the last bit");
+        assert_eq!(second.kept.borrow().len(), 1, "it was not made again");
+        assert_ne!(study(&second, "2"), found, "other inputs are another study");
+        assert_eq!(second.kept.borrow().len(), 2);
+        let longer = Runs { requests: 301, ..second };
+        assert_ne!(study(&longer, "4"), found);
+        let kept = longer.kept.into_inner();
+        assert_eq!(kept.len(), 3);
+        kept.finish().expect("removed");
+        assert_eq!(short(folder.path()).kept.borrow().len(), 0);
+    }
+}

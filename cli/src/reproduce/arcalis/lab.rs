@@ -90,6 +90,11 @@ impl Lab {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// What a signal sets.
+    pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
     /// What is being done now.
     pub(super) fn say(&self, part: &'static str) {
         self.bar.set_prefix(part);

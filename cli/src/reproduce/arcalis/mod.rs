@@ -1,13 +1,16 @@
 //! Arcalis' results beside the simulator's (docs/decisions/0020-arcalis-model.md): what arithmetic settles, what is
-//! predicted, what is calibrated, what cannot be had, and where the document contradicts itself. Nothing is fitted
-//! here.
+//! predicted, what is calibrated, what cannot be had, and where the document contradicts itself; and beside the
+//! functional engine's, timed and counted here. Nothing is fitted here.
 
 mod arithmetic;
+mod callgrind;
+mod counted;
 mod lab;
 mod page;
 mod prior;
 mod sensitivity;
 mod speed;
+mod timed;
 mod unreachable;
 
 use super::rows::{Kind, Row, Rows};
@@ -15,6 +18,8 @@ use super::{Problem, Reproduce};
 use crate::experiment::Machine;
 use crate::say;
 use lab::Lab;
+
+const CONDITIONS: &str = "what is simulated any machine gives; timed and counted is this one";
 
 /// A part of the rows, made by simulating.
 type Part = fn(&Lab, &mut Vec<Row>) -> Result<(), Problem>;
@@ -31,7 +36,8 @@ const PARTS: [(&str, Part); 9] = [
     ("attachments", prior::attachments),
 ];
 
-/// Simulates everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the parts that are done.
+/// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the parts
+/// that are done.
 ///
 /// # Errors
 /// Why there are no results, or not all.
@@ -39,7 +45,7 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     flags.refuse_measuring("arcalis")?;
     let lab = Lab::new(flags.quick, flags.runs)?;
     flags.make_folder()?;
-    let mut rows = Rows::new("arcalis", &Machine::here(), "simulated: any machine gives this");
+    let mut rows = Rows::new("arcalis", &Machine::here(), CONDITIONS);
     let mut left = None;
     for (name, part) in PARTS {
         lab.say(name);
@@ -53,12 +59,15 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
             Err(problem) => return Err(problem),
         }
     }
-    lab.end();
     if rows.rows.is_empty() {
         return Err(Problem::Failed("interrupted before anything was done".to_owned()));
     }
     let count = Count::of(&rows.rows);
     let stages = if left.is_none() { page::stages(&lab)? } else { Vec::new() };
+    if left.is_none() {
+        left = measure(&lab, flags, &mut rows.rows)?;
+    }
+    lab.end();
     rows.rows.extend(arithmetic::rows());
     rows.rows.extend(unreachable::rows());
     rows.rows.iter().for_each(|row| say(&row.line()));
@@ -70,6 +79,22 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
         }
         None => Ok(()),
     }
+}
+
+/// The rows of the functional engine on this machine; what an interruption left out, if one did.
+fn measure(
+    lab: &Lab,
+    flags: &Reproduce,
+    rows: &mut Vec<Row>,
+) -> Result<Option<&'static str>, Problem> {
+    lab.say("timed");
+    rows.extend(timed::rows(flags.quick, &lab.stop_flag()).map_err(Problem::Failed)?);
+    if lab.stopped() {
+        return Ok(Some("timed"));
+    }
+    lab.say("counted");
+    rows.extend(counted::rows(flags.quick, &|| lab.stopped()));
+    Ok(lab.stopped().then_some("counted"))
 }
 
 /// How many of the model's rows are tuned to a published number.

@@ -18,6 +18,8 @@ pub(super) struct Lab {
     pub(super) own_codec: Platform,
     pub(super) worker: Platform,
     pub(super) on_chip: Platform,
+    /// Others' codecs on the calling core.
+    pub(super) libraries: Vec<Platform>,
     /// What is compressed.
     pub(super) stock: Stock,
     stop: Arc<AtomicBool>,
@@ -29,13 +31,19 @@ impl Lab {
     ///
     /// # Errors
     /// A platform that does not open.
-    pub(super) fn new(plan: Plan, stop: Arc<AtomicBool>, bar: ProgressBar) -> Result<Self, String> {
+    pub(super) fn new(
+        plan: Plan,
+        libraries: Vec<Platform>,
+        stop: Arc<AtomicBool>,
+        bar: ProgressBar,
+    ) -> Result<Self, String> {
         Ok(Self {
             plan,
             published: Platform::published()?,
             own_codec: Platform::own_codec()?,
             worker: Platform::worker()?,
             on_chip: Platform::on_chip()?,
+            libraries,
             stock: Stock::new()?,
             stop,
             bar,

@@ -20,21 +20,31 @@ mod sweeps;
 mod web;
 mod work;
 
+use std::sync::atomic::Ordering;
+
 use super::rows::Rows;
-use super::{Problem, Reproduce, figures};
+use super::{Part, Problem, Reproduce, figures};
 use crate::experiment::Machine;
 use crate::report::{Report, Section};
 use crate::say;
 use lab::Lab;
 use plan::Plan;
+use platform::Platform;
 
 /// An experiment of its own.
 type Experiment = fn(&Lab, &mut Rows) -> Result<Section, String>;
 
-const EXPERIMENTS: [Experiment; 7] =
-    [sizes::run, modes::run, web::run, sweeps::run, cores::run, loads::run, mix::run];
+const EXPERIMENTS: [(Part, Experiment); 7] = [
+    (Part::Sizes, sizes::run),
+    (Part::Modes, modes::run),
+    (Part::Web, web::run),
+    (Part::Polling, sweeps::run),
+    (Part::Cores, cores::run),
+    (Part::Loads, loads::run),
+    (Part::Mix, mix::run),
+];
 
-/// Runs everything and writes `runtime.json` and `runtime.html`.
+/// Runs everything and writes `runtime.json` and `runtime.html`; interrupted, the experiments that are done.
 ///
 /// # Errors
 /// Why there are no results.
@@ -44,12 +54,25 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let failed = |error: String| Problem::Failed(error);
     let stop = crate::load::stop_on_signal()
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
-    let lab = Lab::new(plan, stop, super::progress_bar()).map_err(failed)?;
+    let libraries = Platform::libraries(flags.qpl_library.as_deref()).map_err(failed)?;
+    let lab = Lab::new(plan, libraries, stop.clone(), super::progress_bar()).map_err(failed)?;
     let mut rows = Rows::new("runtime", &Machine::here(), "in one process, threads not pinned");
-    let sections: Result<Vec<Section>, String> =
-        EXPERIMENTS.iter().map(|experiment| experiment(&lab, &mut rows)).collect();
+    let asked = EXPERIMENTS.iter().filter(|(part, _)| lab.plan.parts.contains(part));
+    let mut sections = Vec::new();
+    for (part, experiment) in asked {
+        let done = (rows.rows.len(), rows.bars.len());
+        match experiment(&lab, &mut rows) {
+            Ok(section) => sections.push(section),
+            Err(_) if stop.load(Ordering::Relaxed) && !sections.is_empty() => {
+                rows.rows.truncate(done.0);
+                rows.bars.truncate(done.1);
+                rows.unfinished = Some(format!("interrupted within {}", part.word()));
+                break;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
     lab.end();
-    let sections = sections.map_err(failed)?;
     summary(&rows).iter().for_each(|line| say(line));
     flags.write(&rows, "runtime.html", &report(&lab.plan, &rows, sections))
 }

@@ -91,7 +91,7 @@ impl<'a> Found<'a> {
         for workload in &WORKLOADS {
             for class in [PayloadClass::Html, PayloadClass::Numeric] {
                 let work = Work::of_preset(&lab.stock, workload.preset, class)?;
-                lab.platforms().into_iter().try_for_each(|own| warm(own, &work))?;
+                platforms(lab).try_for_each(|own| warm(own, &work))?;
                 works.insert((workload.id, class.name()), work);
             }
             for _ in 0..lab.plan.runs {
@@ -322,6 +322,10 @@ impl Arm<'_> {
     }
 }
 
+fn platforms(lab: &Lab) -> impl Iterator<Item = &Platform> {
+    lab.platforms().into_iter().chain(&lab.libraries)
+}
+
 fn arms(lab: &Lab) -> Vec<Arm<'_>> {
     let html = PayloadClass::Html;
     let on = |platform, class, in_flight, modes: &[Mode]| {
@@ -329,7 +333,7 @@ fn arms(lab: &Lab) -> Vec<Arm<'_>> {
         modes.iter().map(arm).collect::<Vec<_>>()
     };
     let mut arms = Vec::new();
-    for platform in lab.platforms() {
+    for platform in platforms(lab) {
         arms.extend(on(platform, html, ALL, &Mode::ALL));
     }
     arms.extend(on(&lab.published, PayloadClass::Numeric, ALL, &Mode::SEED));

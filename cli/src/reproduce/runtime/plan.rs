@@ -2,11 +2,12 @@
 
 use units::{ByteCount, Nanos};
 
-use crate::reproduce::{Problem, Reproduce};
+use crate::reproduce::{Part, Problem, Reproduce};
 
 /// The points of `reproduce runtime`.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
+    pub(super) parts: Vec<Part>,
     pub(super) runs: usize,
     /// Requests of each task.
     pub(super) requests: usize,
@@ -35,6 +36,7 @@ impl Plan {
             return Err(Problem::Usage(format!("{flag}: runtime has no such load; see --loads")));
         }
         let plan = Self {
+            parts: if flags.parts.is_empty() { base.parts } else { flags.parts.clone() },
             runs: flags.runs.unwrap_or(base.runs),
             sizes: if flags.sizes.is_empty() { base.sizes } else { flags.sizes.clone() },
             loads_per_s: if flags.loads.is_empty() {
@@ -51,6 +53,7 @@ impl Plan {
 
     fn whole() -> Self {
         Self {
+            parts: Part::OF_RUNTIME.to_vec(),
             runs: 7,
             requests: REQUESTS,
             sizes: (6..=20).map(|log2| ByteCount(1 << log2)).collect(),
@@ -64,6 +67,7 @@ impl Plan {
 
     fn quick() -> Self {
         Self {
+            parts: Part::OF_RUNTIME.to_vec(),
             runs: 1,
             requests: REQUESTS / 10,
             sizes: [64, 256, 1 << 10, 8 << 10, 64 << 10, 1 << 20].map(ByteCount).to_vec(),

@@ -1,16 +1,18 @@
 //! What jobs can run on in an experiment: a software and one device beside it. It runs none.
 
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::virtual_device::VirtualCounters;
 use device::{Device, Software, Virtual, VirtualOptions, Worker};
+use drivers::qpl::{self, Qpl, QplOptions};
 use runtime::{Fallback, RuntimeConfig};
 use units::{Nanos, SystemClock};
 use workload::DeviceProfile;
 
 use super::mode::Mode;
-use crate::devices::ENGINES;
+use crate::devices::{ENGINES, dpdk};
 
 /// Software on the calling core, and a device; clones share both.
 #[derive(Clone)]
@@ -72,6 +74,31 @@ impl Platform {
         })
     }
 
+    /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its library
+    /// is named, DPDK's ISA-L in a build that has DPDK. Both run on the calling core; nothing is emulated.
+    ///
+    /// # Errors
+    /// One that is here and does not open.
+    pub(super) fn libraries(qpl: Option<&Path>) -> Result<Vec<Self>, String> {
+        let on = |id, name, device| {
+            let device = Member { device, emulation: None };
+            Self { id, name, software: own_software(), device }
+        };
+        let mut all = Vec::new();
+        if let Some(library) = qpl.map(Path::to_owned).or_else(named_qpl) {
+            let options = QplOptions { library: Some(library), ..QplOptions::default() };
+            let qpl =
+                Qpl::open(qpl::Path::Software, &options).map_err(|error| error.to_string())?;
+            all.push(on("qpl_software", "QPL's software path, own codec", Arc::new(qpl)));
+        }
+        if cfg!(feature = "dpdk") {
+            let opened = dpdk::open(&["compress_isal".to_owned()])?;
+            let named = |device| on("dpdk_isal", "DPDK's ISA-L, own codec", device);
+            all.extend(opened.into_iter().map(named));
+        }
+        Ok(all)
+    }
+
     /// The virtual devices that jobs of a mode may run on; software is every mode's last resort.
     pub(super) fn virtuals(&self, mode: Mode) -> Vec<String> {
         let device = (mode != Mode::Software).then_some(&self.device);
@@ -117,6 +144,10 @@ fn emulated(profile: &str) -> Result<Member, String> {
     let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
     let device = Arc::new(device.map_err(|error| error.to_string())?);
     Ok(Member { device: Arc::clone(&device) as Arc<dyn Device>, emulation: Some(device) })
+}
+
+fn named_qpl() -> Option<PathBuf> {
+    std::env::var_os(qpl::LIBRARY_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 fn own_software() -> Member {

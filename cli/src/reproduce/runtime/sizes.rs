@@ -1,5 +1,6 @@
 //! Experiment 1, chapter 2: latency against size, split into setup, device and completion, beside software, for four
 //! classes of data; from which size on a device is quicker; how little it cares about the data; on-chip and off-chip.
+//! Others' codecs on the calling core, where they are here, in the same rows.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -52,7 +53,7 @@ struct Split {
 type Key = (&'static str, &'static str, ByteCount);
 
 struct Found<'a> {
-    arms: [Arm<'a>; 5],
+    arms: Vec<Arm<'a>>,
     sizes: Vec<ByteCount>,
     splits: BTreeMap<Key, Vec<Split>>,
 }
@@ -66,13 +67,15 @@ const WORKER: &str = "worker";
 impl<'a> Found<'a> {
     fn measure(lab: &'a Lab) -> Result<Self, String> {
         let arm = |id, name, platform, mode| Arm { id, name, platform, mode };
-        let arms = [
+        let mut arms = vec![
             arm(EPYC, "software, EPYC 7542", &lab.published, Mode::Software),
             arm(OWN, "software, own codec", &lab.own_codec, Mode::Software),
             arm(BLUEFIELD, "BlueField-2, off-chip", &lab.published, Mode::Async),
             arm(ON_CHIP, "BlueField-2, on-chip", &lab.on_chip, Mode::Async),
             arm(WORKER, "worker thread", &lab.worker, Mode::Async),
         ];
+        let libraries = lab.libraries.iter();
+        arms.extend(libraries.map(|own| arm(own.id, own.name, own, Mode::Async)));
         let plan = &lab.plan;
         let mut sizes = plan.sizes.clone();
         sizes.sort();
@@ -83,7 +86,8 @@ impl<'a> Found<'a> {
             for class in CLASSES {
                 let work = Work::of_size(&lab.stock, size, class)?;
                 let platforms = [&lab.published, &lab.own_codec, &lab.on_chip, &lab.worker];
-                platforms.into_iter().try_for_each(|own| warm(own, &work))?;
+                let mut platforms = platforms.into_iter().chain(&lab.libraries);
+                platforms.try_for_each(|own| warm(own, &work))?;
                 for _ in 0..plan.runs {
                     for arm in &arms {
                         let what = format!("{}, {class}, {size}", arm.id);
@@ -122,7 +126,9 @@ impl<'a> Found<'a> {
     }
 
     fn write_crossings(&self, rows: &mut Rows) {
-        for (device, software) in [(BLUEFIELD, EPYC), (BLUEFIELD, OWN), (WORKER, OWN)] {
+        let own = [(BLUEFIELD, EPYC), (BLUEFIELD, OWN), (WORKER, OWN)];
+        let libraries = self.libraries().map(|arm| (arm.id, OWN));
+        for (device, software) in own.into_iter().chain(libraries) {
             let (device, software) = (self.arm(device), self.arm(software));
             let id = format!("break_even.{}.{}", device.id, software.id);
             let (own, other) = (device.name, software.name);
@@ -152,6 +158,11 @@ impl<'a> Found<'a> {
 
     fn arm(&self, id: &str) -> &Arm<'a> {
         self.arms.iter().find(|arm| arm.id == id).unwrap_or(&self.arms[0])
+    }
+
+    fn libraries(&self) -> impl Iterator<Item = &Arm<'a>> {
+        let known = [EPYC, OWN, BLUEFIELD, ON_CHIP, WORKER];
+        self.arms.iter().filter(move |arm| !known.contains(&arm.id))
     }
 
     /// Of each run.

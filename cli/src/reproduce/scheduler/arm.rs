@@ -15,6 +15,8 @@ pub(super) enum Arm {
     Software,
     /// Everything to the accelerator, the core doing other work meanwhile.
     Offload,
+    /// The same in another process: how far two are apart that are alike.
+    Twin,
     /// Everything to the accelerator, waiting for it.
     Wait,
     /// As the scheduler says.
@@ -22,13 +24,15 @@ pub(super) enum Arm {
 }
 
 impl Arm {
-    pub(super) const ALL: [Arm; 4] = [Arm::Software, Arm::Offload, Arm::Wait, Arm::Fitted];
+    pub(super) const ALL: [Arm; 5] =
+        [Arm::Software, Arm::Offload, Arm::Twin, Arm::Wait, Arm::Fitted];
     pub(super) const STATIC: [Arm; 3] = [Arm::Software, Arm::Offload, Arm::Wait];
 
     pub(super) const fn id(self) -> &'static str {
         match self {
             Arm::Software => "software",
             Arm::Offload => "offload",
+            Arm::Twin => "twin",
             Arm::Wait => "wait",
             Arm::Fitted => "fitted",
         }
@@ -38,6 +42,7 @@ impl Arm {
         match self {
             Arm::Software => "always software",
             Arm::Offload => "always offloaded",
+            Arm::Twin => "always offloaded, in another process",
             Arm::Wait => "always offloaded, waiting",
             Arm::Fitted => "as the scheduler says",
         }
@@ -51,7 +56,7 @@ impl Arm {
     fn policy(self) -> &'static str {
         match self {
             Arm::Software => "always-software",
-            Arm::Offload | Arm::Fitted => "bounded-offload",
+            Arm::Offload | Arm::Twin | Arm::Fitted => "bounded-offload",
             Arm::Wait => "sync-offload",
         }
     }
@@ -167,7 +172,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 const SCHEDULER: &str = "serve --role scheduler --admin-listen 127.0.0.1:0 --threads 1 \
-    --set scheduler.parameters=fitted --set scheduler.report_every_ms=100";
+    --set scheduler.parameters=fitted --set scheduler.report_every_ms=250";
 
 /// One core a process, an accelerator and no pool of workers; the store is the process's own.
 const FRONTEND: &str = "serve --role frontend --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 \

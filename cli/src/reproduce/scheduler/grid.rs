@@ -118,8 +118,8 @@ impl Grid {
         Ok(Self { plan, cells, scheduler_share })
     }
 
-    /// For each size the most requests per second that any static policy answers. By then every virtual device has
-    /// made the results of all values.
+    /// For each size the most requests per second that any static policy answers, and the load generator can offer. By
+    /// then every virtual device has made the results of all values.
     fn highest(
         plan: &Plan,
         arms: &Arms,
@@ -128,10 +128,21 @@ impl Grid {
     ) -> Result<Vec<f64>, String> {
         let of_size = |size: &ByteCount| {
             bar.set_message(format!("{size}: the highest load"));
-            let mut most_per_s = 0.0_f64;
+            let (mut most_per_s, mut best) = (0.0_f64, Arm::Software);
             for arm in Arm::ALL {
                 let per_s = Load::saturating(*size).answered_per_s(arms.of(arm), stop)?;
-                most_per_s = if arm == Arm::Fitted { most_per_s } else { most_per_s.max(per_s) };
+                if Arm::STATIC.contains(&arm) && per_s > most_per_s {
+                    (most_per_s, best) = (per_s, arm);
+                }
+            }
+            let share = plan.loads.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+            for _ in 0..OFFERS_MAX {
+                let load = Load::open(*size, most_per_s * share);
+                let busy = load.generator_busy(arms.of(best), stop)?;
+                if busy <= GENERATOR_BUSY_MAX {
+                    break;
+                }
+                most_per_s *= GENERATOR_BUSY_MAX / busy.min(1.0) * OFFER_LESS;
             }
             match most_per_s >= PER_S_MIN {
                 true => Ok(most_per_s),
@@ -166,6 +177,9 @@ impl Grid {
         }
         let what = "static policies that the scheduler beats in every run".to_owned();
         self.judge_all(rows, ("statics_beaten", what, "policies"), &beaten);
+        let what =
+            "a second process that always offloads: latency over the first's, over all cells";
+        rows.rows.push(self.row("twin".into(), what.to_owned(), "ratio", self.over_twin()));
         let what = "CPU time of the scheduler over that of the frontend that follows it".to_owned();
         let share = [self.scheduler_share];
         rows.rows.push(self.row("scheduler_cpu".into(), what, "ratio", share));
@@ -214,6 +228,16 @@ impl Grid {
         Static::all(&self.plan.sizes).into_iter().map(of).collect()
     }
 
+    /// By run: how far two processes are apart that are alike, the geometric mean of the cells that both carry.
+    fn over_twin(&self) -> Vec<f64> {
+        let of_run = |run: usize| {
+            let of_cell = |cell: &Cell| cell.over_offload(Arm::Twin).get(run).copied();
+            let ratios = numbers(&self.cells.iter().filter_map(of_cell).collect::<Vec<_>>());
+            (ratios.iter().map(|own| own.ln()).sum::<f64>() / ratios.len() as f64).exp()
+        };
+        (0..self.plan.runs).map(of_run).collect()
+    }
+
     /// In how many cells a policy or the scheduler does not carry the load.
     fn overloaded(&self, policy: Static) -> Option<String> {
         let count = |of: &dyn Fn(&Cell) -> Arm| {
@@ -235,17 +259,17 @@ impl Grid {
     /// For the terminal.
     pub(super) fn summary(&self) -> String {
         let mut lines = vec![format!(
-            "{:>8} {:>5} {:>9} {:>10} {:>10} {:>10} {:>10} {:>8}  in force",
-            "size", "load", "per s", "software", "offload", "wait", "scheduler", "to best"
+            "{:>8} {:>5} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8}  in force",
+            "size", "load", "per s", "software", "offload", "twin", "wait", "scheduler", "to best"
         )];
         for cell in &self.cells {
-            let [software, offload, wait, fitted] = Arm::ALL.map(|arm| cell.median_us(arm));
+            let [software, offload, twin, wait, fitted] = Arm::ALL.map(|arm| cell.median_us(arm));
             let over = ranked_median(cell.over_best()).unwrap_or(f64::NAN);
             let (size, load, per_s) = (cell.size.to_string(), cell.load, cell.rate_per_s);
             let mark = cell.is_within().map_or('?', |within| if within { ' ' } else { '!' });
             lines.push(format!(
-                "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {wait:>10.1} \
-                 {fitted:>10.1} {over:>7.3}{mark}  {}{}",
+                "{size:>8} {load:>5} {per_s:>9} {software:>10.1} {offload:>10.1} {twin:>10.1} \
+                 {wait:>10.1} {fitted:>10.1} {over:>7.3}{mark}  {}{}",
                 cell.in_force,
                 cell.invalid().map_or(String::new(), |why| format!(" ({why})"))
             ));
@@ -318,6 +342,12 @@ impl Cell {
         self.latencies_us(Arm::Fitted).iter().zip(best).map(|(own, best)| own / best).collect()
     }
 
+    /// By run: an arm's latency over that of always offloading.
+    fn over_offload(&self, arm: Arm) -> Vec<f64> {
+        let offload = self.latencies_us(Arm::Offload);
+        self.latencies_us(arm).iter().zip(offload).map(|(own, offload)| own / offload).collect()
+    }
+
     /// None where a run of any arm does not hold: another arm could be the best.
     fn is_within(&self) -> Option<bool> {
         let median = ranked_median(self.over_best()).filter(|_| self.invalid().is_none());
@@ -333,7 +363,8 @@ impl Cell {
     }
 
     fn invalid(&self) -> Option<String> {
-        let all = self.samples.iter().flat_map(|(arm, own)| own.iter().map(move |own| (arm, own)));
+        let judged = self.samples.iter().filter(|(arm, _)| **arm != Arm::Twin);
+        let all = judged.flat_map(|(arm, own)| own.iter().map(move |own| (arm, own)));
         let mut why = all.filter_map(|(arm, own)| {
             own.invalid.as_ref().map(|why| format!("{}: {why}", arm.name()))
         });
@@ -358,6 +389,11 @@ impl Cell {
             let achieved = own.iter().map(|sample| sample.achieved).collect();
             add("achieved", "answered of what was offered", "ratio", achieved);
         }
+        let twin = numbers(&self.over_offload(Arm::Twin));
+        let what = format!("{of}: the latency of a second process that always offloads over its");
+        let devices = Arm::Twin.devices();
+        let row = Row::of(format!("twin.{at}"), what, "ratio", twin, devices, self.invalid());
+        rows.rows.push(row);
         let over = numbers(&self.over_best());
         let runs = Runs::of(over.iter().copied(), self.of(Arm::Fitted).len());
         let best = self.best().name();
@@ -402,6 +438,12 @@ fn percent() -> f64 {
 /// What cannot do this has no core to itself, and its loads would say nothing.
 const PER_S_MIN: f64 = 100.0;
 
+/// A load generator that is busier than this may be what is measured.
+const GENERATOR_BUSY_MAX: f64 = 0.75;
+/// It is given less until it is not, a little more each time than how busy it is asks for.
+const OFFERS_MAX: usize = 4;
+const OFFER_LESS: f64 = 0.97;
+
 /// A scheduler that has decided nothing after so many seconds decides nothing in time.
 const FIRST_LOADS_MAX: usize = 10;
 
@@ -420,7 +462,8 @@ mod tests {
 
     fn cell(size: ByteCount, latencies_us: [f64; 4]) -> Cell {
         let mut cell = Cell::new(size, 0.5, 100.0);
-        for (arm, latency_us) in Arm::ALL.into_iter().zip(latencies_us) {
+        let judged = Arm::ALL.into_iter().filter(|arm| *arm != Arm::Twin);
+        for (arm, latency_us) in judged.zip(latencies_us) {
             cell.samples.insert(arm, vec![sample(latency_us); 2]);
         }
         cell

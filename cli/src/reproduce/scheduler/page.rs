@@ -72,7 +72,8 @@ fn cells(rows: &Rows) -> Section {
         prose: vec![
             "All values of a cell have one size, so a static policy does one of three things to all \
              of them: software, offload, or offload and wait. The best of the three is chosen by its \
-             median after all runs, which favours it where two are alike."
+             median after all runs, which favours it where two are alike: how far two processes that \
+             both always offload are apart is in the rows twin."
                 .into(),
         ],
         tables: vec![table("The scheduler's latency over that of the best", found)],

@@ -49,7 +49,7 @@ impl Plan {
             runs: 5,
             warmup: Nanos::millis(150),
             duration: Nanos::secs(1),
-            settle: Nanos::millis(1_500),
+            settle: Nanos::secs(3),
         }
     }
 
@@ -58,8 +58,8 @@ impl Plan {
             sizes: [SIZES[0], SIZES[2]].map(ByteCount).to_vec(),
             loads: vec![0.1, 0.7],
             runs: 1,
-            duration: Nanos::millis(300),
-            settle: Nanos::millis(800),
+            duration: Nanos::millis(500),
+            settle: Nanos::secs(1),
             ..Self::whole()
         }
     }

@@ -77,6 +77,19 @@ impl Load {
         Ok(report.get.achieved_per_s + report.set.achieved_per_s)
     }
 
+    /// How busy the load generator's thread is with it, 1 for all of the time. It takes a moment, whatever its duration.
+    ///
+    /// # Errors
+    /// That the load could not be run.
+    pub(super) fn generator_busy(
+        &self,
+        frontend: &Frontend,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<f64, String> {
+        let short = Self { duration: OFFER_FOR, ..*self };
+        Ok(short.run(frontend, stop)?.generator.cpu_utilisation)
+    }
+
     /// Loads the frontend.
     ///
     /// # Errors
@@ -154,6 +167,9 @@ const CONNECTIONS: usize = 16;
 
 /// On each connection.
 const SATURATING_DEPTH: usize = 4;
+
+/// How long a load is offered to see whether it can be.
+const OFFER_FOR: Nanos = Nanos::millis(300);
 
 /// More failed requests than this share, and a run says nothing.
 const FAILED_MAX: f64 = 0.001;

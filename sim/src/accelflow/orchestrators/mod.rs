@@ -8,8 +8,11 @@ mod cpu_centric;
 mod ideal;
 mod non_acc;
 mod relief;
+mod relief_artifact;
 
 use serde::{Deserialize, Serialize};
+
+pub(super) use relief_artifact::Listed;
 
 use super::spec::Spec;
 use crate::Picos;
@@ -24,6 +27,8 @@ pub enum Architecture {
     CpuCentric,
     /// One hardware manager with one queue, as the seed describes RELIEF.
     Relief,
+    /// RELIEF as its public code has it: a list for each accelerator, by laxity; interrupts by DMA as well.
+    ReliefArtifact,
     /// Cores, but for a few linked pairs.
     Cohort,
     /// RELIEF with a queue for each accelerator.
@@ -40,11 +45,12 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them, in the published order; the ablation's steps before AccelFlow.
-    pub const ALL: [Architecture; 9] = [
+    /// All of them, in the published order; the ablation's steps before AccelFlow, RELIEF's public code after RELIEF.
+    pub const ALL: [Architecture; 10] = [
         Architecture::NonAcc,
         Architecture::CpuCentric,
         Architecture::Relief,
+        Architecture::ReliefArtifact,
         Architecture::Cohort,
         Architecture::PerTypeQueues,
         Architecture::Direct,
@@ -68,6 +74,7 @@ impl Architecture {
             Architecture::NonAcc => "non-acc",
             Architecture::CpuCentric => "cpu-centric",
             Architecture::Relief => "relief",
+            Architecture::ReliefArtifact => "relief-artifact",
             Architecture::Cohort => "cohort",
             Architecture::PerTypeQueues => "per-type-queues",
             Architecture::Direct => "direct",
@@ -87,6 +94,7 @@ impl Architecture {
             Architecture::NonAcc => non_acc::ORCHESTRATOR,
             Architecture::CpuCentric => cpu_centric::ORCHESTRATOR,
             Architecture::Relief => relief::ORCHESTRATOR,
+            Architecture::ReliefArtifact => relief_artifact::ORCHESTRATOR,
             Architecture::Cohort => cohort::ORCHESTRATOR,
             Architecture::PerTypeQueues => relief::PER_TYPE_QUEUES,
             Architecture::Direct => accelflow::DIRECT,
@@ -114,6 +122,8 @@ pub(super) enum Queues {
     Central,
     /// In a list of the manager's for each accelerator.
     PerType,
+    /// In a list of the manager's for each accelerator, least laxity first.
+    Laxity,
     /// In the accelerators' input queues, which are finite.
     Hardware,
 }

@@ -1,7 +1,6 @@
 //! RELIEF as the seed describes it: one manager in hardware, interrupted by every completion, works on one at a time;
 //! branches, transforms and large payloads cost it more. All ops wait in one queue; with queues for each accelerator it
-//! is the first step of the ablation. (The public code of RELIEF has a queue for each accelerator and orders by
-//! laxity.)
+//! is the first step of the ablation. (RELIEF as its public code has it is `relief_artifact.rs`.)
 
 use super::{Glue, Handoff, Orchestrator, Queues};
 use crate::accelflow::spec::Spec;

@@ -1,9 +1,13 @@
 //! The cases: which tax of the example service is accelerated, by what, and how the service waits. Data only.
 
+mod held_out;
+
 use bench_service::{Kernel, Mix};
 use model::{Design, Strategy, Threading};
 use units::Op;
 use workload::{PayloadClass, SizeDist};
+
+pub(super) use held_out::held_out;
 
 /// One A/B test. The two sides differ in `by` alone.
 #[derive(Clone, Debug)]
@@ -18,6 +22,8 @@ pub(super) struct Case {
     pub(super) threads: usize,
     /// What throughput is counted over.
     pub(super) per: Per,
+    /// Whether nobody had looked at it before the model was held against it.
+    pub(super) is_held_out: bool,
 }
 
 /// What accelerates the kernel on the B side.
@@ -77,8 +83,9 @@ impl Case {
     }
 }
 
-/// Every case, the A/A run first. What is accelerated is called seldom and for long beside the rest: a short kernel
-/// that is often called costs the rest its place in the core's cache, which no microbenchmark sees.
+/// Every case that is not held out, the A/A run first. What is accelerated is called seldom and for long beside the
+/// rest: a short kernel that is often called costs the rest its place in the core's cache, which no microbenchmark
+/// sees.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
@@ -158,7 +165,8 @@ fn case(
         encrypted: 0.0,
     };
     let design = Design::new(threading, strategy);
-    Case { id, name, kernel, by, design, mix, threads: 1, per: Per::Thread }
+    let (threads, per, is_held_out) = (1, Per::Thread, false);
+    Case { id, name, kernel, by, design, mix, threads, per, is_held_out }
 }
 
 impl Case {
@@ -193,6 +201,17 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn held_out_cases_are_others() {
+        let (shown, held_out) = (all(), held_out());
+        assert!(held_out.iter().all(|case| case.is_held_out && case.design.check().is_ok()));
+        let mix = |case: &Case| format!("{:?} {:?} {:?}", case.kernel, case.by, case.mix);
+        let known: HashSet<String> = shown.iter().map(mix).collect();
+        assert!(held_out.iter().all(|case| !known.contains(&mix(case))));
+        let ids: HashSet<&str> = shown.iter().chain(&held_out).map(|case| case.id).collect();
+        assert_eq!(ids.len(), shown.len() + held_out.len());
+    }
 
     #[test]
     fn there_are_the_cases_that_were_asked_for() {

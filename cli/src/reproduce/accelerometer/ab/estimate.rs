@@ -10,7 +10,7 @@ pub(super) struct Unaccelerated {
     pub(super) request_ns: f64,
     /// Kernel calls.
     pub(super) calls: f64,
-    /// What they take (ns).
+    /// What they take, and what they cost the rest of the request beside (ns).
     pub(super) kernel_ns: f64,
 }
 

@@ -1,7 +1,7 @@
 //! One case, measured: rounds in which both sides, what is watched and the microbenchmark take turns, so that whatever
 //! changes on the machine changes for all of them.
 
-use bench_service::{QUARTERS, Sample, Stage, Task, Team, What, switch_ns};
+use bench_service::{Calls, QUARTERS, Sample, Stage, Task, Team, What, switch_ns};
 use model::Threading;
 
 use super::cases::{Case, Per};
@@ -36,6 +36,10 @@ pub(super) struct Round {
     /// By stage, of a request (ns), and what other threads of the process took.
     pub(super) before: Parts,
     pub(super) after: Parts,
+    /// What the unaccelerated kernel costs a request beside its own time, by the microbenchmark (ns).
+    pub(super) beside_ns: f64,
+    /// The microbenchmark's other work over what it stands for.
+    pub(super) filler: f64,
     /// A request without acceleration that is watched, the clock's cost taken out, over one that is not.
     pub(super) watched: f64,
 }
@@ -51,7 +55,7 @@ impl Round {
 }
 
 /// Slices of a round.
-pub(super) const SLICES: usize = 6;
+pub(super) const SLICES: usize = 9;
 
 /// A case under way.
 pub(super) struct Bench<'a> {
@@ -75,16 +79,20 @@ impl<'a> Bench<'a> {
         rounds: usize,
         tick: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Found, String> {
-        let counts = self.counts()?;
+        let mut counts = self.counts()?;
         let before = self.sides.counters();
-        let rounds: Result<Vec<Round>, String> =
-            (0..rounds).map(|index| self.round(index as u64, &counts, tick)).collect();
+        let mut found = Vec::new();
+        for index in 0..rounds {
+            let round = self.round(index as u64, &counts, tick)?;
+            counts.follow(round.filler);
+            found.push(round);
+        }
         let emulated = before.zip(self.sides.counters()).map(|(before, after)| after.since(before));
         let invalid = emulated
             .filter(|own| !own.is_valid())
             .map(|own| format!("{:.2} % of the emulated jobs were late", 100.0 * own.late_share()));
         let virtuals = self.sides.virtuals();
-        Ok(Found { case: self.case.clone(), rounds: rounds?, virtuals, invalid })
+        Ok(Found { case: self.case.clone(), rounds: found, virtuals, invalid })
     }
 
     fn round(
@@ -94,14 +102,11 @@ impl<'a> Bench<'a> {
         tick: &mut dyn FnMut() -> Result<(), String>,
     ) -> Result<Round, String> {
         let seed = 1_000 + index;
-        let serve = |team: &Team, count| {
-            self.cost(team, Task { what: What::Serve, seed, count }).map(|(_, ns)| ns)
-        };
         let mut sides = [0.0; 2];
         // Who is first alternates.
         for turn in [index as usize % 2, (index as usize + 1) % 2] {
-            let team = [&self.sides.a, &self.sides.b][turn];
-            sides[turn] = serve(team, counts.requests)?;
+            let task = Task { what: What::Serve, seed, count: counts.requests };
+            (_, sides[turn]) = self.cost([&self.sides.a, &self.sides.b][turn], task)?;
             tick()?;
         }
         let [before_ns, after_ns] = sides;
@@ -111,15 +116,56 @@ impl<'a> Bench<'a> {
         let before = parts(&watched, before_ns, per);
         let after = parts(&self.watch(&self.sides.b, counts.requests, seed)?, after_ns, per);
         tick()?;
-        let host = unaccelerated(self.case, &watched, before_ns);
-        let stages = Stage::ALL.into_iter().map(|stage| watched.stages.of(stage)).sum::<f64>();
-        let stages = stages / watched.count.max(1) as f64;
-        let call = self.call(host, counts, seed)?;
+        let filled = self.filled(counts, seed, tick)?;
+        let host = unaccelerated(self.case, &watched, &before, filled.beside_ns());
+        let call = self.call(&filled, counts, seed)?;
         tick()?;
         let estimate = estimate(host, call, &self.case.design)?;
+        let stages = Stage::ALL.into_iter().map(|stage| watched.stages.of(stage)).sum::<f64>();
+        Ok(Round {
+            before_ns,
+            after_ns,
+            estimate,
+            before,
+            after,
+            beside_ns: filled.beside_ns(),
+            filler: filled.without_ns / (before_ns - before[self.case.kernel.stage() as usize]),
+            watched: stages / watched.count.max(1) as f64 / before_ns,
+        })
+    }
+
+    /// The microbenchmark: the requests of this round with other work in the place of the service, and the kernel both
+    /// ways among it.
+    fn filled(
+        &self,
+        counts: &Counts,
+        seed: u64,
+        tick: &mut dyn FnMut() -> Result<(), String>,
+    ) -> Result<Filled, String> {
+        let (a, b) = (&self.sides.a, &self.sides.b);
+        let (kernel, count) = (self.case.kernel, counts.requests);
+        let task = |calls| {
+            let what = What::Filled(kernel, counts.pieces_per_mib, calls);
+            Task { what, seed, count }
+        };
+        let (_, without_ns) = self.cost(a, task(Calls::None))?;
         tick()?;
-        let watched = stages / before_ns;
-        Ok(Round { before_ns, after_ns, estimate, before, after, watched })
+        let (_, software_ns) = self.cost(a, task(Calls::Made))?;
+        tick()?;
+        let (sample, accelerated_ns) = self.cost(b, task(Calls::Made))?;
+        tick()?;
+        let watched = a.run_alone(task(Calls::Watched))?;
+        tick()?;
+        let per_request = |value: f64| value / count.max(1) as f64;
+        Ok(Filled {
+            without_ns,
+            software_ns,
+            software_own_ns: watched.stages.of(kernel.stage()) / watched.count.max(1) as f64,
+            accelerated_ns,
+            // Never none: a slice that happens to call no kernel is one with a very cheap one.
+            calls: per_request(sample.calls as f64).max(f64::MIN_POSITIVE),
+            device_ns: sample.device_ns / sample.calls.max(1) as f64,
+        })
     }
 
     /// A task, and what each of its requests or calls cost (ns).
@@ -137,58 +183,68 @@ impl<'a> Bench<'a> {
         team.run_alone(Task { what: What::Watch, seed, count: count.max(1) })
     }
 
-    /// The microbenchmark: the accelerated kernel without the service.
-    fn call(&self, host: Unaccelerated, counts: &Counts, seed: u64) -> Result<Call, String> {
-        let kernel = self.case.kernel;
+    /// What a call of the accelerated kernel costs. Where the core waits, the kernel alone over inputs of four sizes
+    /// says which part of it is there whatever the size.
+    fn call(&self, filled: &Filled, counts: &Counts, seed: u64) -> Result<Call, String> {
+        let host_ns = filled.host_ns();
         if self.case.design.threading == Threading::Sync {
             let mut points = Vec::new();
             for quarter in 0..QUARTERS {
-                let what = What::Kernel(kernel, Some(quarter));
+                let what = What::Kernel(self.case.kernel, Some(quarter));
                 let task = Task { what, seed, count: counts.calls };
                 let (sample, ns) = self.cost(&self.sides.b, task)?;
                 points.push((sample.bytes as f64 / sample.count as f64, ns));
             }
             let (fixed_ns, bytes_ns) = line(&points);
-            return Ok(Call::Awaited { fixed_ns, bytes_ns });
+            let share = fixed_ns / (fixed_ns + bytes_ns);
+            let bytes_ns = (host_ns * (1.0 - share)).max(f64::MIN_POSITIVE);
+            return Ok(Call::Awaited { fixed_ns: host_ns * share, bytes_ns });
         }
-        // As much other work as the service has for each call.
-        let other_ns = (host.request_ns - host.kernel_ns) / host.calls;
-        let pieces = (other_ns / counts.piece_ns).round().max(1.0) as u64;
-        let count = counts.of(other_ns);
-        let filled = |calls| {
-            let task = Task { what: What::Filled(kernel, pieces, calls), seed, count };
-            self.cost(&self.sides.b, task)
-        };
-        let (_, without_ns) = filled(false)?;
-        let (sample, with_ns) = filled(true)?;
         let switch_ns = match self.case.design.threading {
             Threading::SyncOs | Threading::AsyncDistinct => {
                 switch_ns(self.sides.core, counts.of(SWITCH_NS).min(SWITCHES_MAX))?
             }
             _ => 0.0,
         };
-        let device_ns = sample.device_ns / sample.calls.max(1) as f64;
-        Ok(Call::Beside { host_ns: (with_ns - without_ns).max(0.0), switch_ns, device_ns })
+        Ok(Call::Beside { host_ns, switch_ns, device_ns: filled.device_ns })
     }
 
-    /// How many requests and calls fill a slice.
+    /// How many requests and calls fill a slice, and how much other work stands for the service.
     fn counts(&self) -> Result<Counts, String> {
         let few = |what, count| Task { what, seed: 1, count };
-        let mut counts = Counts { slice_ns: self.slice_ns, requests: 0, calls: 0, piece_ns: 0.0 };
+        let slice_ns = self.slice_ns;
+        let mut counts = Counts { slice_ns, requests: 0, calls: 0, pieces_per_mib: 0 };
         let (a, b) = (&self.sides.a, &self.sides.b);
         // As many on both sides, watched or not. Both sides draw the same ones; what is watched draws those of its
         // seed, as the sides do where they have one thread.
         counts.requests = counts.of(self.cost(a, few(What::Serve, FEW))?.1);
+        let kernel = self.case.kernel;
         if self.case.design.threading == Threading::Sync {
-            let what = What::Kernel(self.case.kernel, None);
+            let what = What::Kernel(kernel, None);
             counts.calls = counts.of(self.cost(b, few(what, FEW))?.1).div_ceil(QUARTERS);
-        } else {
-            let what = What::Filled(self.case.kernel, PIECES, false);
-            let task = few(what, FEW);
-            self.cost(b, task)?;
-            counts.piece_ns = self.cost(b, task)?.1 / PIECES as f64;
         }
+        // Everything is there by then, results of an emulation as well.
+        for team in [a, b] {
+            let what = What::Filled(kernel, 0, Calls::Made);
+            self.cost(team, few(what, FILLED_WARM_PER_KEY * self.case.mix.keys))?;
+        }
+        let (_, request_ns) = self.cost(a, few(What::Serve, counts.requests))?;
+        let watched = self.watch(a, counts.requests, 1)?;
+        let kernel_ns = parts(&watched, request_ns, self.case.per)[kernel.stage() as usize];
+        counts.pieces_per_mib = self.pieces_per_mib(request_ns - kernel_ns, counts.requests)?;
         Ok(counts)
+    }
+
+    /// Of other work, so much that a request of it takes as long as one of the service without the kernel.
+    fn pieces_per_mib(&self, rest_ns: f64, requests: usize) -> Result<u64, String> {
+        let mut pieces = PIECES_FIRST;
+        for _ in 0..PIECES_TRIES {
+            let what = What::Filled(self.case.kernel, pieces as u64, Calls::None);
+            let task = Task { what, seed: 1, count: requests };
+            let (_, ns) = self.cost(&self.sides.a, task)?;
+            pieces = (pieces * rest_ns / ns.max(1.0)).clamp(1.0, PIECES_MAX);
+        }
+        Ok(pieces as u64)
     }
 }
 
@@ -198,8 +254,8 @@ struct Counts {
     requests: usize,
     /// Calls of the kernel in a quarter of the microbenchmark.
     calls: usize,
-    /// A piece of other work (ns).
-    piece_ns: f64,
+    /// Of other work, for each MiB that a request reads.
+    pieces_per_mib: u64,
 }
 
 impl Counts {
@@ -207,34 +263,84 @@ impl Counts {
     fn of(&self, each_ns: f64) -> usize {
         ((self.slice_ns / each_ns.max(1.0)) as usize).max(LEAST)
     }
+
+    /// Other work that took so many times what it stands for: half of the way, for one slice may be an odd one.
+    fn follow(&mut self, filler: f64) {
+        let times = filler.clamp(1.0 / FOLLOWED, FOLLOWED).sqrt();
+        self.pieces_per_mib = ((self.pieces_per_mib as f64 / times) as u64).max(1);
+    }
 }
 
-/// What the unaccelerated run says of a request. The kernel's share is that of what was watched.
-fn unaccelerated(case: &Case, watched: &Sample, request_ns: f64) -> Unaccelerated {
-    let count = watched.count.max(1) as f64;
-    let kernel_ns = watched.stages.of(case.kernel.stage()) / count;
-    // Never none: a slice that happens to call no kernel is one with a very cheap one.
-    let calls = (watched.calls as f64 / count).max(f64::MIN_POSITIVE);
-    Unaccelerated { request_ns, calls, kernel_ns: kernel_ns.max(f64::MIN_POSITIVE) }
+/// The microbenchmark: a request with other work in the place of the service (ns).
+struct Filled {
+    /// Without the kernel.
+    without_ns: f64,
+    /// With it as the unaccelerated side has it, and of that what passes between its begin and its end.
+    software_ns: f64,
+    software_own_ns: f64,
+    /// With it accelerated.
+    accelerated_ns: f64,
+    /// Of the kernel.
+    calls: f64,
+    /// What a device says that a call took.
+    device_ns: f64,
+}
+
+impl Filled {
+    /// What the unaccelerated kernel costs a request beside its own time: what it leaves of the core's caches.
+    fn beside_ns(&self) -> f64 {
+        self.software_ns - self.without_ns - self.software_own_ns
+    }
+
+    /// All that an accelerated call costs.
+    fn host_ns(&self) -> f64 {
+        ((self.accelerated_ns - self.without_ns) / self.calls).max(0.0)
+    }
+}
+
+/// What the unaccelerated run says of a request: the kernel's share is that of what was watched, and what it costs the
+/// rest beside goes with it.
+fn unaccelerated(case: &Case, watched: &Sample, parts: &Parts, beside_ns: f64) -> Unaccelerated {
+    let calls = (watched.calls as f64 / watched.count.max(1) as f64).max(f64::MIN_POSITIVE);
+    let kernel_ns = (parts[case.kernel.stage() as usize] + beside_ns).max(f64::MIN_POSITIVE);
+    Unaccelerated { request_ns: parts.iter().sum(), calls, kernel_ns }
 }
 
 /// The stages of what was watched, and the process's other threads where they count, in a request that took so long.
+/// What it took more for being watched came with the looks at the clock; what it took less, and more than they can
+/// have made of it, was the machine's.
 fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
+    let count = watched.count.max(1) as f64;
     let mut parts = [0.0; Stage::ALL.len() + 1];
-    for (part, stage) in parts.iter_mut().zip(Stage::ALL) {
-        *part = watched.stages.of(stage);
+    let mut laps = [0.0; Stage::ALL.len() + 1];
+    for (index, stage) in Stage::ALL.into_iter().enumerate() {
+        parts[index] = watched.stages.of(stage) / count;
+        laps[index] = watched.stages.laps(stage) as f64 / count;
     }
-    let own: f64 = parts.iter().sum();
-    let beside = (watched.process_ns - watched.cpu_ns).max(0.0) / watched.cpu_ns.max(1.0);
-    let others = if per == Per::Process { beside * own } else { 0.0 };
-    parts[Stage::ALL.len()] = others;
-    let scale = request_ns / (own + others).max(f64::MIN_POSITIVE);
+    if per == Per::Process {
+        parts[Stage::ALL.len()] = (watched.process_ns - watched.cpu_ns).max(0.0) / count;
+    }
+    let excess_ns = parts.iter().sum::<f64>() - request_ns;
+    let each_ns = (excess_ns / laps.iter().sum::<f64>()).clamp(0.0, LOOK_NS_MAX);
+    for (part, laps) in parts.iter_mut().zip(laps) {
+        *part = (*part - laps * each_ns).max(0.0);
+    }
+    let scale = request_ns / parts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     parts.map(|part| part * scale)
 }
 
 const FEW: usize = 300;
 const LEAST: usize = 60;
-const PIECES: u64 = 100;
+/// One pass over what is read; found by trying from there.
+const PIECES_FIRST: f64 = 1_024.0;
+const PIECES_TRIES: usize = 5;
+const PIECES_MAX: f64 = 1e9;
+/// Further off than so many times it is the slice that is odd.
+const FOLLOWED: f64 = 4.0;
+/// After so many of each key hardly a request has not been there.
+const FILLED_WARM_PER_KEY: usize = 5;
+/// What a look at the clock costs the code around it, at most: it waits for all before it, and all behind it waits.
+const LOOK_NS_MAX: f64 = 80.0;
 /// About a switch, to fill a slice with (ns).
 const SWITCH_NS: f64 = 10e3;
 const SWITCHES_MAX: usize = 2_000;

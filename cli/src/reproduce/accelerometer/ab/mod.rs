@@ -52,11 +52,12 @@ pub(super) fn measure(flags: &Reproduce, machine: &Machine) -> Result<Cases, Pro
     let stop = crate::load::stop_on_signal()
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
     let bar = crate::reproduce::progress_bar();
-    let cases = cases::all();
-    bar.set_length((cases.len() * plan.rounds * SLICES) as u64);
+    let (cases, asked) = (every(), asked(flags)?);
+    bar.set_length((asked.len() * plan.rounds * SLICES) as u64);
     let (mut found, mut stopped_at) = (Vec::new(), None);
     for case in &cases {
         let own = match stopped_at {
+            _ if !asked.contains(&case.id) => Err("not asked for".to_owned()),
             None => one(case, plan, machine, (&bar, &stop)),
             Some(_) => Err("the run was stopped before it".to_owned()),
         };
@@ -84,10 +85,29 @@ fn one(
     Bench::new(case, sides, plan).run(plan.rounds, &mut tick)
 }
 
+/// All cases, those held out last.
+fn every() -> Vec<cases::Case> {
+    [cases::all(), cases::held_out()].concat()
+}
+
+/// The ids of the cases to measure.
+fn asked(flags: &Reproduce) -> Result<Vec<&'static str>, Problem> {
+    let known: Vec<&str> = every().iter().map(|case| case.id).collect();
+    let is_known = |id: &&String| known.contains(&id.as_str());
+    if let Some(id) = flags.configurations.iter().find(|id| !is_known(id)) {
+        let valid = known.join(", ");
+        return Err(Problem::Usage(format!("--configurations is {id}; valid are {valid}")));
+    }
+    let is_asked = |id: &&str| flags.configurations.iter().any(|own| own == id);
+    let all = flags.configurations.is_empty();
+    Ok(known.into_iter().filter(|id| all || is_asked(id)).collect())
+}
+
 /// Whether the flags are those of A/B runs.
 ///
 /// # Errors
 /// The flag that is not, or is out of range.
 pub(super) fn check(flags: &Reproduce) -> Result<(), Problem> {
-    Plan::new(flags).map(drop)
+    Plan::new(flags)?;
+    asked(flags).map(drop)
 }

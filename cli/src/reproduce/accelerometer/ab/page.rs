@@ -2,29 +2,38 @@
 //! time of a request went before and after. It measures nothing.
 
 use super::interval::Interval;
-use super::measure::Found;
+use super::measure::{Found, Round};
 use super::results::{SIDES, part_names};
 use crate::report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
 };
 
-/// Two sections.
+/// Three sections.
 pub(super) fn sections(found: &[Found]) -> Vec<Section> {
-    vec![errors(found), breakdown(found)]
+    vec![errors(found), offs(found), breakdown(found)]
 }
 
 fn errors(found: &[Found]) -> Section {
-    let header = ["gain measured (%)", "estimated (%)", "error (%)", "no change errs (%)"]
-        .into_iter()
-        .chain(["Amdahl errs (%)", "alpha"])
-        .map(Column::number);
+    let table = |caption: &str, is_held_out: bool| {
+        let header = ["gain measured (%)", "estimated (%)", "error (%)", "no change errs (%)"]
+            .into_iter()
+            .chain(["Amdahl errs (%)", "alpha"])
+            .map(Column::number);
+        let texts = [Column::text("case"), Column::text("design")];
+        let found = found.iter().filter(|own| own.case.is_held_out == is_held_out);
+        Table {
+            caption: caption.to_owned(),
+            header: texts.into_iter().chain(header).collect(),
+            rows: found.map(cells).collect(),
+        }
+    };
     Section {
         heading: "A/B runs on this machine".to_owned(),
         prose: vec![
             "An example service, a cache whose values are compressed, checked and encrypted, with \
              its load in the same thread. The two sides differ in what does one of the three. The \
              estimate is the model's, from the run without acceleration and a microbenchmark of \
-             the accelerated kernel without the service; nothing that was measured with \
+             the kernel both ways among other work than the service's; nothing of the service with \
              acceleration is in it. Sides and microbenchmark take turns in short slices; in \
              brackets are 95 % intervals of the medians over the rounds."
                 .to_owned(),
@@ -35,24 +44,67 @@ fn errors(found: &[Found]) -> Section {
                 .to_owned(),
         ],
         figures: vec![gains(found)],
+        tables: vec![
+            table("Estimated and measured", false),
+            table(
+                "The same of cases held out: written down before anything of them was seen",
+                true,
+            ),
+        ],
+        ..Section::default()
+    }
+}
+
+fn offs(found: &[Found]) -> Section {
+    let valid = || found.iter().filter(|own| own.invalid.is_none());
+    let mut parts: Vec<String> = Vec::new();
+    for (part, ..) in valid().flat_map(Found::off_by_part) {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    let numbers = ["off (%)".to_owned()].into_iter().chain(parts.iter().cloned());
+    let cells = |own: &Found| {
+        let of_parts = own.off_by_part();
+        let of_part = |part: &String| {
+            let found = of_parts.iter().find(|(name, ..)| name == part);
+            found.map_or(String::new(), |(.., off)| format!("{:+.2}", off.median))
+        };
+        let off = with_interval(own, own.of(Round::off_pct));
+        let first = [own.case.id.to_owned(), off];
+        first.into_iter().chain(parts.iter().map(of_part)).collect()
+    };
+    Section {
+        heading: "Where the errors are".to_owned(),
+        prose: vec![
+            "What a request with acceleration took more than estimated, in percent of the estimate, \
+             and of that each part of a request: the kernel over what the estimate has it still cost \
+             (with waiting and other threads), each other stage over what it took without \
+             acceleration, and by how much they were to be quicker (beside: what the microbenchmark \
+             says that the kernel costs them). In a round the parts add up to the whole; here are \
+             medians over rounds."
+                .to_owned(),
+        ],
         tables: vec![Table {
-            caption: "Estimated and measured".to_owned(),
-            header: [Column::text("case"), Column::text("design")]
+            caption: "Taken more than estimated, by part".to_owned(),
+            header: [Column::text("case")]
                 .into_iter()
-                .chain(header)
+                .chain(numbers.map(Column::number))
                 .collect(),
-            rows: found.iter().map(cells).collect(),
+            rows: valid().map(cells).collect(),
         }],
         ..Section::default()
     }
 }
 
+fn with_interval(found: &Found, value: Option<Interval>) -> String {
+    let Some(value) = value.filter(|_| found.invalid.is_none()) else { return "-".to_owned() };
+    let ends = value.ci95.map(|[low, high]| format!(" [{low:.2}, {high:.2}]"));
+    format!("{:.2}{}", value.median, ends.unwrap_or_default())
+}
+
 fn cells(found: &Found) -> Vec<String> {
-    let with_interval = |value: Option<Interval>| {
-        let Some(value) = value.filter(|_| found.invalid.is_none()) else { return "-".to_owned() };
-        let ends = value.ci95.map(|[low, high]| format!(" [{low:.2}, {high:.2}]"));
-        format!("{:.2}{}", value.median, ends.unwrap_or_default())
-    };
+    let with_interval = |value| with_interval(found, value);
     let design = &found.case.design;
     let amdahl = found.ratio(|round| round.estimate.amdahl);
     vec![

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Where the CPU time of a request goes: network, RPC layer and business logic, ours and stock Thrift's.
+
+The seed's question (its figure 6) on its workloads memc_low, memc_mid and memc_high, SET ratios 20, 50 and 80 %, asked
+over TCP on loopback, both sides in turn, each answer compared byte for byte by `rebate rpc load`:
+- ours: `rebate rpc serve --layout inline`, one thread.
+- stock: bench/rivals/thrift/memcached.cpp, C++ Thrift's TThreadedServer, a thread for each connection.
+Each server runs on one core and says itself where its threads' CPU time went, the load on another where there is one.
+The network is the kernel's sockets for both: no side bypasses the kernel, as the seed's second half does.
+Needs Debian's libthrift-dev, libboost-dev and thrift-compiler.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+import _thrift
+from harness import BINARY, Bench, Server, fail, placed, ratios
+
+WORKLOADS = {"memc_low": 20, "memc_mid": 50, "memc_high": 80}
+STAGES = ["network", "rpc", "handler"]
+LINE = re.compile(r"stages of (\d+) requests: network (\S+) ns, rpc (\S+) ns, "
+                  r"handler (\S+) ns a request")
+
+
+def main():
+    bench = Bench("rpc_cycles", __doc__)
+    stock = _thrift.cpp("memcached", bench.quick)
+    commands = {
+        "ours": [BINARY, "rpc", "serve", "--service", "memcached", "--listen", "127.0.0.1:0",
+                 "--layout", "inline", "--time-stages"],
+        "stock": [stock],
+    }
+    cores = sorted(os.sched_getaffinity(0))
+    workloads = list(WORKLOADS)[:1] if bench.quick else list(WORKLOADS)
+    found = {}
+    for run in bench.each_run():
+        for workload in workloads:
+            for side in sorted(commands, reverse=run % 2 == 1):
+                asked = measured(commands[side], workload, cores, "200ms" if bench.quick else "4s")
+                for name, value in asked.items():
+                    found.setdefault((workload, side, name), []).append(value)
+    report(bench, workloads, found)
+
+
+def measured(command, workload, cores, duration):
+    """Where the time of a server's requests went (ns), and how many a second there were."""
+    with placed({cores[0]}):
+        server = Server(command, port)
+    with server, placed({cores[-1]}):
+        load = [BINARY, "rpc", "load", server.address, "--workload", workload,
+                "-d", duration, "--json"]
+        ran = subprocess.run(load, capture_output=True, text=True)
+        if ran.returncode:
+            fail(f"{' '.join(map(str, load))}\n{ran.stderr}{ran.stdout}")
+        server.child.send_signal(signal.SIGTERM)
+        server.child.wait()
+        said = LINE.search(server.log.read_text())
+        if not said:
+            fail(f"{server.words} did not say where its time went\n{server.log.read_text()}")
+        stages = {name: float(value) for name, value in zip(STAGES, said.groups()[1:])}
+        return {**stages, "per_s": json.loads(ran.stdout)["requests_per_second"]}
+
+
+def port(server):
+    lines = server.log.read_text(errors="replace").splitlines()
+    ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
+    return int(ports[0]) if ports else None
+
+
+def report(bench, workloads, found):
+    for workload in workloads:
+        what = f"SET {WORKLOADS[workload]} %"
+        for side in ["ours", "stock"]:
+            of = {name: found[workload, side, name] for name in STAGES}
+            whole = [sum(stages) for stages in zip(*of.values())]
+            for name in STAGES:
+                words, share = f"{what}, {side}: {name}", ratios(of[name], whole)
+                bench.row(f"cpu.{workload}.{side}.{name}", words, of[name], "ns")
+                bench.row(f"share.{workload}.{side}.{name}", words, [100 * s for s in share], "%")
+            bench.row(f"cpu.{workload}.{side}", f"{what}, {side}: a request's CPU time",
+                      whole, "ns")
+            bench.row(f"throughput.{workload}.{side}", f"{what}, {side}: requests, closed loop",
+                      found[workload, side, "per_s"], "1/s")
+        both = [found[workload, side, "rpc"] for side in ["stock", "ours"]]
+        bench.row(f"rpc_over_ours.{workload}", f"{what}: stock's RPC layer over ours",
+                  ratios(*both), "times")
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+//! What is finished of a long experiment, kept beside its results until they are written: a line for each part, added
+//! when it is done, so that who is interrupted goes on with the rest. A part is found by a key that names all that it
+//! follows from; what a value means is the caller's. A line that was cut off is dropped.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Parts that are done.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    file: File,
+    done: BTreeMap<String, Value>,
+}
+
+impl Kept {
+    /// What is whole in `FOLDER/NAME.unfinished`; the file is made if it is not there.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is no such file.
+    pub(crate) fn open(folder: &Path, name: &str) -> Result<Self, String> {
+        let path = folder.join(format!("{name}.unfinished"));
+        let bad = |error: std::io::Error| format!("{}: {error}", path.display());
+        let mut open = OpenOptions::new();
+        let mut file = open.read(true).append(true).create(true).open(&path).map_err(bad)?;
+        let size = file.metadata().map_err(bad)?.len();
+        if size > BYTES_MAX {
+            let path = path.display();
+            return Err(format!(
+                "{path} has {size} bytes; at most {BYTES_MAX} are read: remove it"
+            ));
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(bad)?;
+        let (length, done) = whole(&text);
+        if length == 0 && !text.is_empty() && text.contains(&b'\n') {
+            return Err(format!("{}: its first line is no part of ours", path.display()));
+        }
+        file.set_len(length as u64).map_err(bad)?;
+        Ok(Self { path, file, done })
+    }
+
+    /// How many parts are there.
+    pub(crate) fn len(&self) -> usize {
+        self.done.len()
+    }
+
+    /// A part, if it is there and can still be read.
+    pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        serde_json::from_value(self.done.get(key)?.clone()).ok()
+    }
+
+    /// Adds a part.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn put(&mut self, key: &str, part: &impl Serialize) -> Result<(), String> {
+        let bad = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
+        let value = serde_json::to_value(part).map_err(|error| bad(&error))?;
+        let line = format!("{}\n", json!({ "key": key, "part": value }));
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| bad(&error))?;
+        self.done.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    /// All results are written: nothing need be kept any more.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub(crate) fn finish(self) -> Result<(), String> {
+        std::fs::remove_file(&self.path)
+            .map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+/// How long the whole lines at the start are, and what they have.
+fn whole(text: &[u8]) -> (usize, BTreeMap<String, Value>) {
+    let (mut length, mut done) = (0, BTreeMap::new());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let Ok(Value::Object(mut found)) = serde_json::from_slice(line) else { break };
+        let (Some(Value::String(key)), Some(part)) = (found.remove("key"), found.remove("part"))
+        else {
+            break;
+        };
+        if !line.ends_with(b"\n") {
+            break;
+        }
+        done.insert(key, part);
+        length += line.len();
+    }
+    (length, done)
+}
+
+const BYTES_MAX: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_there_again_and_what_was_cut_off_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::open(folder.path(), "name").expect("new");
+        kept.put("a", &[1, 2]).expect("written");
+        kept.put("b", &u64::MAX).expect("written");
+        let path = folder.path().join("name.unfinished");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        for cut in [text.len() - 1, text.len() - 5] {
+            std::fs::write(&path, &text[..cut]).expect("written");
+            let kept = Kept::open(folder.path(), "name").expect("whole in part");
+            assert_eq!((kept.get("a"), kept.get::<u64>("b")), (Some([1, 2]), None), "{cut}");
+        }
+        let mut kept = Kept::open(folder.path(), "name").expect("whole");
+        kept.put("b", &u64::MAX).expect("written");
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), text, "as if never cut");
+        assert_eq!((kept.len(), kept.get("b")), (2, Some(u64::MAX)));
+        assert_eq!(kept.get::<String>("b"), None, "another form is not taken");
+        kept.finish().expect("removed");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn another_file_is_not_written_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("name.unfinished");
+        std::fs::write(&path, "notes\nof mine\n").expect("written");
+        let error = Kept::open(folder.path(), "name").expect_err("refused");
+        assert!(error.contains("no part of ours"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "notes\nof mine\n");
+    }
+}

@@ -1,0 +1,198 @@
+//! Figure 15: RELIEF's own applications under it and under AccelFlow, from the public code's graphs and times. The
+//! document says neither what limits the throughput (both are run: work that always waits, and figure 14's objective)
+//! nor what an entry of a queue holds of 64 KiB (it is varied).
+
+use sim::{Interval, Report, Verdict};
+
+use super::runs::{Runs, base};
+use crate::reproduce::Problem;
+use crate::reproduce::rows::Kind;
+
+/// The applications, in the order in which figure 15 draws them.
+const APPLICATIONS: [&str; 5] = ["canny", "deblur", "harris", "gru", "lstm"];
+/// Figure 14's, of the time that a request takes alone under RELIEF.
+const OBJECTIVE_FACTOR: f64 = 5.0;
+const WAITING: &str = "figure 15: throughput when work always waits, AccelFlow over RELIEF";
+const OBJECTIVE: &str =
+    "figure 15: highest load within figure 14's objective, AccelFlow over RELIEF";
+/// What an entry of AccelFlow's queues holds: the published reading first.
+const HOLDS: [&str; 3] = ["pointer", "payload", "arguments"];
+
+impl Runs {
+    /// Figure 15, both ways.
+    pub(super) fn figure_15(&self) -> Result<(), Problem> {
+        self.begin("relief");
+        let mut ratios = vec![Vec::new(); HOLDS.len()];
+        let mut within = Vec::new();
+        for application in APPLICATIONS {
+            let relief = self.saturated("relief", &set(application, &[]))?;
+            self.throughput(&format!("max_throughput.relief_apps.relief.{application}"), relief);
+            for (hold, ratios) in HOLDS.into_iter().zip(&mut ratios) {
+                let holds = [("accelflow.entries_hold", hold)];
+                let found = self.saturated("accelflow", &set(application, &holds))?;
+                let id = |what: &str| named(what, hold, Some(application));
+                self.throughput(&id("max_throughput.relief_apps.accelflow"), found);
+                let ratio = found.value / relief.value;
+                let (id, what) = (id("throughput_ratio.relief_apps"), WAITING);
+                self.ratio(&id, what, Some(ratio), application);
+                ratios.push(ratio);
+            }
+            let dma = set(application, &[("manager.dma_ns", "1500")]);
+            let id = format!("max_throughput.relief_apps.relief.{application}.dma_1500");
+            self.throughput(&id, self.saturated("relief", &dma)?);
+            within.push(self.within_objective(application, relief.value)?);
+        }
+        for (hold, ratios) in HOLDS.into_iter().zip(ratios) {
+            self.summary(&named("relief_apps", hold, None), WAITING, &ratios);
+        }
+        let within: Vec<f64> = within.into_iter().flatten().collect();
+        if within.len() == APPLICATIONS.len() {
+            self.summary("relief_apps_objective", OBJECTIVE, &within);
+        }
+        Ok(())
+    }
+
+    /// The highest loads whose percentile is within the objective, AccelFlow's over RELIEF's; none where that is not
+    /// known. `most_per_s` is what RELIEF can do.
+    fn within_objective(&self, application: &str, most_per_s: f64) -> Result<Option<f64>, Problem> {
+        let mut found = Vec::new();
+        for architecture in ["relief", "accelflow"] {
+            let per_s = self.highest_load(architecture, application, most_per_s)?;
+            let id = format!("max_throughput.relief_apps_objective.{architecture}.{application}");
+            let what = "figure 15: highest load whose P99 is within 5 times the unloaded time";
+            let reason = per_s.as_ref().err().cloned();
+            let pair = (per_s.as_ref().ok().map(|per_s| point(*per_s)), None);
+            self.add(&id, what, "1/s", Kind::Predicted, pair, reason);
+            found.push(per_s.ok());
+        }
+        let ratio = match found[..] {
+            [Some(relief), Some(accelflow)] if relief > 0.0 => Some(accelflow / relief),
+            _ => None,
+        };
+        let id = format!("throughput_ratio.relief_apps_objective.{application}");
+        self.ratio(&id, OBJECTIVE, ratio, application);
+        Ok(ratio)
+    }
+
+    /// By halving, to 2 %; the inner error is why it cannot be said.
+    fn highest_load(
+        &self,
+        architecture: &'static str,
+        application: &str,
+        most_per_s: f64,
+    ) -> Result<Result<f64, String>, Problem> {
+        let (mut low, mut high) = (0.0, 1.1 * most_per_s);
+        while high - low > 0.02 * high {
+            let middle = f64::midpoint(low, high);
+            let load = [("load.per_s", middle.to_string())];
+            let set: Vec<_> = set(application, &[]).into_iter().chain(load).collect();
+            let report =
+                self.simulate_case(&base("relief")?, architecture, &set, self.percentiles())?;
+            match keeps(&report, self.objective_ns(application)?) {
+                Some(true) => low = middle,
+                Some(false) => high = middle,
+                None => {
+                    return Ok(Err(format!("at {middle:.0} requests/s too few requests are left")));
+                }
+            }
+        }
+        Ok(Ok(low))
+    }
+
+    /// Five times what a request takes alone under RELIEF.
+    fn objective_ns(&self, application: &str) -> Result<f64, Problem> {
+        let alone = self.saturated("relief", &set(application, &[("load.in_flight", "1")]))?;
+        Ok(OBJECTIVE_FACTOR * 1e9 / alone.value)
+    }
+
+    fn ratio(&self, id: &str, what: &str, ratio: Option<f64>, application: &str) {
+        let reason = ratio.is_none().then(|| "one of the two throughputs is not known".to_owned());
+        let pair = (ratio.map(point), self.bar(application));
+        self.add(id, what, "times", Kind::Predicted, pair, reason);
+    }
+
+    /// The mean of the ratios, and in how many pairs of applications the larger one is the published one.
+    fn summary(&self, of: &str, what: &str, ratios: &[f64]) {
+        let product: f64 = ratios.iter().product();
+        let mean = product.powf(1.0 / ratios.len() as f64);
+        let pair = (Some(point(mean)), self.bar("mean"));
+        let id = format!("throughput_ratio.{of}");
+        self.add(&id, &format!("{what}; geometric mean"), "times", Kind::Predicted, pair, None);
+        let published = APPLICATIONS.map(|own| self.bar(own).unwrap_or(f64::NAN));
+        let what = "figure 15: of ten pairs of applications, those ordered as published";
+        let pair = (Some(point(concordant(ratios, &published) as f64)), Some(10.0));
+        self.add(&format!("order.{of}"), what, "1", Kind::Predicted, pair, None);
+    }
+
+    fn bar(&self, application: &str) -> Option<f64> {
+        self.published.relief_apps_ratio.bar(application, "accelflow")
+    }
+
+    /// Requests each second with work always waiting.
+    fn saturated(
+        &self,
+        architecture: &'static str,
+        set: &[(&str, String)],
+    ) -> Result<Interval, Problem> {
+        let report = self.simulate_case(&base("relief")?, architecture, set, self.graphs())?;
+        let missing = || Problem::Failed(format!("relief under {architecture} has no throughput"));
+        report.fact("throughput_per_s").ok_or_else(missing)
+    }
+
+    fn throughput(&self, id: &str, found: Interval) {
+        let what = "figure 15: requests each second when work always waits";
+        self.add(id, what, "1/s", Kind::Predicted, (Some(found), None), None);
+    }
+}
+
+/// The reading is part of the name unless it is the published one.
+fn named(what: &str, hold: &str, application: Option<&str>) -> String {
+    let reading = if hold == HOLDS[0] { String::new() } else { format!(".entries_hold_{hold}") };
+    let application = application.map_or(String::new(), |name| format!(".{name}"));
+    format!("{what}{application}{reading}")
+}
+
+/// An application with some keys set.
+fn set(application: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+    let own = [("run.application", application)];
+    own.iter().chain(more).map(|(key, value)| (*key, (*value).to_owned())).collect()
+}
+
+/// Whether the percentile is within the objective: not where more comes than can be done, or times grow within a run;
+/// none where a run is too short to say it.
+fn keeps(report: &Report, objective_ns: f64) -> Option<bool> {
+    if let Verdict::Refused { .. } = report.verdict {
+        return Some(false);
+    }
+    Some(report.responses.first()?.p99_ns?.value <= objective_ns)
+}
+
+fn point(value: f64) -> Interval {
+    Interval { value, ci95: [value, value] }
+}
+
+/// Pairs that both lists order alike.
+fn concordant(ours: &[f64], theirs: &[f64]) -> usize {
+    let pairs = (0..ours.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+    pairs.filter(|(a, b)| (ours[*a] > ours[*b]) == (theirs[*a] > theirs[*b])).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_mean_is_the_bars_geometric_one() {
+        let figure = super::super::published::published().relief_apps_ratio;
+        let bar = |name: &str| figure.bar(name, "accelflow").expect("a bar");
+        let product: f64 = APPLICATIONS.iter().map(|name| bar(name)).product();
+        assert!((product.powf(0.2) - bar("mean")).abs() < 0.02);
+    }
+
+    #[test]
+    fn pairs_are_counted_once() {
+        assert_eq!(concordant(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 3);
+        assert_eq!(concordant(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), 0);
+        assert_eq!(named("a", "payload", Some("gru")), "a.gru.entries_hold_payload");
+    }
+}

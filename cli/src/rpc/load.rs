@@ -1,0 +1,90 @@
+//! `rebate rpc load`: a closed loop over TCP, on ours or on any Thrift server of the same IDL.
+
+use std::net::ToSocketAddrs;
+
+use clap::Args;
+use load::rpc::{RpcLoadError, RpcReport, RpcSpec};
+use units::Nanos;
+
+use super::Problem;
+use super::flags::MixFlags;
+use crate::load::{stop_on_signal, time};
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+#[derive(Debug, Args)]
+pub(super) struct Load {
+    /// Where the service listens.
+    #[arg(value_name = "ADDR")]
+    address: String,
+    /// Connections, each with one request under way.
+    #[arg(short, long, value_name = "N", default_value_t = 4)]
+    connections: usize,
+    /// For how long.
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    duration: Nanos,
+    /// End after this many requests, if the time is not over before.
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
+    #[command(flatten)]
+    mix: MixFlags,
+    /// The report for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Load {
+    pub(super) fn run(self) -> Result<(), Problem> {
+        let address = self.address.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let address = address.ok_or_else(|| {
+            (EXIT_USAGE, format!("{:?} is no address; give HOST:PORT", self.address))
+        })?;
+        let spec = RpcSpec {
+            address,
+            connections: self.connections,
+            duration: self.duration,
+            requests: self.requests,
+            mix: self.mix.mix()?,
+            seed: self.mix.seed,
+        };
+        let stop = stop_on_signal()
+            .map_err(|error| (EXIT_FAILED, format!("cannot handle signals: {error}")))?;
+        let report = load::rpc::run(&spec, &stop).map_err(|error| match error {
+            RpcLoadError::BadSpec(problem) => (EXIT_USAGE, problem),
+            error => (EXIT_FAILED, error.to_string()),
+        })?;
+        self.show(&report)?;
+        if report.wrong > 0 {
+            return Err((EXIT_FAILED, format!("{} answers were wrong", report.wrong)));
+        }
+        if report.exceptions > 0 {
+            let problem = format!("{} requests were answered with exceptions", report.exceptions);
+            return Err((EXIT_FAILED, problem));
+        }
+        Ok(())
+    }
+
+    fn show(&self, report: &RpcReport) -> Result<(), Problem> {
+        if self.json {
+            let text = serde_json::to_string_pretty(report);
+            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            return Ok(());
+        }
+        let micros = |ns: u64| ns as f64 / 1e3;
+        say(&format!(
+            "{} requests in {:.1} s, {:.0} a second: {} writes, {} reads, {} misses, {} wrong\n\
+             latency p50 {:.1} us, p99 {:.1} us, max {:.1} us (closed loop, {} connections)",
+            report.requests,
+            report.seconds,
+            report.requests_per_second,
+            report.writes,
+            report.reads,
+            report.misses,
+            report.wrong,
+            micros(report.p50_ns),
+            micros(report.p99_ns),
+            micros(report.max_ns),
+            self.connections,
+        ));
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Who sends recorded packets into a loopback and looks at the answers: counts them, times some, and compares all
+//! with the model where that is asked for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use load::rpc::{Expected, Oracle, Recording, Verdict, is_exception};
+use serde::Serialize;
+use server::rpc::LoopbackClient;
+
+/// What became of the answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Tally {
+    /// Requests answered, and judged right if they were judged.
+    pub(crate) right: u64,
+    /// Of them refusals, where one was due.
+    pub(crate) refused_rightly: u64,
+    /// Reads that found nothing although something was stored.
+    pub(crate) misses: u64,
+    /// Refusals that were not due.
+    pub(crate) refused: u64,
+    /// Answers with other bytes than the model's.
+    pub(crate) wrong: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.right += other.right;
+        self.refused_rightly += other.refused_rightly;
+        self.misses += other.misses;
+        self.refused += other.refused;
+        self.wrong += other.wrong;
+    }
+
+    /// Answers that nothing may be answered with whose store is large enough.
+    pub(crate) fn bad(&self) -> u64 {
+        self.misses + self.refused + self.wrong
+    }
+}
+
+pub(super) struct Player {
+    recording: Arc<Recording>,
+    oracle: Option<Oracle>,
+    /// The frame to be sent next, how many are still to be sent, and the number of the next.
+    cursor: usize,
+    left: u64,
+    number: u64,
+    /// Of what is under way: its number, when it was sent if that is timed, and what is due if that is compared.
+    under_way: VecDeque<(u64, Option<Instant>, Option<Expected>)>,
+    pub(super) tally: Tally,
+    /// How long requests were under way (ns), of some.
+    pub(super) took_ns: Vec<u32>,
+}
+
+impl Player {
+    /// Of this recording, from its begin; compared with the model of its service if `check`.
+    pub(super) fn new(recording: Arc<Recording>, check: bool) -> Self {
+        let oracle = check.then(|| Oracle::new(recording.service()));
+        Self {
+            oracle: oracle.map(|oracle| oracle.expect("recordings are of services that are there")),
+            recording,
+            cursor: 0,
+            left: 0,
+            number: 0,
+            under_way: VecDeque::new(),
+            tally: Tally::default(),
+            took_ns: Vec::new(),
+        }
+    }
+
+    /// Goes on with another recording of the same service; what was stored stays known.
+    pub(super) fn change(&mut self, recording: Arc<Recording>) {
+        debug_assert_eq!(recording.service(), self.recording.service());
+        self.recording = recording;
+        self.cursor = 0;
+    }
+
+    /// The next replay sends so many: on from where it is, and after the end again from behind what fills the store.
+    pub(super) fn send(&mut self, frames: u64) {
+        (self.left, self.number) = (frames, 0);
+        self.under_way.clear();
+    }
+
+    fn judge(&mut self, expected: Option<&Expected>, answer: &[u8]) {
+        let tally = &mut self.tally;
+        let Some((oracle, expected)) = self.oracle.as_mut().zip(expected) else {
+            let is_reply = !answer.is_empty() && !is_exception(answer);
+            let count = if is_reply { &mut tally.right } else { &mut tally.refused };
+            *count += 1;
+            return;
+        };
+        match oracle.judge(expected, answer) {
+            Verdict::Right => {
+                tally.right += 1;
+                tally.refused_rightly += u64::from(*expected == Expected::Refusal);
+            }
+            Verdict::Miss => tally.misses += 1,
+            Verdict::Refused => tally.refused += 1,
+            Verdict::Wrong => tally.wrong += 1,
+        }
+    }
+}
+
+impl LoopbackClient for Player {
+    fn next(&mut self) -> Option<&[u8]> {
+        self.left = self.left.checked_sub(1)?;
+        if self.cursor == self.recording.frames() {
+            self.cursor = self.recording.warm();
+        }
+        let frame = self.recording.frame(self.cursor);
+        self.cursor += 1;
+        let expected = self.oracle.as_mut().map(|oracle| oracle.expect(frame));
+        let is_timed = self.number.is_multiple_of(TIMED_EVERY) && self.took_ns.len() < TIMED_MAX;
+        if is_timed || expected.is_some() {
+            self.under_way.push_back((self.number, is_timed.then(Instant::now), expected));
+        }
+        self.number += 1;
+        Some(frame)
+    }
+
+    fn answered(&mut self, number: u64, answer: &[u8]) {
+        let place = self.under_way.iter().position(|(own, ..)| *own == number);
+        let Some((_, begun, expected)) = place.and_then(|place| self.under_way.remove(place))
+        else {
+            return self.judge(None, answer);
+        };
+        if let Some(begun) = begun {
+            self.took_ns.push(u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX));
+        }
+        self.judge(expected.as_ref(), answer);
+    }
+}
+
+/// Reading the clock for each would be a good part of a request.
+const TIMED_EVERY: u64 = 8;
+const TIMED_MAX: usize = 1 << 20;

@@ -1,0 +1,43 @@
+//! `rebate rpc record`: the packets of a workload, into a file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use load::rpc::Recording;
+
+use super::Problem;
+use super::flags::MixFlags;
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+#[derive(Debug, Args)]
+pub(super) struct Record {
+    /// The file, in place of what is there.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Requests, beside those that fill the store first: 1 to 10000000.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    requests: usize,
+    #[command(flatten)]
+    mix: MixFlags,
+}
+
+impl Record {
+    pub(super) fn run(self) -> Result<(), Problem> {
+        if !(1..=RECORDED_MAX).contains(&self.requests) {
+            let problem = format!("{} requests; give 1 to {RECORDED_MAX}", self.requests);
+            return Err((EXIT_USAGE, problem));
+        }
+        let recording = Recording::of(&self.mix.mix()?, self.requests, self.mix.seed);
+        recording.write(&self.file).map_err(|error| (EXIT_FAILED, error.to_string()))?;
+        say(&format!(
+            "{}: {} packets of {}, after {} that fill the store",
+            self.file.display(),
+            recording.frames() - recording.warm(),
+            recording.service(),
+            recording.warm(),
+        ));
+        Ok(())
+    }
+}
+
+const RECORDED_MAX: usize = 10_000_000;

@@ -1,0 +1,258 @@
+//! `rebate rpc replay`: recorded packets through layouts in process. Layouts that are compared get the same number of
+//! cores: of one with fewer threads several copies run at once. Their runs are interleaved, and medians are shown.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Instant;
+
+use clap::Args;
+use load::rpc::Recording;
+use server::rpc::{
+    Loopback, RpcCores, RpcError, RpcLayout, RpcOptions, RpcPlacement, WINDOW,
+    cache_line_round_trip, mailbox_round_trip,
+};
+use units::{ByteCount, SystemClock};
+
+use super::Problem;
+use super::flags::{Layout, MIX_FLAGS, MixFlags, problem_of, service};
+use super::player::{Player, Tally};
+use super::rows::{HopRow, LayoutRow, Replayed};
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Replay {
+    /// A file of `rebate rpc record`; without one the workload's packets are made first.
+    #[arg(value_name = "FILE", conflicts_with_all = MIX_FLAGS)]
+    file: Option<PathBuf>,
+    /// Which threads do it; several are compared.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "inline")]
+    layout: Vec<Layout>,
+    /// A core for each thread, as many as the largest layout has: a list as 0,2-4; any leaves them to the kernel; auto
+    /// takes the first cores that this process may run on.
+    #[arg(long, value_name = "CORES", default_value = "auto")]
+    cores: RpcCores,
+    /// Requests under way at once: 1 to 16. The layout inline has one whatever is asked for.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    window: usize,
+    /// Requests of a run, for each copy; what is recorded is sent again as often as needed.
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    requests: u64,
+    /// Runs of each layout: 1 to 1000.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// Compare every answer with a model of the store. That takes longer than the requests.
+    #[arg(long)]
+    check: bool,
+    /// Budget of each copy's store.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    memory: ByteCount,
+    /// The longest message, in and out: 1KiB to 64MiB.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    message_bytes_max: ByteCount,
+    #[command(flatten)]
+    mix: MixFlags,
+    /// The report for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to replay, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) recording: Arc<Recording>,
+    pub(crate) layouts: Vec<RpcLayout>,
+    pub(crate) cores: RpcCores,
+    pub(crate) window: usize,
+    /// Of a run, for each copy.
+    pub(crate) requests: u64,
+    pub(crate) runs: usize,
+    pub(crate) check: bool,
+    pub(crate) memory: ByteCount,
+    pub(crate) message_bytes_max: ByteCount,
+}
+
+impl Plan {
+    /// This recording through these layouts, five times each.
+    pub(crate) fn new(recording: Arc<Recording>, layouts: Vec<RpcLayout>) -> Self {
+        Self {
+            recording,
+            layouts,
+            cores: RpcCores::Auto,
+            window: *WINDOW.end(),
+            requests: 200_000,
+            runs: 5,
+            check: false,
+            memory: ByteCount::mib(64),
+            message_bytes_max: ByteCount::mib(1),
+        }
+    }
+
+    fn options(&self, layout: RpcLayout, cores: RpcCores) -> RpcOptions {
+        RpcOptions {
+            layout,
+            cores,
+            memory: self.memory,
+            message_bytes_max: self.message_bytes_max,
+            // Runs repeat, and the keys are our own.
+            hash_seed: Some(HASH_SEED),
+            ..RpcOptions::new(service(self.recording.service()))
+        }
+    }
+}
+
+impl Replay {
+    pub(super) fn run(self) -> Result<(), Problem> {
+        for (flag, given, valid) in [
+            ("--window", self.window as u64, *WINDOW.start() as u64..=*WINDOW.end() as u64),
+            ("--runs", self.runs as u64, 1..=1_000),
+            ("--requests", self.requests, 1..=u64::MAX),
+        ] {
+            if !valid.contains(&given) {
+                let range = format!("{} to {}", valid.start(), valid.end());
+                return Err((EXIT_USAGE, format!("{flag} {given} is not valid; give {range}")));
+            }
+        }
+        let recording = match &self.file {
+            Some(path) => Recording::read(path).map_err(|error| (EXIT_USAGE, error.to_string()))?,
+            None => {
+                let recorded = self.requests.min(RECORDED_MAX) as usize;
+                Recording::of(&self.mix.mix()?, recorded, self.mix.seed)
+            }
+        };
+        let plan = Plan {
+            cores: self.cores.clone(),
+            window: self.window,
+            requests: self.requests,
+            runs: self.runs,
+            check: self.check,
+            memory: self.memory,
+            message_bytes_max: self.message_bytes_max,
+            ..Plan::new(Arc::new(recording), self.layout.iter().map(|own| (*own).into()).collect())
+        };
+        let replayed = run(&plan)?;
+        if self.json {
+            let text = serde_json::to_string_pretty(&replayed);
+            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+        } else {
+            say(&replayed.to_string());
+        }
+        let answers = replayed.answers();
+        match answers.wrong + answers.refused {
+            0 => Ok(()),
+            _ => {
+                let (wrong, refused) = (answers.wrong, answers.refused);
+                let problem = format!("{wrong} answers were wrong, {refused} requests refused");
+                Err((EXIT_FAILED, problem))
+            }
+        }
+    }
+}
+
+/// Replays, a run of each layout in turn.
+pub(crate) fn run(plan: &Plan) -> Result<Replayed, Problem> {
+    let largest = plan.layouts.iter().max_by_key(|layout| layout.threads().len());
+    let largest = *largest.ok_or_else(|| (EXIT_USAGE, "no layout to replay with".to_owned()))?;
+    let placement = plan.cores.place(largest).map_err(|error| problem_of(&error))?;
+    let threads = largest.threads().len();
+    let pair = placement.cores().and_then(|cores| cores.first_chunk::<2>()).copied();
+    let mut layouts: Vec<_> =
+        plan.layouts.iter().map(|layout| LayoutRow::new(*layout, threads, plan.runs)).collect();
+    let mut hops = pair.map(|cores| [HopRow::floor(cores), HopRow::mailbox(cores)]);
+    for _ in 0..plan.runs {
+        for row in &mut layouts {
+            let copies = copies(plan, row.layout, &placement, threads);
+            row.add(&once(plan, &copies)?);
+        }
+        if let Some((cores, [floor, mailbox])) = pair.zip(hops.as_mut()) {
+            let failed = |error: std::io::Error| (EXIT_FAILED, error.to_string());
+            floor.add(cache_line_round_trip(HOPS, cores).map_err(failed)?);
+            mailbox.add(mailbox_round_trip(HOPS, cores).map_err(failed)?);
+        }
+    }
+    layouts.iter_mut().for_each(LayoutRow::sort);
+    let hops = hops.into_iter().flatten().map(HopRow::sorted).collect();
+    Ok(Replayed::new(plan, layouts, hops))
+}
+
+/// The options of each of the copies that fill the cores of the largest layout.
+fn copies(
+    plan: &Plan,
+    layout: RpcLayout,
+    placement: &RpcPlacement,
+    threads: usize,
+) -> Vec<RpcOptions> {
+    let own = layout.threads().len();
+    let cores = |copy: usize| match placement.cores() {
+        Some(cores) => RpcCores::List(cores[copy * own..(copy + 1) * own].to_vec()),
+        None => RpcCores::Any,
+    };
+    (0..threads / own).map(|copy| plan.options(layout, cores(copy))).collect()
+}
+
+/// What copies that ran at once came to.
+pub(super) struct Run {
+    pub(super) requests_per_second: f64,
+    pub(super) ns_per_request: f64,
+    pub(super) took_ns: Vec<u32>,
+    pub(super) tally: Tally,
+}
+
+/// One run of all copies, each on a thread of its own, which is its NetCore.
+fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, Problem> {
+    let met = Barrier::new(copies.len());
+    let runs = thread::scope(|scope| {
+        let copies: Vec<_> =
+            copies.iter().map(|options| scope.spawn(|| one(plan, options, &met))).collect();
+        let joined = copies.into_iter().map(|copy| copy.join().expect("a copy does not panic"));
+        joined.collect::<Result<Vec<_>, RpcError>>()
+    });
+    let runs = runs.map_err(|error| problem_of(&error))?;
+    let mut sum = Run {
+        requests_per_second: runs.iter().map(|(_, ns)| 1e9 / ns).sum(),
+        ns_per_request: runs.iter().map(|(_, ns)| ns).sum::<f64>() / runs.len() as f64,
+        took_ns: Vec::new(),
+        tally: Tally::default(),
+    };
+    for (player, _) in runs {
+        sum.took_ns.extend(player.took_ns);
+        sum.tally.add(&player.tally);
+    }
+    Ok(sum)
+}
+
+/// One copy: fills the store, meets the others, and replays; with what a request took (ns).
+fn one(plan: &Plan, options: &RpcOptions, met: &Barrier) -> Result<(Player, f64), RpcError> {
+    let mut player = Player::new(Arc::clone(&plan.recording), plan.check);
+    let filled = filled(plan, options, &mut player);
+    // The others wait for this one even if it cannot go on.
+    met.wait();
+    let mut loopback = filled?;
+    player.took_ns.clear();
+    player.send(plan.requests);
+    let begun = Instant::now();
+    loopback.replay(plan.window, &mut player)?;
+    let took_ns = begun.elapsed().as_nanos() as f64;
+    Ok((player, took_ns / plan.requests as f64))
+}
+
+fn filled(plan: &Plan, options: &RpcOptions, player: &mut Player) -> Result<Loopback, RpcError> {
+    let mut loopback = Loopback::start(options, Arc::new(SystemClock::new()))?;
+    player.send(plan.recording.warm() as u64);
+    loopback.replay(plan.window, player)?;
+    Ok(loopback)
+}
+
+/// Of a round trip's mean: some tens of milliseconds.
+const HOPS: u64 = 100_000;
+/// Packets that are made where no file is given.
+const RECORDED_MAX: u64 = 100_000;
+const HASH_SEED: u64 = 1;
+
+const EXAMPLES: &str = "Examples:
+  rebate rpc replay --workload memc_tiny --check
+  rebate rpc replay packets --layout inline,two-thread --runs 9 --json
+  rebate rpc replay --workload post_high --layout four-thread --cores any --window 1
+
+Rows are medians over the runs with the least and the most; rates are of all copies together.";

@@ -1,0 +1,196 @@
+//! What a replay came to, for people and for programs: a row for each layout and for each hop between cores.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde::Serialize;
+use server::rpc::RpcLayout;
+
+use super::player::Tally;
+use super::replay::{Plan, Run};
+
+/// All rows, and what they are of.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Replayed {
+    service: &'static str,
+    window: usize,
+    /// Of a run, for each copy.
+    requests: u64,
+    runs: usize,
+    /// Whether every answer was compared with the model.
+    checked: bool,
+    layouts: Vec<LayoutRow>,
+    hops: Vec<HopRow>,
+}
+
+/// The median of several runs, with the least and the most.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Median {
+    pub(crate) median: f64,
+    pub(crate) spread: [f64; 2],
+}
+
+/// A layout on as many cores as all others.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LayoutRow {
+    id: String,
+    #[serde(skip)]
+    pub(super) layout: RpcLayout,
+    /// Run at once.
+    pub(crate) copies: usize,
+    /// Of all copies.
+    pub(crate) threads: usize,
+    /// Of all copies together.
+    pub(crate) requests_per_second: Median,
+    /// The same for each core.
+    pub(crate) requests_per_second_per_core: f64,
+    /// Of one copy.
+    pub(crate) ns_per_request: Median,
+    /// From a packet's submission to its answer, of every eighth request; medians over runs.
+    pub(crate) p50_ns: Median,
+    pub(crate) p99_ns: Median,
+    pub(crate) answers: Tally,
+    #[serde(skip)]
+    runs: [Vec<f64>; 4],
+}
+
+/// A round trip between two cores.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HopRow {
+    id: &'static str,
+    cores: [usize; 2],
+    /// There and back.
+    ns: Median,
+    #[serde(skip)]
+    runs: Vec<f64>,
+}
+
+impl Median {
+    fn of(values: &mut [f64]) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        let [Some(least), Some(most)] = [values.first(), values.last()] else {
+            return Self::default();
+        };
+        Self { median: values[values.len() / 2], spread: [*least, *most] }
+    }
+}
+
+impl LayoutRow {
+    /// On so many cores, whatever the layout's own threads.
+    pub(super) fn new(layout: RpcLayout, cores: usize, runs: usize) -> Self {
+        let own = layout.threads().len();
+        let copies = cores / own;
+        Self {
+            id: format!("replay.{}", layout.name()),
+            layout,
+            copies,
+            threads: copies * own,
+            requests_per_second: Median::default(),
+            requests_per_second_per_core: 0.0,
+            ns_per_request: Median::default(),
+            p50_ns: Median::default(),
+            p99_ns: Median::default(),
+            answers: Tally::default(),
+            runs: [(); 4].map(|()| Vec::with_capacity(runs)),
+        }
+    }
+
+    pub(super) fn add(&mut self, run: &Run) {
+        let mut took_ns = run.took_ns.clone();
+        took_ns.sort_unstable();
+        let quantile = |share: f64| {
+            let place = (share * took_ns.len() as f64) as usize;
+            f64::from(took_ns.get(place).or(took_ns.last()).copied().unwrap_or(0))
+        };
+        let values = [run.requests_per_second, run.ns_per_request, quantile(0.5), quantile(0.99)];
+        self.runs.iter_mut().zip(values).for_each(|(runs, value)| runs.push(value));
+        self.answers.add(&run.tally);
+    }
+
+    pub(super) fn sort(&mut self) {
+        let [rate, each, p50, p99] = self.runs.each_mut().map(|runs| Median::of(runs));
+        self.requests_per_second_per_core = rate.median / self.threads.max(1) as f64;
+        (self.requests_per_second, self.ns_per_request) = (rate, each);
+        (self.p50_ns, self.p99_ns) = (p50, p99);
+    }
+}
+
+impl HopRow {
+    pub(super) fn floor(cores: [usize; 2]) -> Self {
+        Self { id: "floor.cache_line_round_trip", cores, ns: Median::default(), runs: Vec::new() }
+    }
+
+    pub(super) fn mailbox(cores: [usize; 2]) -> Self {
+        Self { id: "mailbox.round_trip", ..Self::floor(cores) }
+    }
+
+    pub(super) fn add(&mut self, ns: f64) {
+        self.runs.push(ns);
+    }
+
+    pub(super) fn sorted(mut self) -> Self {
+        self.ns = Median::of(&mut self.runs);
+        self
+    }
+}
+
+impl Replayed {
+    pub(super) fn new(plan: &Plan, layouts: Vec<LayoutRow>, hops: Vec<HopRow>) -> Self {
+        Self {
+            service: plan.recording.service(),
+            window: plan.window,
+            requests: plan.requests,
+            runs: plan.runs,
+            checked: plan.check,
+            layouts,
+            hops,
+        }
+    }
+
+    /// Of all layouts.
+    pub(crate) fn answers(&self) -> Tally {
+        let mut sum = Tally::default();
+        self.layouts.iter().for_each(|row| sum.add(&row.answers));
+        sum
+    }
+}
+
+impl Display for Replayed {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let how = if self.checked { "every answer compared" } else { "answers counted" };
+        writeln!(
+            out,
+            "{}: {} runs of {} requests for each copy, {} under way, {how}",
+            self.service, self.runs, self.requests, self.window
+        )?;
+        for row in &self.layouts {
+            writeln!(
+                out,
+                "{:12} x{} on {} cores: {:.0} requests/s [{:.0}, {:.0}], {:.0} a core; {:.0} ns \
+                 each, p50 {:.0} ns, p99 {:.0} ns",
+                row.layout.name(),
+                row.copies,
+                row.threads,
+                row.requests_per_second.median,
+                row.requests_per_second.spread[0],
+                row.requests_per_second.spread[1],
+                row.requests_per_second_per_core,
+                row.ns_per_request.median,
+                row.p50_ns.median,
+                row.p99_ns.median,
+            )?;
+        }
+        for row in &self.hops {
+            let [least, most] = row.ns.spread;
+            let (here, there) = (row.cores[0], row.cores[1]);
+            let ns = row.ns.median;
+            let id = row.id;
+            writeln!(out, "{id}: {ns:.1} ns [{least:.1}, {most:.1}], cores {here} and {there}")?;
+        }
+        let answers = self.answers();
+        write!(
+            out,
+            "{} right, {} misses, {} refused, {} wrong",
+            answers.right, answers.misses, answers.refused, answers.wrong
+        )
+    }
+}

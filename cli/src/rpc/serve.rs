@@ -1,0 +1,112 @@
+//! `rebate rpc serve`: a service over TCP until a signal.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use server::rpc::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcService, RpcStages};
+use units::{ByteCount, SystemClock};
+
+use super::Problem;
+use super::flags::{Layout, problem_of};
+use crate::load::stop_on_signal;
+use crate::{EXIT_FAILED, say};
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// What to serve.
+    #[arg(long, value_enum)]
+    service: Service,
+    /// Where to listen; port 0 is any.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9090")]
+    listen: SocketAddr,
+    /// Which threads do it.
+    #[arg(long, value_enum, default_value = "inline")]
+    layout: Layout,
+    /// A core for each thread: a list as 0,2-4; any leaves them to the kernel; auto does so with one thread, and gives
+    /// several the first cores that this process may run on.
+    #[arg(long, value_name = "CORES", default_value = "auto")]
+    cores: RpcCores,
+    /// Budget of the store that memcached and post-storage keep things in.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    memory: ByteCount,
+    /// The longest message, in and out: 1KiB to 64MiB.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    message_bytes_max: ByteCount,
+    /// Connections at once; more are closed as they come.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    connections_max: usize,
+    /// Say at the end what network, RPC layer and handler took of the thread's CPU time; with the layout inline.
+    #[arg(long)]
+    time_stages: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Service {
+    /// Set and Get on our store: rpc/idl/memcached.thrift.
+    Memcached,
+    /// StorePost, ReadPost and ReadPosts: rpc/idl/post_storage.thrift.
+    PostStorage,
+    /// ComposeUniqueId: rpc/idl/unique_id.thrift.
+    UniqueId,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<(), Problem> {
+        let service = match self.service {
+            Service::Memcached => RpcService::Memcached,
+            Service::PostStorage => RpcService::PostStorage,
+            Service::UniqueId => RpcService::UniqueId,
+        };
+        let options = RpcOptions {
+            layout: self.layout.into(),
+            cores: self.cores.clone(),
+            message_bytes_max: self.message_bytes_max,
+            memory: self.memory,
+            time_stages: self.time_stages,
+            ..RpcOptions::new(service)
+        };
+        let listen = RpcListen { address: self.listen, connections_max: self.connections_max };
+        let failed = |what: &str, error: std::io::Error| (EXIT_FAILED, format!("{what}: {error}"));
+        if let Err(problem) = crate::os::allow_connections(self.connections_max) {
+            eprintln!("rebate: {problem}");
+        }
+        let stop = stop_on_signal().map_err(|error| failed("cannot handle signals", error))?;
+        let server = RpcServer::start(&options, &listen, Arc::new(SystemClock::new()));
+        let server = server.map_err(|error| match error {
+            RpcError::Io(error) => failed(&self.listen.to_string(), error),
+            error => problem_of(&error),
+        })?;
+        say(&format!("layout {}", server.placement()));
+        say(&format!("listening on {}", server.address()));
+        while !stop.load(Ordering::Relaxed) && !server.has_ended() {
+            thread::sleep(LOOK_EVERY);
+        }
+        let (counts, layout) = (server.counts(), options.layout.name());
+        let stages = server.stop().map_err(|error| failed("the service ended", error))?;
+        say(&format!(
+            "{} requests answered and {} messages refused on {} connections, layout {layout}",
+            counts.requests, counts.refused, counts.connections
+        ));
+        if self.time_stages {
+            say(&divided(&stages, counts.requests));
+        }
+        Ok(())
+    }
+}
+
+fn divided(stages: &RpcStages, requests: u64) -> String {
+    let each = |ns: u64| ns as f64 / requests.max(1) as f64;
+    format!(
+        "stages of {requests} requests: network {:.1} ns, rpc {:.1} ns, handler {:.1} ns a request",
+        each(stages.network_ns),
+        each(stages.engine_ns),
+        each(stages.handler_ns),
+    )
+}
+
+/// How soon a signal is seen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);

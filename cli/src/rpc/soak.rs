@@ -1,0 +1,214 @@
+//! `rebate rpc soak`: a mix of every workload of every service in process, each answer compared byte for byte with a
+//! model of the store; some packets are broken on purpose, and have to be refused without harm to their neighbours.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use clap::Args;
+use load::rpc::{Generator, MIXES, Mix, Recording};
+use serde::Serialize;
+use server::rpc::{Loopback, RpcCores, RpcLayout, RpcOptions, WINDOW};
+use units::{ByteCount, SystemClock};
+
+use super::Problem;
+use super::flags::{Layout, problem_of, service};
+use super::player::{Player, Tally};
+use crate::{EXIT_FAILED, EXIT_USAGE, say};
+
+#[derive(Debug, Args)]
+pub(super) struct Soak {
+    /// Requests in all, those that fill the stores and those that are broken among them.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    requests: u64,
+    /// Which threads do it.
+    #[arg(long, value_enum, default_value = "inline")]
+    layout: Layout,
+    /// A core for each thread: a list as 0,2-4; any leaves them to the kernel; auto does so with one thread, and gives
+    /// several the first cores that this process may run on.
+    #[arg(long, value_name = "CORES", default_value = "auto")]
+    cores: RpcCores,
+    /// Requests under way at once: 1 to 16.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    window: usize,
+    /// The same seed asks for the same.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The report for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What it came to.
+#[derive(Clone, Debug, Serialize)]
+struct Soaked {
+    layout: &'static str,
+    requests: u64,
+    seconds: f64,
+    answers: Tally,
+}
+
+impl Soak {
+    pub(super) fn run(self) -> Result<(), Problem> {
+        if self.requests == 0 || !WINDOW.contains(&self.window) {
+            let problem = "give 1 request or more, and a window of 1 to 16".to_owned();
+            return Err((EXIT_USAGE, problem));
+        }
+        let layout = RpcLayout::from(self.layout);
+        let begun = Instant::now();
+        let mut answers = Tally::default();
+        let services = rpc_services();
+        for (place, (service, mixes)) in services.iter().enumerate() {
+            // By the number of its workloads, and the last one what is left.
+            let share = match place + 1 == services.len() {
+                true => self.requests - answers.right,
+                false => self.requests * mixes.len() as u64 / MIXES.len() as u64,
+            };
+            // A thread of its own: it is pinned, and the next service's may be elsewhere.
+            let soaked = thread::scope(|scope| {
+                scope.spawn(|| self.soak(service, mixes, share)).join().expect("it does not panic")
+            });
+            answers.add(&soaked?);
+            if answers.bad() > 0 {
+                break;
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let requests = answers.right + answers.bad();
+        self.show(&Soaked { layout: layout.name(), requests, seconds, answers })?;
+        match answers.bad() {
+            0 => Ok(()),
+            bad => Err((EXIT_FAILED, format!("{bad} answers were not what they have to be"))),
+        }
+    }
+
+    fn soak(&self, name: &str, mixes: &[Mix], requests: u64) -> Result<Tally, Problem> {
+        let options = RpcOptions {
+            layout: self.layout.into(),
+            cores: self.cores.clone(),
+            memory: ByteCount::mib(128),
+            ..RpcOptions::new(service(name))
+        };
+        let failed = |error| problem_of(&error);
+        let mut loopback =
+            Loopback::start(&options, Arc::new(SystemClock::new())).map_err(failed)?;
+        let mut player: Option<Player> = None;
+        let mut left = requests;
+        for (turn, mix) in (0..).zip(mixes.iter().cycle()) {
+            if left == 0 {
+                break;
+            }
+            let is_first = turn < mixes.len() as u64;
+            let recording = Arc::new(chunk(mix, self.seed ^ (turn << 20), is_first, left));
+            let player = match &mut player {
+                Some(player) => {
+                    player.change(Arc::clone(&recording));
+                    player
+                }
+                none => none.insert(Player::new(Arc::clone(&recording), true)),
+            };
+            let frames = recording.frames() as u64;
+            player.send(frames);
+            loopback.replay(self.window, player).map_err(failed)?;
+            player.took_ns.clear();
+            left -= frames;
+        }
+        Ok(player.map(|player| player.tally).unwrap_or_default())
+    }
+
+    fn show(&self, soaked: &Soaked) -> Result<(), Problem> {
+        if self.json {
+            let text = serde_json::to_string_pretty(soaked);
+            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            return Ok(());
+        }
+        let Soaked { layout, requests, seconds, answers } = soaked;
+        let (right, due) = (answers.right, answers.refused_rightly);
+        say(&format!(
+            "{requests} requests in {seconds:.1} s, layout {layout}: {right} answered as they have \
+             to be, {due} of them by a refusal; {} wrong, {} refused, {} lost",
+            answers.wrong, answers.refused, answers.misses,
+        ));
+        Ok(())
+    }
+}
+
+/// The services with their workloads, whose keys are apart from each other's.
+fn rpc_services() -> Vec<(&'static str, Vec<Mix>)> {
+    let mut services: Vec<(&'static str, Vec<Mix>)> = Vec::new();
+    for (number, name) in (0..).zip(MIXES) {
+        let mix = Mix::named(name).expect("a name of the table");
+        let mix = Mix { keys: KEYS, first_key: number * KEYS, ..mix };
+        match services.iter_mut().find(|(service, _)| *service == mix.service()) {
+            Some((_, mixes)) => mixes.push(mix),
+            None => services.push((mix.service(), vec![mix])),
+        }
+    }
+    services
+}
+
+/// Some requests of a mix, at most so many; the first ones of it fill the store.
+fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
+    let mut recording = Recording::new(mix.service()).expect("a mix is of a service");
+    let mut generator = Generator::new(mix, seed);
+    let mut frame = Vec::new();
+    let most = most.min(CHUNK) as usize;
+    while is_first && recording.frames() < most && generator.warm(&mut frame) {
+        recording.push(&frame);
+    }
+    while recording.frames() < most {
+        generator.request(&mut frame);
+        if recording.frames() % BROKEN_EVERY == BROKEN_EVERY - 1 {
+            break_frame(&mut frame, recording.frames() / BROKEN_EVERY);
+        }
+        recording.push(&frame);
+    }
+    recording
+}
+
+/// Makes a packet one that has to be refused: by its function, by its end, or by its header.
+fn break_frame(frame: &mut Vec<u8>, how: usize) {
+    match how % 3 {
+        0 => frame[FUNCTION_AT] = b'~',
+        1 => {
+            frame.pop();
+            let length = (frame.len() - FRAME_HEAD_BYTES) as u32;
+            frame[..FRAME_HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
+        }
+        _ => frame[KIND_AT] = 9,
+    }
+}
+
+/// A frame's length, then the version, whose last byte is the message's kind, then the name's length and the name.
+const FRAME_HEAD_BYTES: usize = 4;
+const KIND_AT: usize = 7;
+const FUNCTION_AT: usize = 12;
+/// Requests that are made at once, and what they come to stays small.
+const CHUNK: u64 = 20_000;
+const KEYS: u64 = 2_000;
+const BROKEN_EVERY: usize = 89;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soaked(layout: Layout, requests: u64) -> Tally {
+        let cores = RpcCores::Any;
+        let soak = Soak { requests, layout, cores, window: 16, seed: 1, json: true };
+        let mut answers = Tally::default();
+        for (service, mixes) in rpc_services() {
+            answers.add(&soak.soak(service, &mixes, requests / 3).expect("it runs"));
+        }
+        answers
+    }
+
+    #[test]
+    fn every_answer_is_right_in_every_layout_and_broken_packets_are_refused() {
+        for layout in [Layout::Inline, Layout::TwoThread, Layout::FourThread] {
+            let answers = soaked(layout, 21_000);
+            let Tally { right, refused_rightly, misses, refused, wrong } = answers;
+            assert_eq!((right, misses, refused, wrong), (21_000, 0, 0, 0), "{layout:?}");
+            assert!(refused_rightly > 100, "{layout:?}: {refused_rightly}");
+        }
+    }
+}

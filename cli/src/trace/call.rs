@@ -1,0 +1,102 @@
+//! `rebate trace call`: one request to the example service of traces. The request's own traces run here, in software.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use device::TenantId;
+use humantime::parse_duration;
+use runtime::trace::{Cause, TraceError};
+use server::traces::{CallError, Secrets, TraceClient};
+use tokio::task::LocalSet;
+use units::Nanos;
+
+use super::{Failed, failed, usage};
+
+#[derive(Debug, Args)]
+pub(super) struct Call {
+    /// Where the service listens, HOST:PORT.
+    #[arg(value_name = "ADDR")]
+    address: String,
+    /// What is called: echo.
+    #[arg(value_name = "FUNCTION")]
+    function: String,
+    /// Its arguments; - reads stdin.
+    #[arg(value_name = "JSON")]
+    arguments: String,
+    /// The file of lines TENANT SECRET that the service has, or one with this tenant's line.
+    #[arg(long, value_name = "FILE")]
+    secrets: PathBuf,
+    /// Whose the request is.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    tenant: u16,
+    /// Compress the arguments on their way.
+    #[arg(long)]
+    compress: bool,
+    /// Wait so long for the connection, and for the answer.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    within: std::time::Duration,
+}
+
+impl Call {
+    pub(super) fn run(self) -> Result<(), Failed> {
+        let secrets = Secrets::read(&self.secrets).map_err(|problem| usage(&problem))?;
+        let tenant = TenantId(self.tenant);
+        let unknown = || {
+            let path = self.secrets.display();
+            usage(&format!("{path}: tenant {} has no secret there", self.tenant))
+        };
+        let secret = secrets.of(tenant).ok_or_else(unknown)?;
+        let arguments = self.arguments()?;
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let executor = executor.map_err(|error| failed(&format!("cannot start: {error}")))?;
+        let answer = LocalSet::new().block_on(&executor, self.call(tenant, secret, arguments))?;
+        let mut out = std::io::stdout().lock();
+        // Whoever closed the other end has seen enough.
+        let _ = out.write_all(&answer).and_then(|()| out.write_all(b"\n"));
+        Ok(())
+    }
+
+    async fn call(
+        &self,
+        tenant: TenantId,
+        secret: &[u8],
+        arguments: Vec<u8>,
+    ) -> Result<bytes::Bytes, Failed> {
+        let within_ns = u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX);
+        let connected =
+            TraceClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
+        let connected = tokio::time::timeout(self.within, connected).await;
+        let at = |why: &dyn std::fmt::Display| failed(&format!("{}: {why}", self.address));
+        let client = match connected {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(at(&error)),
+            Err(_) => return Err(at(&format_args!("no answer within {:?}", self.within))),
+        };
+        match client.call(&self.function, arguments, self.compress).await {
+            Ok(answer) => Ok(answer),
+            Err(CallError::Trace(error)) if is_callers(&error) => {
+                Err(usage(&error.cause.to_string()))
+            }
+            Err(error) => Err(at(&error)),
+        }
+    }
+
+    fn arguments(&self) -> Result<Vec<u8>, Failed> {
+        if self.arguments != "-" {
+            return Ok(self.arguments.clone().into_bytes());
+        }
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes);
+        read.map_err(|error| usage(&format!("stdin: {error}")))?;
+        Ok(bytes)
+    }
+}
+
+/// Whether it is the arguments' fault; what answers are made of is not.
+fn is_callers(error: &TraceError) -> bool {
+    error.trace == "T9" && matches!(error.cause, Cause::Malformed(_) | Cause::TooLarge { .. })
+}
+
+/// Above it the trace refuses what was read.
+const INPUT_BYTES_MAX: u64 = 2 << 20;

@@ -1,0 +1,123 @@
+//! What a lane's memory costs beside its hop. First what it takes to read a value that another core wrote, the two on
+//! cores 0 and 1: a hash where it lies, a copy, a copy and then a hash of the copy; beside them the hash of a value
+//! of the own core. Then what blocks of a lane's memory for inputs cost that several threads take and give back at
+//! once, as a frontend's workers do for each value. Medians of runs; `--quick` makes them short.
+
+use std::error::Error;
+use std::hint::{black_box, spin_loop};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device::Device;
+use drivers::{Lane, LaneOptions};
+use parking_lot::Mutex;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use xxhash_rust::xxh3::xxh3_64;
+
+type Problem = Box<dyn Error + Send + Sync>;
+
+fn main() -> Result<(), Problem> {
+    let rounds = if std::env::args().any(|arg| arg == "--quick") { 200 } else { 20_000 };
+    println!("value of 64 KiB                         p10 us    p50 us    p90 us");
+    for (what, read) in READS {
+        let mut times = read_by_another(read, rounds)?;
+        times.sort_unstable();
+        let at = |share: usize| times[times.len() * share / 10].as_nanos() as f64 / 1e3;
+        println!("{what:<36} {:>9.2} {:>9.2} {:>9.2}", at(1), at(5), at(9));
+    }
+    println!();
+    println!("blocks of 64 KiB taken and given back      ns of each thread");
+    for threads in [1, 2, 4] {
+        println!("by {threads:>2} threads at once {:>38.0}", blocks(threads, rounds * 10)?);
+    }
+    Ok(())
+}
+
+type Read = fn(&[u8], &mut [u8]) -> u64;
+
+const READS: [(&str, Read); 4] = [
+    ("XXH3 of the own core's", |_, own| xxh3_64(own)),
+    ("XXH3 of the other core's", |other, _| xxh3_64(other)),
+    ("copy", copy),
+    ("copy, then XXH3 of the copy", |other, own| {
+        copy(other, own);
+        xxh3_64(own)
+    }),
+];
+
+fn copy(other: &[u8], own: &mut [u8]) -> u64 {
+    own.copy_from_slice(other);
+    u64::from(black_box(&*own)[own.len() - 1])
+}
+
+/// The time that a value takes to read each time that the other core has written it anew.
+fn read_by_another(read: Read, rounds: u64) -> Result<Vec<Duration>, Problem> {
+    let value = Arc::new(Mutex::new(vec![0_u8; VALUE_BYTES]));
+    // Odd while it is the reader's.
+    let turn = Arc::new(AtomicU64::new(0));
+    let (theirs, their_turn) = (Arc::clone(&value), Arc::clone(&turn));
+    let writer = thread::spawn(move || -> Result<(), Problem> {
+        pin(1)?;
+        for round in 0..rounds {
+            wait_for(&their_turn, 2 * round);
+            theirs.lock().fill(round as u8);
+            their_turn.store(2 * round + 1, Ordering::Release);
+        }
+        Ok(())
+    });
+    pin(0)?;
+    let (mut own, mut times) = (vec![0; VALUE_BYTES], Vec::with_capacity(rounds as usize));
+    for round in 0..rounds {
+        wait_for(&turn, 2 * round + 1);
+        let value = value.lock();
+        own[0] = round as u8;
+        let start = Instant::now();
+        black_box(read(&value, &mut own));
+        times.push(start.elapsed());
+        drop(value);
+        turn.store(2 * round + 2, Ordering::Release);
+    }
+    writer.join().map_err(|_| "the writer panicked")??;
+    Ok(times)
+}
+
+fn wait_for(turn: &AtomicU64, wanted: u64) {
+    while turn.load(Ordering::Acquire) != wanted {
+        spin_loop();
+    }
+}
+
+/// What a block costs each of so many threads (ns).
+fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
+    let lane = Lane::new(Path::new("/nobody/listens"), &LaneOptions::default());
+    let memory = lane.input_memory().ok_or("no shared memory")?;
+    let start = Arc::new(Barrier::new(threads));
+    let all: Vec<_> = (0..threads)
+        .map(|_| {
+            let (memory, start) = (Arc::clone(&memory), Arc::clone(&start));
+            thread::spawn(move || {
+                start.wait();
+                let since = Instant::now();
+                for _ in 0..rounds {
+                    drop(black_box(memory.allocate(VALUE_BYTES)));
+                }
+                since.elapsed()
+            })
+        })
+        .collect();
+    let times = all.into_iter().map(|own| own.join().map_err(|_| "a thread panicked"));
+    let times: Vec<Duration> = times.collect::<Result<_, _>>()?;
+    let all_ns: u128 = times.iter().map(Duration::as_nanos).sum();
+    Ok(all_ns as f64 / (threads as u64 * rounds) as f64)
+}
+
+fn pin(core: usize) -> Result<(), Problem> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+const VALUE_BYTES: usize = 64 << 10;

@@ -1,0 +1,49 @@
+//! What the C library's heap does with the large blocks that every request takes and gives back: values, messages. By
+//! itself it returns them to the system and is given fresh pages for the next, a page fault for every 4 KiB. It
+//! changes two settings of the library's, and nothing where the library is another.
+
+/// Has the heap keep blocks of up to 4 MiB for the next request, and up to 16 MiB in all at the end of each of its
+/// arenas. To be called once, before the program has threads; whether the library took it. What the operator has set
+/// for either (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) is kept.
+pub fn keep_large_blocks() -> bool {
+    let settings = [
+        ("MALLOC_MMAP_THRESHOLD_", M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES),
+        ("MALLOC_TRIM_THRESHOLD_", M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES),
+    ];
+    let asked_for = |name: &str| std::env::var_os(name).is_some();
+    settings.into_iter().all(|(name, setting, bytes)| asked_for(name) || set(setting, bytes))
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn set(setting: i32, bytes: i32) -> bool {
+    unsafe extern "C" {
+        fn mallopt(setting: i32, value: i32) -> i32;
+    }
+    // SAFETY: glibc's own function with its own two integers; it locks what it changes.
+    unsafe { mallopt(setting, bytes) == 1 }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn set(_: i32, _: i32) -> bool {
+    false
+}
+
+/// glibc's numbers for them.
+const M_TRIM_THRESHOLD: i32 = -1;
+const M_MMAP_THRESHOLD: i32 = -3;
+
+/// Larger values are rare and pay for their pages.
+const MMAP_THRESHOLD_BYTES: i32 = 4 << 20;
+
+const TRIM_THRESHOLD_BYTES: i32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn the_library_takes_both() {
+        assert!(keep_large_blocks());
+    }
+}

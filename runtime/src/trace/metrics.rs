@@ -1,0 +1,290 @@
+//! What an executor did since its start, for whoever shows it: written by the executor alone, read from any thread. No
+//! names of pages here. Where a job of a trace ran is in the runtime's own metrics as well, as for any job.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use device::TenantId;
+use policy::Reason;
+use units::Op;
+
+use super::error::CauseKind;
+
+/// One executor's counters.
+#[derive(Debug)]
+pub struct TraceMetrics {
+    cells: [AtomicU64; CELLS],
+    /// Traces under way, by tenant; none is left out.
+    tenants: Mutex<HashMap<TenantId, usize>>,
+}
+
+/// Something that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// A trace that was started.
+    Started,
+    /// A trace whose caller was told of an end.
+    Told,
+    /// A trace whose caller stopped waiting.
+    GivenUp,
+    /// A path that failed after the caller had been told.
+    FailedLater,
+    /// A job that waited in the overflow area.
+    Overflowed,
+    /// A job that found it full.
+    OverflowFull,
+    /// A step that was done after it was due.
+    Late,
+    /// An answer that did not come in time.
+    Unanswered,
+    /// A trace that was not started, and why.
+    Refused(CauseKind),
+    /// A trace that was started and gave its input back, and why.
+    Failed(CauseKind),
+    /// A job that went to software because a device failed, lost or kept it, or none had room.
+    Fallback(Reason),
+    /// An op that ran, and where.
+    Step(Op, Ran),
+}
+
+/// Where an op of a trace ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// A job on a device.
+    Device,
+    /// A job in software.
+    Software,
+    /// A kernel on the calling core, or no more than a look at what is there.
+    Kernel,
+    /// The service's port.
+    Port,
+}
+
+impl Ran {
+    /// The word that metrics use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Ran::Device => "device",
+            Ran::Software => "software",
+            Ran::Kernel => "kernel",
+            Ran::Port => "port",
+        }
+    }
+}
+
+impl Counted {
+    /// All that can be counted.
+    pub fn all() -> impl Iterator<Item = Counted> {
+        let of = |op| ran(op).iter().map(move |ran| Counted::Step(op, *ran));
+        ALONE
+            .into_iter()
+            .chain(REFUSALS.into_iter().map(Counted::Refused))
+            .chain(FAILURES.into_iter().map(Counted::Failed))
+            .chain(FALLBACKS.into_iter().map(Counted::Fallback))
+            .chain(Op::ALL.into_iter().flat_map(of))
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Counted::Started => 0,
+            Counted::Told => 1,
+            Counted::GivenUp => 2,
+            Counted::FailedLater => 3,
+            Counted::Overflowed => 4,
+            Counted::OverflowFull => 5,
+            Counted::Late => 6,
+            Counted::Unanswered => 7,
+            Counted::Refused(cause) => REFUSED + cause as usize,
+            Counted::Failed(cause) => FAILED + cause as usize,
+            Counted::Fallback(reason) => FALLBACK + reason as usize,
+            Counted::Step(op, ran) => STEP + op.index() * PLACES + ran as usize,
+        }
+    }
+}
+
+impl Default for TraceMetrics {
+    fn default() -> Self {
+        Self { cells: std::array::from_fn(|_| AtomicU64::new(0)), tenants: Mutex::default() }
+    }
+}
+
+impl TraceMetrics {
+    /// How often that was.
+    pub fn read(&self, what: Counted) -> u64 {
+        self.cells[what.index()].load(Ordering::Relaxed)
+    }
+
+    /// Adds to what one thread alone counts: without a locked instruction.
+    pub fn add(&self, what: Counted, by: u64) {
+        let cell = &self.cells[what.index()];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    pub(crate) fn up(&self, what: Counted) {
+        self.add(what, 1);
+    }
+
+    /// The counts in sum.
+    pub fn counts(&self) -> TraceCounts {
+        let sum = |of: fn(&Counted) -> bool| -> u64 {
+            Counted::all().filter(of).map(|what| self.read(what)).sum()
+        };
+        TraceCounts {
+            started: self.read(Counted::Started),
+            refused: sum(|what| matches!(what, Counted::Refused(_))),
+            told: self.read(Counted::Told),
+            failed: sum(|what| matches!(what, Counted::Failed(_))),
+            given_up: self.read(Counted::GivenUp),
+            failed_later: self.read(Counted::FailedLater),
+            steps: sum(|what| matches!(what, Counted::Step(..))),
+            fallbacks: sum(|what| matches!(what, Counted::Fallback(_))),
+            overflowed: self.read(Counted::Overflowed),
+            overflow_full: self.read(Counted::OverflowFull),
+            late: self.read(Counted::Late),
+            unanswered: self.read(Counted::Unanswered),
+        }
+    }
+
+    /// Traces under way, by tenant; only tenants that have any.
+    pub fn live(&self) -> Vec<(TenantId, usize)> {
+        let mut live: Vec<_> = self.tenants().iter().map(|(own, live)| (*own, *live)).collect();
+        live.sort_unstable_by_key(|(tenant, _)| tenant.0);
+        live
+    }
+
+    pub(crate) fn live_of(&self, tenant: TenantId) -> usize {
+        self.tenants().get(&tenant).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn enter(&self, tenant: TenantId) {
+        *self.tenants().entry(tenant).or_default() += 1;
+    }
+
+    pub(crate) fn leave(&self, tenant: TenantId) {
+        let mut tenants = self.tenants();
+        if let Some(own) = tenants.get_mut(&tenant) {
+            *own -= 1;
+            if *own == 0 {
+                tenants.remove(&tenant);
+            }
+        }
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+        // Nothing that could be half done is done under it.
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an executor did since its start, in sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceCounts {
+    /// Traces that were started.
+    pub started: u64,
+    /// Traces that were not: unknown, too large, or beyond a limit.
+    pub refused: u64,
+    /// Traces whose caller was told of an end.
+    pub told: u64,
+    /// Traces whose caller got its input back.
+    pub failed: u64,
+    /// Traces whose caller stopped waiting.
+    pub given_up: u64,
+    /// Paths that failed after the caller had been told.
+    pub failed_later: u64,
+    /// Ops that ran.
+    pub steps: u64,
+    /// Of these, jobs that went to software because a device failed, lost or kept them, or none had room.
+    pub fallbacks: u64,
+    /// Jobs that waited in the overflow area.
+    pub overflowed: u64,
+    /// Jobs that found it full.
+    pub overflow_full: u64,
+    /// Steps that were done after they were due.
+    pub late: u64,
+    /// Answers that did not come in time.
+    pub unanswered: u64,
+}
+
+const ALONE: [Counted; 8] = [
+    Counted::Started,
+    Counted::Told,
+    Counted::GivenUp,
+    Counted::FailedLater,
+    Counted::Overflowed,
+    Counted::OverflowFull,
+    Counted::Late,
+    Counted::Unanswered,
+];
+
+/// Why a trace is not started.
+const REFUSALS: [CauseKind; 4] =
+    [CauseKind::Unknown, CauseKind::TooLarge, CauseKind::TenantFull, CauseKind::Full];
+
+/// Why a trace that was started gives its input back.
+const FAILURES: [CauseKind; 8] = [
+    CauseKind::TooLarge,
+    CauseKind::Malformed,
+    CauseKind::NoSession,
+    CauseKind::NoNonce,
+    CauseKind::NoAnswer,
+    CauseKind::PeerGone,
+    CauseKind::Port,
+    CauseKind::Device,
+];
+
+/// Why software stands in for a device.
+pub(crate) const FALLBACKS: [Reason; 4] =
+    [Reason::QueueFull, Reason::DeviceLost, Reason::DeviceFault, Reason::Timeout];
+
+/// Where an op may run.
+const fn ran(op: Op) -> &'static [Ran] {
+    match op {
+        Op::Compress | Op::Encrypt | Op::Decrypt | Op::Checksum | Op::Copy => {
+            &[Ran::Device, Ran::Software]
+        }
+        // A frame may hold its payload as it came.
+        Op::Decompress => &[Ran::Device, Ran::Software, Ran::Kernel],
+        Op::Serialize | Op::Deserialize | Op::Rpc => &[Ran::Kernel],
+        Op::Tcp | Op::LoadBalance => &[Ran::Port],
+        // The checks leave it to the ends of paths.
+        Op::Notify => &[],
+    }
+}
+
+const REFUSED: usize = ALONE.len();
+const FAILED: usize = REFUSED + CauseKind::COUNT;
+const FALLBACK: usize = FAILED + CauseKind::COUNT;
+const STEP: usize = FALLBACK + Reason::ALL.len();
+const PLACES: usize = Ran::Port as usize + 1;
+const CELLS: usize = STEP + Op::ALL.len() * PLACES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_counted_has_a_cell_of_its_own() {
+        let metrics = TraceMetrics::default();
+        for what in Counted::all() {
+            assert_eq!(metrics.read(what), 0, "{what:?} shares its cell");
+            metrics.up(what);
+        }
+        let counts = metrics.counts();
+        assert_eq!((counts.started, counts.refused, counts.failed), (1, 4, 8));
+        assert_eq!((counts.fallbacks, counts.steps), (4, 18));
+    }
+
+    #[test]
+    fn tenants_are_those_that_have_traces_under_way() {
+        let metrics = TraceMetrics::default();
+        for tenant in [7, 3, 7] {
+            metrics.enter(TenantId(tenant));
+        }
+        assert_eq!(metrics.live(), [(TenantId(3), 1), (TenantId(7), 2)]);
+        metrics.leave(TenantId(3));
+        metrics.leave(TenantId(3));
+        assert_eq!((metrics.live_of(TenantId(7)), metrics.live_of(TenantId(3))), (2, 0));
+        assert_eq!(metrics.live().len(), 1);
+    }
+}

@@ -1,0 +1,128 @@
+//! AppCore: the thread that has the handlers and nothing else. It takes requests and gives responses and buffers back
+//! as words, to one thread that has the whole engine or to two that have its halves.
+
+use std::collections::VecDeque;
+
+use rpc::{Code, Command, DataPage, Interface, Record};
+use rtrb::Consumer;
+
+use super::handlers::{Handler, RECORD_GROWTH, refuse, respond};
+use super::mailbox::{Buffer, Mail, Outbox};
+
+/// What comes from an engine.
+pub(super) enum Delivery {
+    /// A request of this length is in App.Recv.
+    Request(Buffer, usize),
+    /// The response was no good; the read that told so is over, and its buffer comes back with the response's.
+    Refused { code: Code, response: Buffer, recv: Option<Buffer> },
+    /// The engine is through with App.Resp, or could not use a buffer.
+    Free(Buffer),
+    /// The read is over without a request.
+    Unread(Buffer),
+}
+
+pub(super) struct AppCore {
+    handler: Box<dyn Handler>,
+    /// To the engine; or to RxEngine and to TxEngine.
+    mail: Vec<Outbox<Mail>>,
+    deliveries: Vec<Consumer<Delivery>>,
+    /// Responses that nothing lies in, and requests that wait for one.
+    free: Vec<Buffer>,
+    requests: VecDeque<(Buffer, usize)>,
+}
+
+/// The buffers of `depth` requests, mapped in this page and lent out of it.
+pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Vec<Buffer> {
+    let one = |_| {
+        let at = page.map(buffer_bytes);
+        (at, page.lend(at).expect("it was mapped just now"))
+    };
+    (0..depth).map(one).collect()
+}
+
+/// What a record takes at most for messages of so many bytes.
+pub(super) const fn record_bytes(buffer_bytes: usize) -> usize {
+    RECORD_GROWTH * buffer_bytes
+}
+
+impl AppCore {
+    /// With buffers to read requests into and others for the responses.
+    pub(super) fn new(
+        handler: Box<dyn Handler>,
+        mail: Vec<Outbox<Mail>>,
+        deliveries: Vec<Consumer<Delivery>>,
+        (reads, free): (Vec<Buffer>, Vec<Buffer>),
+    ) -> Self {
+        let mut core = Self { handler, mail, deliveries, free, requests: VecDeque::new() };
+        reads.into_iter().for_each(|recv| core.read(recv));
+        core
+    }
+
+    /// Takes what there is; whether there was anything.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut moved = false;
+        for inbox in 0..self.deliveries.len() {
+            let Ok(delivery) = self.deliveries[inbox].pop() else { continue };
+            moved = true;
+            self.take(delivery);
+            while let Some(request) = self.request() {
+                self.handle(request);
+            }
+        }
+        moved
+    }
+
+    fn take(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Request(recv, length) => self.requests.push_back((recv, length)),
+            Delivery::Free(response) => self.free.push(response),
+            Delivery::Unread(recv) => self.read(recv),
+            Delivery::Refused { code, response: (at, mut bytes), recv } => {
+                let token = Record::read(&bytes).map_or(0, |record| record.token);
+                if let Some(length) = refuse(token, code, &mut bytes) {
+                    self.respond((at, bytes), length);
+                }
+                recv.into_iter().for_each(|recv| self.read(recv));
+            }
+        }
+    }
+
+    /// A request and a place for its response.
+    fn request(&mut self) -> Option<(Buffer, usize, Buffer)> {
+        if self.requests.is_empty() {
+            return None;
+        }
+        let response = self.free.pop()?;
+        let (recv, length) = self.requests.pop_front()?;
+        Some((recv, length, response))
+    }
+
+    /// A profile finds what a request costs this core by this function: looking for it is outside.
+    #[inline(never)]
+    fn handle(&mut self, ((at, bytes), length, (to, mut response)): (Buffer, usize, Buffer)) {
+        let record = bytes.get(..length).and_then(Record::read);
+        match record {
+            Some(record) => {
+                let length = respond(&mut *self.handler, &record, &mut response);
+                self.respond((to, response), length);
+            }
+            None => self.free.push((to, response)),
+        }
+        self.read((at, bytes));
+    }
+
+    fn respond(&mut self, response: Buffer, length: usize) {
+        self.post(Command::SendAppBuf(response.0), Some(response));
+        self.post(Command::SendAppResp(length as u64), None);
+    }
+
+    fn read(&mut self, recv: Buffer) {
+        self.post(Command::AppReadyFlag(recv.0), Some(recv));
+    }
+
+    fn post(&mut self, word: Command, buffer: Option<Buffer>) {
+        let to_tx = word.interface() == Interface::AppResp;
+        let to = if to_tx { self.mail.last_mut() } else { self.mail.first_mut() };
+        to.expect("an engine is there").send(Mail { word, buffer });
+    }
+}

@@ -1,0 +1,142 @@
+//! What a hop between two cores costs: the mailbox as the layouts use it, and beside it the floor that the machine
+//! itself sets, a cache line that goes back and forth. Each is a mean over many hops; medians over runs are the
+//! caller's.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Instant;
+
+use rpc::{Address, Command};
+
+use super::cores::pin;
+use super::mailbox::{Bell, Mail, mailbox, rest};
+
+/// Two threads that pass a number to and fro on one line: the least that any round trip takes (ns).
+///
+/// # Errors
+/// A core is none that this process may run on.
+pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
+    let line = Line::default();
+    let wait = |value| {
+        let mut idle = 0;
+        while line.0.load(Ordering::Acquire) != value {
+            idle += 1;
+            rest(idle);
+        }
+    };
+    between(
+        cores,
+        || {
+            for hop in 0..hops {
+                wait(2 * hop + 1);
+                line.0.store(2 * hop + 2, Ordering::Release);
+            }
+        },
+        || {
+            let begun = Instant::now();
+            for hop in 0..hops {
+                line.0.store(2 * hop + 1, Ordering::Release);
+                wait(2 * hop + 2);
+            }
+            per(begun, hops)
+        },
+    )
+}
+
+/// A word and a buffer there and back through two mailboxes, bells included, as between NetCore and AppCore (ns).
+///
+/// # Errors
+/// A core is none that this process may run on.
+pub fn mailbox_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
+    // Nobody sleeps here; the bells are looked at as they are between the threads of a layout.
+    let bells = [(); 2].map(|()| Arc::new(Bell::default()));
+    let (mut out, mut inbox) = mailbox::<Mail>(4, Some(&bells[0]));
+    let (mut back, mut returned) = mailbox::<Mail>(4, Some(&bells[1]));
+    let mut mail = Some((Address::default(), vec![0; 64].into_boxed_slice()));
+    between(
+        cores,
+        move || {
+            for _ in 0..hops {
+                back.send(received(&mut inbox));
+            }
+        },
+        move || {
+            let begun = Instant::now();
+            for _ in 0..hops {
+                let word = Command::AppReadyFlag(Address::default());
+                out.send(Mail { word, buffer: mail.take() });
+                mail = received(&mut returned).buffer;
+            }
+            per(begun, hops)
+        },
+    )
+}
+
+fn received(inbox: &mut rtrb::Consumer<Mail>) -> Mail {
+    let mut idle = 0;
+    loop {
+        match inbox.pop() {
+            Ok(mail) => return mail,
+            Err(_) => {
+                idle += 1;
+                rest(idle);
+            }
+        }
+    }
+}
+
+/// `far` on the second core and `near`, which measures, on the first, each on a thread of its own.
+fn between(
+    [here, there]: [usize; 2],
+    far: impl FnOnce() + Send,
+    near: impl FnOnce() -> f64 + Send,
+) -> io::Result<f64> {
+    // Neither begins before both are pinned, or at all if one cannot be: it would wait for the other for ever.
+    let (met, pinned) = (Barrier::new(2), AtomicU64::new(0));
+    let ready = |core| {
+        let result = pin(Some(core));
+        pinned.fetch_add(u64::from(result.is_ok()), Ordering::SeqCst);
+        met.wait();
+        result.map(|()| pinned.load(Ordering::SeqCst) == 2)
+    };
+    thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            ready(there).map(|both| {
+                if both {
+                    far()
+                }
+            })
+        });
+        let near = scope.spawn(|| ready(here).map(|both| if both { near() } else { 0.0 }));
+        far.join().expect("it does not panic")?;
+        near.join().expect("it does not panic")
+    })
+}
+
+fn per(begun: Instant, hops: u64) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e9 / hops.max(1) as f64
+}
+
+/// A line of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::allowed_cores;
+
+    #[test]
+    fn hops_between_two_cores_take_time_and_no_core_is_an_error() {
+        let none = rustix::thread::CpuSet::MAX_CPU - 1;
+        assert!(cache_line_round_trip(1, [none, none]).is_err());
+        let cores = allowed_cores().expect("told");
+        let [here, there, ..] = cores[..] else { return };
+        assert!(mailbox_round_trip(1, [here, none]).is_err());
+        assert!(cache_line_round_trip(50, [here, there]).is_ok_and(|ns| ns > 0.0));
+        assert!(mailbox_round_trip(50, [here, there]).is_ok_and(|ns| ns > 0.0));
+    }
+}

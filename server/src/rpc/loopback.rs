@@ -1,0 +1,284 @@
+//! Frames in process: what sockets do otherwise, a client does that is asked for the next frame and told of its
+//! answer. So packets that were recorded can be replayed through any layout, and nothing but the RPC layer and the
+//! handlers is in the way.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use units::Clock;
+
+use super::exchange::{Answer, Engines};
+use super::mailbox::rest;
+use super::{DEPTH, RpcError, RpcOptions, RpcPlacement, Times, engines};
+
+/// What sends frames and takes answers.
+pub trait LoopbackClient {
+    /// The next frame to send, its head included; none ends the replay once all is answered. Requests are handled in
+    /// this order.
+    fn next(&mut self) -> Option<&[u8]>;
+
+    /// The answer to the frame with this number, counted from 0 since the replay began: a frame, or nothing where
+    /// none is awaited or the frame did not even say who calls what. What is refused may be told before what was sent
+    /// earlier.
+    fn answered(&mut self, number: u64, answer: &[u8]);
+}
+
+/// A service without sockets. The thread that starts it is its NetCore, on that core, and the only one that may use it.
+pub struct Loopback {
+    engines: Box<dyn Engines>,
+    placement: RpcPlacement,
+    frame_bytes_max: usize,
+}
+
+/// Requests that may be under way at once; the layout inline takes one at a time whatever is asked for.
+pub const WINDOW: RangeInclusive<usize> = 1..=DEPTH;
+
+impl Loopback {
+    /// Starts the other threads of the layout, and keeps this one on its core if the layout's threads are pinned.
+    ///
+    /// # Errors
+    /// The options cannot be, or the system refuses a thread or a core.
+    pub fn start(options: &RpcOptions, clock: Arc<dyn Clock>) -> Result<Self, RpcError> {
+        let placement = options.placed()?;
+        let engines = engines(options, &placement, &Times::default(), clock)?;
+        Ok(Self { engines, placement, frame_bytes_max: options.buffer_bytes() })
+    }
+
+    /// Its threads and their cores.
+    pub fn placement(&self) -> &RpcPlacement {
+        &self.placement
+    }
+
+    /// Sends all that the client has, with up to `window` requests under way, until the last is answered.
+    ///
+    /// # Errors
+    /// [`RpcError::BadOptions`] for a window outside [`WINDOW`], or a frame longer than the longest message; and
+    /// [`RpcError::Io`] once a thread of the layout has ended.
+    pub fn replay(
+        &mut self,
+        window: usize,
+        client: &mut dyn LoopbackClient,
+    ) -> Result<(), RpcError> {
+        if !WINDOW.contains(&window) {
+            let problem = format!("a window of {window} requests; give 1 to {DEPTH}");
+            return Err(RpcError::BadOptions(problem));
+        }
+        let (mut sent, mut answered, mut idle) = (0, 0, 0u32);
+        // Whatever ends it, what is under way is answered first.
+        let mut end = None;
+        loop {
+            let mut moved = false;
+            while end.is_none() && sent - answered < window as u64 && self.engines.has_room() {
+                match client.next() {
+                    None => end = Some(Ok(())),
+                    Some(frame) if frame.len() > self.frame_bytes_max => {
+                        end = Some(Err(self.too_long(sent, frame.len())));
+                    }
+                    Some(frame) => {
+                        self.engines.submit(sent as usize, frame);
+                        sent += 1;
+                        moved = true;
+                    }
+                }
+            }
+            moved |= self.engines.turn();
+            moved |= self.engines.take(&mut |number, answer| {
+                answered += 1;
+                client.answered(number as u64, frame_of(&answer));
+            });
+            if !self.engines.is_busy()
+                && let Some(result) = end
+            {
+                return result;
+            }
+            if moved {
+                idle = 0;
+            } else if self.engines.is_alive() {
+                idle = idle.wrapping_add(1);
+                rest(idle);
+            } else {
+                return Err(io::Error::other("a thread of the layout has ended").into());
+            }
+        }
+    }
+
+    fn too_long(&self, number: u64, bytes: usize) -> RpcError {
+        let most = self.frame_bytes_max;
+        RpcError::BadOptions(format!("frame {number} has {bytes} B; {most} B are the most here"))
+    }
+}
+
+fn frame_of<'a>(answer: &Answer<'a>) -> &'a [u8] {
+    match answer {
+        Answer::Frame(frame) | Answer::Refusal(frame) => frame,
+        Answer::None => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::flat::Build;
+    use rpc::services::memcached::{GetArgs, Memcached, SetArgs};
+    use rpc::services::post_storage::{Post, PostStorageService, ReadPostsArgs, StorePostArgs};
+    use rpc::wire::{MessageKind, Wire};
+    use rpc::{Code, Functions, call};
+    use units::{ByteCount, SystemClock};
+
+    use super::super::{RpcCores, RpcLayout, RpcService};
+    use super::*;
+
+    struct Frames {
+        frames: Vec<Vec<u8>>,
+        sent: usize,
+        answers: Vec<Option<Vec<u8>>>,
+    }
+
+    impl Frames {
+        fn new(frames: &[Vec<u8>]) -> Self {
+            Self { frames: frames.to_vec(), sent: 0, answers: vec![None; frames.len()] }
+        }
+    }
+
+    impl LoopbackClient for Frames {
+        fn next(&mut self) -> Option<&[u8]> {
+            self.sent += 1;
+            self.frames.get(self.sent - 1).map(Vec::as_slice)
+        }
+
+        fn answered(&mut self, number: u64, answer: &[u8]) {
+            let place = &mut self.answers[number as usize];
+            assert!(place.replace(answer.to_vec()).is_none(), "{number} is answered once");
+        }
+    }
+
+    fn started(service: RpcService, layout: RpcLayout) -> Loopback {
+        let options = RpcOptions {
+            layout,
+            cores: RpcCores::Any,
+            message_bytes_max: ByteCount::kib(1),
+            ..RpcOptions::new(service)
+        };
+        Loopback::start(&options, Arc::new(SystemClock::new())).expect("it starts")
+    }
+
+    fn frame(
+        functions: &dyn Functions,
+        function: u32,
+        sequence: usize,
+        args: impl FnOnce(&mut Build<'_>) -> Result<usize, Code>,
+    ) -> Vec<u8> {
+        let mut frame = vec![0; 1_028];
+        let length = call::frame(functions, function, sequence as i32, &mut frame, args);
+        frame.truncate(length.expect("room"));
+        frame
+    }
+
+    /// The same frames in every layout have the same answers, each its own.
+    fn same_in_every_layout(service: RpcService, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let answers = RpcLayout::ALL.map(|layout| {
+            let mut loopback = started(service, layout);
+            let mut client = Frames::new(frames);
+            loopback.replay(*WINDOW.end(), &mut client).expect("it runs");
+            // Again with one at a time, when everything is stored.
+            let mut again = Frames::new(frames);
+            loopback.replay(1, &mut again).expect("it runs");
+            let answers = client.answers.into_iter().chain(again.answers);
+            answers.map(|answer| answer.expect("answered")).collect::<Vec<_>>()
+        });
+        assert_eq!(answers[0], answers[1], "inline and two-thread");
+        assert_eq!(answers[0], answers[2], "inline and four-thread");
+        answers[0].clone()
+    }
+
+    fn kind(answer: &[u8]) -> Option<MessageKind> {
+        Some(Wire::framed(answer, answer.len()).ok()?.message().ok()?.kind)
+    }
+
+    #[test]
+    fn every_layout_answers_alike_and_refuses_alike() {
+        let mut frames = Vec::new();
+        for round in 0..200 {
+            let key = format!("key {}", round % 7);
+            let mut bytes = frame(&Memcached, (round % 3 / 2) as u32, round, |to| {
+                let args = to.block(SetArgs::SLOTS)?;
+                to.set_bytes(args, SetArgs::KEY, key.as_bytes())?;
+                to.set_bytes(args, SetArgs::VALUE, &vec![round as u8; round])?;
+                Ok(args)
+            });
+            match round % 17 {
+                3 => bytes[12] = b'~',
+                5 => bytes[7] = 9,
+                11 => bytes[7] = MessageKind::Oneway as u8,
+                _ => {}
+            }
+            frames.push(bytes);
+        }
+        let get = frame(&Memcached, Memcached::GET, 7, |to| {
+            let args = to.block(GetArgs::SLOTS)?;
+            to.set_bytes(args, GetArgs::KEY, b"key 1")?;
+            Ok(args)
+        });
+        frames.push(get);
+        let answers = same_in_every_layout(RpcService::Memcached, &frames);
+        assert_eq!(kind(&answers[0]), Some(MessageKind::Reply));
+        assert_eq!(kind(&answers[3]), Some(MessageKind::Exception), "an unknown function");
+        assert!(answers[5].is_empty(), "nobody can be told");
+        assert_eq!(answers[200], answers[401], "the last value, both times");
+    }
+
+    #[test]
+    fn an_answer_too_long_for_its_frame_is_an_exception_in_every_layout() {
+        let mut frames: Vec<_> = (0..2)
+            .map(|id| {
+                frame(&PostStorageService, PostStorageService::STORE_POST, 1, |to| {
+                    let args = to.block(StorePostArgs::SLOTS)?;
+                    let post = to.block(Post::SLOTS)?;
+                    to.set(post, Post::POST_ID, id);
+                    to.set_bytes(post, Post::TEXT, &[b't'; 620])?;
+                    to.set_block(args, StorePostArgs::POST, post);
+                    Ok(args)
+                })
+            })
+            .collect();
+        for count in [1, 2, 1, 2, 2, 1] {
+            let read = frame(&PostStorageService, PostStorageService::READ_POSTS, 1, |to| {
+                let args = to.block(ReadPostsArgs::SLOTS)?;
+                let ids = to.block(count)?;
+                (0..count).for_each(|slot| to.put(ids, slot, slot as u64));
+                to.head(ids, count as u64);
+                to.set_block(args, ReadPostsArgs::POST_IDS, ids);
+                Ok(args)
+            });
+            frames.push(read);
+        }
+        let answers = same_in_every_layout(RpcService::PostStorage, &frames);
+        let kinds: Vec<_> = answers.iter().take(8).map(|answer| kind(answer)).collect();
+        let [reply, exception] = [MessageKind::Reply, MessageKind::Exception].map(Some);
+        let of_reads = [reply, exception, reply, exception, exception, reply];
+        assert_eq!(kinds, [&[reply, reply][..], &of_reads].concat());
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_is_refused_and_the_rest_still_is() {
+        let get = frame(&Memcached, Memcached::GET, 7, |to| {
+            let args = to.block(GetArgs::SLOTS)?;
+            to.set_bytes(args, GetArgs::KEY, b"key")?;
+            Ok(args)
+        });
+        for layout in RpcLayout::ALL {
+            let mut loopback = started(RpcService::Memcached, layout);
+            let mut client = Frames::new(&[get.clone(), vec![0; 2_000], get.clone()]);
+            let words = loopback.replay(16, &mut client).expect_err("too long").to_string();
+            assert!(words.contains("frame 1 has 2000 B; 1028 B"), "{words}");
+            assert!(client.answers[0].is_some() && client.answers[2].is_none());
+            for window in [0, 17] {
+                let words = loopback.replay(window, &mut client).expect_err("window").to_string();
+                assert!(words.contains("1 to 16"), "{words}");
+            }
+            let mut client = Frames::new(std::slice::from_ref(&get));
+            loopback.replay(16, &mut client).expect("it goes on");
+            assert!(client.answers[0].is_some());
+        }
+    }
+}

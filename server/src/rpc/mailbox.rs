@@ -1,0 +1,203 @@
+//! Mailboxes between the threads of a layout: single-producer single-consumer rings of messages that carry words and,
+//! where a buffer changes hands, the buffer itself; and the threads, which look for a while and then sleep until a
+//! bell. Nothing is shared that two threads could touch, and no message is ever dropped.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use rpc::{Address, Command};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::cores::pin;
+
+/// A buffer that changes hands, with its address at the engine.
+pub(super) type Buffer = (Address, Box<[u8]>);
+
+/// A word on its way to an engine, with the buffer that it names if that changes hands.
+pub(super) struct Mail {
+    pub(super) word: Command,
+    pub(super) buffer: Option<Buffer>,
+}
+
+/// A mailbox with room for `places` messages: more than there can ever be, as each names something of which there are
+/// few. The bell is that of the thread that reads it, if it sleeps.
+pub(super) fn mailbox<T>(places: usize, bell: Option<&Arc<Bell>>) -> (Outbox<T>, Consumer<T>) {
+    let (ring, inbox) = RingBuffer::new(places);
+    (Outbox { ring, bell: bell.cloned() }, inbox)
+}
+
+/// Where messages go in.
+pub(super) struct Outbox<T> {
+    ring: Producer<T>,
+    bell: Option<Arc<Bell>>,
+}
+
+impl<T> Outbox<T> {
+    pub(super) fn send(&mut self, message: T) {
+        // Whoever read it is gone: so is this thread, soon.
+        if self.ring.push(message).is_err() {
+            assert!(self.ring.is_abandoned(), "a mailbox holds more than there are messages");
+        }
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+}
+
+/// Whether a thread sleeps, and whether it is to end.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    asleep: AtomicBool,
+    over: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        // What was sent is to be seen before the flag is read: the sleeper sets it, then looks once more.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Takes turns until it is over; without work for a while, asleep.
+    fn serve(&self, mut turn: impl FnMut() -> bool) {
+        let mut idle = 0u32;
+        while !self.is_over() {
+            if turn() {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle < SPINS {
+                rest(idle);
+                continue;
+            }
+            idle = 0;
+            self.asleep.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !turn() && !self.is_over() {
+                std::thread::park_timeout(SLEEP);
+            }
+            self.asleep.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Between two looks that found nothing, `idle` of them so far.
+pub(super) fn rest(idle: u32) {
+    if idle.is_multiple_of(YIELD_EVERY) {
+        std::thread::yield_now();
+    }
+    std::hint::spin_loop();
+}
+
+/// A thread of a layout. Dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts a thread that takes turns on `core`, if it is to be pinned.
+    pub(super) fn start(
+        name: &str,
+        core: Option<usize>,
+        bell: Arc<Bell>,
+        turn: impl FnMut() -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let (told, pinned) = channel();
+        let own = Arc::clone(&bell);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let _ = own.thread.set(std::thread::current());
+            let result = pin(core);
+            let is_there = result.is_ok();
+            let _ = told.send(result);
+            if is_there {
+                own.serve(turn);
+            }
+        })?;
+        let worker = Self { bell, thread: Some(thread) };
+        pinned.recv().unwrap_or_else(|_| Err(io::Error::other("a thread ended at once")))?;
+        Ok(worker)
+    }
+
+    /// Whether it still takes turns; one that does not has panicked, or was never told to go on.
+    pub(super) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.bell.over.store(true, Ordering::SeqCst);
+        self.bell.wake();
+        // A panic of the handler was reported when it happened.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Looks into the mailboxes before sleeping: some tens of microseconds.
+const SPINS: u32 = 2_000;
+/// Where cores are few, whoever is to send may need this one.
+const YIELD_EVERY: u32 = 256;
+/// Longer than any bell takes; nothing depends on it.
+const SLEEP: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_is_woken_and_nothing_is_lost_or_out_of_order() {
+        let bell = Arc::new(Bell::default());
+        let (mut there, mut inbox) = mailbox(4, Some(&bell));
+        let (mut back, mut returned) = mailbox(4, None);
+        let worker = Worker::start("echo", None, bell, move || {
+            let Ok(number) = inbox.pop() else { return false };
+            back.send(number);
+            true
+        });
+        let worker = worker.expect("it starts");
+        for number in 0..2_000u32 {
+            // Once in a while it falls asleep first, so that the bell is needed.
+            if number % 500 == 499 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            there.send(number);
+            let mut idle = 0;
+            let echoed = loop {
+                match returned.pop() {
+                    Ok(number) => break number,
+                    Err(_) => rest(idle),
+                }
+                idle += 1;
+            };
+            assert_eq!(echoed, number);
+            assert!(worker.is_alive());
+        }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_pinned_says_so() {
+        let core = rustix::thread::CpuSet::MAX_CPU - 1;
+        let worker = Worker::start("nowhere", Some(core), Arc::default(), || false);
+        assert!(worker.is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! A caller of the service: requests go out through T9, answers come in through T10, in software. Answers come in the
+//! order of the requests, so whoever is answered is known by its turn.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use device::{Software, TenantId};
+use policy::AlwaysSoftware;
+use runtime::trace::{
+    About, Answer, PortError, Session, Tcp, TraceConfig, TraceError, TraceInput, Traces,
+};
+use runtime::{Fallback, RuntimeConfig, TokioRuntime};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use units::{Nanos, SystemClock};
+
+use super::wire;
+
+/// A connection to the service. It lives within a `LocalSet`.
+pub struct TraceClient {
+    traces: Traces,
+    session: Rc<Session>,
+    tenant: TenantId,
+    _tasks: JoinSet<()>,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The request could not be made or sent, or no answer came; it has the whole input.
+    #[error(transparent)]
+    Trace(#[from] Box<TraceError>),
+    /// The service says that the function failed.
+    #[error("the service answered with an exception")]
+    Exception,
+}
+
+impl TraceClient {
+    /// Connects, and waits so long for each answer.
+    ///
+    /// # Errors
+    /// The system's, or the service does not know the tenant.
+    pub async fn connect(
+        address: impl ToSocketAddrs,
+        tenant: TenantId,
+        secret: &[u8],
+        answer_within: Nanos,
+    ) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let session = wire::greet(&mut stream, tenant, secret).await?;
+        let (incoming, outgoing) = stream.into_split();
+        let (out, queue) = mpsc::channel(OUT_MAX);
+        let line = Line { out, answers: Rc::new(RefCell::new(Some(VecDeque::new()))) };
+        let runtime = TokioRuntime::start(RuntimeConfig {
+            devices: vec![Arc::new(Software::default())],
+            policy: Arc::new(AlwaysSoftware),
+            compress: Fallback::Prefer,
+            decompress: Fallback::Prefer,
+            job_timeout: Nanos::secs(1),
+            reprobe_after: Nanos::secs(1),
+            clock: Arc::new(SystemClock::new()),
+            seed: 0,
+        });
+        let mut config = TraceConfig::new(trace::accelflow());
+        config.limits.answer_within = answer_within;
+        config.tcp = Box::new(line.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn_local(listen(incoming, config.limits.payload_bytes_max, line));
+        tasks.spawn_local(write(outgoing, queue));
+        let traces = Traces::in_tokio(&runtime.map_err(io::Error::other)?, config);
+        Ok(Self { traces, session, tenant, _tasks: tasks })
+    }
+
+    /// Calls the function with these arguments in JSON, compressed on the way if it says so.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(
+        &self,
+        function: &str,
+        arguments: impl Into<Bytes>,
+        compress: bool,
+    ) -> Result<Bytes, CallError> {
+        let mut input = TraceInput::new(arguments)
+            .function(function)
+            .session(&self.session)
+            .field("to-compress", u32::from(compress));
+        input.tenant = self.tenant;
+        let ended = self.traces.run_trace("T9", input).await?;
+        // T10 tells of an exception by a message of its own, and that is what it ends with.
+        ended.format.bare().map(|_| ended.payload).ok_or(CallError::Exception)
+    }
+}
+
+/// The tcp port.
+#[derive(Clone)]
+struct Line {
+    out: mpsc::Sender<Bytes>,
+    /// By whom the next answers are awaited, in their order; none for one that nobody awaits. Nothing: it is closed.
+    answers: Rc<RefCell<Option<VecDeque<Option<Answer>>>>>,
+}
+
+impl Tcp for Line {
+    fn send(
+        &mut self,
+        _: &About<'_>,
+        payload: Bytes,
+        answer: Option<Answer>,
+    ) -> Result<(), PortError> {
+        let refused = |why: &str| PortError(why.to_owned());
+        let mut answers = self.answers.borrow_mut();
+        let answers = answers.as_mut().ok_or_else(|| refused("the connection is closed"))?;
+        if answers.len() >= ANSWERS_MAX {
+            return Err(refused("the service does not answer"));
+        }
+        self.out.try_send(payload).map_err(|error| PortError(error.to_string()))?;
+        answers.push_back(answer);
+        Ok(())
+    }
+}
+
+async fn listen(mut incoming: OwnedReadHalf, bytes_max: usize, line: Line) {
+    while let Ok(bytes) = wire::read_length(&mut incoming, bytes_max).await
+        && let Ok(message) = wire::read_message(&mut incoming, bytes).await
+    {
+        let next = line.answers.borrow_mut().as_mut().and_then(VecDeque::pop_front);
+        match next {
+            Some(Some(answer)) => answer.give(message, Vec::new()),
+            Some(None) => {}
+            // Nobody asked.
+            None => break,
+        }
+    }
+    // Who waits learns that the service is gone.
+    let gone = line.answers.borrow_mut().take();
+    drop(gone);
+}
+
+async fn write(mut outgoing: OwnedWriteHalf, mut queue: mpsc::Receiver<Bytes>) {
+    while let Some(payload) = queue.recv().await {
+        if wire::write_message(&mut outgoing, payload).await.is_err() {
+            // The reader finds the connection gone.
+            return;
+        }
+    }
+}
+
+/// Requests that wait to be written at most; a trace that sends more fails.
+const OUT_MAX: usize = 64;
+
+/// Requests that wait for their answers, those that were given up included.
+const ANSWERS_MAX: usize = 1_024;

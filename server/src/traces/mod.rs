@@ -1,0 +1,291 @@
+//! The example service of traces: a request comes in encrypted, serialized and perhaps compressed, goes through T1, is
+//! answered by a function, and the answer goes out through T2, or through T3 where it is long enough to be worth
+//! compressing. What a trace gives back is done by hand, in software, so no request is lost with a device or for want
+//! of room. It is there to run traces on: it has no function but `echo`.
+//!
+//! ```text
+//! socket -> wire -> T1 -> function -> T2 or T3 -> outbox -> socket
+//!                    `-- by hand --`     `-- by hand --'
+//! ```
+
+mod client;
+mod secrets;
+mod wire;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use device::{Codec, Dialect, Level, Pool, TenantId};
+use runtime::TokioRuntime;
+use runtime::trace::jobs::Maker;
+use runtime::trace::{
+    About, Answer, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, TraceLimits,
+    TraceMetrics, Traces, by_hand,
+};
+use tokio::net::TcpStream;
+use units::{ByteCount, Clock, Nanos};
+
+use crate::config::TracesConfig;
+use crate::context::WorkerContext;
+use crate::counters::Traced as Counters;
+use crate::session::Open;
+use crate::stream::Stream;
+pub use client::{CallError, TraceClient};
+pub use secrets::Secrets;
+
+/// One worker's part of the service.
+pub(crate) struct Traced {
+    executor: Traces,
+    outbox: Outbox,
+    /// What T1 to T3 are done by hand with.
+    maker: Maker,
+    runtime: TokioRuntime,
+    secrets: Arc<Secrets>,
+    clock: Arc<dyn Clock>,
+    due: Option<Nanos>,
+}
+
+/// Who asks.
+struct Peer {
+    tenant: TenantId,
+    session: Rc<Session>,
+    line: Line,
+}
+
+/// The secrets of this configuration; none where it serves no traces.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn secrets(config: &TracesConfig) -> Result<Secrets, String> {
+    match &config.secrets_file {
+        Some(path) if !config.listen.is_empty() => Secrets::read(path),
+        _ => Ok(Secrets::default()),
+    }
+}
+
+impl Traced {
+    /// On the worker's runtime.
+    pub(crate) fn new(
+        config: &TracesConfig,
+        secrets: Arc<Secrets>,
+        runtime: &TokioRuntime,
+        clock: Arc<dyn Clock>,
+        worker: usize,
+    ) -> Self {
+        let outbox = Outbox::default();
+        let mut traces = TraceConfig::new(trace::accelflow());
+        traces.limits = TraceLimits {
+            live_max: config.live_max,
+            tenant_live_max: config.tenant_live_max,
+            payload_bytes_max: config.payload_bytes_max.as_usize(),
+            overflow_max: config.overflow_max,
+            ..TraceLimits::default()
+        };
+        traces.tcp = Box::new(outbox.clone());
+        traces.load_balance = Box::new(SameCore(worker));
+        let maker = Maker {
+            dialect: Dialect::of(Codec::Deflate),
+            level: Level::Fast,
+            pool: Pool::heap(POOL_RETAINED_MAX),
+            payload_bytes_max: traces.limits.payload_bytes_max,
+        };
+        let executor = Traces::in_tokio(runtime, traces);
+        let due = (config.due_us > 0).then(|| Nanos::micros(config.due_us));
+        Self { executor, outbox, maker, runtime: runtime.clone(), secrets, clock, due }
+    }
+
+    /// What its executor counts.
+    pub(crate) fn metrics(&self) -> Arc<TraceMetrics> {
+        self.executor.metrics()
+    }
+
+    /// The message that answers this one; none if it cannot be read.
+    async fn answer(&self, message: Bytes, peer: &Peer, counters: &Counters) -> Option<Bytes> {
+        let input = self.input(message, peer);
+        let (function, request) = match self.executor.run_trace("T1", input).await {
+            Ok(ended) => (ended.function, ended.payload),
+            // There was no room, a device failed, or the message is none: software finds out, with all of the input.
+            Err(error) => {
+                counters.received_by_hand.up();
+                let run = |job| self.runtime.run_in_software(job);
+                by_hand::receive(run, &self.maker, &error.input).await.ok()?
+            }
+        };
+        let reply = call(&function, request);
+        let compress = reply.len() >= COMPRESS_FROM_BYTES;
+        let input = self.input(reply, peer).function(function);
+        let ended = self.executor.run_trace(if compress { "T3" } else { "T2" }, input).await;
+        match (peer.line.take(), ended) {
+            (Some(message), _) => Some(message),
+            (None, Ok(_)) => None,
+            (None, Err(error)) => {
+                counters.answered_by_hand.up();
+                self.respond_by_hand(error.input, compress).await
+            }
+        }
+    }
+
+    async fn respond_by_hand(&self, mut input: TraceInput, compress: bool) -> Option<Bytes> {
+        let run = |job| self.runtime.run_in_software(job);
+        let error = match by_hand::respond(run, &self.maker, &input, compress).await {
+            Ok(message) => return Some(message),
+            Err(error) => error,
+        };
+        // An answer that cannot be sent is one that says so.
+        input.payload = refusal(&error.to_string());
+        by_hand::respond(run, &self.maker, &input, false).await.ok()
+    }
+
+    fn input(&self, payload: Bytes, peer: &Peer) -> TraceInput {
+        let mut input = TraceInput::new(payload).session(&peer.session);
+        input.connection = peer.line.number;
+        input.tenant = peer.tenant;
+        input.deadline = self.due.map(|due| Nanos(self.clock.now().0.saturating_add(due.0)));
+        input
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
+    let _open = Open::count(&context);
+    let (Stream::Tcp(stream), Some(traced)) = (stream, &context.traced) else { return };
+    if let Err(error) = converse(stream, &context, traced).await {
+        tracing::debug!(%error, "a connection of traces ended");
+    }
+}
+
+/// One request after the other, so that answers are in order.
+async fn converse(
+    mut stream: TcpStream,
+    context: &WorkerContext,
+    traced: &Traced,
+) -> io::Result<()> {
+    let counters = &context.counters.traced;
+    let welcomed = within(wire::welcome(&mut stream, &traced.secrets)).await;
+    let (tenant, session) = welcomed.inspect_err(|_| counters.hellos_refused.up())?;
+    let peer = Peer { tenant, session, line: traced.outbox.open() };
+    let bytes_max = traced.maker.payload_bytes_max;
+    while is_asked(&stream, context).await? {
+        let length = within(wire::read_length(&mut stream, bytes_max)).await;
+        let length = length.inspect_err(|_| counters.requests_refused.up())?;
+        let Some(_permit) = context.admit(length).await else { return Ok(()) };
+        let message = within(wire::read_message(&mut stream, length)).await;
+        let message = message.inspect_err(|_| counters.requests_refused.up())?;
+        let Some(answer) = traced.answer(message, &peer, counters).await else {
+            // Whoever sends what cannot be read gets no answer, only the end.
+            counters.requests_refused.up();
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        within(wire::write_message(&mut stream, answer)).await?;
+        counters.requests_answered.up();
+    }
+    Ok(())
+}
+
+/// Whether there is a request, rather than the end of the connection or of the server.
+async fn is_asked(stream: &TcpStream, context: &WorkerContext) -> io::Result<bool> {
+    let mut first = [0];
+    tokio::select! {
+        biased;
+        peeked = stream.peek(&mut first) => Ok(peeked? > 0),
+        () = context.ending.begun() => Ok(false),
+    }
+}
+
+/// What a peer has begun it must finish in time: it holds memory that others need.
+async fn within<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    tokio::time::timeout(PEER_WITHIN, part).await.map_err(late)?
+}
+
+/// What the service does.
+fn call(function: &str, request: Bytes) -> Bytes {
+    match function {
+        "echo" => request,
+        _ => {
+            let name: String = function.chars().take(NAME_SHOWN).collect();
+            refusal(&format!("no function is called {name:?}; there is echo"))
+        }
+    }
+}
+
+fn refusal(why: &str) -> Bytes {
+    serde_json::json!({ "error": why }).to_string().into()
+}
+
+/// The tcp port: keeps the message that a trace sends until its connection takes it. Clones share it.
+#[derive(Clone, Default)]
+struct Outbox(Rc<RefCell<Lines>>);
+
+#[derive(Default)]
+struct Lines {
+    last: u64,
+    open: HashMap<u64, Option<Bytes>>,
+}
+
+/// A connection's place in the outbox.
+struct Line {
+    number: u64,
+    outbox: Outbox,
+}
+
+impl Outbox {
+    fn open(&self) -> Line {
+        let mut lines = self.0.borrow_mut();
+        lines.last += 1;
+        let number = lines.last;
+        lines.open.insert(number, None);
+        Line { number, outbox: self.clone() }
+    }
+}
+
+impl Tcp for Outbox {
+    fn send(
+        &mut self,
+        about: &About<'_>,
+        payload: Bytes,
+        answer: Option<Answer>,
+    ) -> Result<(), PortError> {
+        let refused = |why: &str| Err(PortError(why.to_owned()));
+        if answer.is_some() {
+            return refused("this service asks nobody");
+        }
+        match self.0.borrow_mut().open.get_mut(&about.connection) {
+            None => refused("the connection is closed"),
+            Some(Some(_)) => refused("the request is answered already"),
+            Some(place) => {
+                *place = Some(payload);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Line {
+    fn take(&self) -> Option<Bytes> {
+        self.outbox.0.borrow_mut().open.get_mut(&self.number)?.take()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.outbox.0.borrow_mut().open.remove(&self.number);
+    }
+}
+
+/// Shorter answers do not shrink by what compressing them costs.
+const COMPRESS_FROM_BYTES: usize = 1_024;
+
+/// The longest that a peer may take for its first words, for a message that it has begun, and to take an answer.
+const PEER_WITHIN: Duration = Duration::from_secs(10);
+
+/// So much of a name is shown.
+const NAME_SHOWN: usize = 40;
+
+/// What is kept of buffers that came back.
+const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(4);

@@ -1,0 +1,114 @@
+//! What the service of traces and its callers say to each other on a socket; docs/traces.md has it byte by byte. Keys
+//! are agreed on when a connection begins, so that no two connections share one; who the other side is follows from
+//! the tenant's secret alone. It keeps no connection and bounds no time.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+use device::TenantId;
+use ring::hkdf;
+use ring::rand::{SecureRandom, SystemRandom};
+use runtime::trace::Session;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::secrets::Secrets;
+
+/// The caller's first words: whose it is, and 32 random bytes. The answer to them is the service's 32; with the secret
+/// they give two keys, one a direction.
+pub(super) async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    tenant: TenantId,
+    secret: &[u8],
+) -> io::Result<Rc<Session>> {
+    let own = random()?;
+    let hello = [&MAGIC[..], &tenant.0.to_be_bytes(), &own].concat();
+    stream.write_all(&hello).await?;
+    let mut other = [0; RANDOM_BYTES];
+    stream.read_exact(&mut other).await?;
+    let [to_service, to_caller] = keys(secret, &own, &other);
+    Ok(Session::new(&to_service, &to_caller))
+}
+
+/// Reads a caller's first words and answers them.
+///
+/// # Errors
+/// They are not such, or nobody has a secret for the tenant.
+pub(super) async fn welcome(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    secrets: &Secrets,
+) -> io::Result<(TenantId, Rc<Session>)> {
+    let mut magic = [0; MAGIC.len()];
+    stream.read_exact(&mut magic).await?;
+    if magic != MAGIC {
+        return Err(invalid("it does not begin as a caller of traces".to_owned()));
+    }
+    let tenant = TenantId(stream.read_u16().await?);
+    let mut other = [0; RANDOM_BYTES];
+    stream.read_exact(&mut other).await?;
+    let unknown = || invalid(format!("tenant {} has no secret here", tenant.0));
+    let secret = secrets.of(tenant).ok_or_else(unknown)?;
+    let own = random()?;
+    stream.write_all(&own).await?;
+    let [to_service, to_caller] = keys(secret, &other, &own);
+    Ok((tenant, Session::new(&to_caller, &to_service)))
+}
+
+/// The length of the next message.
+///
+/// # Errors
+/// It is longer than one may be.
+pub(super) async fn read_length(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+) -> io::Result<usize> {
+    let bytes = stream.read_u32().await? as usize;
+    let too_long = || invalid(format!("a message of {bytes} bytes; at most {bytes_max} are taken"));
+    if bytes <= bytes_max { Ok(bytes) } else { Err(too_long()) }
+}
+
+/// A message of that length.
+pub(super) async fn read_message(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: usize,
+) -> io::Result<Bytes> {
+    let mut message = vec![0; bytes];
+    stream.read_exact(&mut message).await?;
+    Ok(message.into())
+}
+
+/// Writes a message and its length.
+pub(super) async fn write_message(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: Bytes,
+) -> io::Result<()> {
+    let length = u32::try_from(message.len()).expect("payloads are bounded far below");
+    stream.write_all_buf(&mut Buf::chain(&length.to_be_bytes()[..], message)).await
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+fn random() -> io::Result<[u8; RANDOM_BYTES]> {
+    let mut bytes = [0; RANDOM_BYTES];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map(|()| bytes).map_err(|_| io::Error::other("the system has no random bytes"))
+}
+
+fn keys(secret: &[u8], caller: &[u8; RANDOM_BYTES], service: &[u8; RANDOM_BYTES]) -> [[u8; 32]; 2] {
+    let base = hkdf::Salt::new(hkdf::HKDF_SHA256, &[*caller, *service].concat()).extract(secret);
+    ["to service", "to caller"].map(|label| {
+        let mut key = [0; 32];
+        let label = [label.as_bytes()];
+        let expanded = base.expand(&label, &ring::aead::AES_256_GCM);
+        let filled = expanded.and_then(|own| own.fill(&mut key));
+        filled.expect("a key is far shorter than HKDF's longest output");
+        key
+    })
+}
+
+/// The protocol and its version.
+const MAGIC: [u8; 4] = *b"RBT\x01";
+
+const RANDOM_BYTES: usize = 32;

@@ -1,0 +1,182 @@
+//! What the keys of a specification mean: ops, applications, accelerators, moves, the manager and the load. Each is
+//! taken with its range; what nobody takes is refused. Where values come from is in the files.
+
+use std::collections::BTreeMap;
+
+use super::graph::{Graph, Line, Moves, Op};
+use crate::entries::{Entries, SpecError};
+use crate::{Extent, Picos};
+
+/// A checked specification.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// What it is called.
+    pub name: String,
+    /// One sentence on it.
+    pub about: String,
+    /// How far a replication goes.
+    pub extent: Extent,
+    /// The application that is run.
+    pub application: String,
+    /// Requests each second; none where the next comes when one is done.
+    pub per_s: Option<f64>,
+    in_flight: u32,
+    pub(super) tokens_max: usize,
+    pub(super) instances: u32,
+    pub(super) graph: Graph,
+    pub(super) moves: MoveCosts,
+    pub(super) manager: ManagerCosts,
+    pub(super) hold: Hold,
+    pub(super) dispatcher: Picos,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoveCosts {
+    /// Of one DMA engine (ps a byte).
+    pub(super) dma_ps_per_byte: f64,
+    /// Of the memory, all engines together.
+    pub(super) memory_ps_per_byte: f64,
+    /// From one scratchpad to another.
+    pub(super) direct_ps_per_byte: f64,
+    /// From a queue into the scratchpad beside it.
+    pub(super) scratchpad_ps_per_byte: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ManagerCosts {
+    pub(super) completion: Picos,
+    pub(super) dma: Picos,
+}
+
+/// What an entry of AccelFlow's input queues holds of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Where it lies in memory.
+    Pointer,
+    /// What other tasks made.
+    Payload,
+    /// All arguments, those from memory as well.
+    Arguments,
+}
+
+/// The accelerators, in the order of their numbers.
+pub(super) const ACCELERATORS: [&str; 7] = [
+    "canny-non-max",
+    "convolution",
+    "edge-tracking",
+    "elem-matrix",
+    "grayscale",
+    "harris-non-max",
+    "isp",
+];
+/// Those whose driver lets a task work on what the one before it left in the same scratchpad.
+pub(super) const COLOCATES: [bool; 7] = [false, true, false, true, false, false, false];
+/// It looks for its argument before it gives up the older of its two outputs.
+pub(super) const CONVOLUTION: u8 = 1;
+
+impl Spec {
+    /// Takes every key of `entries`.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, with where it stands and what may stand there.
+    pub fn read(entries: &Entries) -> Result<Self, SpecError> {
+        let mut from = entries.clone();
+        let ops = ops(&mut from)?;
+        let dma_ns_per_byte = 1.0 / from.number("moves.dma_gb_per_s", RATE_MIN, RATE_MAX)?;
+        let expected_ns_per_byte = from.number("manager.expected_ns_per_byte", 0.0, 1e6)?;
+        let reckon = Moves { worst_ns_per_byte: dma_ns_per_byte, expected_ns_per_byte };
+        let (application, graph) = applications(&mut from, &ops, &reckon)?;
+        let mut ps_per_byte = |key: &str| -> Result<f64, SpecError> {
+            Ok(1e3 / from.number(&format!("moves.{key}"), RATE_MIN, RATE_MAX)?)
+        };
+        let moves = MoveCosts {
+            dma_ps_per_byte: 1e3 * dma_ns_per_byte,
+            memory_ps_per_byte: ps_per_byte("memory_gb_per_s")?,
+            direct_ps_per_byte: ps_per_byte("direct_gb_per_s")?,
+            scratchpad_ps_per_byte: ps_per_byte("scratchpad_gb_per_s")?,
+        };
+        let words = ["pointer", "payload", "arguments"];
+        let hold = from.word("accelflow.entries_hold", &words)?;
+        let spec = Self {
+            name: entries.name.clone(),
+            about: entries.about.clone(),
+            extent: Extent::Requests(u64::from(from.whole("run.requests", 1, 1 << 22)?)),
+            per_s: Some(from.number("load.per_s", 0.0, 1e9)?).filter(|per_s| *per_s > 0.0),
+            in_flight: from.whole("load.in_flight", 1, 4_096)?,
+            tokens_max: from.whole("run.tokens_max", 1, 1 << 20)? as usize,
+            instances: from.whole("hardware.instances", 1, 64)?,
+            manager: ManagerCosts {
+                completion: Picos::from_ns(from.number("manager.completion_ns", 0.0, NS_MAX)?),
+                dma: Picos::from_ns(from.number("manager.dma_ns", 0.0, NS_MAX)?),
+            },
+            hold: [Hold::Pointer, Hold::Payload, Hold::Arguments][hold],
+            dispatcher: Picos::from_ns(from.number("accelflow.dispatcher_ns", 0.0, NS_MAX)?),
+            application,
+            graph,
+            moves,
+        };
+        from.finish(entries)?;
+        Ok(spec)
+    }
+
+    /// Requests under way at once, where the next comes when one is done.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// What a request takes alone if every move is one from or to memory.
+    pub fn critical(&self) -> Picos {
+        self.graph.critical
+    }
+}
+
+/// The names of the applications that a specification has.
+pub fn applications_of(entries: &Entries) -> Vec<String> {
+    entries.names("applications")
+}
+
+fn ops(from: &mut Entries) -> Result<BTreeMap<String, Op>, SpecError> {
+    let mut ops = BTreeMap::new();
+    for name in from.names("ops") {
+        let key = |what: &str| format!("ops.{name}.{what}");
+        let op = Op {
+            accelerator: from.word(&key("accelerator"), &ACCELERATORS)? as u8,
+            compute_ns: 1e3 * from.number(&key("compute_us"), 1e-3, 1e9)?,
+            out_bytes: from.whole(&key("out_bytes"), 1, 1 << 30)?,
+        };
+        ops.insert(name, op);
+    }
+    Ok(ops)
+}
+
+/// The application that is asked for; the others are read as well.
+fn applications(
+    from: &mut Entries,
+    ops: &BTreeMap<String, Op>,
+    moves: &Moves,
+) -> Result<(String, Graph), SpecError> {
+    let names = from.names("applications");
+    let words: Vec<&str> = names.iter().map(String::as_str).collect();
+    let known = from.clone();
+    let wanted = from.word("run.application", &words)?;
+    let mut found = None;
+    for (index, name) in names.iter().enumerate() {
+        let key = |what: &str| format!("applications.{name}.{what}");
+        let valid = "a list of lines NAME = OP INPUT...";
+        let head = from.list(&key("head"), valid, Line::read)?;
+        let cell = from.list(&key("cell"), valid, Line::read)?;
+        let rounds = from.whole(&key("rounds"), 1, 256)?;
+        let deadline = Picos::from_ns(1e3 * from.number(&key("deadline_us"), 1e-3, 1e9)?);
+        let graph = Graph::new(&head, &cell, rounds, ops, deadline, moves);
+        let graph = graph.map_err(|bad| known.refuse(&key("cell"), &format!("{name}: {bad}")))?;
+        if index == wanted {
+            found = Some((name.clone(), graph));
+        }
+    }
+    found.ok_or_else(|| known.refuse("run.application", "there are no applications"))
+}
+
+const NS_MAX: f64 = 1e12;
+/// Gigabytes a second.
+const RATE_MIN: f64 = 1e-3;
+const RATE_MAX: f64 = 1e9;

@@ -1,0 +1,97 @@
+//! The example service of traces as an operator has it: started, called, ended, and refused where it is told nonsense.
+//! What it does with devices and hostile callers is `server`'s own test.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rebate_tests::process::Process;
+use rebate_tests::{PATIENCE, rebate_binary};
+use rustix::process::Signal;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, text).expect("it is written");
+        path
+    }
+}
+
+fn rebate(args: &[&str]) -> Output {
+    Command::new(rebate_binary()).args(args).output().expect("it runs")
+}
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn it_is_started_called_and_ended() {
+    let folder = Folder::new();
+    let secrets = folder.file("secrets", "7 a secret of tenant seven\n");
+    let secrets = secrets.to_str().expect("UTF-8");
+    let others = folder.file("others", "7 another secret of seven\n8 a secret of eight's\n");
+    let others = others.to_str().expect("UTF-8");
+    let serve = ["serve", "--role", "traces", "--trace-listen", "127.0.0.1:0"];
+    let mut command = Command::new(rebate_binary());
+    let mut server = Process::start(command.args(serve).args(["--trace-secrets", secrets]));
+    let address =
+        server.await_ready(PATIENCE, "line `traces on ADDR`", |own| own.printed("traces on "));
+    let call = |function: &str, json: &str, more: &[&str]| {
+        let ours = ["trace", "call", &address, function, json];
+        said(&rebate(&[&ours[..], more].concat()))
+    };
+    let ours = ["--secrets", secrets, "--tenant", "7"];
+    let json = format!("{{\"text\":\"{}\"}}", "hello ".repeat(1_000));
+    for more in [&[][..], &["--compress"]] {
+        let answer = call("echo", &json, &[&ours, more].concat());
+        assert_eq!(answer, (Some(0), format!("{json}\n"), String::new()));
+    }
+    let (code, answer, _) = call("other", "{}", &ours);
+    assert!(code == Some(0) && answer.contains("no function is called"), "{answer}");
+    // The caller's own faults are said here; what the service cannot read ends without a word.
+    let (code, _, problem) = call("echo", "{", &ours);
+    assert!(code == Some(2) && problem.contains("not JSON"), "{problem}");
+    let (code, _, problem) = call("echo", "{}", &["--secrets", secrets, "--tenant", "8"]);
+    assert!(code == Some(2) && problem.contains("tenant 8 has no secret"), "{problem}");
+    for tenant in ["7", "8"] {
+        let (code, _, problem) = call("echo", "{}", &["--secrets", others, "--tenant", tenant]);
+        assert!(code == Some(1) && problem.contains(&address), "{problem}");
+    }
+    server.signal(Signal::TERM);
+    let ended = server.wait_exit(PATIENCE).expect("it ends");
+    assert!(ended.success(), "{}", server.output());
+    let (code, _, problem) = call("echo", "{}", &ours);
+    assert!(code == Some(1) && problem.contains("refused"), "{problem}");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_it_starts() {
+    let folder = Folder::new();
+    let short = folder.file("short", "# ours\n7 too short\n");
+    let short = short.to_str().expect("UTF-8");
+    let listen = ["--trace-listen", "127.0.0.1:0"];
+    for (more, said_so) in [
+        (&listen[..], "traces.secrets_file: is unset"),
+        (&["--role", "traces"], "no client could connect"),
+        (
+            &["--role", "frontend", "--trace-listen", ":0", "--trace-secrets", short],
+            "traces.listen: \":0\" is not valid; give a list of HOST:PORT",
+        ),
+        (
+            &["--trace-listen", "127.0.0.1:0", "--trace-secrets", short],
+            "short:2: a secret of 9 bytes; give 16 and more",
+        ),
+        (&["--set", "traces.live_max=0"], "give a whole number from 1 to"),
+    ] {
+        let (code, _, problem) = said(&rebate(&[&["serve", "--check-config"], more].concat()));
+        assert!(code == Some(2) && problem.contains(said_so), "{more:?}: {code:?}: {problem}");
+    }
+}
