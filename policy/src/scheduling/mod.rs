@@ -262,9 +262,9 @@ impl Scheduling {
         })
     }
 
-    /// What offloading gained for these jobs of one op, each with the device where it ran; nothing where software's cost
-    /// is not known. What a job would have taken in software is an estimate of those alone that ran elsewhere: the
-    /// curve says what jobs take now, which may be other than in the time that the jobs are from.
+    /// What offloading gained for these jobs of one op, each with the device where it ran; nothing where software's
+    /// cost is not known. What a job would have taken in software is an estimate of those alone that ran elsewhere:
+    /// the curve says what jobs take now, which may be other than in the time that the jobs are from.
     pub fn gain<'a>(
         &self,
         op: Op,

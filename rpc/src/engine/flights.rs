@@ -103,8 +103,8 @@ impl Flights {
         Some((flight, &*loaded.functions))
     }
 
-    /// A request that another engine received. Its place is the one that it has there, so it is free here as well; false
-    /// if it is not, or if its functions were never loaded.
+    /// A request that another engine received. Its place is the one that it has there, so it is free here as well;
+    /// false if it is not, or if its functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
         let of = |loaded: &&mut Loaded| loaded.generation == flight.generation;

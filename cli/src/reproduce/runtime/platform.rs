@@ -74,8 +74,8 @@ impl Platform {
         })
     }
 
-    /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its library
-    /// is named, DPDK's ISA-L in a build that has DPDK. Both run on the calling core; nothing is emulated.
+    /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its
+    /// library is named, DPDK's ISA-L in a build that has DPDK. Both run on the calling core; nothing is emulated.
     ///
     /// # Errors
     /// One that is here and does not open.

@@ -77,7 +77,8 @@ impl Load {
         Ok(report.get.achieved_per_s + report.set.achieved_per_s)
     }
 
-    /// How busy the load generator's thread is with it, 1 for all of the time. It takes a moment, whatever its duration.
+    /// How busy the load generator's thread is with it, 1 for all of the time. It takes a moment, whatever its
+    /// duration.
     ///
     /// # Errors
     /// That the load could not be run.
