@@ -5,7 +5,9 @@ The seed's question (its figure 6) on its workloads memc_low, memc_mid and memc_
 over TCP on loopback, both sides in turn, each answer compared byte for byte by `rebate rpc load`:
 - ours: `rebate rpc serve --layout inline`, one thread.
 - stock: bench/rivals/thrift/memcached.cpp, C++ Thrift's TThreadedServer, a thread for each connection.
-Each server runs on one core and says itself where its threads' CPU time went, the load on another where there is one.
+Each server runs on one core and says itself where its threads' time went, the load on another where there is one. The
+load has one connection, so the stock server one thread: time in rpc and handler is elapsed, and of several threads on a
+core each would count the others' as its own. The network is the threads' CPU time less these two.
 The network is the kernel's sockets for both: no side bypasses the kernel, as the seed's second half does.
 Needs Debian's libthrift-dev, libboost-dev and thrift-compiler.
 """
@@ -51,7 +53,7 @@ def measured(command, workload, cores, duration):
         server = Server(command, port)
     with server, placed({cores[-1]}):
         load = [BINARY, "rpc", "load", server.address, "--workload", workload,
-                "-d", duration, "--json"]
+                "-c", "1", "-d", duration, "--json"]
         ran = subprocess.run(load, capture_output=True, text=True)
         if ran.returncode:
             fail(f"{' '.join(map(str, load))}\n{ran.stderr}{ran.stdout}")

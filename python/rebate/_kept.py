@@ -5,6 +5,7 @@ A file says whose results it has; it is there whole or not at all, whoever is in
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,13 +25,10 @@ class Kept:
     def find(self, identity: dict[str, Any]) -> list[dict[str, Any]] | None:
         """What was kept of it; None if nothing was, or what is there cannot be read."""
         try:
-            text = self._path(identity).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        try:
-            found = json.loads(text)
+            found = json.loads(self._path(identity).read_text(encoding="utf-8"))
             runs: list[dict[str, Any]] | None = found["runs"] if found["of"] == identity else None
-        except (KeyError, TypeError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError):
+            # Text that is no UTF-8 is a ValueError, too.
             return None
         return runs
 
@@ -44,7 +42,8 @@ class Kept:
                 os.fsync(part.fileno())
             os.replace(name, self._path(identity))
         except BaseException:
-            os.unlink(name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
             raise
 
     def _path(self, identity: dict[str, Any]) -> Path:

@@ -184,7 +184,7 @@ class Plan:
     def _at(self, point: Mapping[str, str]) -> Plan:
         return replace(self, set={**self.set, **point})
 
-    def _simulate(self, files: dict[str, str] | None = None) -> tuple[Run, ...]:
+    def _simulate(self, files: dict[str, str]) -> tuple[Run, ...]:
         found = _rebate.simulate(
             self.spec,
             list(self.set.items()),
@@ -197,9 +197,9 @@ class Plan:
         )
         return tuple(_run(self, one) for one in found)
 
-    def _identity(self) -> dict[str, Any]:
-        """What its numbers follow from; threads are not among it."""
-        keys = _rebate.sources(self.spec, list(self.set.items()))
+    def _identity(self, files: dict[str, str]) -> dict[str, Any]:
+        """What its numbers follow from where its specification is of these texts; threads are not among it."""
+        keys = _rebate.sources(self.spec, list(self.set.items()), files)
         return {
             "version": _rebate.__version__,
             "spec": self.spec,
@@ -258,34 +258,40 @@ def points(
     texts = [[_text(value) for value in choices] for choices in values.values()]
     plans = [plan._at(dict(zip(values, point))) for point in itertools.product(*texts)]
     kept = None if keep is None else Kept(keep)
-    found = _on_ray(plans, kept) if ray else _here(plans, kept)
+    # Read once, for what is simulated and for what it is kept as: whoever writes them meanwhile changes neither.
+    files = _rebate.files(plan.spec)
+    places = [_Place(one, kept, files) for one in plans]
+    found = _on_ray(plans, places, files) if ray else _here(plans, places, files)
     return (Results(runs) for runs in found)
 
 
-def _here(plans: Sequence[Plan], kept: Kept | None) -> Iterator[tuple[Run, ...]]:
-    for plan in plans:
-        runs = _kept(plan, kept)
+def _here(
+    plans: Sequence[Plan], places: Sequence[_Place], files: dict[str, str]
+) -> Iterator[tuple[Run, ...]]:
+    for plan, place in zip(plans, places):
+        runs = place.find()
         if runs is None:
-            runs = plan._simulate()
-            _keep(plan, kept, runs)
+            runs = plan._simulate(files)
+            place.keep(runs)
         yield runs
 
 
-def _on_ray(plans: Sequence[Plan], kept: Kept | None) -> Iterator[tuple[Run, ...]]:
+def _on_ray(
+    plans: Sequence[Plan], places: Sequence[_Place], files: dict[str, str]
+) -> Iterator[tuple[Run, ...]]:
     import ray as cluster
 
-    done = {at: runs for at, plan in enumerate(plans) if (runs := _kept(plan, kept)) is not None}
+    done = {at: runs for at, place in enumerate(places) if (runs := place.find()) is not None}
     missing = [at for at in range(len(plans)) if at not in done]
     waiting: dict[Any, int] = {}
     if missing:
         if not cluster.is_initialized():
             cluster.init(log_to_driver=False)
-        # A worker may see other files than this process, or none.
-        files = _rebate.files(plans[0].spec)
         threads = plans[0].threads or 1
         # A task has the cores that it is given, no more: by default one.
         task = cluster.remote(_task).options(num_cpus=threads)
         for at in missing:
+            # A worker may see other files than this process, or none.
             waiting[task.remote(replace(plans[at], threads=threads), files)] = at
 
     try:
@@ -296,7 +302,7 @@ def _on_ray(plans: Sequence[Plan], kept: Kept | None) -> Iterator[tuple[Run, ...
                 for one in ready:
                     ended = waiting.pop(one)
                     done[ended] = cluster.get(one)
-                    _keep(plans[ended], kept, done[ended])
+                    places[ended].keep(done[ended])
             yield done.pop(at)
     finally:
         for one in list(waiting):
@@ -353,18 +359,28 @@ def _plain(run: Run) -> dict[str, Any]:
     }
 
 
-def _kept(plan: Plan, kept: Kept | None) -> tuple[Run, ...] | None:
-    found = None if kept is None else kept.find(plan._identity())
-    try:
-        return None if found is None else tuple(_run(plan, one) for one in found)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # It was written by something else: it is simulated again and written over.
-        return None
+class _Place:
+    """Where a plan's runs are kept, if they are; of what numbers follow from, it knows all before they are there."""
 
+    def __init__(self, plan: Plan, kept: Kept | None, files: dict[str, str]) -> None:
+        self._plan = plan
+        self._at = None if kept is None else (kept, plan._identity(files))
 
-def _keep(plan: Plan, kept: Kept | None, runs: tuple[Run, ...]) -> None:
-    if kept is not None:
-        kept.keep(plan._identity(), [_plain(one) for one in runs])
+    def find(self) -> tuple[Run, ...] | None:
+        if self._at is None:
+            return None
+        kept, identity = self._at
+        found = kept.find(identity)
+        try:
+            return None if found is None else tuple(_run(self._plan, one) for one in found)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # It was written by something else: it is simulated again and written over.
+            return None
+
+    def keep(self, runs: tuple[Run, ...]) -> None:
+        if self._at is not None:
+            kept, identity = self._at
+            kept.keep(identity, [_plain(one) for one in runs])
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

@@ -35,13 +35,15 @@ pub(crate) fn architectures() -> Vec<&'static str> {
     Architecture::ALL.map(Architecture::name).to_vec()
 }
 
-/// Every key of a specification with its value, kind and source.
+/// Every key of a specification with its value, kind and source; of these texts, where they are given.
 #[pyfunction]
+#[pyo3(signature = (spec, set, files = None))]
 pub(crate) fn sources(
     spec: &str,
     set: Vec<(String, String)>,
+    files: Option<BTreeMap<String, String>>,
 ) -> PyResult<Vec<(String, String, String, String)>> {
-    let entries = entries(spec, &set, None)?;
+    let entries = entries(spec, &set, files.as_ref())?;
     let row = |(key, value, kind, source): (&str, String, &str, &str)| {
         (key.to_owned(), value, kind.to_owned(), source.to_owned())
     };

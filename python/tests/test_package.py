@@ -201,15 +201,47 @@ class Simulator(unittest.TestCase):
             self.assertEqual(simulated(plan, kept), (1, whole))
             self.assertEqual(simulated(plan, kept, threads=1), (0, whole))
             # What is no result, or another's, is not taken for one.
-            for text in ("{", "[]", '{"of": {}, "runs": []}'):
-                with open(os.path.join(kept, os.listdir(kept)[0]), "w") as file:
+            for text in (b"{", b"[]", b'{"of": {}, "runs": []}', b'{"of": "\xff"}'):
+                with open(os.path.join(kept, os.listdir(kept)[0]), "wb") as file:
                     file.write(text)
                 self.assertEqual(simulated(plan, kept), (1, whole))
             others = ({"seed": 2}, {"runs": 6}, {"set": {}}, {"architectures": ["relief"]})
             for other in others[:2]:
                 self.assertEqual(simulated(plan, kept, **other)[0], 3, other)
-            names = [plan_of._identity() for plan_of in map(lambda o: replace(plan, **o), others)]
+            names = [replace(plan, **other)._identity({}) for other in others]
             self.assertEqual(len({json.dumps(name) for name in names}), 4)
+
+    def test_a_specification_written_meanwhile_is_not_taken_for_what_was_simulated(self) -> None:
+        simulate = sim._rebate.simulate
+        ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
+        values = {"load.total_per_s": [20000, 40000]}
+        with tempfile.TemporaryDirectory() as folder:
+            own, kept = os.path.join(folder, "own.toml"), os.path.join(folder, "kept")
+
+            def write(pes: int) -> None:
+                with open(own, "w") as file:
+                    file.write('base = "accelflow-steady.toml"\nname = "own"\nabout = "A test."\n')
+                    file.write("[hardware]\npes = ")
+                    file.write(f'{{ value = {pes}, kind = "assumed", source = "a test" }}\n')
+
+            def written(*args: object, **options: object) -> object:
+                found = simulate(*args, **options)
+                write(2)
+                return found
+
+            def swept(simulated: object) -> tuple[int, sim.Results]:
+                with mock.patch.object(sim._rebate, "simulate", side_effect=simulated) as asked:
+                    results = sim.sweep(own, values, keep=kept, **ask)
+                    return asked.call_count, results
+
+            write(8)
+            before = sim.sweep(own, values, **ask)
+            self.assertEqual(swept(written), (2, before))
+            after = sim.sweep(own, values, **ask)
+            self.assertNotEqual(before, after)
+            self.assertEqual(swept(simulate), (2, after))
+            write(8)
+            self.assertEqual(swept(simulate), (0, before))
 
     def test_points_come_one_by_one(self) -> None:
         ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}

@@ -55,10 +55,9 @@ impl TokioRuntime {
         self.start_job(|core| core.submit(job))
     }
 
-    /// As [`TokioRuntime::run`], in software whatever the policy: for a job whose device gave a
-    /// wrong result.
-    pub fn run_in_software(&self, job: Box<Job>) -> Run {
-        self.start_job(|core| core.submit_to_software(job, Reason::DeviceFault))
+    /// As [`TokioRuntime::run`], in software whatever the policy, for this reason.
+    pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
+        self.start_job(|core| core.submit_to_software(job, reason))
     }
 
     #[inline]

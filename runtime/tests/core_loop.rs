@@ -213,7 +213,7 @@ fn a_job_after_a_pause_is_not_timed_from_before_it() {
         // All at one time: a look at the clock may serve many jobs.
         jobs(core.clone(), pool.clone(), 0..100).await;
         for tag in 0..100 {
-            check(&core.run_in_software(compress(&pool, tag)).await, tag);
+            check(&core.run_in_software(compress(&pool, tag), Reason::Configured).await, tag);
         }
         // More than a pass polls: the loop sees that no job is inside.
         for _ in 0..1_000 {

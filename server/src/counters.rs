@@ -61,7 +61,7 @@ counters! {
         total_connections,
         /// Connections refused because of `connections_max`.
         rejected_connections,
-        /// Connections closed because of `idle_timeout_s`.
+        /// Connections closed because of `idle_timeout_s`, or to traces without a first request.
         idle_kicks,
         /// Retrieval commands' keys.
         cmd_get,

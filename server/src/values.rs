@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use device::{Buffer, Codec, Dialect, Input, Job, Level, Outcome, Pool, Task};
-use policy::{Form, FormPolicy, RawReason};
+use policy::{Form, FormPolicy, RawReason, Reason};
 use runtime::TokioRuntime;
 use store::frame::{self, Header, Inspected};
 use units::Nanos;
@@ -337,7 +337,7 @@ impl Values {
         {
             // A device that errs must not cost a value: software has the last word.
             counters.device_corrupt.up();
-            finished = self.0.runtime.run_in_software(job(payload)).await;
+            finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
         }
         if !is_whole(&finished.outcome, &header, &finished.job.output) {
             counters.frame_corrupt.up();

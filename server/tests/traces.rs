@@ -322,7 +322,7 @@ fn whoever_is_no_caller_is_cut_off() {
 #[test]
 fn connections_that_end_in_the_middle_leave_nothing() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
-    let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 50);
+    let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 2_000);
     let address = service.address();
     for part in [1, 5, 38, 40, 60] {
         let whole = [hello(7), 100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
@@ -332,7 +332,15 @@ fn connections_that_end_in_the_middle_leave_nothing() {
     // A request whose caller goes away while a device has it.
     calling(address, 7, async |client| {
         let call = client.call("echo", "{}", false);
-        let _ = tokio::time::timeout(Duration::from_millis(10), call).await;
+        let taken = async {
+            while service.metric("rebate_traces_live") != 1.0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::select! {
+            answer = call => panic!("{answer:?}"),
+            taken = tokio::time::timeout(PATIENCE, taken) => taken.expect("a device has it"),
+        }
     });
     service.await_metric("rebate_connections{state=\"open\"}", 0.0);
     service.await_metric("rebate_traces_live", 0.0);
@@ -340,10 +348,36 @@ fn connections_that_end_in_the_middle_leave_nothing() {
 }
 
 #[test]
+fn who_is_slow_with_a_message_loses_the_memory_that_another_needs() {
+    let service = start(None, |config| {
+        config.runtime.inflight_bytes_max = ByteCount::mib(1);
+        config.traces.payload_bytes_max = ByteCount::mib(1);
+    });
+    let mut slow = TcpStream::connect(service.address()).expect("it listens");
+    slow.write_all(&hello(7)).expect("a hello");
+    slow.read_exact(&mut [0; 32]).expect("the service's own");
+    slow.write_all(&[&(1_u32 << 20).to_be_bytes()[..], &[0; 100]].concat()).expect("a part");
+    let asked = Instant::now();
+    calling(service.address(), 8, async |client| echoes(&client, 100, true).await);
+    // Nobody else would have it: it may take 10 s for its message.
+    assert!(asked.elapsed() < Duration::from_secs(9), "{:?}", asked.elapsed());
+    service.await_metric("rebate_trace_requests_total{result=\"refused\"}", 1.0);
+}
+
+#[test]
+fn whoever_is_silent_for_too_long_is_cut_off() {
+    let service = start(None, |config| config.server.idle_timeout_s = 1);
+    calling(service.address(), 7, async |client| {
+        echoes(&client, 3, false).await;
+        service.await_metric("rebate_connections{state=\"open\"}", 0.0);
+    });
+    assert_eq!(service.metric("rebate_trace_requests_total{result=\"refused\"}"), 0.0);
+}
+
+#[test]
 fn a_drain_answers_what_is_under_way_and_ends_what_is_idle() {
     // A job is held for so long, on a device that is polled.
-    let late =
-        FaultPlan { late_every: 1, late_by: Duration::from_millis(300), ..FaultPlan::default() };
+    let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(2), ..FaultPlan::default() };
     let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));
     assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));
     let service = start(Some(device), |_| {});

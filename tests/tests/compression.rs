@@ -260,10 +260,12 @@ fn what_cannot_be_a_job_is_refused_with_the_value_and_the_range() {
         assert!(value.payload == good.payload);
 
         let many = |jobs: Vec<RunRequest>| RunManyRequest { jobs };
+        let short = RunRequest { payload: vec![7; 100].into(), ..good.clone() };
         for (jobs, said) in [
             (many(Vec::new()), "the number of jobs is 0; valid is 1 to 64"),
             (many(vec![RunRequest::default(); 65]), "is 65; valid is 1 to 64"),
             (many(vec![good.clone(), RunRequest { op: 9, ..good.clone() }]), "op is 9"),
+            (many(vec![short; 5]), "output_bytes of all jobs is 300000; valid is 0 to 262144"),
         ] {
             let status = client.run_many(jobs).await.expect_err(said);
             assert_eq!(status.code(), Code::InvalidArgument, "{status}");

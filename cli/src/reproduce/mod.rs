@@ -56,9 +56,10 @@ without it and a microbenchmark. Writes accelerometer.json and accelerometer.htm
 --duration (of one slice) and --configurations (cases). --quick takes half a minute, estimated; without it some ten
 minutes.
 
-accelflow: AccelFlow's server simulated under ten orchestrators in two scenarios, what is varied in it, and RELIEF's own
-applications (see rebate sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some minutes;
---quick takes less. Interrupted, the same command goes on where it was: studies are kept in accelflow.unfinished.
+accelflow: AccelFlow's server simulated under ten orchestrators in two scenarios, what is varied in it, and RELIEF's
+own applications (see rebate sim). Writes accelflow.json and accelflow.html; measures nothing; takes --runs. Some
+minutes; --quick takes less. Interrupted, the same command goes on where it was: studies are kept in
+accelflow.unfinished.
 
 arcalis: a near-cache RPC engine simulated between two cores (see rebate sim): speedups, what they depend on, what the
 document's numbers say of each other; and the engine in software: where its CPU time goes, and with valgrind what a core
@@ -68,8 +69,8 @@ takes less. Ctrl-C keeps the parts that are done.
 runtime: when and how to offload, on one core and on two: a virtual BlueField-2 beside the document's software, beside
 our own codec, and worker threads: latency by size, five modes on three workloads, polling, load past saturation. Writes
 runtime.json and runtime.html; takes --runs, --sizes, --loads, --duration (of one point of load) and --parts. With Intel
-QPL's library, or in a build with DPDK, latency by size and the modes are measured on those, too. --quick takes less than
-a minute; without it, on an idle machine, an estimated quarter of an hour.
+QPL's library, or in a build with DPDK, latency by size and the modes are measured on those, too. --quick takes less
+than a minute; without it, on an idle machine, an estimated quarter of an hour.
 
 scheduler: the compressed cache with a virtual IAA as the scheduler says, against every static policy, at five loads and
 five sizes. Writes scheduler.json and scheduler.html; takes --runs, --sizes and --duration (of one run). --quick takes
@@ -242,8 +243,8 @@ impl Reproduce {
             .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
     }
 
-    /// Writes the rows and the page of this name, and says where they are. Those of an interrupted run go beside a whole
-    /// one's.
+    /// Writes the rows and the page of this name, and says where they are. Those of an interrupted run go beside a
+    /// whole one's.
     ///
     /// # Errors
     /// They cannot be written, or the run was interrupted.

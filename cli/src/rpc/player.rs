@@ -123,7 +123,11 @@ impl LoopbackClient for Player {
         let place = self.under_way.iter().position(|(own, ..)| *own == number);
         let Some((_, begun, expected)) = place.and_then(|place| self.under_way.remove(place))
         else {
-            return self.judge(None, answer);
+            // Where answers are compared every request is noted: this one answers none.
+            return match self.oracle {
+                Some(_) => self.tally.wrong += 1,
+                None => self.judge(None, answer),
+            };
         };
         if let Some(begun) = begun {
             self.took_ns.push(u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX));
@@ -135,3 +139,23 @@ impl LoopbackClient for Player {
 /// Reading the clock for each would be a good part of a request.
 const TIMED_EVERY: u64 = 8;
 const TIMED_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use load::rpc::Mix;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_to_no_request_or_a_second_one_is_wrong() {
+        let mix = Mix { keys: 1, ..Mix::named("memc_tiny").expect("known") };
+        let recording = Arc::new(Recording::of(&mix, 1, 1).expect("small"));
+        let stored = Oracle::new("memcached").expect("known").expect(recording.frame(0));
+        let Expected::Frame(answer) = stored else { panic!("{stored:?}") };
+        let mut player = Player::new(recording, true);
+        player.send(1);
+        assert!(player.next().is_some() && player.next().is_none());
+        [0, 0, 7].iter().for_each(|number| player.answered(*number, &answer));
+        assert_eq!((player.tally.right, player.tally.wrong), (1, 2));
+    }
+}

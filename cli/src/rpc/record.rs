@@ -27,7 +27,8 @@ impl Record {
             let problem = format!("{} requests; give 1 to {RECORDED_MAX}", self.requests);
             return Err((EXIT_USAGE, problem));
         }
-        let recording = Recording::of(&self.mix.mix()?, self.requests, self.mix.seed);
+        let recording = Recording::of(&self.mix.mix()?, self.requests, self.mix.seed)
+            .map_err(|error| (EXIT_USAGE, error.to_string()))?;
         recording.write(&self.file).map_err(|error| (EXIT_FAILED, error.to_string()))?;
         say(&format!(
             "{}: {} packets of {}, after {} that fill the store",

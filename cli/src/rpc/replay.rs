@@ -115,12 +115,13 @@ impl Replay {
             }
         }
         let recording = match &self.file {
-            Some(path) => Recording::read(path).map_err(|error| (EXIT_USAGE, error.to_string()))?,
+            Some(path) => Recording::read(path),
             None => {
                 let recorded = self.requests.min(RECORDED_MAX) as usize;
                 Recording::of(&self.mix.mix()?, recorded, self.mix.seed)
             }
         };
+        let recording = recording.map_err(|error| (EXIT_USAGE, error.to_string()))?;
         let plan = Plan {
             cores: self.cores.clone(),
             window: self.window,
@@ -138,15 +139,16 @@ impl Replay {
         } else {
             say(&replayed.to_string());
         }
-        let answers = replayed.answers();
-        match answers.wrong + answers.refused {
-            0 => Ok(()),
-            _ => {
-                let (wrong, refused) = (answers.wrong, answers.refused);
-                let problem = format!("{wrong} answers were wrong, {refused} requests refused");
-                Err((EXIT_FAILED, problem))
-            }
+        let Tally { misses, refused, wrong, .. } = replayed.answers();
+        if misses + refused + wrong > 0 {
+            let problem = format!(
+                "{wrong} answers were wrong, {refused} requests refused; {misses} found nothing of \
+                 what was stored, which {} of --memory may be too little for",
+                self.memory
+            );
+            return Err((EXIT_FAILED, problem));
         }
+        Ok(())
     }
 }
 
@@ -210,20 +212,36 @@ fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, Problem> {
     });
     let runs = runs.map_err(|error| problem_of(&error))?;
     let mut sum = Run {
-        requests_per_second: runs.iter().map(|(_, ns)| 1e9 / ns).sum(),
-        ns_per_request: runs.iter().map(|(_, ns)| ns).sum::<f64>() / runs.len() as f64,
+        requests_per_second: rate(plan.requests, runs.iter().map(|(_, times)| *times)),
+        ns_per_request: 0.0,
         took_ns: Vec::new(),
         tally: Tally::default(),
     };
-    for (player, _) in runs {
+    let copies = runs.len() as f64;
+    for (player, [begun, ended]) in runs {
+        let took_ns = (ended - begun).as_nanos() as f64;
+        sum.ns_per_request += took_ns / plan.requests as f64 / copies;
         sum.took_ns.extend(player.took_ns);
         sum.tally.add(&player.tally);
     }
     Ok(sum)
 }
 
-/// One copy: fills the store, meets the others, and replays; with what a request took (ns).
-fn one(plan: &Plan, options: &RpcOptions, met: &Barrier) -> Result<(Player, f64), RpcError> {
+/// Requests a second of copies that had so many each: from the first's begin to the last's end, as one that goes on
+/// alone is not what the others were.
+fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64 {
+    let begun = times.clone().map(|[begun, _]| begun).min();
+    let ended = times.clone().map(|[_, ended]| ended).max();
+    let took = begun.zip(ended).map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64());
+    (requests as f64 * times.count() as f64) / took.max(1e-9)
+}
+
+/// One copy: fills the store, meets the others, and replays; with when it began to and ended.
+fn one(
+    plan: &Plan,
+    options: &RpcOptions,
+    met: &Barrier,
+) -> Result<(Player, [Instant; 2]), RpcError> {
     let mut player = Player::new(Arc::clone(&plan.recording), plan.check);
     let filled = filled(plan, options, &mut player);
     // The others wait for this one even if it cannot go on.
@@ -233,8 +251,7 @@ fn one(plan: &Plan, options: &RpcOptions, met: &Barrier) -> Result<(Player, f64)
     player.send(plan.requests);
     let begun = Instant::now();
     loopback.replay(plan.window, &mut player)?;
-    let took_ns = begun.elapsed().as_nanos() as f64;
-    Ok((player, took_ns / plan.requests as f64))
+    Ok((player, [begun, Instant::now()]))
 }
 
 fn filled(plan: &Plan, options: &RpcOptions, player: &mut Player) -> Result<Loopback, RpcError> {
@@ -256,3 +273,19 @@ const EXAMPLES: &str = "Examples:
   rebate rpc replay --workload post_high --layout four-thread --cores any --window 1
 
 Rows are medians over the runs with the least and the most; rates are of all copies together.";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_rate_of_copies_is_over_all_of_their_time() {
+        let at = |begin: Instant, ms| begin + Duration::from_millis(ms);
+        let begin = Instant::now();
+        let times = [[begin, at(begin, 500)], [at(begin, 10), at(begin, 1_000)]];
+        let rate = rate(1_000, times.into_iter());
+        assert!((rate - 2_000.0).abs() < 1e-6, "{rate}");
+    }
+}

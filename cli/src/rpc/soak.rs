@@ -77,7 +77,11 @@ impl Soak {
         let requests = answers.right + answers.bad();
         self.show(&Soaked { layout: layout.name(), requests, seconds, answers })?;
         match answers.bad() {
-            0 => Ok(()),
+            0 if requests == self.requests => Ok(()),
+            0 => {
+                let asked = self.requests;
+                Err((EXIT_FAILED, format!("{requests} answers to {asked} requests")))
+            }
             bad => Err((EXIT_FAILED, format!("{bad} answers were not what they have to be"))),
         }
     }

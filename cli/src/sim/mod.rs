@@ -1,6 +1,7 @@
 //! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what
 //! the runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
 
+mod build;
 mod csv;
 mod points;
 mod show;
@@ -110,7 +111,12 @@ impl Sim {
         for point in &points {
             let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
             let spec = System::read(&entries).map_err(Problem::Usage)?;
-            specs.push((spec, inputs(&entries, self.precision)));
+            // They name what is in a table.
+            let inputs = match self.csv {
+                Some(_) => inputs(&entries, self.precision).map_err(Problem::Failed)?,
+                None => 0,
+            };
+            specs.push((spec, inputs));
         }
         let architectures = match specs.first() {
             Some((spec, _)) => spec.architectures(&self.architecture)?,

@@ -29,7 +29,9 @@ pub(super) fn lines(spec: &System, point: &[Assignment], outcomes: &[Outcome]) -
             let name = outcome.architecture;
             let window = window_ps.as_ns() * 1e-3;
             lines.push(format!("{name}: no steady state: {reason}."));
-            lines.push(format!("  Ask for a window instead: --set run.window_us={window:.0}"));
+            if spec.has_window() {
+                lines.push(format!("  Ask for a window instead: --set run.window_us={window:.0}"));
+            }
         }
     }
     lines.push(String::new());

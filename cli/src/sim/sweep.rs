@@ -3,45 +3,93 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 /// Makes `count` studies on so many workers, and hands what they came to over in order until the caller has enough. No
-/// study begins after that; those under way are ended and dropped.
+/// study begins after that, nor far ahead of one that is slow; those under way are ended and dropped.
 pub(super) fn in_order<T: Send>(
     count: usize,
     workers: usize,
     study: impl Fn(usize) -> T + Sync,
     mut take: impl FnMut(usize, T) -> ControlFlow<()>,
 ) {
-    let next = AtomicUsize::new(0);
+    let workers = workers.clamp(1, count.max(1));
+    let turns = Turns::new(count, AHEAD_PER_WORKER * workers);
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
-        for _ in 0..workers.clamp(1, count.max(1)) {
-            let (send, next, study) = (send.clone(), &next, &study);
+        for _ in 0..workers {
+            let (send, turns, study) = (send.clone(), &turns, &study);
             scope.spawn(move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count || send.send((index, study(index))).is_err() {
+                let _end = EndsAll(turns);
+                while let Some(index) = turns.next() {
+                    if send.send((index, study(index))).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(send);
+        let _end = EndsAll(&turns);
         let (mut early, mut due) = (BTreeMap::new(), 0);
         for (index, found) in receive {
             early.insert(index, found);
             while let Some(found) = early.remove(&due) {
                 if take(due, found).is_break() {
-                    next.store(count, Ordering::Relaxed);
                     return;
                 }
                 due += 1;
+                turns.change(|state| state.due = due);
             }
         }
     });
+}
+
+/// Which study is next: one after the other, until there are no more or nobody wants more.
+struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// So many may have begun from the one that is due on: what is made of them waits in memory.
+    ahead_max: usize,
+}
+
+struct State {
+    next: usize,
+    due: usize,
+    end: usize,
+}
+
+impl Turns {
+    fn new(end: usize, ahead_max: usize) -> Self {
+        let state = Mutex::new(State { next: 0, due: 0, end });
+        Self { state, changed: Condvar::new(), ahead_max }
+    }
+
+    /// The next one, as soon as it may begin.
+    fn next(&self) -> Option<usize> {
+        let waits = |own: &mut State| own.next < own.end && own.next >= own.due + self.ahead_max;
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.changed.wait_while(state, waits);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        (state.next < state.end).then(|| {
+            state.next += 1;
+            state.next - 1
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+/// Begins no study from here on, also where one or who takes them panics: nobody waits for a turn that never comes.
+struct EndsAll<'a>(&'a Turns);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.end = 0);
+    }
 }
 
 /// How many studies at once keep `threads` busy, each being so many runs of its own: one more than fill them, for
@@ -50,9 +98,12 @@ pub(super) fn workers(threads: usize, runs: u32) -> usize {
     if threads < 2 { 1 } else { threads.div_ceil(runs.max(1) as usize) + 1 }
 }
 
+const AHEAD_PER_WORKER: usize = 2;
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -88,6 +139,30 @@ mod tests {
         assert_eq!(taken, [0, 1, 2, 3]);
         assert!(begun.into_inner() < 1_000_000);
         in_order(0, 2, |index| index, |_, _: usize| unreachable!("there is none"));
+    }
+
+    #[test]
+    fn a_slow_study_holds_few_behind_it() {
+        let (taken, fourth) = (AtomicUsize::new(0), Barrier::new(2));
+        let study = |index| {
+            // The first ends when the last that may begin before it does.
+            if index == 0 || index == 3 {
+                fourth.wait();
+            }
+            assert!(index <= taken.load(Ordering::SeqCst) + 3, "{index} began too early");
+        };
+        in_order(1_000, 2, study, |_, ()| {
+            taken.fetch_add(1, Ordering::SeqCst);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(taken.into_inner(), 1_000);
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_study_that_panics_leaves_nobody_waiting() {
+        let study = |index| assert!(index != 3, "as told");
+        in_order(1_000, 2, study, |_, ()| ControlFlow::Continue(()));
     }
 
     #[test]

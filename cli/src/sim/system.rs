@@ -48,6 +48,14 @@ impl System {
         }
     }
 
+    /// Whether a window of the start can be asked for (`run.window_us`).
+    pub(super) fn has_window(&self) -> bool {
+        match self {
+            Self::AccelFlow(_) => true,
+            Self::Arcalis(_) | Self::Relief(_) => false,
+        }
+    }
+
     /// Its name, and what its requests are.
     pub(super) fn head(&self) -> (String, String) {
         match self {

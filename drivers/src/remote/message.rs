@@ -106,7 +106,7 @@ impl Format {
     }
 
     /// The size of the result, or the most that there is room for.
-    fn output_bytes(&self, job: &Job) -> u32 {
+    pub(super) fn output_bytes(&self, job: &Job) -> u32 {
         let exact = job.task.output_bytes(job.input.len());
         let bytes = exact.unwrap_or_else(|| room(job).min(self.work_bytes_max.as_usize()));
         u32::try_from(bytes).unwrap_or(u32::MAX)

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use api::v1::compression_client::CompressionClient;
 use api::v1::{RunManyResponse, RunResponse};
+use api::wire::JOBS_BYTES_MAX;
 use device::{Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
@@ -130,16 +131,20 @@ impl RemoteQueue {
         // Some may have been cancelled since.
         places.retain(|place| self.is_inside(*place));
         let mut batch: Vec<Place> = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut results) = (0, 0);
         for place in places.drain(..) {
-            let work_bytes = self.jobs[place.key].job.work_bytes();
-            let is_full =
-                batch.len() >= self.jobs_per_call || bytes + work_bytes > CALL_WORK_BYTES_MAX;
+            let job = &self.jobs[place.key].job;
+            let (work_bytes, result) = (job.work_bytes(), self.format.output_bytes(job) as usize);
+            // A short job may have much room for its result, and the service reserves it all.
+            let is_full = batch.len() >= self.jobs_per_call
+                || bytes + work_bytes > CALL_WORK_BYTES_MAX
+                || results + result > JOBS_BYTES_MAX;
             if is_full {
                 self.send(std::mem::take(&mut batch));
-                bytes = 0;
+                (bytes, results) = (0, 0);
             }
             bytes += work_bytes;
+            results += result;
             batch.push(place);
         }
         self.send(batch);

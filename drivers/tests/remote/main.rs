@@ -296,6 +296,17 @@ fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
     // More than a call may have.
     let count = api::wire::JOBS_PER_CALL_MAX + 2;
     assert_eq!((there_and_back(queue.as_mut(), &texts(count)), shared() >= 7), (count, true));
+    // Short ones with much room: three calls of two, and one that alone has more than a call may.
+    let before = shared();
+    let third = api::wire::JOBS_BYTES_MAX / 3;
+    for room in [third, third, third + 2, third, 3 * third + 3, third, third] {
+        let mut job = of_text(&texts(1)[0]);
+        job.output = pool().take(room);
+        queue.try_submit(job).expect("room");
+    }
+    let done = wait(queue.as_mut(), 7);
+    assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })), "{done:?}");
+    assert_eq!(shared() - before, 3);
 }
 
 #[test]

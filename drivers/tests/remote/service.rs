@@ -154,6 +154,8 @@ impl Compression for Answers {
         assert!(request.metadata().contains_key("grpc-timeout"), "every call has a time limit");
         let jobs = request.into_inner().jobs;
         assert!(jobs.len() > 1, "a job that is alone goes alone");
+        let results: usize = jobs.iter().map(|job| job.output_bytes as usize).sum();
+        assert!(results <= api::wire::JOBS_BYTES_MAX, "no service takes such a call");
         self.shared.fetch_add(1, Ordering::SeqCst);
         let _inside = Inside::count(&self.inside, jobs.len());
         let mut answers: Vec<RunResponse> = match &self.manner {

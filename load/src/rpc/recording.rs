@@ -41,6 +41,19 @@ pub enum RecordingError {
         /// What is wrong.
         problem: String,
     },
+    /// More is asked for than a recording may have.
+    #[error(
+        "{frames} packets of up to {frame_bytes} B; give fewer keys or requests, or shorter \
+         values: {frames_max} of that length at most"
+    )]
+    Large {
+        /// How many, those that fill the store among them.
+        frames: u64,
+        /// The longest of them.
+        frame_bytes: u64,
+        /// How many of that length there may be.
+        frames_max: u64,
+    },
 }
 
 impl Recording {
@@ -51,7 +64,11 @@ impl Recording {
     }
 
     /// So many requests of a mix, after those that give every key something.
-    pub fn of(mix: &Mix, requests: usize, seed: u64) -> Self {
+    ///
+    /// # Errors
+    /// They might come to more than a file of 1 GiB.
+    pub fn of(mix: &Mix, requests: usize, seed: u64) -> Result<Self, RecordingError> {
+        check(mix, requests)?;
         let mut own = Self::new(mix.service()).expect("a mix is of a service that is there");
         let mut generator = Generator::new(mix, seed);
         let mut frame = Vec::new();
@@ -63,7 +80,7 @@ impl Recording {
             generator.request(&mut frame);
             own.push(&frame);
         }
-        own
+        Ok(own)
     }
 
     /// One frame more, its head included.
@@ -148,6 +165,9 @@ impl Recording {
             number.ok_or_else(|| format!("its first line has no {name}=NUMBER in its place"))
         };
         let [warm, frames, length] = [number("warm")?, number("frames")?, number("bytes")?];
+        if frames > FRAMES_MAX {
+            return Err(format!("{frames} frames; {FRAMES_MAX} at most"));
+        }
         bytes.drain(..=end);
         if bytes.len() != length {
             let there = bytes.len();
@@ -155,7 +175,7 @@ impl Recording {
                 "{there} B of frames, and its first line says {length}: cut short?"
             ));
         }
-        own.ends = ends(&bytes)?;
+        own.ends = ends(&bytes, frames)?;
         if own.ends.len() != frames {
             let there = own.ends.len();
             return Err(format!("{there} frames, and its first line says {frames}"));
@@ -170,11 +190,32 @@ impl Recording {
     }
 }
 
-/// Where each of these frames ends.
-fn ends(bytes: &[u8]) -> Result<Vec<usize>, String> {
+/// Refuses what would be too much before any of it is made: all frames are counted as long as one that writes, which is
+/// the longest.
+fn check(mix: &Mix, requests: usize) -> Result<(), RecordingError> {
+    let mut generator = Generator::new(mix, 1);
+    let mut frame = Vec::new();
+    let is_warm = generator.warm(&mut frame);
+    if !is_warm {
+        generator.request(&mut frame);
+    }
+    let warm = if is_warm { mix.keys } else { 0 };
+    let (frames, frame_bytes) = (warm + requests as u64, frame.len() as u64);
+    let frames_max = (FILE_BYTES_MAX - HEAD_BYTES_MAX as u64) / frame_bytes;
+    match frames > frames_max {
+        true => Err(RecordingError::Large { frames, frame_bytes, frames_max }),
+        false => Ok(()),
+    }
+}
+
+/// Where each of these frames ends, of which there are to be so many.
+fn ends(bytes: &[u8], frames: usize) -> Result<Vec<usize>, String> {
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         let number = ends.len();
+        if number == frames {
+            return Err(format!("more frames than the {frames} that its first line says"));
+        }
         let Some(head) = bytes[at..].first_chunk::<FRAME_HEAD_BYTES>() else {
             return Err(format!("frame {number} ends within its length"));
         };
@@ -193,10 +234,12 @@ fn ends(bytes: &[u8]) -> Result<Vec<usize>, String> {
 const MAGIC: &str = "rebate-rpc 1";
 const HEAD_BYTES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 1 << 30;
+/// As many calls as a file has room for, none of which takes less than 32 bytes.
+const FRAMES_MAX: usize = FILE_BYTES_MAX as usize / 32;
 
 #[cfg(test)]
 mod tests {
-    use super::super::mix::MIXES;
+    use super::super::mix::{Calls, MIXES};
     use super::super::oracle::{Expected, Oracle, Verdict};
     use super::*;
 
@@ -206,12 +249,26 @@ mod tests {
         let path = folder.path().join("packets");
         for name in MIXES {
             let mix = Mix { keys: 20, ..Mix::named(name).expect("known") };
-            let recording = Recording::of(&mix, 50, 7);
+            let recording = Recording::of(&mix, 50, 7).expect("small");
             recording.write(&path).expect("written");
             assert_eq!(Recording::read(&path).expect("read"), recording, "{name}");
             assert_eq!(recording.frames(), recording.warm() + 50);
             assert_eq!(recording.warm(), if name == "unique_id" { 0 } else { 20 });
-            assert_ne!(Recording::of(&mix, 50, 8), recording, "{name}");
+            assert_ne!(Recording::of(&mix, 50, 8).expect("small"), recording, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_a_file_is_refused_before_it_is_made() {
+        let tiny = Mix::named("memc_tiny").expect("known");
+        let calls = Calls::Memcached { set_ratio: 0.1, key_bytes: 16, value_bytes: 1_000_000 };
+        let large = Mix { keys: 1_000, calls, ..tiny.clone() };
+        let ids = Mix::named("unique_id").expect("known");
+        for (mix, requests) in
+            [(Mix { keys: 1 << 32, ..tiny }, 1), (large, 100), (ids, usize::MAX >> 1)]
+        {
+            let problem = Recording::of(&mix, requests, 1).expect_err("too much").to_string();
+            assert!(problem.contains("of that length at most"), "{problem}");
         }
     }
 
@@ -230,6 +287,11 @@ mod tests {
             (with("rebate-rpc 1 memcached warm=0 frames=1", b""), "bytes=NUMBER"),
             (with(good, frame), "cut short"),
             (with("rebate-rpc 1 memcached warm=0 frames=3 bytes=6", frame), "1 frames"),
+            (
+                with("rebate-rpc 1 memcached warm=0 frames=1 bytes=12", &frame.repeat(2)),
+                "the 1 that",
+            ),
+            (with("rebate-rpc 1 memcached warm=0 frames=99999999 bytes=6", frame), "at most"),
             (with("rebate-rpc 1 memcached warm=2 frames=1 bytes=6", frame), "fill the store"),
             (with("rebate-rpc 1 memcached warm=1 frames=1 bytes=6", frame), "nothing to replay"),
             (with("rebate-rpc 1 memcached warm=0 frames=1 bytes=5", b"\0\0\0\x02a"), "1 B are"),
@@ -245,7 +307,7 @@ mod tests {
     fn the_oracle_knows_every_request_of_every_mix() {
         for name in MIXES {
             let mix = Mix { keys: 20, ..Mix::named(name).expect("known") };
-            let recording = Recording::of(&mix, 200, 7);
+            let recording = Recording::of(&mix, 200, 7).expect("small");
             let mut oracle = Oracle::new(recording.service()).expect("known");
             let mut found = 0;
             for number in 0..recording.frames() {
@@ -297,6 +359,7 @@ mod tests {
     fn numbers_have_to_rise() {
         let mut oracle = Oracle::new("unique_id").expect("known");
         let recording = Recording::of(&Mix::named("unique_id").expect("known"), 1, 1);
+        let recording = recording.expect("small");
         let expected = oracle.expect(recording.frame(0));
         let Expected::Number(head) = &expected else { panic!("{expected:?}") };
         let answer = |number: i64| [head, &number.to_be_bytes()[..], &[0]].concat();

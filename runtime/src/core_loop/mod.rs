@@ -150,10 +150,10 @@ impl Core {
         Run::new(&self.0.runtime, ticket)
     }
 
-    /// As [`Core::run`], in software whatever the policy: for a job whose device gave a wrong result.
-    pub fn run_in_software(&self, job: Box<Job>) -> Run {
+    /// As [`Core::run`], in software whatever the policy, for this reason.
+    pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
         let mut runtime = self.0.runtime.borrow_mut();
-        let ticket = runtime.submit_to_software(job, Reason::DeviceFault);
+        let ticket = runtime.submit_to_software(job, reason);
         Run::new(&self.0.runtime, ticket)
     }
 

@@ -18,7 +18,7 @@ use crate::entry::Finished;
 /// T1: the function and the arguments of a received message; `run` runs a job.
 ///
 /// # Errors
-/// The message is not one, or a job failed.
+/// The message is not one, is too large at some step, or a job failed.
 pub async fn receive<F: Future<Output = Finished>>(
     run: impl Fn(Box<Job>) -> F,
     maker: &Maker,
@@ -26,11 +26,12 @@ pub async fn receive<F: Future<Output = Finished>>(
 ) -> Result<(String, Bytes), Cause> {
     let message = step(&run, maker, Op::Decrypt, &input.payload, input).await?;
     let call = kernels::called(&message)?;
-    let mut payload = kernels::deserialize(&Documents, &call.arguments)?;
+    let mut payload = bounded(maker, kernels::deserialize(&Documents, &call.arguments)?)?;
     let json = Format::of(Base::Json);
     let fields = kernels::read_fields(&Documents, &payload, json, &[COMPRESSED.to_owned()])?;
     if fields[0].is_some_and(|flag| flag != 0) {
-        payload = kernels::transform(&Documents, &payload, Base::Json, Base::String)?;
+        let text = kernels::transform(&Documents, &payload, Base::Json, Base::String)?;
+        payload = bounded(maker, text)?;
         payload = step(&run, maker, Op::Decompress, &payload, input).await?;
     }
     Ok((call.function, payload))
@@ -39,7 +40,7 @@ pub async fn receive<F: Future<Output = Finished>>(
 /// T2, or T3 where the answer is to be compressed: the message to send.
 ///
 /// # Errors
-/// The answer is not JSON, or a job failed.
+/// The answer is not JSON, is too large at some step, or a job failed.
 pub async fn respond<F: Future<Output = Finished>>(
     run: impl Fn(Box<Job>) -> F,
     maker: &Maker,
@@ -51,9 +52,14 @@ pub async fn respond<F: Future<Output = Finished>>(
     } else {
         (input.payload.clone(), Layout::Bare(Base::Json))
     };
-    let message = kernels::serialize(&Documents, &payload, layout)?;
-    let message = kernels::call(&input.function, message);
+    let message = bounded(maker, kernels::serialize(&Documents, &payload, layout)?)?;
+    let message = bounded(maker, kernels::call(&input.function, message))?;
     step(&run, maker, Op::Encrypt, &message, input).await
+}
+
+/// A kernel's result; that of a job is bounded before it is made.
+fn bounded(maker: &Maker, payload: Bytes) -> Result<Bytes, Cause> {
+    maker.fits(payload.len()).map(|()| payload)
 }
 
 async fn step<F: Future<Output = Finished>>(

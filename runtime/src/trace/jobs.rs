@@ -87,7 +87,7 @@ impl Maker {
         Ok(Some(Made::Job(Box::new(job))))
     }
 
-    fn fits(&self, bytes: usize) -> Result<(), Cause> {
+    pub(super) fn fits(&self, bytes: usize) -> Result<(), Cause> {
         let max = self.payload_bytes_max;
         if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
     }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::TenantId;
+use device::{Codec, Dialect, Level, Pool, TenantId};
 use parking_lot::Mutex;
 use policy::{AsyncOffload, Choice, JobFacts, Policy, Reason, Snapshot};
-use runtime::trace::{Cause, CauseKind, Counted, Ran, TraceConfig, TraceInput};
+use runtime::trace::jobs::Maker;
+use runtime::trace::kernels::{self, Documents, Layout};
+use runtime::trace::{Cause, CauseKind, Counted, Ran, TraceConfig, TraceInput, by_hand};
+use trace::Base;
 use units::{ByteCount, ManualClock, Nanos, Op, SystemClock};
 
 use crate::common::{Script, config, software};
@@ -17,6 +20,36 @@ const COPIES: &str = "trace t takes bytes { copy copy notify }";
 
 fn of_tenant(rig: &Rig, tenant: u16) -> TraceInput {
     TraceInput { tenant: TenantId(tenant), ..rig.input("payload") }
+}
+
+#[test]
+fn by_hand_no_payload_grows_beyond_what_one_may_be() {
+    with(
+        catalog(COPIES),
+        None,
+        |_| {},
+        |rig| async move {
+            // A control character has one byte in a message, and six in JSON.
+            let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "\\u0001".repeat(500)));
+            let layout = Layout::Bare(Base::Json);
+            let document = kernels::serialize(&Documents, &json, layout).expect("it is JSON");
+            let input = rig.input(rig.peer.seal(&kernels::call("echo", document)));
+            let receive = async |payload_bytes_max| {
+                let maker = Maker {
+                    dialect: Dialect::of(Codec::Deflate),
+                    level: Level::Fast,
+                    pool: Pool::heap(ByteCount(0)),
+                    payload_bytes_max,
+                };
+                let run = |job| rig.runtime.run_in_software(job, Reason::Configured);
+                by_hand::receive(run, &maker, &input).await
+            };
+            let (bytes, max) = (json.len(), 1_024);
+            assert!(input.payload.len() < max && max < bytes);
+            assert_eq!(receive(max).await, Err(Cause::TooLarge { bytes, max }));
+            assert_eq!(receive(bytes).await, Ok(("echo".to_owned(), json.clone())));
+        },
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use device::{Codec, Device, Dialect, Level, Pool};
+use policy::Reason;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use runtime::trace::jobs::{Given, Made, Maker, given};
 use runtime::trace::{
@@ -86,7 +87,8 @@ impl Rig {
             Some(Made::Payload(payload)) => return payload,
             None => panic!("{op} is no job"),
         };
-        match given(self.runtime.run_in_software(job).await, frame).expect("software does it") {
+        let finished = self.runtime.run_in_software(job, Reason::Configured).await;
+        match given(finished, frame).expect("software does it") {
             Given::Payload(payload) => payload,
             Given::Checksum(sum) => Bytes::copy_from_slice(&sum.to_le_bytes()),
         }

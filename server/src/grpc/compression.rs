@@ -10,7 +10,7 @@ use api::v1::{
     self, DescribeRequest, DescribeResponse, DeviceDescription, EchoRequest, EchoResponse,
     RunManyRequest, RunManyResponse, RunRequest, RunResponse,
 };
-use api::wire::JOBS_PER_CALL_MAX;
+use api::wire::{JOBS_BYTES_MAX, JOBS_PER_CALL_MAX};
 use bytes::Bytes;
 use device::{
     Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, TenantId, Waiting,
@@ -94,6 +94,11 @@ async fn run_many(
     // Of a call that is refused no job is begun.
     let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    let output_bytes: usize = asked.iter().map(|job| job.output_bytes_max).sum();
+    if output_bytes > JOBS_BYTES_MAX {
+        let valid = format!("0 to {JOBS_BYTES_MAX}");
+        return Err(invalid("output_bytes of all jobs", output_bytes, &valid));
+    }
     // All begin before the first is waited for.
     let begun: Vec<_> = asked.into_iter().map(|job| job.begin(&context, &call)).collect();
     let mut answers = Vec::with_capacity(begun.len());

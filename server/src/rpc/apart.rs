@@ -142,10 +142,13 @@ impl Apart {
 
     fn take_frame(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
         let Ok((done, bytes)) = self.frames.pop() else { return false };
-        if done.code == Code::Done
-            && let Some((owner, _)) = self.place(done.about).owner.take()
-        {
-            to(owner, bytes.get(..done.length).map_or(Answer::None, Answer::Frame));
+        debug_assert_eq!(done.code, Code::Done, "refusals come from RxEngine or go to AppCore");
+        if done.code == Code::Done {
+            let owner = self.place(done.about).owner.take();
+            debug_assert!(owner.is_some(), "{done:?} was answered before");
+            if let Some((owner, _)) = owner {
+                to(owner, bytes.get(..done.length).map_or(Answer::None, Answer::Frame));
+            }
         }
         let word = Command::DpdkNetFlag(done.buffer);
         self.tx.send(Mail { word, buffer: Some((done.buffer, bytes)) });
@@ -159,7 +162,9 @@ impl Apart {
             place.bytes = bytes;
         }
         let Some(code) = code else { return true };
-        let Some((owner, length)) = place.owner.take() else { return true };
+        let owner = place.owner.take();
+        debug_assert!(owner.is_some(), "packet {at:?} was answered before");
+        let Some((owner, length)) = owner else { return true };
         if code == Code::Done {
             // Nobody awaits an answer.
             to(owner, Answer::Frame(&[]));

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rpc::{Code, Command, DataPage, Interface, Record};
 use rtrb::Consumer;
 
-use super::handlers::{Handler, RECORD_GROWTH, refuse, respond};
+use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, refuse, respond};
 use super::mailbox::{Buffer, Mail, Outbox};
 
 /// What comes from an engine.
@@ -78,9 +78,10 @@ impl AppCore {
             Delivery::Free(response) => self.free.push(response),
             Delivery::Unread(recv) => self.read(recv),
             Delivery::Refused { code, response: (at, mut bytes), recv } => {
-                let token = Record::read(&bytes).map_or(0, |record| record.token);
-                if let Some(length) = refuse(token, code, &mut bytes) {
-                    self.respond((at, bytes), length);
+                let token = Record::read(&bytes).map_or(ONEWAY, |record| record.token);
+                match refuse(token, code, &mut bytes).filter(|_| token != ONEWAY) {
+                    Some(length) => self.respond((at, bytes), length),
+                    None => self.free.push((at, bytes)),
                 }
                 recv.into_iter().for_each(|recv| self.read(recv));
             }
@@ -104,7 +105,10 @@ impl AppCore {
         match record {
             Some(record) => {
                 let length = respond(&mut *self.handler, &record, &mut response);
-                self.respond((to, response), length);
+                match record.token {
+                    ONEWAY => self.free.push((to, response)),
+                    _ => self.respond((to, response), length),
+                }
             }
             None => self.free.push((to, response)),
         }

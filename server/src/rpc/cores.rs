@@ -101,14 +101,13 @@ fn named(cores: &[usize], layout: RpcLayout, allowed: &[usize]) -> Result<Vec<us
         let of = ranges(allowed);
         return refuse(format!("{}; {count} named, of {of}", wants(layout)));
     }
-    for (place, core) in cores.iter().enumerate() {
-        if cores[..place].contains(core) {
-            return refuse(format!("core {core} is named twice; each thread has one to itself"));
-        }
-        if !allowed.contains(core) {
-            let of = ranges(allowed);
-            return refuse(format!("core {core} is none that this process may run on: {of}"));
-        }
+    let twice = cores.iter().enumerate().find(|(place, core)| cores[..*place].contains(core));
+    if let Some((_, core)) = twice {
+        return refuse(format!("core {core} is named twice; each thread has one to itself"));
+    }
+    if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
+        let of = ranges(allowed);
+        return refuse(format!("core {core} is none that this process may run on: {of}"));
     }
     Ok(cores.to_vec())
 }
@@ -249,7 +248,10 @@ mod tests {
         assert!(words.contains("2 threads") && words.contains("1 core named, of 0-1,3"), "{words}");
         let words = refused(&list(vec![0, 9]), RpcLayout::TwoThread, &[0, 1]);
         assert!(words.contains("core 9") && words.contains("0-1"), "{words}");
-        assert!(refused(&list(vec![1, 1]), RpcLayout::TwoThread, &[0, 1]).contains("twice"));
+        for allowed in [&[0, 1][..], &[0, 2]] {
+            let words = refused(&list(vec![1, 1]), RpcLayout::TwoThread, allowed);
+            assert!(words.contains("twice"), "what is wrong on any machine comes first: {words}");
+        }
         let any = RpcCores::Any.place_on(RpcLayout::FourThread, &[0]).expect("not pinned");
         assert_eq!(any.cores(), None);
     }

@@ -171,6 +171,7 @@ impl Exchange {
         let Some(done) = self.engine.take(Interface::NetResp) else { return false };
         self.frames.push(done.buffer);
         let place = self.owners.iter().position(|(packet, ..)| *packet == done.about);
+        debug_assert!(place.is_some(), "{done:?} is about no packet of ours");
         let Some(place) = place else { return true };
         let (packet, owner, length) = self.owners.swap_remove(place);
         self.packets.push(packet);
@@ -197,19 +198,86 @@ pub(super) const REFUSAL_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use rpc::idl::{Interpreter, parse};
     use rpc::services::unique_id::UniqueIdService;
     use rpc::{Record, Reply, call};
 
+    use super::super::apart::Apart;
+    use super::super::handlers::Handler;
     use super::super::inline::Inline;
+    use super::super::mailbox::rest;
+    use super::super::split::Split;
     use super::*;
 
     struct Seven;
 
-    impl super::super::handlers::Handler for Seven {
+    impl Handler for Seven {
         fn handle(&mut self, _: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
             let block = reply.body.block(1)?;
             reply.body.set(block, 0, 7);
             Ok(block)
+        }
+    }
+
+    /// Counts what nobody awaits an answer to, and says how many there were to who does.
+    struct Noted(u64);
+
+    impl Handler for Noted {
+        fn handle(&mut self, call: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+            self.0 += u64::from(call.function == NOTE);
+            let block = reply.body.block(1)?;
+            reply.body.set(block, 0, self.0);
+            Ok(block)
+        }
+    }
+
+    const NOTE: u32 = 0;
+    const COUNT: u32 = 1;
+
+    #[test]
+    fn calls_without_an_answer_are_handled_and_hold_nobody_up() {
+        const DEPTH: usize = 2;
+        const ROOM: usize = 1_024;
+        let schema = parse("service S { oneway void note(1: i64 of) i64 count() }").expect("valid");
+        let functions: Arc<dyn Functions> = Arc::new(Interpreter::new(schema));
+        let exchange = |depth| Exchange::new(Arc::clone(&functions), depth, ROOM);
+        let noted = || Box::new(Noted(0));
+        let (mut one, mut two) = (exchange(1), exchange(DEPTH));
+        let inline = Inline::new(noted(), &mut one, ROOM);
+        let split = Split::start(noted(), &mut two, DEPTH, ROOM, None).expect("it starts");
+        let apart = Apart::start(&functions, noted(), DEPTH, ROOM, [None; 3]).expect("it starts");
+        let mut layouts: [Box<dyn Engines>; 3] = [
+            Box::new(Together::new(one, inline, None)),
+            Box::new(Together::new(two, split, None)),
+            Box::new(apart),
+        ];
+        for engines in &mut layouts {
+            for round in 1..=50 {
+                for function in [NOTE, NOTE, NOTE, COUNT] {
+                    let mut frame = [0; 256];
+                    let args = |args: &mut rpc::flat::Build<'_>| args.block(1);
+                    let length = call::frame(&*functions, function, 3, &mut frame, args);
+                    engines.submit(7, &frame[..length.expect("room")]);
+                    let mut answer = None;
+                    let mut idle = 0;
+                    while engines.is_busy() {
+                        engines.turn();
+                        engines.take(&mut |owner, bytes| {
+                            let Answer::Frame(bytes) = bytes else { panic!("{bytes:?}") };
+                            answer = Some((owner, bytes.to_vec()));
+                        });
+                        idle += 1;
+                        rest(idle);
+                    }
+                    let (owner, frame) = answer.expect("the caller is told");
+                    assert_eq!((owner, frame.is_empty()), (7, function == NOTE));
+                    if function == COUNT {
+                        // The number is before the struct's last byte.
+                        let count = frame[..frame.len() - 1].last_chunk().copied();
+                        assert_eq!(count.map(u64::from_be_bytes), Some(3 * round));
+                    }
+                }
+            }
         }
     }
 

@@ -79,6 +79,8 @@ pub(super) fn refuse(token: u64, code: Code, buffer: &mut [u8]) -> Option<usize>
     Reply::to(&request, buffer).ok().map(|reply| reply.refuse(code))
 }
 
+/// The token of a request that nobody awaits an answer to: it is handled, and not responded to.
+pub(super) const ONEWAY: u64 = 0;
 /// A record may take this many times the message's bytes; one that takes more is refused as oversized.
 pub(super) const RECORD_GROWTH: usize = 2;
 

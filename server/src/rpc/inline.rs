@@ -3,7 +3,7 @@
 use rpc::{Address, Code, DataPage, Engine, Interface, Record, api};
 
 use super::exchange::{Application, Exchange};
-use super::handlers::{Handler, RECORD_GROWTH, respond};
+use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, respond};
 
 pub(super) struct Inline {
     handler: Box<dyn Handler>,
@@ -25,19 +25,22 @@ impl Inline {
         Self { handler, recv, resp, reading: false, token: 0 }
     }
 
+    /// Handles the request; the length of its response, if one is awaited.
     fn answer(&mut self, page: &mut DataPage, length: usize) -> Option<usize> {
         let mut resp = page.lend(self.resp)?;
         let request = page.bytes(self.recv).and_then(|bytes| bytes.get(..length));
-        let answered = request.and_then(Record::read).map(|record| {
+        let answered = request.and_then(Record::read).and_then(|record| {
             self.token = record.token;
-            respond(&mut *self.handler, &record, &mut resp)
+            let length = respond(&mut *self.handler, &record, &mut resp);
+            (record.token != ONEWAY).then_some(length)
         });
         page.put_back(self.resp, resp);
         answered
     }
 
     fn refuse(&self, page: &mut DataPage, code: Code) -> Option<usize> {
-        super::handlers::refuse(self.token, code, page.bytes_mut(self.resp)?)
+        let length = super::handlers::refuse(self.token, code, page.bytes_mut(self.resp)?)?;
+        (self.token != ONEWAY).then_some(length)
     }
 }
 

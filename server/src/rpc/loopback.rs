@@ -5,6 +5,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use units::Clock;
 
@@ -29,6 +30,7 @@ pub struct Loopback {
     engines: Box<dyn Engines>,
     placement: RpcPlacement,
     frame_bytes_max: usize,
+    patience: Duration,
 }
 
 /// Requests that may be under way at once; the layout inline takes one at a time whatever is asked for.
@@ -42,7 +44,8 @@ impl Loopback {
     pub fn start(options: &RpcOptions, clock: Arc<dyn Clock>) -> Result<Self, RpcError> {
         let placement = options.placed()?;
         let engines = engines(options, &placement, &Times::default(), clock)?;
-        Ok(Self { engines, placement, frame_bytes_max: options.buffer_bytes() })
+        let frame_bytes_max = options.buffer_bytes();
+        Ok(Self { engines, placement, frame_bytes_max, patience: PATIENCE })
     }
 
     /// Its threads and their cores.
@@ -54,7 +57,7 @@ impl Loopback {
     ///
     /// # Errors
     /// [`RpcError::BadOptions`] for a window outside [`WINDOW`], or a frame longer than the longest message; and
-    /// [`RpcError::Io`] once a thread of the layout has ended.
+    /// [`RpcError::Io`] once a thread of the layout has ended, or nothing was answered for ten seconds.
     pub fn replay(
         &mut self,
         window: usize,
@@ -65,6 +68,7 @@ impl Loopback {
             return Err(RpcError::BadOptions(problem));
         }
         let (mut sent, mut answered, mut idle) = (0, 0, 0u32);
+        let mut still_since = None;
         // Whatever ends it, what is under way is answered first.
         let mut end = None;
         loop {
@@ -93,12 +97,20 @@ impl Loopback {
                 return result;
             }
             if moved {
-                idle = 0;
-            } else if self.engines.is_alive() {
-                idle = idle.wrapping_add(1);
-                rest(idle);
-            } else {
+                (idle, still_since) = (0, None);
+                continue;
+            }
+            if !self.engines.is_alive() {
                 return Err(io::Error::other("a thread of the layout has ended").into());
+            }
+            idle = idle.wrapping_add(1);
+            rest(idle);
+            // The clock costs as much as some looks.
+            if idle.is_multiple_of(ROUNDS_PER_CLOCK)
+                && still_since.get_or_insert_with(Instant::now).elapsed() >= self.patience
+            {
+                let problem = format!("{} requests were not answered", sent - answered);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem).into());
             }
         }
     }
@@ -115,6 +127,10 @@ fn frame_of<'a>(answer: &Answer<'a>) -> &'a [u8] {
         Answer::None => &[],
     }
 }
+
+/// How long nothing may move while answers are awaited: longer than any handler takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROUNDS_PER_CLOCK: u32 = 4_096;
 
 #[cfg(test)]
 mod tests {
@@ -257,6 +273,45 @@ mod tests {
         let [reply, exception] = [MessageKind::Reply, MessageKind::Exception].map(Some);
         let of_reads = [reply, exception, reply, exception, exception, reply];
         assert_eq!(kinds, [&[reply, reply][..], &of_reads].concat());
+    }
+
+    /// Takes what it is given and answers nothing.
+    struct Silent(usize);
+
+    impl Engines for Silent {
+        fn has_room(&self) -> bool {
+            true
+        }
+
+        fn is_busy(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn submit(&mut self, _: usize, _: &[u8]) {
+            self.0 += 1;
+        }
+
+        fn turn(&mut self) -> bool {
+            false
+        }
+
+        fn take(&mut self, _: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
+            false
+        }
+
+        fn is_alive(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn answers_that_never_come_end_the_replay() {
+        let mut loopback = started(RpcService::UniqueId, RpcLayout::Inline);
+        loopback.engines = Box::new(Silent(0));
+        loopback.patience = Duration::from_millis(1);
+        let mut client = Frames::new(&[vec![0; 8], vec![0; 8], vec![0; 8]]);
+        let problem = loopback.replay(2, &mut client).expect_err("nobody answers").to_string();
+        assert_eq!(problem, "2 requests were not answered");
     }
 
     #[test]

@@ -19,14 +19,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use device::{Codec, Dialect, Level, Pool, TenantId};
-use runtime::TokioRuntime;
+use bytes::{Bytes, BytesMut};
+use device::{Codec, Dialect, Job, Level, Pool, TenantId};
+use policy::Reason;
 use runtime::trace::jobs::Maker;
 use runtime::trace::{
-    About, Answer, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, TraceLimits,
-    TraceMetrics, Traces, by_hand,
+    About, Answer, Cause, PortError, SameCore, Session, Tcp, TraceConfig, TraceError, TraceInput,
+    TraceLimits, TraceMetrics, Traces, by_hand,
 };
+use runtime::{Finished, TokioRuntime};
 use tokio::net::TcpStream;
 use units::{ByteCount, Clock, Nanos};
 
@@ -112,7 +113,7 @@ impl Traced {
             // There was no room, a device failed, or the message is none: software finds out, with all of the input.
             Err(error) => {
                 counters.received_by_hand.up();
-                let run = |job| self.runtime.run_in_software(job);
+                let run = |job| self.in_software(job, reason(&error.cause));
                 by_hand::receive(run, &self.maker, &error.input).await.ok()?
             }
         };
@@ -125,13 +126,14 @@ impl Traced {
             (None, Ok(_)) => None,
             (None, Err(error)) => {
                 counters.answered_by_hand.up();
-                self.respond_by_hand(error.input, compress).await
+                self.respond_by_hand(error, compress).await
             }
         }
     }
 
-    async fn respond_by_hand(&self, mut input: TraceInput, compress: bool) -> Option<Bytes> {
-        let run = |job| self.runtime.run_in_software(job);
+    async fn respond_by_hand(&self, failed: Box<TraceError>, compress: bool) -> Option<Bytes> {
+        let TraceError { mut input, cause, .. } = *failed;
+        let run = |job| self.in_software(job, reason(&cause));
         let error = match by_hand::respond(run, &self.maker, &input, compress).await {
             Ok(message) => return Some(message),
             Err(error) => error,
@@ -139,6 +141,12 @@ impl Traced {
         // An answer that cannot be sent is one that says so.
         input.payload = refusal(&error.to_string());
         by_hand::respond(run, &self.maker, &input, false).await.ok()
+    }
+
+    /// Each job in a turn of its own: others of this worker get theirs in between.
+    async fn in_software(&self, job: Box<Job>, reason: Reason) -> Finished {
+        tokio::task::yield_now().await;
+        self.runtime.run_in_software(job, reason).await
     }
 
     fn input(&self, payload: Bytes, peer: &Peer) -> TraceInput {
@@ -170,11 +178,13 @@ async fn converse(
     let (tenant, session) = welcomed.inspect_err(|_| counters.hellos_refused.up())?;
     let peer = Peer { tenant, session, line: traced.outbox.open() };
     let bytes_max = traced.maker.payload_bytes_max;
-    while is_asked(&stream, context).await? {
+    // Whoever has asked nothing yet may be anybody.
+    let mut silent_max = PEER_WITHIN;
+    while is_asked(&stream, context, silent_max).await? {
         let length = within(wire::read_length(&mut stream, bytes_max)).await;
         let length = length.inspect_err(|_| counters.requests_refused.up())?;
         let Some(_permit) = context.admit(length).await else { return Ok(()) };
-        let message = within(wire::read_message(&mut stream, length)).await;
+        let message = receive(&mut stream, length, context).await;
         let message = message.inspect_err(|_| counters.requests_refused.up())?;
         let Some(answer) = traced.answer(message, &peer, counters).await else {
             // Whoever sends what cannot be read gets no answer, only the end.
@@ -183,24 +193,65 @@ async fn converse(
         };
         within(wire::write_message(&mut stream, answer)).await?;
         counters.requests_answered.up();
+        silent_max = context.idle_timeout.unwrap_or(Duration::MAX);
     }
     Ok(())
 }
 
-/// Whether there is a request, rather than the end of the connection or of the server.
-async fn is_asked(stream: &TcpStream, context: &WorkerContext) -> io::Result<bool> {
+/// Whether there is a request in time, rather than the end of the connection or of the server.
+async fn is_asked(
+    stream: &TcpStream,
+    context: &WorkerContext,
+    silent_max: Duration,
+) -> io::Result<bool> {
     let mut first = [0];
     tokio::select! {
         biased;
         peeked = stream.peek(&mut first) => Ok(peeked? > 0),
         () = context.ending.begun() => Ok(false),
+        () = tokio::time::sleep(silent_max) => {
+            context.counters.commands.idle_kicks.up();
+            Ok(false)
+        }
     }
+}
+
+/// Reads a message, of which the budget has room. Whenever others wait for memory, so much of it must have come that all
+/// of it comes in time.
+async fn receive(
+    stream: &mut TcpStream,
+    length: usize,
+    context: &WorkerContext,
+) -> io::Result<Bytes> {
+    let mut message = BytesMut::with_capacity(length);
+    for part in 1..=PARTS {
+        let rest = wire::read_on(stream, &mut message, length);
+        match tokio::time::timeout(PEER_WITHIN / PARTS, rest).await {
+            Ok(read) => return read.map(|()| message.freeze()),
+            Err(_) => {
+                let is_slow = message.len() < length / PARTS as usize * part as usize;
+                if is_slow && context.is_short_of_memory() {
+                    break;
+                }
+            }
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// What a peer has begun it must finish in time: it holds memory that others need.
 async fn within<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     tokio::time::timeout(PEER_WITHIN, part).await.map_err(late)?
+}
+
+/// Why software does by hand what a trace gave back.
+fn reason(cause: &Cause) -> Reason {
+    match cause {
+        Cause::Device(_) => Reason::DeviceFault,
+        Cause::Full { .. } | Cause::TenantFull { .. } => Reason::QueueFull,
+        _ => Reason::Configured,
+    }
 }
 
 /// What the service does.
@@ -281,8 +332,13 @@ impl Drop for Line {
 /// Shorter answers do not shrink by what compressing them costs.
 const COMPRESS_FROM_BYTES: usize = 1_024;
 
-/// The longest that a peer may take for its first words, for a message that it has begun, and to take an answer.
+/// The longest that a peer may take for its first words, until its first request, for a message that it has begun, and
+/// to take an answer.
 const PEER_WITHIN: Duration = Duration::from_secs(10);
+
+/// In so many parts of that time it is looked whether a message comes in time: every 2 s, as with stalled memcached
+/// clients.
+const PARTS: u32 = 5;
 
 /// So much of a name is shown.
 const NAME_SHOWN: usize = 40;

@@ -5,7 +5,7 @@
 use std::io;
 use std::rc::Rc;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use device::TenantId;
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -72,9 +72,24 @@ pub(super) async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     bytes: usize,
 ) -> io::Result<Bytes> {
-    let mut message = vec![0; bytes];
-    stream.read_exact(&mut message).await?;
-    Ok(message.into())
+    let mut message = BytesMut::with_capacity(bytes);
+    read_on(stream, &mut message, bytes).await?;
+    Ok(message.freeze())
+}
+
+/// Reads what a message of that length lacks. Given up, it can go on where it was.
+pub(super) async fn read_on(
+    stream: &mut (impl AsyncRead + Unpin),
+    message: &mut BytesMut,
+    bytes: usize,
+) -> io::Result<()> {
+    while message.len() < bytes {
+        let lacking = bytes - message.len();
+        if stream.read_buf(&mut message.limit(lacking)).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
 }
 
 /// Writes a message and its length.

@@ -1,6 +1,6 @@
 //! An application as a graph of tasks: who makes what for whom, how long each takes, and by when it should be done.
 //! Written as lines `NAME = OP INPUT...`; an input is a task's name, `:BYTES` of memory, or `^NAME|INPUT`: the task of
-//! that name in the round before, in the first round the other. A graph knows no accelerator's state.
+//! that name in the round before, in the first round the other, which has no `^`. A graph knows no accelerator's state.
 
 use std::collections::BTreeMap;
 
@@ -94,6 +94,8 @@ impl Argument {
         match text.strip_prefix('^') {
             Some(rest) => {
                 let (name, first) = rest.split_once('|')?;
+                // The first round has none before it: nothing nests, however long the text.
+                let first = Some(first).filter(|first| !first.starts_with('^'))?;
                 Some(Self::Before(name.to_owned(), Box::new(Self::read(first)?)))
             }
             None => Some(Self::Task(text.to_owned())),
@@ -265,6 +267,8 @@ mod tests {
         for text in ["", "a", "a = ", "a = op", "= op :1", "a = op :0", "a = op ^b", "a = op :x"] {
             assert_eq!(Line::read(text), None, "{text:?}");
         }
+        assert_eq!(Line::read("a = op ^a|^a|:1"), None);
+        assert_eq!(Line::read(&format!("a = op {}:1", "^a|".repeat(1_000_000))), None);
         let op = Op { accelerator: 0, compute_ns: 1.0, out_bytes: 1 };
         let ops = BTreeMap::from([("op".to_owned(), op)]);
         let moves = Moves { worst_ns_per_byte: 0.0, expected_ns_per_byte: 0.0 };

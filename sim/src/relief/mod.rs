@@ -241,6 +241,18 @@ mod tests {
     }
 
     #[test]
+    fn a_window_ends_though_another_request_follows_each() {
+        for orchestrator in Orchestrator::ALL {
+            let spec = spec("deblur", &FREE);
+            let model = Applications::new(&spec, orchestrator).expect("a model");
+            let window = Extent::WindowPs(crate::Picos::from_ns(100e6));
+            let sample = model.replicate(&Streams::new(1, 0), window, 1 << 20).expect("it ends");
+            // Of 15,615 us each: the seventh begins within the window.
+            assert_eq!(sample.responses[0].len(), 7);
+        }
+    }
+
+    #[test]
     fn overload_is_said_before_a_run() {
         let over = |per_s: &'static str| {
             let spec = spec("canny", &[("load.per_s", per_s)]);

@@ -180,13 +180,18 @@ impl<'a> Run<'a> {
     fn schedule_arrival(&mut self, agenda: &mut Agenda<Event>) {
         if let (Some(arrivals), Some(source)) = (&self.model.arrivals, &mut self.source) {
             let time = agenda.now() + arrivals.gap(source);
-            let comes = match self.extent {
-                Extent::Requests(_) => true,
-                Extent::WindowPs(window) => time <= window,
-            };
-            if comes {
-                agenda.at(time, Event::Arrive);
-            }
+            self.arrive_at(time, agenda);
+        }
+    }
+
+    /// A request comes then, unless the window is over: those that are under way are followed to their end.
+    fn arrive_at(&self, time: Picos, agenda: &mut Agenda<Event>) {
+        let comes = match self.extent {
+            Extent::Requests(_) => true,
+            Extent::WindowPs(window) => time <= window,
+        };
+        if comes {
+            agenda.at(time, Event::Arrive);
         }
     }
 
@@ -264,7 +269,7 @@ impl<'a> Run<'a> {
             self.fault = Some(RunError::TooManyRequests { limit: REQUESTS_MAX });
         }
         if self.source.is_none() {
-            agenda.at(agenda.now(), Event::Arrive);
+            self.arrive_at(agenda.now(), agenda);
         }
     }
 

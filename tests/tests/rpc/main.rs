@@ -252,6 +252,8 @@ fn bad_usage_is_exit_code_2_and_says_what_is_valid() {
         (&["load", "127.0.0.1:1", "--workload", "unique_id", "--shape", "k8_v8"], "memc_"),
         (&["serve", "--service", "unique-id", "--cores", "0,0", "--layout", "two-thread"], "twice"),
         (&["serve", "--service", "unique-id", "--layout", "two-thread", "--time-stages"], "inline"),
+        (&["record", "/dev/null", "--shape", "k16_v1000000"], "of that length at most"),
+        (&["replay", "--keys", "4294967296"], "of that length at most"),
     ] {
         let output = Command::new(rebate_binary()).arg("rpc").args(flags).output();
         let output = output.expect("the binary runs");

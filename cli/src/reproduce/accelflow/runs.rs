@@ -124,7 +124,8 @@ impl Runs {
         self.bar.inc_length(1);
         self.bar.set_message(architecture);
         let (name, runs) = (&entries.name, self.replications);
-        let key = format!("{name} {architecture} {runs} runs {:016x}", inputs(&entries, None));
+        let inputs = inputs(&entries, None).map_err(Problem::Failed)?;
+        let key = format!("{name} {architecture} {runs} runs {inputs:016x}");
         let kept = self.kept.borrow().get::<KeptReport>(&key);
         let report = match kept {
             Some(kept) => kept.into(),
@@ -474,7 +475,7 @@ fn report(reports: &Reports, architecture: Architecture) -> Option<&Report> {
 }
 
 /// Why a report has no times.
-fn why_not(report: &Report) -> Option<String> {
+pub(super) fn why_not(report: &Report) -> Option<String> {
     match &report.verdict {
         sim::Verdict::Refused { reason, .. } => Some(format!("no steady state: {reason}")),
         sim::Verdict::Steady | sim::Verdict::Window => None,

@@ -66,15 +66,29 @@ const MISSES: [(Metric, &str, [[f64; 2]; 2]); 2] = [
 /// The rows; without a number and with why where there is no valgrind. What `stopped` ends is left out.
 pub(super) fn rows(quick: bool, stopped: &dyn Fn() -> bool) -> Vec<Row> {
     let extent = if quick { QUICK } else { WHOLE };
-    let counted: Result<Vec<_>, String> = Folder::new().and_then(|folder| {
-        let all = WORKLOADS.into_iter().filter(|_| !stopped());
-        all.map(|workload| Ok((workload, counted(workload, extent, &folder.0)?))).collect()
-    });
-    match counted {
-        Ok(all) if all.len() < WORKLOADS.len() => all.iter().flat_map(of_one).collect(),
-        Ok(all) => all.iter().flat_map(of_one).chain(over_all(Ok(&all))).collect(),
+    match Folder::new() {
+        Ok(folder) => as_rows(stopped, |workload| counted(workload, extent, &folder.0)),
         Err(reason) => over_all(Err(&reason)),
     }
+}
+
+/// Counts workloads until one cannot be counted; those before it have their rows.
+fn as_rows(
+    stopped: &dyn Fn() -> bool,
+    mut count: impl FnMut(&str) -> Result<Counted, String>,
+) -> Vec<Row> {
+    let mut done = Vec::new();
+    let ended = WORKLOADS.into_iter().filter(|_| !stopped()).try_for_each(|workload| {
+        done.push((workload, count(workload)?));
+        Ok::<_, String>(())
+    });
+    let over_all = match ended {
+        Ok(()) if done.len() == WORKLOADS.len() => over_all(Ok(&done)),
+        // A signal that ends this ended what counts as well: that is no reason.
+        Err(reason) if !stopped() => over_all(Err(&reason)),
+        _ => Vec::new(),
+    };
+    done.iter().flat_map(of_one).chain(over_all).collect()
 }
 
 /// The rows over all workloads: what they count to, or why there is nothing.
@@ -203,6 +217,27 @@ const OURS: &str = "ours in software: the application core beside an engine on a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workloads_that_are_done_are_kept_when_one_is_interrupted_or_fails() {
+        let counts = Counts::default().with("Ir", 1000);
+        let one = Counted { inline: counts, application: counts, handler: counts, requests: 1.0 };
+        let first = |workload: &str| match workload {
+            "memc_low" => Ok(one),
+            _ => Err("ended by a signal".to_owned()),
+        };
+        let asked = std::cell::Cell::new(0);
+        let is_stopped = || asked.replace(asked.get() + 1) > 1;
+        let (interrupted, failed) = (as_rows(&is_stopped, first), as_rows(&|| false, first));
+        assert_eq!(interrupted.len(), 3 * METRICS.len());
+        assert!(interrupted.iter().all(|row| row.kind == Kind::Measured));
+        assert_eq!(failed.len(), interrupted.len() + 2 * SAVED.len() + 4 * MISSES.len());
+        assert_eq!(
+            as_rows(&|| false, |_| Ok(one)).iter().filter(|row| row.ours.is_none()).count(),
+            0
+        );
+        assert!(as_rows(&|| true, first).is_empty());
+    }
 
     #[test]
     fn every_published_number_has_a_row_with_or_without_valgrind() {

@@ -36,8 +36,8 @@ const PARTS: [(&str, Part); 9] = [
     ("attachments", prior::attachments),
 ];
 
-/// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the parts
-/// that are done.
+/// Simulates, times and counts everything and writes `arcalis.json` and `arcalis.html`. Interrupted, it writes the
+/// parts that are done.
 ///
 /// # Errors
 /// Why there are no results, or not all.
@@ -65,7 +65,7 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let count = Count::of(&rows.rows);
     let stages = if left.is_none() { page::stages(&lab)? } else { Vec::new() };
     if left.is_none() {
-        left = measure(&lab, flags, &mut rows.rows)?;
+        left = measure(&lab, flags, &mut rows.rows);
     }
     lab.end();
     rows.rows.extend(arithmetic::rows());
@@ -82,19 +82,15 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
 }
 
 /// The rows of the functional engine on this machine; what an interruption left out, if one did.
-fn measure(
-    lab: &Lab,
-    flags: &Reproduce,
-    rows: &mut Vec<Row>,
-) -> Result<Option<&'static str>, Problem> {
+fn measure(lab: &Lab, flags: &Reproduce, rows: &mut Vec<Row>) -> Option<&'static str> {
     lab.say("timed");
-    rows.extend(timed::rows(flags.quick, &lab.stop_flag()).map_err(Problem::Failed)?);
+    rows.extend(timed::rows(flags.quick, &lab.stop_flag()));
     if lab.stopped() {
-        return Ok(Some("timed"));
+        return Some("timed");
     }
     lab.say("counted");
     rows.extend(counted::rows(flags.quick, &|| lab.stopped()));
-    Ok(lab.stopped().then_some("counted"))
+    lab.stopped().then_some("counted")
 }
 
 /// How many of the model's rows are tuned to a published number.

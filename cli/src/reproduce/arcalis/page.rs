@@ -93,7 +93,8 @@ const WHERE: [&str; 2] = [
 
 const SOFTWARE: [&str; 2] = [
     "Rows time and share are where the CPU time of our service's one thread goes over TCP on loopback: sockets \
-     (network), the engine with its functions (rpc), the store (handler). The document's are Thrift's, first over \
+     (network), the engine with its functions (rpc), the store (handler); the last two are elapsed time. \
+     The document's are Thrift's, first over \
      the kernel's network and then over DPDK, which this does not have.",
     "Rows counted are what callgrind simulates for a request, with first-level caches as in the document's table \
      IV: inline is engine and handler on one core, application the core that is left with the handler where the \

@@ -54,7 +54,11 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let failed = |error: String| Problem::Failed(error);
     let stop = crate::load::stop_on_signal()
         .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
-    let libraries = Platform::libraries(flags.qpl_library.as_deref()).map_err(failed)?;
+    // Nobody else uses them: one that does not open keeps no other experiment from its results.
+    let libraries = match plan.parts.iter().any(|part| matches!(part, Part::Sizes | Part::Modes)) {
+        true => Platform::libraries(flags.qpl_library.as_deref()).map_err(failed)?,
+        false => Vec::new(),
+    };
     let lab = Lab::new(plan, libraries, stop.clone(), super::progress_bar()).map_err(failed)?;
     let mut rows = Rows::new("runtime", &Machine::here(), "in one process, threads not pinned");
     let asked = EXPERIMENTS.iter().filter(|(part, _)| lab.plan.parts.contains(part));

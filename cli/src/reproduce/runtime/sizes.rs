@@ -294,6 +294,7 @@ impl Arm<'_> {
         let core_loop = CoreLoop::new(config).map_err(|error| error.to_string())?;
         let (core, work) = (core_loop.core().clone(), work.clone());
         let includes_setup = self.platform.profile().is_some();
+        let on_device = self.mode != Mode::Software;
         let splits = core_loop.block_on(async move {
             let pool = Pool::heap(ByteCount::mib(4));
             let mut splits = Vec::with_capacity(jobs);
@@ -307,6 +308,10 @@ impl Arm<'_> {
                 let total = start.elapsed();
                 if !matches!(done.outcome, Outcome::Done { .. }) {
                     return Err(format!("a job ended with {:?}", done.outcome));
+                }
+                if on_device && done.path.device == 0 {
+                    let why = done.path.reason.name();
+                    return Err(format!("software did a job in the device's place: {why}"));
                 }
                 if turn >= work.count() {
                     let service_us = done.service.0 as f64 / 1e3;

@@ -156,11 +156,12 @@ impl<'a> Bench<'a> {
         tick()?;
         let watched = a.run_alone(task(Calls::Watched))?;
         tick()?;
+        let own = parts(&watched, software_ns, self.case.per)[kernel.stage() as usize];
         let per_request = |value: f64| value / count.max(1) as f64;
         Ok(Filled {
             without_ns,
             software_ns,
-            software_own_ns: watched.stages.of(kernel.stage()) / watched.count.max(1) as f64,
+            software_own_ns: own,
             accelerated_ns,
             // Never none: a slice that happens to call no kernel is one with a very cheap one.
             calls: per_request(sample.calls as f64).max(f64::MIN_POSITIVE),
