@@ -216,8 +216,8 @@ async fn is_asked(
     }
 }
 
-/// Reads a message, of which the budget has room. Whenever others wait for memory, so much of it must have come that all
-/// of it comes in time.
+/// Reads a message, of which the budget has room. Whenever others wait for memory, so much of it must have come that
+/// all of it comes in time.
 async fn receive(
     stream: &mut TcpStream,
     length: usize,
