@@ -113,7 +113,8 @@ fn it_does_not_confirm_what_it_expects_of_a_device_that_is_seldom_busy() {
 }
 
 #[test]
-#[ignore = "prints a table: some minutes"]
+#[ignore = "prints a table, asserts nothing, some minutes: cargo test --release -p runtime --test costs -- \
+            --ignored --nocapture"]
 fn what_weighing_adds_on_our_loop() {
     const LOADS: [f64; 9] = [10e3, 25e3, 50e3, 75e3, 100e3, 200e3, 300e3, 400e3, 500e3];
     let row = |name: &str, policy: Arc<dyn Policy>, weighing_ns| {

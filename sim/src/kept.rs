@@ -1,4 +1,4 @@
-//! A report as a file can hold it and another process of the same version can take it up again: every number to its
+//! A report as a file can hold it and another process of the same build can take it up again: every number to its
 //! last bit, with the replications' own, which differences are made of. It is for nobody to read.
 
 use serde::{Deserialize, Serialize};
