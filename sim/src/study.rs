@@ -49,6 +49,16 @@ pub enum Extent {
     WindowPs(Picos),
 }
 
+impl Extent {
+    /// Whether so many requests that are done or refused end the replication; a window ends by having nothing left.
+    pub(crate) fn is_reached(self, requests: u64) -> bool {
+        match self {
+            Extent::Requests(count) => requests >= count,
+            Extent::WindowPs(_) => false,
+        }
+    }
+}
+
 /// How a study is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -127,11 +127,7 @@ impl Model for Run<'_> {
                 self.reach(token, CORES, now, agenda);
             }
         }
-        let enough = match self.extent {
-            Extent::Requests(count) => self.counts.requests >= count,
-            Extent::WindowPs(_) => false,
-        };
-        if enough || self.fault.is_some() {
+        if self.extent.is_reached(self.counts.requests) || self.fault.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())

@@ -134,11 +134,7 @@ impl Model for Run<'_> {
             (Event::Landed { work }, _) => self.landed(work, agenda),
             (Event::Written { slot }, _) => self.complete(slot, agenda),
         }
-        let enough = match self.extent {
-            Extent::Requests(count) => self.counts.requests >= count,
-            Extent::WindowPs(_) => false,
-        };
-        if enough || self.fault.is_some() {
+        if self.extent.is_reached(self.counts.requests) || self.fault.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
