@@ -83,9 +83,9 @@ impl Case {
     }
 }
 
-/// Every case that is not held out, the A/A run first. What is accelerated is called seldom and for long beside the
-/// rest: a short kernel that is often called costs the rest its place in the core's cache, which no microbenchmark
-/// sees.
+/// Every case that is not held out, the A/A run first. Ciphers and codecs are called seldom and for long beside the
+/// rest: what a kernel costs the work beside it, the first microbenchmark did not see, for which these shares were
+/// chosen. The one in use sees some of it, and cases held out call theirs more often.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
