@@ -13,6 +13,41 @@ pub(crate) struct Machine {
     /// Those that this process may run on.
     #[serde(skip)]
     cores: Vec<usize>,
+    /// Up to the moment that it was looked at.
+    #[serde(skip)]
+    pub(crate) begun: CoreTime,
+}
+
+/// CPU time of the machine's cores since it started, and of it what its host gave to others (ticks).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CoreTime {
+    all: u64,
+    stolen: u64,
+}
+
+impl CoreTime {
+    fn now() -> Self {
+        Self::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// Of the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; what comes
+    /// after is counted in the first two.
+    fn parse(text: &str) -> Self {
+        let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
+        let ticks: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+        Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
+    }
+
+    /// The share of the cores' time since then in which the host ran others: measurements of time are of a machine
+    /// that was not alone.
+    pub(crate) fn stolen_since(self) -> f64 {
+        self.stolen_until(Self::now())
+    }
+
+    fn stolen_until(self, now: Self) -> f64 {
+        let all = now.all.saturating_sub(self.all).max(1);
+        now.stolen.saturating_sub(self.stolen) as f64 / all as f64
+    }
 }
 
 impl Machine {
@@ -34,7 +69,7 @@ impl Machine {
         let kernel = read("/proc/sys/kernel/osrelease");
         let description =
             format!("{processor}, {count} cores, {memory_gib} GiB, Linux {}", kernel.trim());
-        Self { description, class: format!("{count}c"), cores }
+        Self { description, class: format!("{count}c"), cores, begun: CoreTime::now() }
     }
 
     /// The core of the n-th process; none where there are fewer cores than processes, and the system deals them out.
@@ -50,5 +85,20 @@ impl Machine {
             // Not being pinned costs precision and nothing else; the page says what was asked for.
             let _ = sched_setaffinity(None, &own);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CoreTime;
+
+    #[test]
+    fn what_the_host_gave_to_others_is_a_share_of_all_but_what_is_counted_twice() {
+        let at = |text: &str| CoreTime::parse(text);
+        let begun = at("cpu  100 0 50 850 0 0 0 10 40 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n");
+        let now = at("cpu  150 0 60 880 0 0 0 20 90 0\n");
+        assert!((begun.stolen_until(now) - 0.1).abs() < 1e-9);
+        assert!(now.stolen_until(begun).abs() < 1e-9, "no clock goes back");
+        assert!(at("").stolen_until(at("")).abs() < 1e-9, "a system that does not say");
     }
 }

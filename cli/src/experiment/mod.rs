@@ -16,7 +16,7 @@ pub(crate) use awake::Awake;
 pub(crate) use configuration::{Configuration, Door, Place, VIRTUAL, Work};
 pub(crate) use deployment::{Backing, Deployment, PROCESSES, Site};
 pub(crate) use kept::Kept;
-pub(crate) use machine::Machine;
+pub(crate) use machine::{CoreTime, Machine};
 pub(crate) use process::{Process, memcached_is_here, metrics, start_memcached};
 pub(crate) use qpl::why_not;
 pub(crate) use sample::{Load, Sample, Usage};

@@ -10,6 +10,7 @@ mod cache;
 mod explained;
 mod figures;
 mod findings;
+mod lines;
 mod plan;
 mod rows;
 mod runtime;
@@ -24,7 +25,7 @@ use units::{ByteCount, Nanos};
 
 pub(crate) use rows::{Spread, command};
 
-use crate::experiment::VIRTUAL;
+use crate::experiment::{CoreTime, VIRTUAL};
 use crate::report::Report;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use rows::Rows;
@@ -74,7 +75,7 @@ than a minute; without it, on an idle machine, an estimated quarter of an hour.
 
 scheduler: the compressed cache with a virtual IAA as the scheduler says, against every static policy, at five loads and
 five sizes. Writes scheduler.json and scheduler.html; takes --runs, --sizes and --duration (of one run). --quick takes
-less than a minute; without it an estimated quarter of an hour.";
+less than a minute; without it an estimated quarter of an hour. Ctrl-C keeps the sizes and loads that are done.";
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -252,19 +253,26 @@ impl Reproduce {
         let mark = if rows.unfinished.is_some() { "unfinished-" } else { "" };
         let path = self.out.join(format!("{mark}{}.json", rows.name));
         let page = self.out.join(format!("{mark}{page}"));
-        let text =
-            serde_json::to_string_pretty(rows).map_err(|e| Problem::Failed(e.to_string()))?;
-        for (path, text) in [(&path, text + "\n"), (&page, report.html())] {
+        let text = lines::text(rows).map_err(|e| Problem::Failed(e.to_string()))?;
+        for (path, text) in [(&path, text), (&page, report.html())] {
             std::fs::write(path, text)
                 .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
         }
         say(&format!("wrote {} and {}", path.display(), page.display()));
+        let stolen = rows.begun.map_or(0.0, CoreTime::stolen_since);
+        if stolen > STOLEN_NOTED {
+            let percent = 100.0 * stolen;
+            say(&format!("note: for {percent:.1} % of the cores' time the host ran others"));
+        }
         match &rows.unfinished {
             Some(at) => Err(Problem::Failed(format!("{at}; the rest is missing"))),
             None => Ok(()),
         }
     }
 }
+
+/// Share of the cores' time: less is the work of any system.
+const STOLEN_NOTED: f64 = 0.01;
 
 /// Of the whole run; on a terminal only.
 fn progress_bar() -> ProgressBar {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::experiment::Machine;
+use crate::experiment::{CoreTime, Machine};
 use crate::report::Column;
 
 /// All rows of one experiment.
@@ -15,6 +15,14 @@ pub(crate) struct Rows {
     pub(crate) machine: String,
     pub(crate) machine_class: String,
     pub(crate) command: String,
+    /// When the run began; as JSON the share of the cores' time since then in which the host of a virtual machine ran
+    /// others. None where nothing is timed.
+    #[serde(
+        rename = "stolen",
+        serialize_with = "stolen_since",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) begun: Option<CoreTime>,
     /// Where the run was interrupted: these are the rows of what was done by then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfinished: Option<String>,
@@ -22,6 +30,10 @@ pub(crate) struct Rows {
     /// What some of them must come to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) bars: Vec<Bar>,
+}
+
+fn stolen_since<S: Serializer>(begun: &Option<CoreTime>, to: S) -> Result<S::Ok, S::Error> {
+    begun.map(|begun| (begun.stolen_since() * 1e4).round() / 1e4).serialize(to)
 }
 
 /// What a row must come to, and whether it does.
@@ -326,6 +338,7 @@ impl Rows {
             machine: format!("{}; {conditions}", machine.description),
             machine_class: machine.class.clone(),
             command: command(),
+            begun: Some(machine.begun),
             unfinished: None,
             rows: Vec::new(),
             bars: Vec::new(),

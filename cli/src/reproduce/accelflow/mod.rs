@@ -22,6 +22,7 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     flags.refuse_measuring("accelflow")?;
     flags.make_folder()?;
     let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
+    rows.begun = None;
     rows.rows.extend(arithmetic::rows());
     let runs = Runs::new(flags.quick, flags.runs, &flags.out)?;
     let (simulated, kept) = runs.rows()?;
