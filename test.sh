@@ -18,7 +18,7 @@ step "the binary"
 cargo build --workspace
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
-cargo test --workspace
+REBATE_THRIFT_REQUIRED=1 cargo test --workspace
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden

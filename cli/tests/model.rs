@@ -109,6 +109,7 @@ fn bad_parameters_name_the_field_and_its_range() {
         ("C = 2.4e9", "C = nan", "C is NaN; it must be a number above 0"),
         ("\"Sync-OS\"", "\"Fibers\"", "threading is \"Fibers\"; it must be Sync, Sync-OS"),
         ("A = 20", "", "A is missing; it must be a number of at least 1"),
+        ("value = 40000", "value = 0", "n is 0; it must be above 0 where alpha is"),
         ("o0 = 300", "o7 = 300", "unknown key \"o7\""),
     ];
     for (old, new, said) in bad {
@@ -158,6 +159,11 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
     let whole = ["--profile", &stacks, "--kernel", "Compression", "--sizes", &sizes];
     let devices = ["--cycles", "2e9", "--device", "iaa", "--device", "qat-8970"];
     let with = [&whole[..], &devices].concat();
+    // Of however long the profile is, its cycles tell no clock.
+    let no_clock = rebate(&[&["model"], &with[..]].concat());
+    assert_eq!(no_clock.code, Some(2));
+    assert!(no_clock.err.contains("--clock-ghz"), "{}", no_clock.err);
+    let with = [&with[..], &["--clock-ghz", "2"]].concat();
     let answers = json(&with);
     for answer in answers["answers"].as_array().unwrap() {
         let value = answer["speedup"]["value"].as_f64().unwrap();
@@ -165,8 +171,29 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
         assert!(low < value && value < high && value <= most, "{answer}");
         assert_eq!(answer["calls"], 14_000.0);
         assert!(answer["device"].is_string());
+        assert_eq!(answer["sizes"]["provenance"], "measured");
+        assert!(answer["logca"]["break_even_bytes"].as_f64().unwrap() > 0.0, "{answer}");
     }
     assert_eq!(answers["profile"]["malformed_lines"], 1);
+    let all = [&whole[..], &["--cycles", "2e9", "--clock-ghz", "2", "--device", "all"]].concat();
+    let page = folder.path().join("page.html");
+    let all = [&all[..], &["--report", page.to_str().unwrap()]].concat();
+    let all = rebate(&[&["model"], &all[..]].concat());
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains("id=\"gains\"") && page.contains("id=\"profile\""));
+    assert!(page.contains("<svg") && page.contains("qat-8970") && !page.contains("NaN"));
+    assert_eq!(all.code, Some(0), "{}", all.err);
+    let head = all.out.lines().position(|line| line.starts_with("device ")).expect("a table");
+    assert!(all.out.lines().skip(head).take(7).all(|line| line.chars().count() <= 100));
+    for name in ["iaa", "qat-4xxx", "qat-8970", "bluefield2"] {
+        let row = all.out.lines().skip(head).find(|line| line.starts_with(&format!("{name} ")));
+        assert!(row.is_some_and(|row| row.contains(" %")), "{name}: {}", all.out);
+    }
+    assert!(
+        all.out.contains("left out: device dsa has no figures for \"compress\""),
+        "{}",
+        all.out
+    );
 
     let no_cycles = rebate(&[&["model"], &whole[..], &["--device", "iaa"]].concat());
     assert_eq!(no_cycles.code, Some(2));
@@ -178,6 +205,100 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
         "{}",
         unknown.err
     );
+}
+
+#[test]
+fn a_category_of_all_samples_costs_its_answer_and_not_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks = file(folder.path(), "stacks.folded", "main;ZSTD_compressBlock_fast 500\n");
+    let ran = rebate(&["model", "--profile", &stacks, "--kernel", "ZSTD"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("alpha is 1") && ran.out.contains("ZSTD"), "{} {}", ran.out, ran.err);
+}
+
+#[test]
+fn a_profile_with_time_beside_cycles_needs_no_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = String::new();
+    for (event, period, symbol) in [
+        ("cycles", 500_000_000, "ZSTD_compressBlock_fast"),
+        ("cycles", 1_500_000_000, "lookup"),
+        ("task-clock", 800_000_000, "lookup"),
+    ] {
+        text += &format!("srv  42 [000]  55.1:  {period} {event}:  7f00 {symbol}+0x5 (/srv/x)\n");
+    }
+    let profile = file(folder.path(), "profile.txt", &text);
+    let sizes = file(folder.path(), "sizes.csv", "4096,20000\n");
+    let asked = ["--profile", &profile, "--kernel", "ZSTD", "--sizes", &sizes, "--device", "iaa"];
+    let answer = json(&asked);
+    let notes = answer["notes"].to_string();
+    assert!(notes.contains("at 2.50 GHz (the profile's cycles over its time)"), "{notes}");
+    assert!(notes.contains("one and the same while"), "{notes}");
+    assert_eq!(answer["sizes"]["provenance"], "configured");
+    let n =
+        answer["parameters"].as_array().unwrap().iter().find(|own| own["symbol"] == "n").unwrap();
+    assert_eq!((&n["provenance"], &n["value"]), (&"configured".into(), &20_000.0.into()));
+}
+
+#[test]
+fn a_saved_page_of_metrics_gives_the_sizes_of_an_op() {
+    let folder = tempfile::tempdir().unwrap();
+    let parameters = file(folder.path(), "parameters.toml", UNCERTAIN);
+    let page = "\
+rebate_job_size_bytes_bucket{op=\"compress\",le=\"4095\"} 30000
+rebate_job_size_bytes_bucket{op=\"compress\",le=\"8191\"} 40000
+rebate_job_size_bytes_bucket{op=\"decompress\",le=\"8191\"} 9
+";
+    let page = file(folder.path(), "metrics.txt", page);
+    let asked = ["--file", &parameters, "--sizes", &page];
+    let ran = rebate(&[&["model"], &asked[..]].concat());
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.contains("--op says whose sizes are meant; there are compress, decompress"));
+    let answer = json(&[&asked[..], &["--op", "compress"]].concat());
+    assert_eq!(
+        (&answer["sizes"]["calls"], &answer["sizes"]["bins"]),
+        (&40_000.0.into(), &2.into())
+    );
+    assert_eq!(answer["sizes"]["provenance"], "measured");
+}
+
+#[test]
+fn a_clock_that_is_none_is_refused_before_anybody_is_asked() {
+    for ghz in ["0", "-1", "nan"] {
+        let clock = format!("--clock-ghz={ghz}");
+        let ran = rebate(&["model", "--scheduler", "127.0.0.1:1", &clock]);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(
+            ran.err.contains("clock_ghz is") && ran.err.contains("from 0.1 to 10"),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_stated_transfer_outlives_the_flag_that_moves_the_accelerator() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = UNCERTAIN.replace("A = 20", "A = 20\nawaits_transfer = false");
+    let (free, plain) = (
+        file(folder.path(), "free.toml", &free.replace("off-chip", "remote")),
+        file(folder.path(), "plain.toml", &UNCERTAIN.replace("off-chip", "remote")),
+    );
+    let value = |path: &str| {
+        let answer = json(&["--file", path, "--strategy", "off-chip"]);
+        answer["speedup"]["value"].as_f64().unwrap()
+    };
+    // Who awaits it pays L.
+    assert!(value(&free) > value(&plain) + 0.01, "{} {}", value(&free), value(&plain));
+}
+
+#[test]
+fn sizes_that_are_assumed_are_said_to_be() {
+    let ran = rebate(&["model", "--file", "accelerometer-sizes"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.out.matches("exact parameters, assumed sizes").count(), 6, "{}", ran.out);
+    assert_eq!(ran.out.matches("- the sizes are assumed").count(), 3, "{}", ran.out);
+    assert_eq!(ran.out.matches("- sizes (assumed; ").count(), 3, "{}", ran.out);
 }
 
 #[test]

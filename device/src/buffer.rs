@@ -68,6 +68,11 @@ impl Pool {
         self.hand_out(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
     }
 
+    /// As [`Pool::take`], of registered memory or not at all: for what is of no use elsewhere.
+    pub fn take_registered(&self, capacity: usize) -> Option<Buffer> {
+        self.0.registered_block(capacity).map(|block| self.hand_out(block))
+    }
+
     /// As [`Pool::take`], and never of registered memory: for what no device reads, so that it does not take the
     /// place of what one does.
     pub fn take_heap(&self, capacity: usize) -> Buffer {
@@ -536,10 +541,14 @@ mod tests {
         let first = pool.take(1_000);
         let second = pool.take(1_000);
         assert_eq!((first.memory(), second.memory()), (id, MemoryId::HEAP));
+        let held = pool.outstanding();
+        assert!(pool.take_registered(1_000).is_none());
+        assert_eq!(pool.outstanding(), held, "nothing is taken for what is not to be had");
         assert_eq!(Input::pooled(first, 0..0).memory(), id);
         drop(second);
         // Each is used again as what it is.
         assert_eq!(pool.take_heap(1_000).memory(), MemoryId::HEAP);
+        assert_eq!(pool.take_registered(1_000).map(|own| own.memory()), Some(id));
         assert_eq!(pool.take(1_000).memory(), id);
     }
 }

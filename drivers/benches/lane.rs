@@ -9,20 +9,22 @@
 //! - `in, heap`: the same, of an input from elsewhere, which the client copies into the lane's memory;
 //! - `out`: a result that the client copies out of the service's memory, so that what it verifies is what it serves.
 
+mod common;
+
 use std::error::Error;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use common::{Signal, pin};
 use device::{
     Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
 };
 use drivers::lane::{Serving, Taken};
 use drivers::{Lane, LaneOptions};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use units::{ByteCount, Nanos};
 
 type Problem = Box<dyn Error>;
@@ -247,19 +249,6 @@ fn check(outcome: &Outcome) -> Result<(), Problem> {
     }
 }
 
-#[derive(Default)]
-struct Signal(tokio::sync::Notify);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
 /// The service's process; it ends with its client.
 struct Service(Child);
 
@@ -331,9 +320,3 @@ fn written(serving: &Serving, bytes: usize) -> Option<Buffer> {
 }
 
 const CLIENT_CORE: usize = 0;
-
-fn pin(core: usize) -> Result<(), Problem> {
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
-}

@@ -3,6 +3,8 @@
 //! of the own core. Then what blocks of a lane's memory for inputs cost that several threads take and give back at
 //! once, as a frontend's workers do for each value. Medians of runs; `--quick` makes them short.
 
+mod common;
+
 use std::error::Error;
 use std::hint::{black_box, spin_loop};
 use std::path::Path;
@@ -11,10 +13,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::pin;
 use device::Device;
 use drivers::{Lane, LaneOptions};
 use parking_lot::Mutex;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use xxhash_rust::xxh3::xxh3_64;
 
 type Problem = Box<dyn Error + Send + Sync>;
@@ -112,12 +114,6 @@ fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
     let times: Vec<Duration> = times.collect::<Result<_, _>>()?;
     let all_ns: u128 = times.iter().map(Duration::as_nanos).sum();
     Ok(all_ns as f64 / (threads as u64 * rounds) as f64)
-}
-
-fn pin(core: usize) -> Result<(), Problem> {
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
 }
 
 const VALUE_BYTES: usize = 64 << 10;

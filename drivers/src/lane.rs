@@ -5,11 +5,12 @@
 //! retries nothing.
 //!
 //! # Set-up
-//! The client connects to the service's Unix socket and sends a greeting of 16 bytes: `REBALANE` and the version, a
-//! `u64`; with it go, by `SCM_RIGHTS`, two memfds: its **half** of what the two say to each other, and its **region**
-//! of values. The service answers with the same greeting and a half and a region of its own. Each checks that the other
-//! runs as the same user or as root. From then on any byte on the socket is a bell, and the end of the stream is the
-//! end of the lane. All numbers are in the machine's own byte order: the two are on one machine.
+//! The client connects to the service's Unix socket and sends a greeting of 24 bytes: `REBALANE`, the version and the
+//! largest uncompressed side of a job (bytes), each a `u64`; with it go, by `SCM_RIGHTS`, two memfds: its **half** of
+//! what the two say to each other, and its **region** of values. The service answers with the same of its own, or hangs
+//! up on a client whose jobs may be larger than those that it takes. Each checks that the other runs as the same user
+//! or as root. From then on any byte on the socket is a bell, and the end of the stream is the end of the lane. All
+//! numbers are in the machine's own byte order: the two are on one machine.
 //!
 //! Only the side that made a half or a region can write it: it is sealed against any mapping for writing but the first,
 //! and against becoming shorter.
@@ -37,7 +38,7 @@
 //! | 1, byte 2 | window (log2 bytes), 255 none |
 //! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
 //! | 1, byte 4 | class: 0 latency-critical, 1 batch |
-//! | 1, bytes 5 and 6 | tenant; byte 7 is zero |
+//! | 1, bytes 5 and 6 | the client's own number for the tenant; byte 7 is zero |
 //! | 2 | where the input is in the client's region (bytes) |
 //! | 3, low half | the input's size (bytes) |
 //! | 3, high half | the longest result that is of use; for decompress the original size (bytes) |
@@ -165,7 +166,8 @@ impl Lane {
                 return Ok(None);
             }
         };
-        match Link::open(socket, region, &self.counts, &self.name) {
+        let work_bytes_max = self.capabilities.work_bytes_max;
+        match Link::open(socket, region, work_bytes_max, &self.counts, &self.name) {
             Ok(link) => Ok(Some(Arc::new(link))),
             Err(Problem::Peer(why)) => {
                 tracing::warn!("{}: {why}", self.name);

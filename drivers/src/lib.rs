@@ -8,6 +8,7 @@ pub mod heap;
 pub mod host;
 pub mod isal;
 pub mod lane;
+pub mod mailbox;
 pub mod qpl;
 pub mod remote;
 

@@ -1,6 +1,6 @@
 //! The RPC engine: any words on any interface, any packets and any responses, with memory that comes and goes. Nothing
-//! panics, no more is in flight than may be, and a packet that generated code reads is read the same by the interpreter
-//! and comes back as the bytes it has.
+//! panics, no more is in flight than may be, a packet that no wild word touched is told of once, and one that generated
+//! code reads is read the same by the interpreter and comes back as the bytes it has.
 
 #![no_main]
 
@@ -61,90 +61,146 @@ fn both() -> Both<'static> {
     Both { generated: &PostStorageService, interpreter: &*TABLE }
 }
 
+/// An engine with its buffers, and what was counted.
+struct Driven {
+    engine: Engine,
+    page: DataPage,
+    packet: Address,
+    response: Address,
+    frame: Address,
+    /// App.Recv buffers that the engine does not have: a request is not to be written over another.
+    records: Vec<Address>,
+    /// All that came.
+    requests: Vec<Vec<u8>>,
+    started: usize,
+    told: usize,
+}
+
 fn act(actions: &[Action<'_>]) {
     let mut page = DataPage::default();
-    let buffers = [(); 4].map(|()| page.map(4_096));
-    let [packet, record, response, frame] = buffers;
+    let buffers = [(); 5].map(|()| page.map(4_096));
+    let [packet, response, frame, records @ ..] = buffers;
     let limits = Limits { depth: 2, flights: 2, field_bytes_max: 500 };
-    let mut engine = Engine::new(limits, Arc::new(PostStorageService));
+    let mut driven = Driven {
+        engine: Engine::new(limits, Arc::new(PostStorageService)),
+        page,
+        packet,
+        response,
+        frame,
+        records: records.to_vec(),
+        requests: Vec::new(),
+        started: 0,
+        told: 0,
+    };
     let mut lent: Vec<(Address, Box<[u8]>)> = Vec::new();
-    let mut request = None;
     for action in actions {
         match *action {
             Action::Word { interface, word } => {
-                let _ = engine.issue(INTERFACES[usize::from(interface) % 4], word);
+                let _ = driven.engine.issue(INTERFACES[usize::from(interface) % 4], word);
             }
-            Action::Packet { header, bytes } => {
-                let message = if header { [HEADER, bytes].concat() } else { bytes.to_vec() };
-                let whole = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
-                let Some(place) = page.bytes_mut(packet) else { continue };
-                let length = whole.len().min(place.len());
-                place[..length].copy_from_slice(&whole[..length]);
-                issue(
-                    &mut engine,
-                    &[Command::SendNetBuf(packet), Command::SendNetLen(length as u64)],
-                );
-            }
-            Action::Read { app: true } => issue(&mut engine, &[Command::AppReadyFlag(record)]),
-            Action::Read { app: false } => issue(&mut engine, &[Command::DpdkNetFlag(frame)]),
+            Action::Packet { header, bytes } => driven.send(header, bytes),
+            Action::Read { app } => driven.read(app),
             Action::Respond { bytes } => {
-                let Some(place) = page.bytes_mut(response) else { continue };
+                let Some(place) = driven.page.bytes_mut(response) else { continue };
                 let length = bytes.len().min(place.len());
                 place[..length].copy_from_slice(&bytes[..length]);
-                respond(&mut engine, response, length);
+                driven.respond(length);
             }
-            Action::Refuse => {
-                let Some(length) = request.take() else { continue };
-                let length = refuse(&mut page, record, length, response);
-                respond(&mut engine, response, length.unwrap_or(0));
-            }
-            Action::Step { app: true } => {
-                let _ = engine.step_tx(&mut page);
-            }
-            Action::Step { app: false } => {
-                let _ = engine.step_rx(&mut page);
-            }
-            Action::Take { app: true } => {
-                let done = engine.take(Interface::AppRecv);
-                request = done.filter(|done| done.code == Code::Done).map(|done| done.length);
-            }
-            Action::Take { app: false } => {
-                let _ = engine.take(Interface::NetResp);
-            }
+            Action::Refuse => driven.refuse(driven.requests.len().wrapping_sub(1)),
+            Action::Step { app: true } => drop(driven.engine.step_tx(&mut driven.page)),
+            Action::Step { app: false } => drop(driven.engine.step_rx(&mut driven.page)),
+            Action::Take { app } => drop(driven.take(app)),
             Action::Lend { buffer } => {
-                let at = buffers[usize::from(buffer) % 4];
-                lent.extend(page.lend(at).map(|bytes| (at, bytes)));
+                let at = buffers[usize::from(buffer) % buffers.len()];
+                lent.extend(driven.page.lend(at).map(|bytes| (at, bytes)));
             }
             Action::PutBack => {
                 if let Some((at, bytes)) = lent.pop() {
-                    assert!(page.put_back(at, bytes));
+                    assert!(driven.page.put_back(at, bytes));
                 }
             }
             Action::Load => {
-                let _ = engine.load(Arc::new(TABLE.clone()));
+                let _ = driven.engine.load(Arc::new(TABLE.clone()));
             }
         }
-        assert!(engine.in_flight() <= 2 && engine.generations() <= 3);
+        assert!(driven.engine.in_flight() <= 2 && driven.engine.generations() <= 3);
+    }
+    // What a wild word starts nobody counts.
+    if !actions.iter().any(|action| matches!(action, Action::Word { .. })) {
+        lent.into_iter().for_each(|(at, bytes)| assert!(driven.page.put_back(at, bytes)));
+        driven.drain();
     }
 }
 
-/// Writes a refusal of the request in `record` to `response`.
-fn refuse(page: &mut DataPage, record: Address, length: usize, to: Address) -> Option<usize> {
-    let mut place = page.lend(to)?;
-    let bytes = page.bytes(record).and_then(|bytes| bytes.get(..length));
-    let reply = bytes.and_then(Record::read).and_then(|record| Reply::to(&record, &mut place).ok());
-    let length = reply.map(|reply| reply.refuse(Code::QueueFull));
-    page.put_back(to, place);
-    length
-}
+impl Driven {
+    fn send(&mut self, header: bool, bytes: &[u8]) {
+        let message = if header { [HEADER, bytes].concat() } else { bytes.to_vec() };
+        let whole = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
+        let Some(place) = self.page.bytes_mut(self.packet) else { return };
+        let length = whole.len().min(place.len());
+        place[..length].copy_from_slice(&whole[..length]);
+        let words = [Command::SendNetBuf(self.packet), Command::SendNetLen(length as u64)];
+        self.started += usize::from(self.issue(&words));
+    }
 
-fn respond(engine: &mut Engine, response: Address, length: usize) {
-    issue(engine, &[Command::SendAppBuf(response), Command::SendAppResp(length as u64)]);
-}
+    fn read(&mut self, app: bool) {
+        if !app {
+            self.issue(&[Command::DpdkNetFlag(self.frame)]);
+        } else if let Some(record) = self.records.pop()
+            && !self.issue(&[Command::AppReadyFlag(record)])
+        {
+            self.records.push(record);
+        }
+    }
 
-fn issue(engine: &mut Engine, commands: &[Command]) {
-    for command in commands {
-        let _ = engine.issue(command.interface(), command.word());
+    fn take(&mut self, app: bool) -> Option<Code> {
+        if !app {
+            let done = self.engine.take(Interface::NetResp)?;
+            self.told += usize::from(done.about == self.packet);
+            return Some(done.code);
+        }
+        let done = self.engine.take(Interface::AppRecv)?;
+        // A wild word's buffer is none of ours.
+        if !self.records.contains(&done.buffer) && self.records.len() < 2 {
+            self.records.push(done.buffer);
+        }
+        let record = self.page.bytes(done.buffer).and_then(|bytes| bytes.get(..done.length));
+        if let Some(record) = record.filter(|_| done.code == Code::Done) {
+            self.requests.push(record.to_vec());
+        }
+        Some(done.code)
+    }
+
+    /// Refuses this one of the requests that came, if there is such a one.
+    fn refuse(&mut self, request: usize) {
+        let Some(bytes) = self.requests.get(request) else { return };
+        let Some(place) = self.page.bytes_mut(self.response) else { return };
+        let reply = Record::read(bytes).and_then(|record| Reply::to(&record, place).ok());
+        let Some(length) = reply.map(|reply| reply.refuse(Code::QueueFull)) else { return };
+        self.respond(length);
+    }
+
+    fn respond(&mut self, length: usize) {
+        let words = [Command::SendAppBuf(self.response), Command::SendAppResp(length as u64)];
+        self.issue(&words);
+    }
+
+    /// Everything is answered, again and again: what was started is told of, once.
+    fn drain(&mut self) {
+        for round in 0..4 * self.requests.len() + 64 {
+            self.read(true);
+            self.read(false);
+            while self.engine.step_rx(&mut self.page).is_some() {}
+            while self.engine.step_tx(&mut self.page).is_some() {}
+            while self.take(true).is_some() | self.take(false).is_some() {}
+            self.refuse(round % self.requests.len().max(1));
+        }
+        assert_eq!((self.told, self.engine.in_flight()), (self.started, 0), "lost");
+    }
+
+    /// Whether all words were taken.
+    fn issue(&mut self, words: &[Command]) -> bool {
+        words.iter().all(|word| self.engine.issue(word.interface(), word.word()).is_ok())
     }
 }
 

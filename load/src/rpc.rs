@@ -98,7 +98,7 @@ pub fn run(spec: &RpcSpec, stop: &AtomicBool) -> Result<RpcReport, RpcLoadError>
                 let (clock, failed, ended) = (&clock, &failed, &ended);
                 scope.spawn(move || {
                     let result = Client::open(spec, number)
-                        .and_then(|client| client.run(spec, clock, &ended));
+                        .and_then(|client| client.run(spec, number, clock, &ended));
                     failed.fetch_or(result.is_err(), Ordering::Relaxed);
                     result
                 })
@@ -120,6 +120,12 @@ fn check(spec: &RpcSpec) -> Result<(), RpcLoadError> {
         return refuse(format!("{} keys; give one for each connection, up to 2^32", spec.mix.keys));
     }
     Ok(())
+}
+
+/// The requests of connection `number`: all connections' come to all of them.
+fn share(all: u64, connections: usize, number: usize) -> u64 {
+    let (count, number) = (connections as u64, number as u64);
+    all / count + u64::from(number < all % count)
 }
 
 /// What one connection counted.
@@ -193,6 +199,7 @@ impl Client {
     fn run(
         mut self,
         spec: &RpcSpec,
+        number: usize,
         clock: &SystemClock,
         ended: &(impl Fn() -> bool + ?Sized),
     ) -> Result<Tally, RpcLoadError> {
@@ -202,8 +209,7 @@ impl Client {
         }
         // What went wrong then is told as well.
         let mut report = RpcReport { misses: 0, ..report };
-        let each = |requests: u64| requests.div_ceil(spec.connections as u64);
-        let requests = spec.requests.map_or(u64::MAX, each);
+        let requests = spec.requests.map_or(u64::MAX, |all| share(all, spec.connections, number));
         let mut latencies = histogram();
         let begun = clock.now();
         let mut now = begun;

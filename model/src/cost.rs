@@ -15,9 +15,11 @@
 
 mod bank;
 mod curve;
+mod estimates;
 mod fit;
 mod means;
 
 pub use curve::{CostCurve, SizeClass, SizeCurve};
+pub use estimates::Estimates;
 pub use fit::{CostFit, Observation};
 pub use means::Mean;

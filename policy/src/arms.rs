@@ -1,13 +1,25 @@
 //! The places open to one job, what each would cost, and the choice among them that `LeastLatency` and
 //! `LeastHostCycles` share: least cost within a latency, with hysteresis and a bounded share of probes. What cost is,
-//! the policies say.
+//! the policies say. Every job pays for the choice: places are looked at once, and what is kept of them fits in
+//! registers. Only a probe, one job in some hundred, looks again.
 
 use device::Class;
 use units::Nanos;
 
 use crate::placement::{Choice, DeviceState, JobFacts, Placement, Reason, Snapshot};
 
+/// A policy that wants the least of something.
+pub(crate) trait Weighs {
+    /// What it wants for this job.
+    fn objective(
+        &self,
+        job: &JobFacts,
+        snapshot: &Snapshot<'_>,
+    ) -> Objective<impl Fn(&Arm) -> f64 + Copy>;
+}
+
 /// What a policy wants of a place.
+#[derive(Clone, Copy)]
 pub(crate) struct Objective<F> {
     /// The largest job that may hold the calling core where a device is open.
     pub(crate) inline_bytes_max: usize,
@@ -17,202 +29,314 @@ pub(crate) struct Objective<F> {
     pub(crate) cost: F,
 }
 
+impl<F: Fn(&Arm) -> f64> Objective<F> {
+    #[inline(always)]
+    fn is_slow(&self, arm: &Arm) -> bool {
+        self.latency_max.is_some_and(|max| arm.latency_ns > real(max.0))
+    }
+
+    /// Of two places the one of the lower rank is taken: each that is slow is above all that are not.
+    #[inline(always)]
+    fn rank(&self, arm: &Arm) -> f64 {
+        if self.is_slow(arm) { SLOW * (1.0 + arm.latency_ns) } else { (self.cost)(arm) }
+    }
+}
+
 /// A device and a way to wait for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Arm {
     pub(crate) device: usize,
     pub(crate) placement: Placement,
     /// Until the job is done (ns).
-    pub(crate) latency_ns: u64,
+    pub(crate) latency_ns: f64,
     /// Of that, how long the calling core is held (ns).
-    pub(crate) core_ns: u64,
+    pub(crate) core_ns: f64,
 }
 
 impl Arm {
-    /// Whether the job would miss its deadline there.
-    pub(crate) fn is_late(&self, job: &JobFacts) -> bool {
-        job.time_left.is_some_and(|Nanos(left_ns)| self.latency_ns > left_ns)
+    /// The calling core, if it is known what it would take.
+    #[inline(always)]
+    fn software(home: &DeviceState) -> Option<Self> {
+        let latency_ns = real(home.host?.0);
+        let placement = Placement::Software;
+        Some(Self { device: 0, placement, latency_ns, core_ns: latency_ns })
     }
+
+    /// Another device, the core doing other work, if it is known what that would take.
+    #[inline(always)]
+    fn elsewhere(device: usize, state: &DeviceState) -> Option<Self> {
+        let latency = state.estimated?;
+        let core_ns = real(state.host.unwrap_or(latency).0);
+        let placement = Placement::Async;
+        Some(Self { device, placement, latency_ns: real(latency.0), core_ns })
+    }
+
+    /// The same, the core waiting.
+    #[inline(always)]
+    fn waited_for(self) -> Self {
+        Self { placement: Placement::Sync, core_ns: self.latency_ns, ..self }
+    }
+
+    #[inline(always)]
+    fn place(&self) -> Place {
+        Place::of(self.device, self.placement)
+    }
+}
+
+/// Device and placement in one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place(usize);
+
+impl Place {
+    const NOWHERE: Place = Place(usize::MAX);
+
+    #[inline(always)]
+    const fn of(device: usize, placement: Placement) -> Self {
+        Self(device << 2 | placement as usize)
+    }
+
+    #[inline(always)]
+    const fn device(self) -> usize {
+        self.0 >> 2
+    }
+
+    #[inline(always)]
+    const fn placement(self) -> Placement {
+        match self.0 & 3 {
+            0 => Placement::Software,
+            1 => Placement::Sync,
+            _ => Placement::Async,
+        }
+    }
+}
+
+/// The time until the job's deadline (ns), without end if it has none.
+#[inline(always)]
+pub(crate) fn time_left_ns(job: &JobFacts) -> f64 {
+    job.time_left.map_or(f64::INFINITY, |left| real(left.0))
+}
+
+/// A count or a time as a number to reckon with. What has a sign is converted by one instruction, what has none by six.
+#[inline(always)]
+pub(crate) fn real(count: u64) -> f64 {
+    count.min(i64::MAX as u64) as i64 as f64
 }
 
 /// The least costly place, the one before it if the gain is too small, or, now and then, a probe.
-pub(crate) fn choose<F: Fn(&Arm) -> u64>(
+#[inline(always)]
+pub(crate) fn choose(
+    policy: &impl Weighs,
     job: &JobFacts,
     snapshot: &Snapshot<'_>,
     draw: u64,
-    objective: &Objective<F>,
 ) -> Choice {
+    let objective = policy.objective(job, snapshot);
     let offer = Offer::of(job, snapshot, objective.inline_bytes_max);
-    let Some(best) = offer.best(objective) else { return offer.unknown() };
-    if let Some(probe) = offer.probe(draw, &best, objective) {
+    let mut ranking = Ranking::of(job);
+    let (mut all_known, mut some_open) = (true, false);
+    for (device, state) in offer.open() {
+        some_open = true;
+        let Some(arm) = Arm::elsewhere(device, state) else {
+            all_known = false;
+            continue;
+        };
+        if offer.sync {
+            ranking.see(arm.waited_for(), objective);
+        }
+        ranking.see(arm, objective);
+    }
+    if let Some(home) = offer.home(some_open) {
+        match Arm::software(home) {
+            Some(arm) => ranking.see(arm, objective),
+            None => all_known = false,
+        }
+    }
+    let Ranking { best, .. } = ranking;
+    if best == Place::NOWHERE {
+        return unknown(policy, job, snapshot);
+    }
+    // Most draws are no probe whatever is there, and so nothing more is looked at for them.
+    let every = if all_known { PROBE_EVERY } else { UNKNOWN_PROBE_EVERY };
+    if half(draw) < DRAWS / every
+        && let Some(probe) = probe(policy, (job, snapshot), draw, best)
+    {
         return probe;
     }
-    offer.chosen(offer.staying(&best, objective).unwrap_or(best.arm))
+    let place = if ranking.stays() { ranking.last } else { best };
+    if place.device() == 0 && !some_open {
+        return Choice::software(snapshot.reason_for_software());
+    }
+    Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// The least costly place.
-struct Best {
-    arm: Arm,
-    cost: u64,
+/// What was seen of the places.
+struct Ranking {
+    best: Place,
+    best_rank: f64,
+    /// Where the last such job went.
+    last: Place,
+    /// Without end if that is closed.
+    last_rank: f64,
+}
+
+impl Ranking {
+    #[inline(always)]
+    fn of(job: &JobFacts) -> Self {
+        let last = job.last.map_or(Place::NOWHERE, |(device, how)| Place::of(device, how));
+        let (best_rank, last_rank) = (f64::INFINITY, f64::INFINITY);
+        Self { best: Place::NOWHERE, best_rank, last, last_rank }
+    }
+
+    /// Of equal places the first is the best.
+    #[inline(always)]
+    fn see<F: Fn(&Arm) -> f64>(&mut self, arm: Arm, objective: Objective<F>) {
+        let (place, rank) = (arm.place(), objective.rank(&arm));
+        if rank < self.best_rank {
+            (self.best, self.best_rank) = (place, rank);
+        }
+        if place == self.last {
+            self.last_rank = rank;
+        }
+    }
+
+    /// Whether the last place is not much worse than the best.
+    #[inline(always)]
+    fn stays(&self) -> bool {
+        self.last_rank <= self.best_rank + self.best_rank / HYSTERESIS_DIVISOR
+    }
 }
 
 /// What is open to a job.
+#[derive(Clone, Copy)]
 struct Offer<'a> {
     job: &'a JobFacts,
     snapshot: &'a Snapshot<'a>,
-    software: bool,
     /// Whether the calling core may wait for a device.
     sync: bool,
+    /// Whether the job is done on the calling core only where no device is open.
+    yields: bool,
 }
 
 impl<'a> Offer<'a> {
+    #[inline(always)]
     fn of(job: &'a JobFacts, snapshot: &'a Snapshot<'a>, inline_bytes_max: usize) -> Self {
         let batch = job.class == Class::Batch;
         let long = job.work_bytes > inline_bytes_max;
         // A batch job yields the core to whoever waits for it, unless its own deadline may need it.
-        let yields = batch && snapshot.waiting > 0 && job.time_left.is_none();
-        let mut offer = Self { job, snapshot, software: false, sync: !batch && !long };
-        let home = snapshot.devices.first().is_some_and(|state| state.eligible);
-        offer.software = home && !((yields || long) && offer.open().next().is_some());
-        offer
+        let yields = long || (batch && snapshot.waiting > 0 && job.time_left.is_none());
+        Self { job, snapshot, sync: !batch && !long, yields }
+    }
+
+    /// Software, if it may do the job.
+    #[inline(always)]
+    fn home(self, some_open: bool) -> Option<&'a DeviceState> {
+        let home = self.snapshot.devices.first().filter(|state| state.eligible);
+        home.filter(|_| !(self.yields && some_open))
     }
 
     /// The devices beside software that have room for a job of this class: batch jobs leave half of a queue to the
     /// others.
-    fn open(&self) -> impl Iterator<Item = (usize, &'a DeviceState)> + Clone {
-        let batch = self.job.class == Class::Batch;
-        let room = move |state: &DeviceState| match batch {
-            true => state.depth < state.capacity.div_ceil(2),
-            false => state.depth < state.capacity,
-        };
-        let devices = self.snapshot.devices.iter().enumerate().skip(1);
-        devices.filter(move |(_, state)| state.eligible && room(state))
-    }
-
-    /// Every place whose cost is known.
-    fn known(&self) -> impl Iterator<Item = Arm> {
-        let home = self.snapshot.devices.first().filter(|_| self.software);
-        let home = home.and_then(|state| state.host).map(|Nanos(host_ns)| Arm {
-            device: 0,
-            placement: Placement::Software,
-            latency_ns: host_ns,
-            core_ns: host_ns,
-        });
-        home.into_iter().chain(self.open().flat_map(|(device, state)| self.arms(device, state)))
-    }
-
-    fn arms(&self, device: usize, state: &DeviceState) -> impl Iterator<Item = Arm> + use<> {
-        let known = state.estimated.map(|Nanos(latency_ns)| {
-            let core_ns = state.host.map_or(latency_ns, |Nanos(host_ns)| host_ns);
-            Arm { device, placement: Placement::Async, latency_ns, core_ns }
-        });
-        let sync = known.filter(|_| self.sync).map(|arm| Arm {
-            placement: Placement::Sync,
-            core_ns: arm.latency_ns,
-            ..arm
-        });
-        sync.into_iter().chain(known)
-    }
-
-    /// The least costly of the places that are quick enough, or the quickest.
-    fn best<F: Fn(&Arm) -> u64>(&self, objective: &Objective<F>) -> Option<Best> {
-        let ranked = self.known().map(|arm| {
-            let cost = (objective.cost)(&arm);
-            let rank = match within(&arm, objective.latency_max) {
-                true => (false, cost, arm.latency_ns),
-                false => (true, arm.latency_ns, cost),
-            };
-            (rank, Best { arm, cost })
-        });
-        ranked.min_by_key(|(rank, _)| *rank).map(|(_, best)| best)
-    }
-
-    /// Where the last such job went, unless that is the best place or much worse.
-    fn staying<F: Fn(&Arm) -> u64>(&self, best: &Best, objective: &Objective<F>) -> Option<Arm> {
-        let last = self.job.last.filter(|last| *last != (best.arm.device, best.arm.placement))?;
-        let cost_max = best.cost.saturating_add(best.cost / HYSTERESIS_DIVISOR);
-        let arm = self.known().find(|arm| (arm.device, arm.placement) == last)?;
-        let stays = (objective.cost)(&arm) <= cost_max && within(&arm, objective.latency_max);
-        stays.then_some(arm)
-    }
-
-    /// Where a job goes of which nothing is known: to software, which always finishes, and is learnt by that.
-    fn unknown(&self) -> Choice {
-        match self.open().next() {
-            Some((device, _)) if !self.software => {
-                Choice::to(device, Placement::Async, Reason::Policy)
-            }
-            Some(_) => Choice::software(Reason::Policy),
-            None => Choice::software(self.snapshot.reason_for_software()),
-        }
-    }
-
-    fn chosen(&self, arm: Arm) -> Choice {
-        if arm.device == 0 && self.open().next().is_none() {
-            return Choice::software(self.snapshot.reason_for_software());
-        }
-        Choice::to(arm.device, arm.placement, Reason::Policy)
+    #[inline(always)]
+    fn open(self) -> impl Iterator<Item = (usize, &'a DeviceState)> + Clone {
+        let halved = u32::from(self.job.class == Class::Batch);
+        let room =
+            move |state: &DeviceState| state.depth < (state.capacity + halved as usize) >> halved;
+        let others = self.snapshot.devices.get(1..).unwrap_or_default();
+        let others = (1..).zip(others);
+        others.filter(move |(_, state)| state.eligible && room(state))
     }
 
     /// The one device, of those not chosen, that this job could probe; the draw's upper half picks it.
-    fn candidate(&self, chosen: usize, draw: u64) -> Option<usize> {
-        let software = self.software.then_some(0).into_iter();
+    fn candidate(self, chosen: usize, draw: u64) -> Option<usize> {
+        let some_open = self.open().next().is_some();
+        let software = self.home(some_open).map(|_| 0).into_iter();
         let open = software.chain(self.open().map(|(device, _)| device));
         let mut others = open.filter(|device| *device != chosen);
         let count = others.clone().count() as u64;
         others.nth((((draw >> 32) * count) >> 32) as usize)
     }
 
-    /// The probe of one place, if the draw's lower half and the bounds allow it.
-    fn probe<F: Fn(&Arm) -> u64>(
-        &self,
-        draw: u64,
-        best: &Best,
-        objective: &Objective<F>,
-    ) -> Option<Choice> {
-        let drawn = draw & u64::from(u32::MAX);
-        // Most draws are none whatever is there, and so nothing is looked at for them.
-        if drawn >= DRAWS / UNKNOWN_PROBE_EVERY {
-            return None;
-        }
-        let device = self.candidate(best.arm.device, draw)?;
+    /// The ways to have the job done there.
+    fn ways(self, device: usize) -> [Option<Arm>; 2] {
         let state = &self.snapshot.devices[device];
-        let to = |placement| Some(Choice::to(device, placement, Reason::Probe));
-        let known = if device == 0 { state.host } else { state.estimated };
-        if known.is_none() {
-            let free = device == 0 || state.depth < state.capacity.div_ceil(UNKNOWN_QUEUE_DIVISOR);
-            let placement = if device == 0 { Placement::Software } else { Placement::Async };
-            return if free { to(placement) } else { None };
+        match device {
+            0 => [Arm::software(state), None],
+            _ => {
+                let arm = Arm::elsewhere(device, state);
+                [arm.filter(|_| self.sync).map(Arm::waited_for), arm]
+            }
         }
-        if drawn >= DRAWS / PROBE_EVERY {
-            return None;
-        }
-        let arms = self.known().filter(|arm| arm.device == device);
-        let arm = arms.min_by_key(|arm| (objective.cost)(arm))?;
-        // As in `best`: of what is too slow, the latency counts.
-        let (cost, best_cost) = match within(&arm, objective.latency_max) {
-            true => ((objective.cost)(&arm), best.cost),
-            false => (arm.latency_ns, best.arm.latency_ns),
-        };
-        let cost = cost.max(best_cost).max(1);
-        let bearable = cost / PROBE_COST_RATIO_MAX <= best_cost;
-        // In proportion, so that probing adds the same little whatever the place is like.
-        let share = u128::from(best_cost) * u128::from(DRAWS) / u128::from(cost);
-        let due = u128::from(drawn) * u128::from(PROBE_EVERY) < share;
-        if due && bearable && !arm.is_late(self.job) { to(arm.placement) } else { None }
     }
+}
+
+/// Where a job goes of which nothing is known: to software, which always finishes, and is learnt by that.
+#[cold]
+#[inline(never)]
+fn unknown(policy: &impl Weighs, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
+    let inline_bytes_max = policy.objective(job, snapshot).inline_bytes_max;
+    let offer = Offer::of(job, snapshot, inline_bytes_max);
+    match offer.open().next() {
+        Some((device, _)) if offer.home(true).is_none() => {
+            Choice::to(device, Placement::Async, Reason::Policy)
+        }
+        Some(_) => Choice::software(Reason::Policy),
+        None => Choice::software(snapshot.reason_for_software()),
+    }
+}
+
+/// The probe of one place, if the draw's lower half and the bounds allow it.
+#[cold]
+#[inline(never)]
+fn probe(
+    policy: &impl Weighs,
+    (job, snapshot): (&JobFacts, &Snapshot<'_>),
+    draw: u64,
+    best: Place,
+) -> Option<Choice> {
+    let objective = policy.objective(job, snapshot);
+    let offer = Offer::of(job, snapshot, objective.inline_bytes_max);
+    let device = offer.candidate(best.device(), draw)?;
+    let to = |placement| Some(Choice::to(device, placement, Reason::Probe));
+    let cost = |arm: &Arm| (objective.cost)(arm);
+    let ways = offer.ways(device).into_iter().flatten();
+    let Some(arm) = ways.min_by(|one, other| cost(one).total_cmp(&cost(other))) else {
+        let state = &snapshot.devices[device];
+        let free = device == 0 || state.depth < state.capacity.div_ceil(UNKNOWN_QUEUE_DIVISOR);
+        let placement = if device == 0 { Placement::Software } else { Placement::Async };
+        return if free { to(placement) } else { None };
+    };
+    if half(draw) >= DRAWS / PROBE_EVERY {
+        return None;
+    }
+    let best = offer.ways(best.device()).into_iter().flatten().find(|arm| arm.place() == best)?;
+    // As in `Objective::rank`: of what is too slow, the latency counts.
+    let (cost, best_cost) = match objective.is_slow(&arm) {
+        false => (cost(&arm), cost(&best)),
+        true => (arm.latency_ns, best.latency_ns),
+    };
+    let cost = cost.max(best_cost).max(1.0);
+    let bearable = cost <= PROBE_COST_RATIO_MAX as f64 * best_cost;
+    // In proportion, so that probing adds the same little whatever the place is like.
+    let due = half(draw) as f64 * PROBE_EVERY as f64 * cost < best_cost * DRAWS as f64;
+    let in_time = arm.latency_ns <= time_left_ns(job);
+    if due && bearable && in_time { to(arm.placement) } else { None }
 }
 
 /// As many values has half a draw.
 const DRAWS: u64 = 1 << 32;
 
-fn within(arm: &Arm, latency_max: Option<Nanos>) -> bool {
-    latency_max.is_none_or(|max| arm.latency_ns <= max.0)
+/// The lower half.
+#[inline(always)]
+fn half(draw: u64) -> u64 {
+    draw & (DRAWS - 1)
 }
+
+/// More than any cost.
+const SLOW: f64 = 1e60;
 
 /// A place is left for a gain of more than a sixteenth of the best cost: estimates of equal places differ by about so
 /// much from job to job, and to stay costs no more than that.
-const HYSTERESIS_DIVISOR: u64 = 16;
+const HYSTERESIS_DIVISOR: f64 = 16.0;
 
 /// Of the jobs whose best place is known, one in so many probes another, fewer in proportion to how much worse that
 /// one looks. The mean cost of probing is then below best / 256, and the jobs it touches are well below the one in a

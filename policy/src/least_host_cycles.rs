@@ -2,7 +2,7 @@
 
 use units::Nanos;
 
-use crate::arms::{self, Arm, Objective};
+use crate::arms::{self, Arm, Objective, Weighs};
 use crate::placement::{Choice, JobFacts, Policy, Snapshot};
 
 /// The place that holds the calling core for the least time, of those that are quick enough.
@@ -24,20 +24,32 @@ impl Policy for LeastHostCycles {
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
-        let objective = Objective {
-            inline_bytes_max: self.inline_bytes_max,
-            latency_max: Some(self.latency_max),
-            cost: |arm: &Arm| {
-                let factor = if arm.is_late(job) { LATE_FACTOR } else { 1 };
-                arm.core_ns.saturating_mul(factor)
-            },
-        };
-        arms::choose(job, snapshot, draw, &objective)
+        arms::choose(self, job, snapshot, draw)
     }
 }
 
+impl Weighs for LeastHostCycles {
+    #[inline(always)]
+    fn objective(
+        &self,
+        job: &JobFacts,
+        _snapshot: &Snapshot<'_>,
+    ) -> Objective<impl Fn(&Arm) -> f64 + Copy> {
+        let left_ns = arms::time_left_ns(job);
+        let cost = move |arm: &Arm| {
+            let factor = if arm.latency_ns > left_ns { LATE_FACTOR } else { 1.0 };
+            arm.core_ns * factor + arm.latency_ns * OF_EQUALS
+        };
+        let latency_max = Some(self.latency_max);
+        Objective { inline_bytes_max: self.inline_bytes_max, latency_max, cost }
+    }
+}
+
+/// Of places that hold the core for the same time the quicker is taken.
+const OF_EQUALS: f64 = 1e-9;
+
 /// A deadline is kept whatever that takes of the core; where every place misses it, it says nothing.
-const LATE_FACTOR: u64 = 1 << 20;
+const LATE_FACTOR: f64 = 1_048_576.0;
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@
 //! deadline says nothing: jobs that took the quickest place for themselves, whatever that added to the others, made
 //! them miss theirs: in the simulation one in ten, at a load at which otherwise one in 400 does.
 
-use crate::arms::{self, Arm, Objective};
+use crate::arms::{self, Arm, Objective, Weighs};
 use crate::placement::{Choice, JobFacts, Placement, Policy, Snapshot};
 
 /// The place that adds the least latency, in time for the deadline unless that costs the others too much.
@@ -45,26 +45,36 @@ impl Policy for LeastLatency {
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
-        let waiting = snapshot.waiting as f64;
+        arms::choose(self, job, snapshot, draw)
+    }
+}
+
+impl Weighs for LeastLatency {
+    #[inline(always)]
+    fn objective(
+        &self,
+        job: &JobFacts,
+        snapshot: &Snapshot<'_>,
+    ) -> Objective<impl Fn(&Arm) -> f64 + Copy> {
+        let waiting = snapshot.waiting as i64 as f64;
         // One division for all places.
-        let per_ns = snapshot.gap.map_or(0.0, |gap| 1.0 / gap.0.max(1) as f64);
-        let cost = |arm: &Arm| {
-            let factor = if arm.is_late(job) { LATE_FACTOR } else { 1 };
-            added_ns(arm, waiting, per_ns).saturating_mul(factor)
+        let per_ns = snapshot.gap.map_or(0.0, |gap| 1.0 / arms::real(gap.0.max(1)));
+        let left_ns = arms::time_left_ns(job);
+        let cost = move |arm: &Arm| {
+            let factor = if arm.latency_ns > left_ns { LATE_FACTOR } else { 1.0 };
+            added_ns(arm, waiting, per_ns) * factor
         };
-        let inline_bytes_max = self.inline_bytes_max;
-        arms::choose(job, snapshot, draw, &Objective { inline_bytes_max, latency_max: None, cost })
+        Objective { inline_bytes_max: self.inline_bytes_max, latency_max: None, cost }
     }
 }
 
 /// The latency that this place adds, to all (ns): to those who wait for the core and to those who come, so many a
 /// nanosecond.
-fn added_ns(arm: &Arm, waiting: f64, per_ns: f64) -> u64 {
+#[inline(always)]
+fn added_ns(arm: &Arm, waiting: f64, per_ns: f64) -> f64 {
     let turns = if arm.placement == Placement::Async { 1.0 } else { 0.0 };
-    let core = arm.core_ns as f64;
-    let come = COMES_BACK * core * per_ns;
-    // Saturates: what is too much to tell is too much.
-    (arm.latency_ns as f64 + core * (turns + waiting + come)) as u64
+    let come = COMES_BACK * arm.core_ns * per_ns;
+    arm.latency_ns + arm.core_ns * (turns + waiting + come)
 }
 
 /// Who comes while the core is held comes for it twice: with the job, and when that is back from a device.
@@ -72,7 +82,7 @@ const COMES_BACK: f64 = 2.0;
 
 /// A job may add so many times as much to all in order to keep its deadline. In the simulation, where every job has
 /// one, up to 4 misses about as few at every load; from 8 on jobs make more of the others miss theirs than they keep.
-const LATE_FACTOR: u64 = 4;
+const LATE_FACTOR: f64 = 4.0;
 
 #[cfg(test)]
 mod tests {

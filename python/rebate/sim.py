@@ -6,6 +6,7 @@ architecture has a reason in the place of its times.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -294,18 +295,29 @@ def _on_ray(
             # A worker may see other files than this process, or none.
             waiting[task.remote(replace(plans[at], threads=threads), files)] = at
 
+    def take(ended: Sequence[Any]) -> None:
+        for one in ended:
+            runs = cluster.get(one)
+            places[waiting[one]].keep(runs)
+            done[waiting.pop(one)] = runs
+
     try:
         for at in range(len(plans)):
             while at not in done:
                 # In whatever order they end: each is kept as soon as it is there.
-                ready, _ = cluster.wait(list(waiting))
-                for one in ready:
-                    ended = waiting.pop(one)
-                    done[ended] = cluster.get(one)
-                    places[ended].keep(done[ended])
+                take(cluster.wait(list(waiting))[0])
             yield done.pop(at)
     finally:
-        for one in list(waiting):
+        # Who is interrupted keeps what has ended by then, but what has failed, and lets go of the rest.
+        while waiting:
+            ended, _ = cluster.wait(list(waiting), timeout=0)
+            if not ended:
+                break
+            with contextlib.suppress(Exception):
+                take(ended)
+            for one in ended:
+                waiting.pop(one, None)
+        for one in waiting:
             cluster.cancel(one)
 
 

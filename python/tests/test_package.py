@@ -163,9 +163,23 @@ class Simulator(unittest.TestCase):
                         own.write('base = "accelflow-steady.toml"\nname = "own"\nabout = "A test."\n')
                     values = {"hardware.pes": [4, 8]}
                     here = sim.sweep("own.toml", values, **ask)
+                    wait = ray.wait
+
+                    def interrupted(tasks: list[object], **options: object) -> object:
+                        if not options:
+                            # The sweep has nothing yet, and all that it waits for has ended.
+                            wait(tasks, num_returns=len(tasks))
+                            signal.raise_signal(signal.SIGINT)
+                        return wait(tasks, **options)
+
+                    with mock.patch.object(ray, "wait", interrupted):
+                        with self.assertRaises(KeyboardInterrupt):
+                            sim.sweep("own.toml", values, ray=True, keep="cut", **ask)
+                    self.assertEqual([name[-5:] for name in os.listdir("cut")], [".json"] * 2)
                     there = sim.sweep("own.toml", values, ray=True, keep="kept", **ask)
                     with mock.patch.object(sim._rebate, "simulate", side_effect=AssertionError):
                         again = sim.sweep("own.toml", values, ray=True, keep="kept", **ask)
+                        self.assertEqual(sim.sweep("own.toml", values, keep="cut", **ask), here)
                 finally:
                     os.chdir(home)
         finally:

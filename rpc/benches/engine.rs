@@ -1,12 +1,9 @@
-//! What a message costs without a network: generated code against the interpreter of the same schema, a request through
-//! the whole engine, and a mailbox's round trip between two threads beside the floor that the machine itself sets, a
-//! cache line that goes back and forth. Medians of the runs; `--json`, `--quick`.
+//! What a message costs without a network: generated code against the interpreter of the same schema, and a request
+//! through the whole engine. Medians of the runs; `--json`, `--quick`. Between two cores: `rebate rpc replay`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use rpc::flat::{Build, View};
@@ -15,8 +12,6 @@ use rpc::services::memcached::{Found, GetResult, Memcached, SetArgs};
 use rpc::services::post_storage::{Post, PostStorageService, StorePostArgs};
 use rpc::wire::{Out, Wire};
 use rpc::{Code, DataPage, Engine, Functions, Interface, Limits, Record, Reply, api, call};
-use rtrb::RingBuffer;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::json;
 
 const RUNS: usize = 7;
@@ -67,14 +62,6 @@ fn main() {
         show(&format!("serialize.table.{name}"), theirs);
     }
     show("engine.inline.get_k16_v32", runs(|| engine(rounds)));
-    let hops = if quick { 2_000 } else { 200_000 };
-    if let Some(cores) = two_cores() {
-        let (floor, mailbox) = in_turn(|| ping_pong(hops, cores), || mailbox(hops, cores));
-        show("floor.cache_line_round_trip", floor);
-        show("mailbox.round_trip", mailbox);
-    } else {
-        eprintln!("no two cores to run on: no round trips");
-    }
 }
 
 /// A name, the two kinds of functions, the number of one, and its arguments.
@@ -195,84 +182,6 @@ fn found(record: &Record<'_>, response: &mut [u8]) -> Result<usize, Code> {
     reply.body.set_bytes(found, Found::VALUE, &[b'v'; 32])?;
     reply.body.set_block(result, GetResult::SUCCESS, found);
     Ok(reply.seal(result))
-}
-
-/// The first two cores that this process may use.
-fn two_cores() -> Option<[usize; 2]> {
-    let set = sched_getaffinity(None).ok()?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
-    Some([cores.next()?, cores.next()?])
-}
-
-fn pin(core: usize) {
-    let mut set = CpuSet::new();
-    set.set(core);
-    // Unpinned it is measured as well, only less steadily.
-    let _ = sched_setaffinity(None, &set);
-}
-
-/// A line of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Line(AtomicU64);
-
-/// Two threads that pass a number to and fro on one line: the least that any round trip takes.
-fn ping_pong(hops: u64, [here, there]: [usize; 2]) -> f64 {
-    let line = Line::default();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            pin(there);
-            for hop in 0..hops {
-                while line.0.load(Ordering::Acquire) != 2 * hop + 1 {
-                    std::hint::spin_loop();
-                }
-                line.0.store(2 * hop + 2, Ordering::Release);
-            }
-        });
-        pin(here);
-        let begun = Instant::now();
-        for hop in 0..hops {
-            line.0.store(2 * hop + 1, Ordering::Release);
-            while line.0.load(Ordering::Acquire) != 2 * hop + 2 {
-                std::hint::spin_loop();
-            }
-        }
-        per(begun, hops as u32)
-    })
-}
-
-/// A word and a buffer there and back through two rings, as between NetCore and AppCore.
-fn mailbox(hops: u64, [here, there]: [usize; 2]) -> f64 {
-    let (mut out, mut inbox) = RingBuffer::<(u64, Box<[u8]>)>::new(16);
-    let (mut back, mut returned) = RingBuffer::<(u64, Box<[u8]>)>::new(16);
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            pin(there);
-            for _ in 0..hops {
-                let mail = loop {
-                    match inbox.pop() {
-                        Ok(mail) => break mail,
-                        Err(_) => std::hint::spin_loop(),
-                    }
-                };
-                back.push(mail).expect("room");
-            }
-        });
-        pin(here);
-        let mut buffer = vec![0; 64].into_boxed_slice();
-        let begun = Instant::now();
-        for hop in 0..hops {
-            out.push((hop, buffer)).expect("room");
-            buffer = loop {
-                match returned.pop() {
-                    Ok((_, buffer)) => break buffer,
-                    Err(_) => std::hint::spin_loop(),
-                }
-            };
-        }
-        black_box(buffer);
-        per(begun, hops as u32)
-    })
 }
 
 fn per(begun: Instant, rounds: u32) -> f64 {

@@ -4,7 +4,7 @@
 use crate::command::{Address, Command, Completion, Interface, Stalled};
 use crate::engine::Engine;
 
-/// A way to an engine: the engine itself, or a mailbox to the thread that has it.
+/// A way to an engine: the engine itself, or what a driver puts before it.
 pub trait Port {
     /// Issues a word.
     fn issue(&mut self, interface: Interface, word: u64) -> Result<(), Stalled>;

@@ -53,6 +53,14 @@ impl<'a> Reply<'a> {
         Ok(Self { token: request.token, head, body: Build::new(rest) })
     }
 
+    /// In place of the response in this buffer, which the engine refused with this code: its request is not to be
+    /// forgotten. Returns the record's length; `None` if that was a refusal itself, as another fares no better.
+    pub fn again(buffer: &mut [u8], code: Code) -> Option<usize> {
+        let (head, rest) = buffer.split_first_chunk_mut()?;
+        let (token, kind) = (u64_at(head, 0), u64_at(head, 8));
+        (kind != EXCEPTION).then(|| Reply { token, head, body: Build::new(rest) }.refuse(code))
+    }
+
     /// The answer is the block at `place`. Returns the record's length, as the engine is told it.
     pub fn seal(self, place: usize) -> usize {
         self.finish(REPLY, place as u64)

@@ -396,3 +396,54 @@ fn one_engine_answers_what_another_received() {
     let flight = rx.engine.hand_over(token).expect("in flight");
     assert!(!tx.engine.take_over(flight), "functions that this engine was not given");
 }
+
+#[test]
+fn functions_that_requests_may_still_arrive_with_stay_until_all_have() {
+    let (mut rx, mut tx) = (cache(2), cache(2));
+    let request = received(&mut rx, &get());
+    let record = Record::read(&request).expect("a record");
+    // Both have the new service before the old one's request is handed over.
+    assert_eq!(tx.engine.load_ahead(Arc::new(UniqueIdService)), 2);
+    assert_eq!(rx.engine.load(Arc::new(UniqueIdService)), 2);
+    let flight = rx.engine.hand_over(record.token).expect("in flight");
+    assert!(tx.engine.take_over(flight));
+    let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
+    let mut reply = rpc::Reply::to(&record, resp).expect("room");
+    let block = miss(&mut reply.body).expect("room");
+    let length = reply.seal(block);
+    let (app_resp, net_resp) = (tx.app_resp, tx.net_resp);
+    api::app_call_engine_write(&mut tx.engine, app_resp, length).expect("taken");
+    api::net_call_engine_read(&mut tx.engine, net_resp).expect("taken");
+    while tx.engine.step_tx(&mut tx.page).is_some() {}
+    let (_, frame) = tx.frame().expect("a frame");
+    let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut [0; 256]).is_ok();
+    assert!(answer, "on the old functions");
+    assert_eq!(tx.engine.generations(), 2, "another may arrive");
+    rx.engine.landed(record.token);
+    assert_eq!(rx.engine.generations(), 1, "none will");
+    tx.engine.all_arrived();
+    assert_eq!(tx.engine.generations(), 1);
+    let request = received(&mut rx, &packet(&UniqueIdService, 0, &[]));
+    let token = Record::read(&request).expect("a record").token;
+    assert!(tx.engine.take_over(rx.engine.hand_over(token).expect("in flight")));
+}
+
+#[test]
+fn a_refused_response_is_replaced_once() {
+    let mut bench = cache(2);
+    let request = received(&mut bench, &get());
+    let record = Record::read(&request).expect("a record");
+    let resp = bench.page.bytes_mut(bench.app_resp).expect("mapped");
+    rpc::Reply::to(&record, resp).expect("room").seal(0);
+    let length = rpc::Reply::again(resp, Code::Oversized).expect("an answer was there");
+    assert_eq!(rpc::Reply::again(resp, Code::Malformed), None, "a refusal was");
+    let (app_resp, net_resp) = (bench.app_resp, bench.net_resp);
+    api::app_call_engine_write(&mut bench.engine, app_resp, length).expect("taken");
+    api::net_call_engine_read(&mut bench.engine, net_resp).expect("taken");
+    bench.settle();
+    let (done, frame) = bench.frame().expect("its caller is told");
+    let mut into = [0; 64];
+    let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut into);
+    assert_eq!(done.about, bench.net_recv);
+    assert!(matches!(answer, Ok(call::Answer::Exception(7, _))), "{answer:?}");
+}

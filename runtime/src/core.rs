@@ -307,7 +307,7 @@ impl Runtime {
         } else if !self.weighs && self.retired == 0 && self.may_fall_back(&job.task) {
             self.learn_answer(&job, choice);
         }
-        self.place_late(job, choice, is_open, now)
+        self.place(job, choice, is_open, now)
     }
 
     /// Remembers the choice where it is that of other jobs, too.
@@ -323,17 +323,18 @@ impl Runtime {
 
     /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
     /// required and is not.
-    #[inline]
+    #[inline(always)]
     fn choose(&mut self, job: &Job, waiting: usize, now: Nanos) -> (Choice, bool) {
         let fallback = self.fallback(&job.task);
         if fallback == Fallback::Forbid {
             return (Choice::software(Reason::Configured), true);
         }
         let asked = Asked::of(job);
+        let (weighs, arrivals) = (self.weighs, self.history.arrivals());
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
             slot.update(state, &asked);
-            if self.weighs {
-                slot.estimate(state, &asked, self.history.arrivals());
+            if weighs {
+                slot.estimate(state, &asked, arrivals);
             }
         }
         if fallback == Fallback::Require {
@@ -344,7 +345,7 @@ impl Runtime {
         {
             return (on(device, Reason::Probe), true);
         }
-        let choice = self.ask_policy(job, waiting, now);
+        let choice = self.ask_policy(job, asked.work_bytes, waiting, now);
         if choice.device() != 0 || self.states[0].eligible {
             return (choice, true);
         }
@@ -354,20 +355,20 @@ impl Runtime {
         }
     }
 
-    #[inline]
-    fn ask_policy(&mut self, job: &Job, waiting: usize, now: Nanos) -> Choice {
+    #[inline(always)]
+    fn ask_policy(&mut self, job: &Job, work_bytes: usize, waiting: usize, now: Nanos) -> Choice {
         let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
-        let mut facts = facts(job, now);
+        let mut facts = facts(job, work_bytes, now);
         if !self.weighs {
             return self.policy.place(&facts, &Snapshot::of(&self.states), draw);
         }
-        let JobFacts { op, work_bytes, .. } = facts;
-        facts.last = self.history.last(op, work_bytes);
         let gap = Some(self.history.arrived(now));
+        let last = self.history.last(facts.op, work_bytes);
+        facts.last = last.map(|choice| (choice.device(), choice.placement));
         let snapshot = Snapshot { devices: &self.states, waiting, gap };
         let choice = self.policy.place(&facts, &snapshot, draw);
         if choice.reason != Reason::Probe {
-            self.history.remember(op, work_bytes, (choice.device(), choice.placement));
+            *last = Some(choice);
         }
         choice
     }
@@ -449,10 +450,9 @@ impl Runtime {
     #[inline(always)]
     fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
-        let handed = if self.learns || (device != 0 && self.is_sampled()) {
-            self.submit_watched(job, ticket, device)
-        } else {
-            self.slots[device].submit(job)
+        let handed = match self.is_watched(&job, device) {
+            true => self.submit_watched(job, ticket, device),
+            false => self.slots[device].submit(job),
         };
         if let Err(Refused { job, reason }) = handed {
             return self.refused(job, device, reason);
@@ -479,7 +479,15 @@ impl Runtime {
         left.is_none()
     }
 
-    /// Hands the job to its device and, if it is worth that, notes what it meets there and what its submission takes.
+    /// Whether it is looked at what the job meets in the device, and takes.
+    #[inline(always)]
+    fn is_watched(&mut self, job: &Job, device: usize) -> bool {
+        let may_be = self.learns || (device != 0 && self.is_sampled());
+        may_be && self.slots[device].is_watched(job.task.op(), self.time.last())
+    }
+
+    /// Hands the job to its device and notes what it meets there and what its submission takes.
+    #[cold]
     fn submit_watched(
         &mut self,
         job: Box<Job>,
@@ -487,8 +495,7 @@ impl Runtime {
         device: usize,
     ) -> Result<(), Refused> {
         let slot = &mut self.slots[device];
-        let Some(mut met) = slot.watch(&job, self.time.last()) else { return slot.submit(job) };
-        met.at = self.time.read();
+        let mut met = slot.met(self.time.read());
         slot.submit(job)?;
         met.host = self.time.read().since(met.at) + slot.way_back();
         if let Some(entry) = self.jobs.get_mut(ticket) {
@@ -581,14 +588,14 @@ impl Runtime {
                 self.metrics.count_missed(path.device);
             }
         }
-        if self.learns || entry.met.is_some() {
-            let met = entry.met.take();
-            if let Some(met) = &met {
-                self.metrics.count_host(&path, job, met.host);
+        let is_well = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
+        if let Some(met) = &entry.met {
+            self.metrics.count_host(&path, job, met.host);
+            if self.learns && is_well {
+                slot.learn(job, met, self.history.arrivals());
             }
-            if self.learns && matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit) {
-                slot.learn(job, met, (*service, now), self.history.arrivals());
-            }
+        } else if self.learns && is_well && slot.is_inline() {
+            slot.learn_held(job, *service, now, self.history.arrivals());
         }
         if entry.is_detached() {
             return self.jobs.close(ticket);
@@ -624,12 +631,12 @@ fn on(device: usize, reason: Reason) -> Choice {
     Choice::to(device, Placement::Async, reason)
 }
 
-#[inline]
-fn facts(job: &Job, now: Nanos) -> JobFacts {
+#[inline(always)]
+fn facts(job: &Job, work_bytes: usize, now: Nanos) -> JobFacts {
     JobFacts {
         op: job.task.op(),
         dialect: job.task.dialect(),
-        work_bytes: job.work_bytes(),
+        work_bytes,
         class: job.class,
         tenant: job.tenant,
         time_left: job.deadline.map(|deadline| deadline.since(now)),

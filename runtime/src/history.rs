@@ -1,7 +1,7 @@
 //! What came to one core and where it went: how far jobs lie apart, and where the policy sent the last of a kind. It
 //! decides nothing.
 
-use policy::Placement;
+use policy::Choice;
 use units::{Nanos, Op};
 
 use crate::slot::OPS;
@@ -9,16 +9,17 @@ use crate::slot::OPS;
 /// Of one runtime.
 pub(crate) struct History {
     arrived: Nanos,
-    gap_ns: f64,
+    /// `GAPS` times the time between two jobs (ns), smoothed: what whole numbers leave out of one is less than that.
+    gaps_ns: u64,
     arrivals: u64,
     /// By op and size.
-    last: [[Option<(usize, Placement)>; CLASSES]; OPS],
+    last: [[Option<Choice>; CLASSES]; OPS],
 }
 
 impl Default for History {
     fn default() -> Self {
         let last = [[None; CLASSES]; OPS];
-        Self { arrived: Nanos(0), gap_ns: GAP_NS_MAX, arrivals: 0, last }
+        Self { arrived: Nanos(0), gaps_ns: GAPS * GAP_NS_MAX, arrivals: 0, last }
     }
 }
 
@@ -26,10 +27,10 @@ impl History {
     /// The time between a job that the policy weighs and the next, smoothed.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Nanos) -> Nanos {
-        let gap_ns = (now.since(self.arrived).0 as f64).min(GAP_NS_MAX);
+        let gap_ns = now.since(self.arrived).0.min(GAP_NS_MAX);
         self.arrived = now;
-        self.gap_ns += (gap_ns - self.gap_ns) / GAPS;
-        Nanos(self.gap_ns as u64)
+        self.gaps_ns = self.gaps_ns - self.gaps_ns / GAPS + gap_ns;
+        Nanos(self.gaps_ns / GAPS)
     }
 
     /// A job came, whatever places it.
@@ -43,33 +44,30 @@ impl History {
         self.arrivals
     }
 
-    /// Where the policy sent the last such job.
+    /// What the policy chose for the last such job; the next choice goes there.
     #[inline]
-    pub(crate) fn last(&self, op: Op, bytes: usize) -> Option<(usize, Placement)> {
-        self.last[op.index() % OPS][class(bytes)]
-    }
-
-    #[inline]
-    pub(crate) fn remember(&mut self, op: Op, bytes: usize, place: (usize, Placement)) {
-        self.last[op.index() % OPS][class(bytes)] = Some(place);
+    pub(crate) fn last(&mut self, op: Op, bytes: usize) -> &mut Option<Choice> {
+        &mut self.last[op.index() % OPS][class(bytes)]
     }
 }
 
 /// By powers of two, up to 1 GiB and beyond.
 fn class(bytes: usize) -> usize {
-    (bytes.max(1).ilog2() as usize).min(CLASSES - 1)
+    ((bytes | 1).ilog2() as usize).min(CLASSES - 1)
 }
 
 const CLASSES: usize = 31;
 
 /// A newer gap weighs one in so many.
-const GAPS: f64 = 64.0;
+const GAPS: u64 = 64;
 
 /// A longer pause says no more than that nobody came for long, and must not outweigh what comes after it.
-const GAP_NS_MAX: f64 = 1e6;
+const GAP_NS_MAX: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {
+    use policy::{Placement, Reason};
+
     use super::*;
 
     #[test]
@@ -92,9 +90,10 @@ mod tests {
     #[test]
     fn places_are_remembered_by_op_and_size() {
         let mut history = History::default();
-        history.remember(Op::Compress, 5_000, (1, Placement::Sync));
-        assert_eq!(history.last(Op::Compress, 4_096), Some((1, Placement::Sync)));
-        assert_eq!(history.last(Op::Compress, 4_095), None);
-        assert_eq!(history.last(Op::Decompress, 5_000), None);
+        let choice = Choice::to(1, Placement::Sync, Reason::Policy);
+        *history.last(Op::Compress, 5_000) = Some(choice);
+        assert_eq!(*history.last(Op::Compress, 4_096), Some(choice));
+        assert_eq!(*history.last(Op::Compress, 4_095), None);
+        assert_eq!(*history.last(Op::Decompress, 5_000), None);
     }
 }

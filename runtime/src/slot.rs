@@ -233,7 +233,7 @@ impl Slot {
     }
 
     /// Brings what a policy sees up to date for the job.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update(&mut self, state: &mut DeviceState, asked: &Asked<'_>) {
         state.healthy = self.retired.is_none();
         state.eligible = state.healthy && self.accepts(asked);
@@ -241,50 +241,49 @@ impl Slot {
     }
 
     /// As far as it is known after so many jobs that came to the core, what the job would take there with what is
-    /// inside now. What the calling core takes is never forgotten: nothing stalls there unseen, and what always goes
-    /// to a device would lose what its deadlines are weighed against.
-    #[inline]
+    /// inside now, by `update`. What the calling core takes is never forgotten: nothing stalls there unseen, and what
+    /// always goes to a device would lose what its deadlines are weighed against.
+    #[inline(always)]
     pub(crate) fn estimate(&self, state: &mut DeviceState, asked: &Asked<'_>, arrivals: u64) {
-        let ahead = [self.depth(), self.backlog_bytes()];
-        let op = asked.task.op();
-        let is_forgotten = !self.is_inline() && self.costs.is_forgotten(op, arrivals);
-        let known = if is_forgotten { None } else { self.costs.of(op, asked.work_bytes, ahead) };
+        let (op, is_inline) = (asked.task.op(), self.is_inline());
+        let known = self.costs.known(op);
+        let known = known.filter(|known| is_inline || !known.is_forgotten(arrivals));
+        let ahead = || [state.depth, self.backlog_bytes()];
+        let known = known.map(|known| known.of(asked.work_bytes, ahead()));
         state.estimated = known.map(|(latency, _)| latency);
-        state.host = known.map(|(latency, host)| if self.is_inline() { latency } else { host });
+        state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
-    /// What the job meets, if it is worth a look.
-    pub(crate) fn watch(&mut self, job: &Job, now: Nanos) -> Option<Met> {
-        if self.is_inline() || !self.costs.due(job.task.op(), now) {
-            return None;
-        }
-        let backlog_bytes = self.backlog_bytes();
-        Some(Met { at: now, host: Nanos(0), depth_jobs: self.depth(), backlog_bytes })
+    /// Whether what the next job meets, and takes, is worth a look; asked once a job.
+    #[inline]
+    pub(crate) fn is_watched(&mut self, op: Op, now: Nanos) -> bool {
+        !self.is_inline() && self.costs.due(op, now)
     }
 
-    /// A job came back well, with the last poll; one on the calling core held it for its service.
-    pub(crate) fn learn(
-        &mut self,
-        job: &Job,
-        met: Option<Met>,
-        (service, now): (Nanos, Nanos),
-        arrivals: u64,
-    ) {
+    /// What a job meets that is handed over at `at`.
+    pub(crate) fn met(&self, at: Nanos) -> Met {
+        let (depth_jobs, backlog_bytes) = (self.depth(), self.backlog_bytes());
+        Met { at, host: Nanos(0), depth_jobs, backlog_bytes }
+    }
+
+    /// A job on the calling core went well, and held it for its service.
+    #[inline(never)]
+    pub(crate) fn learn_held(&mut self, job: &Job, service: Nanos, now: Nanos, arrivals: u64) {
         let work = (job.task.op(), job.work_bytes());
-        if let Some(met) = met {
-            self.learn_watched(work, &met, arrivals);
-        } else if self.is_inline() && self.costs.due(work.0, now) {
+        if self.costs.due(work.0, now) {
             self.costs.learn_held(work, service, now, arrivals);
         }
     }
 
+    /// A job that was watched came back well, with the last poll.
     #[cold]
-    fn learn_watched(&mut self, job: (Op, usize), met: &Met, arrivals: u64) {
+    pub(crate) fn learn(&mut self, job: &Job, met: &Met, arrivals: u64) {
         let [before, found] = self.polled_at;
         // What signals was done when it did, whenever it was looked at before.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
-        self.costs.learn(job, met, [before, found], arrivals);
+        let work = (job.task.op(), job.work_bytes());
+        self.costs.learn(work, met, [before, found], arrivals);
     }
 
     /// Whether jobs are done when their submission returns.
@@ -308,7 +307,7 @@ impl Slot {
     }
 
     /// As [`Capabilities::accepts`]: what is accepted at one size is at every smaller one.
-    #[inline]
+    #[inline(always)]
     fn accepts(&mut self, asked: &Asked<'_>) -> bool {
         let known = &self.eligible[asked.task.op().index() % OPS];
         if known.shape == asked.shape {
@@ -319,7 +318,7 @@ impl Slot {
                 return false;
             }
         }
-        self.ask(asked)
+        self.ask(asked.task, asked.shape, asked.work_bytes)
     }
 
     /// The sizes for which [`Slot::update`] says the same as it just said of this job.
@@ -333,15 +332,15 @@ impl Slot {
     }
 
     #[cold]
-    fn ask(&mut self, asked: &Asked<'_>) -> bool {
-        let known = &mut self.eligible[asked.task.op().index() % OPS];
-        if known.shape != asked.shape {
-            *known = Eligible::unknown(asked.shape);
+    fn ask(&mut self, task: &Task, shape: Shape, work_bytes: usize) -> bool {
+        let known = &mut self.eligible[task.op().index() % OPS];
+        if known.shape != shape {
+            *known = Eligible::unknown(shape);
         }
-        let accepted = self.capabilities.accepts(asked.task, asked.work_bytes);
+        let accepted = self.capabilities.accepts(task, work_bytes);
         match accepted {
-            true => known.accepted_below = asked.work_bytes.saturating_add(1),
-            false => known.refused_from = asked.work_bytes,
+            true => known.accepted_below = work_bytes.saturating_add(1),
+            false => known.refused_from = work_bytes,
         }
         accepted
     }

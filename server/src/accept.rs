@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,12 +23,29 @@ pub(crate) struct Dealer {
     pub(crate) workers: Arc<[Worker]>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
-    pub(crate) next: Arc<AtomicUsize>,
+    pub(crate) turns: Arc<Turns>,
+}
+
+/// Whose turn it is to get the next connection, for each kind of them: lanes are few and cost much, and would otherwise
+/// all go to one worker where connections of another kind come in between.
+#[derive(Default)]
+pub(crate) struct Turns([AtomicUsize; 4]);
+
+impl Turns {
+    fn next(&self, accepted: &Accepted, workers: usize) -> usize {
+        let kind = match accepted {
+            Accepted::Tcp(_, Door::Memcached) | Accepted::Unix(_, Door::Memcached) => 0,
+            Accepted::Tcp(_, Door::Grpc) | Accepted::Unix(_, Door::Grpc) => 1,
+            Accepted::Tcp(_, Door::Traces) | Accepted::Unix(_, Door::Traces) => 2,
+            Accepted::Lane(_) => 3,
+        };
+        self.0[kind].fetch_add(1, Ordering::Relaxed) % workers
+    }
 }
 
 impl Dealer {
     fn deal(&self, mut accepted: Accepted) {
-        let worker = self.next.fetch_add(1, Ordering::Relaxed) % self.workers.len();
+        let worker = self.turns.next(&accepted, self.workers.len());
         if !self.connections.enter() {
             self.counters[worker].commands.rejected_connections.up();
             let _ = match &mut accepted {
@@ -97,6 +114,33 @@ pub(crate) fn listen_unix(path: &Path, mode: u32) -> io::Result<std::os::unix::n
     Ok(listener)
 }
 
+/// A Unix socket's file, to be removed at the end: unless another process has made its own there since.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode. Nothing else has the same while the listener lives.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Of a listener that was just bound there.
+    pub(crate) fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: Self::identity(path) }
+    }
+
+    /// Removes it, while its listener still lives.
+    pub(crate) fn remove(self) {
+        if self.identity.is_some() && self.identity == Self::identity(&self.path) {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        let there = path.symlink_metadata().ok()?;
+        Some((there.dev(), there.ino()))
+    }
+}
+
 /// Accepts for as long as it is polled.
 pub(crate) async fn accept_tcp(listener: TcpListener, door: Door, dealer: Dealer) {
     loop {
@@ -147,3 +191,36 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// memcached's words (`maxconns_fast`).
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn lanes_go_to_all_workers_whatever_comes_in_between() {
+        let socket = || UnixStream::pair().expect("two sockets").0;
+        let turns = Turns::default();
+        let dealt = [(); 4].map(|()| {
+            let lane = turns.next(&Accepted::Lane(socket()), 2);
+            (lane, turns.next(&Accepted::Unix(socket(), Door::Grpc), 2))
+        });
+        assert_eq!(dealt, [(0, 0), (1, 1), (0, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn a_socket_that_another_process_made_at_the_same_path_is_left_to_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let first = listen_unix(&path, 0o600).expect("a free path");
+        let file = SocketFile::of(&path);
+        std::fs::remove_file(&path).expect("it is there");
+        let second = listen_unix(&path, 0o600).expect("free again");
+        file.remove();
+        assert!(path.exists(), "the second's was removed");
+        SocketFile::of(&path).remove();
+        assert!(!path.exists(), "its own is removed");
+        drop((first, second));
+    }
+}

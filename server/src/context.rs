@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use device::TenantId;
 use runtime::TokioRuntime;
 use slab::Slab;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -37,6 +38,8 @@ pub(crate) struct WorkerContext {
     /// Jobs of other processes under way, and how many may be.
     pub(crate) jobs: Cell<usize>,
     pub(crate) jobs_max: usize,
+    /// Whose jobs they are.
+    pub(crate) peers: RefCell<Slab<()>>,
     /// What the runtime's jobs run on, by their index in a path.
     pub(crate) devices: Vec<Arc<dyn device::Device>>,
     /// gRPC health and reflection.
@@ -83,6 +86,31 @@ impl WorkerContext {
     /// Whether others wait for memory, or would: the budget is spent, or buffers hold more than it.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.budget_waits.get() > 0 || self.values.pool().outstanding() > self.inflight_bytes_max
+    }
+}
+
+/// Someone whose jobs this process does: the other end of a lane, or of a connection over gRPC. Each is a tenant of the
+/// runtime's by itself. What it calls its own tenants decides nothing: it may call them as it likes.
+pub(crate) struct Peer {
+    context: Rc<WorkerContext>,
+    place: usize,
+}
+
+impl Peer {
+    pub(crate) fn enter(context: &Rc<WorkerContext>) -> Self {
+        let place = context.peers.borrow_mut().insert(());
+        Self { context: Rc::clone(context), place }
+    }
+
+    /// The first is for this process's own jobs; the last for all peers beyond.
+    pub(crate) fn tenant(&self) -> TenantId {
+        TenantId(u16::try_from(self.place + 1).unwrap_or(u16::MAX))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.context.peers.borrow_mut().remove(self.place);
     }
 }
 

@@ -21,6 +21,11 @@ impl Counter {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
+    /// So many now, for gauges.
+    pub fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
     /// One less, for gauges.
     pub fn down(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -155,10 +160,14 @@ counters! {
         logical_bytes_read,
         /// Stored bytes of values read.
         stored_bytes_read,
-        /// Values copied because they came in a buffer that could not be handed on.
+        /// Values of which clients sent something in one read with other things, so that it was copied.
         copies,
         /// Bytes of those copies.
         copied_bytes,
+        /// The same of values that stores elsewhere sent.
+        stored_copies,
+        /// Bytes of those copies.
+        stored_copied_bytes,
     }
 }
 
@@ -197,6 +206,10 @@ counters! {
     Lanes {
         /// Lanes open now.
         open,
+        /// Lanes cut: they held memory that others needed, and left their answers unread.
+        stalled,
+        /// Bytes that lanes hold now, of inputs and results.
+        held_bytes,
         /// Jobs begun.
         jobs,
         /// Jobs for which there was no room.

@@ -23,7 +23,7 @@ use runtime::Finished;
 use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
-use crate::context::WorkerContext;
+use crate::context::{Peer, WorkerContext};
 use crate::counters::Counter;
 use crate::session::Open;
 
@@ -62,6 +62,7 @@ async fn greeted(bells: &Bells, item_bytes_max: ByteCount) -> Result<Serving, Bo
 struct Lane {
     serving: Serving,
     context: Rc<WorkerContext>,
+    peer: Peer,
     under_way: FuturesUnordered<UnderWay>,
     /// What it holds in all.
     held_bytes: Rc<Cell<u64>>,
@@ -69,6 +70,8 @@ struct Lane {
     results: Charge,
     /// When to see again whether it has: that rings no bell.
     again: Option<Pin<Box<Sleep>>>,
+    /// When the client was given time to read its answers, and how many there were.
+    unread: Option<(Nanos, u64)>,
     /// Jobs and bytes begun since it last found no job, or had its turn.
     begun: (usize, usize),
     turn: Arc<Turn>,
@@ -117,9 +120,18 @@ impl Lane {
     fn new(serving: Serving, context: &Rc<WorkerContext>) -> Self {
         let held_bytes = Rc::default();
         let results = Charge::new(context, &held_bytes, 0);
-        let (context, under_way) = (Rc::clone(context), FuturesUnordered::new());
-        let (begun, turn) = ((0, 0), Arc::default());
-        Self { serving, context, under_way, held_bytes, results, again: None, begun, turn }
+        Self {
+            serving,
+            context: Rc::clone(context),
+            peer: Peer::enter(context),
+            under_way: FuturesUnordered::new(),
+            held_bytes,
+            results,
+            again: None,
+            unread: None,
+            begun: (0, 0),
+            turn: Arc::default(),
+        }
     }
 
     /// Ready when the client is gone, or when this server drains and the client's jobs are done.
@@ -151,7 +163,7 @@ impl Lane {
         // Who drains takes no job any more: the ring has no news for it.
         match if is_draining { Pause::Sleep } else { self.serving.pause() } {
             Pause::Look => task.waker().wake_by_ref(),
-            Pause::Sleep => self.look_again(task),
+            Pause::Sleep => self.look_again(task)?,
         }
         if let Poll::Ready(bell) = bells.poll(task) {
             if !bell.is_ok_and(|may_be_gone| self.serving.hear(may_be_gone)) {
@@ -173,15 +185,41 @@ impl Lane {
     }
 
     /// Has a lane that sleeps polled again now and then while the client has results to read.
-    fn look_again(&mut self, task: &mut Context<'_>) {
+    fn look_again(&mut self, task: &mut Context<'_>) -> Result<(), Problem> {
         if self.results.bytes == 0 {
-            return;
+            return Ok(());
         }
         let again = self.again.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN)));
         if again.as_mut().poll(task).is_ready() {
             self.again = None;
             task.waker().wake_by_ref();
+            // Who drains does not look what was read.
+            if !self.context.is_draining() && self.is_stalled() && self.is_in_the_way() {
+                self.context.counters.lanes.stalled.up();
+                let why = "it leaves its answers unread, and others need the memory";
+                return Err(Problem::Peer(why.into()));
+            }
         }
+        Ok(())
+    }
+
+    /// Whether answers are unread that were there long ago.
+    fn is_stalled(&mut self) -> bool {
+        let now = self.context.clock.now();
+        let (shown, read) = self.serving.answers();
+        let (since, due) = *self.unread.get_or_insert((now, shown));
+        if read >= due {
+            self.unread = Some((now, shown));
+        }
+        read < due && now.since(since) >= UNREAD_MAX
+    }
+
+    /// More than half of the worker's memory for lanes is held, and by this one no less than by the others: there
+    /// always is such a lane.
+    fn is_in_the_way(&self) -> bool {
+        let held = self.context.lane_held_bytes.get();
+        let lanes = self.context.counters.lanes.open.read().max(1);
+        held > self.worker_bytes_max() / 2 && self.held_bytes.get() >= held / lanes
     }
 
     /// Begins the jobs of one turn.
@@ -250,29 +288,37 @@ impl Lane {
         job.output_offset = RESULT_AT;
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
-        (job.tenant, job.class) = (request.tenant, request.class);
+        (job.tenant, job.class) = (self.peer.tenant(), request.class);
         Ok((job, held))
     }
 
     /// Room for one job more, if there is some.
     fn hold(&self, request: &Request) -> Option<Held> {
         let context = &self.context;
-        let worker_max = context.inflight_bytes_max.0;
-        let two_items = 2 * (context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64);
-        let lane_max = (worker_max / LANE_SHARE).max(two_items);
+        let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());
         let bytes = (request.input_bytes + request.output_bytes) as u64;
-        let fits = |held: u64, max: u64| held.saturating_add(bytes) <= max;
-        // A lane has no more jobs than it leaves to others: so a few lanes cannot take all.
+        // A lane has no more than it leaves to others, jobs and bytes: so a few lanes cannot take all.
         let jobs_left = context.jobs_max.saturating_sub(context.jobs.get());
-        let has_room = self.under_way.len() < jobs_left
-            && fits(context.lane_held_bytes.get(), worker_max.max(two_items))
-            && fits(self.held_bytes.get(), lane_max);
+        let bytes_left = self.worker_bytes_max().saturating_sub(context.lane_held_bytes.get());
+        let bytes_with_it = self.held_bytes.get().saturating_add(bytes);
+        let has_room =
+            self.under_way.len() < jobs_left && bytes_with_it <= bytes_left.min(lane_max);
         if !has_room {
             return None;
         }
         context.jobs.set(context.jobs.get() + 1);
         let input = Charge::new(context, &self.held_bytes, request.input_bytes as u64);
         Some(Held { context: Rc::clone(context), _input: input })
+    }
+
+    /// What the worker's lanes may hold together.
+    fn worker_bytes_max(&self) -> u64 {
+        self.context.inflight_bytes_max.0.max(self.largest_bytes())
+    }
+
+    /// What one job of the largest items needs.
+    fn largest_bytes(&self) -> u64 {
+        2 * (self.context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64)
     }
 
     /// Answers the jobs that are done.
@@ -345,6 +391,7 @@ impl Charge {
         for held in [&self.context.lane_held_bytes, &*self.of_lane] {
             held.set(held.get() - self.bytes + bytes);
         }
+        self.context.counters.lanes.held_bytes.set(self.context.lane_held_bytes.get());
         self.bytes = bytes;
     }
 }
@@ -380,6 +427,9 @@ const BYTES_PER_TURN: usize = 256 << 10;
 
 /// How long results that the client has read may still count.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// As long as a client of memcached's may leave its answers, where others wait for the memory.
+const UNREAD_MAX: Nanos = Nanos::secs(2);
 
 /// A client that connects and says nothing does not keep its place.
 const GREETING_MAX: Duration = Duration::from_secs(5);

@@ -12,7 +12,9 @@ use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
-use crate::accept::{Dealer, accept_lanes, accept_tcp, accept_unix, listen_tcp, listen_unix};
+use crate::accept::{
+    Dealer, SocketFile, accept_lanes, accept_tcp, accept_unix, listen_tcp, listen_unix,
+};
 use crate::admin::{self, Admin};
 use crate::backend::Seconds;
 use crate::config::{Config, Services};
@@ -103,7 +105,7 @@ pub struct Running {
     grpc_addresses: Vec<SocketAddr>,
     trace_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
-    unix_sockets: Vec<PathBuf>,
+    unix_sockets: Vec<SocketFile>,
 }
 
 impl Running {
@@ -168,13 +170,14 @@ impl Running {
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(Door::Grpc)?;
         let trace_addresses = bound(Door::Traces)?;
-        let unix_sockets = listeners.unix.iter().map(|listener| listener.path.clone());
-        let unix_sockets = unix_sockets.chain(plan.config.server.lane_listen.clone()).collect();
+        let lanes = plan.config.server.lane_listen.as_ref();
+        let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
+        let unix_sockets = unix_sockets.map(|path| SocketFile::of(path)).collect();
         let dealer = Dealer {
             workers: Arc::clone(&workers),
             connections: Arc::clone(&plan.connections),
             counters: Arc::clone(&plan.counters),
-            next: Arc::default(),
+            turns: Arc::default(),
         };
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         let control = Control::start(listeners, dealer, Arc::clone(&admin), Arc::clone(&plan))?;
@@ -199,10 +202,9 @@ impl Running {
 
     fn stop_accepting(&mut self) {
         self.admin.begin_drain();
+        // First: once a listener is gone, another process may take its path, and its file may look the same.
+        self.unix_sockets.drain(..).for_each(SocketFile::remove);
         self.control.stop_accepting();
-        for path in self.unix_sockets.drain(..) {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 

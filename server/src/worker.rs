@@ -1,7 +1,7 @@
 //! A worker: one thread, one event loop, its own runtime, its own connections to memcached servers. Connections are
 //! handed to it and stay.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -254,6 +254,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             lane_held_bytes: Cell::new(0),
             jobs: Cell::new(0),
             jobs_max: config.runtime.jobs_max,
+            peers: RefCell::default(),
             devices: plan.devices.clone(),
             grpc_others: plan.grpc_others.clone(),
             scheduler: plan.scheduler.clone(),

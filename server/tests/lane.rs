@@ -1,5 +1,5 @@
 //! The service's end of lanes, in this process, against the driver's own client: what lanes may hold, whose turn it is,
-//! tenants' caps, and the end. Jobs run on a device that keeps them until its test lets them go; codecs have no part.
+//! who is a tenant, and the end. Jobs run on a device that keeps them until its test lets them go; codecs have no part.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,12 +9,13 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use api::Address;
 use bytes::Bytes;
 use device::{
     Capabilities, Codec, Completion, Device, DeviceError, Dialect, Input, Job, Level, Outcome,
     Pool, Queue, Refused, Software, Task, TenantId, Waiting,
 };
-use drivers::{Lane, LaneOptions};
+use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
 use server::config::RoleName;
 use server::{Config, Devices, Running, Server};
@@ -267,6 +268,64 @@ fn results_that_a_client_does_not_read_count_against_its_lane() {
     assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
 }
 
+/// Submits jobs and reads none of their answers, until the service has no room for more.
+fn fill(service: &Service, pool: &Pool) -> Client {
+    let mut client = service.client(pool);
+    assert_eq!(client.outcomes(1), [DONE]);
+    let (begun, busy) = (service.begun(), service.busy());
+    for number in 1.. {
+        client.submit(job(pool, 0, 16 << 10));
+        let answered = || service.begun() + service.busy() - begun - busy;
+        wait_until("the job is taken", || answered() == number);
+        if service.busy() > busy {
+            break;
+        }
+    }
+    client
+}
+
+#[test]
+fn lanes_that_read_nothing_leave_room_for_others() {
+    let gate = Gate::new(true);
+    let service = Service::start(&gate, |config| {
+        config.store.item_bytes_max = ITEM_BYTES;
+        config.runtime.inflight_bytes_max = ByteCount::mib(1);
+    });
+    let pool = Pool::heap(ByteCount(0));
+    let _hostile = [(); 5].map(|()| fill(&service, &pool));
+    let mut honest = service.client(&pool);
+    assert_eq!(honest.outcomes(1), [DONE]);
+    for _ in 0..10 {
+        honest.submit(job(&pool, 0, 16 << 10));
+        assert_eq!(honest.outcomes(1), [DONE]);
+    }
+}
+
+#[test]
+fn of_lanes_that_read_nothing_the_one_that_holds_most_is_cut_where_memory_is_short() {
+    let gate = Gate::new(true);
+    let service = Service::start(&gate, |config| {
+        config.store.item_bytes_max = ITEM_BYTES;
+        config.runtime.inflight_bytes_max = ByteCount::kib(256);
+    });
+    let pool = Pool::heap(ByteCount(0));
+    let (mut most, mut less) = (fill(&service, &pool), fill(&service, &pool));
+    let mut honest = service.client(&pool);
+    assert_eq!(honest.outcomes(1), [DONE]);
+    honest.submit(job(&pool, 0, 64 << 10));
+    assert_eq!(honest.outcomes(1), [Outcome::Failed(DeviceError::Busy)]);
+    wait_until("one is cut", || service.metric("rebate_lanes_stalled_total") == 1);
+    wait_until("its lane is over", || service.metric("rebate_lanes ") == 2);
+    honest.submit(job(&pool, 0, 64 << 10));
+    assert_eq!(honest.outcomes(1), [DONE]);
+    let is_over = |client: &mut Client| {
+        client.poll();
+        client.queue.try_submit(job(&pool, 0, 64)).is_err()
+    };
+    wait_until("the client hears of it", || is_over(&mut most));
+    assert!(!is_over(&mut less), "there is room now");
+}
+
 #[test]
 fn who_drains_answers_what_is_under_way_and_ends_idle_lanes() {
     let gate = Gate::new(false);
@@ -326,24 +385,46 @@ fn a_lane_that_floods_leaves_the_others_their_turns() {
 const FLOOD: usize = 250;
 
 #[test]
-fn a_tenant_has_no_more_jobs_inside_the_device_than_it_may_whichever_lane_they_come_by() {
+fn a_lane_has_no_more_jobs_inside_the_device_than_a_tenant_may_whoever_it_says_they_are_of() {
     let gate = Gate::new(false);
     let service = Service::start(&gate, |config| config.runtime.tenant_jobs_max = 2);
     let pool = Pool::heap(ByteCount(0));
     let (mut first, mut second) = (service.client(&pool), service.client(&pool));
-    wait_until("both are under way", || gate.tenants() == [0, 0]);
+    wait_until("both are under way", || gate.tenants() == [1, 2]);
     for client in [&mut first, &mut second] {
-        for tenant in [1, 1, 2] {
+        for tenant in [7, 8, 9] {
             client.submit(job(&pool, tenant, 1_000));
         }
     }
     wait_until("all are begun", || service.begun() == 8);
     let mut inside = gate.tenants();
     inside.sort_unstable();
-    assert_eq!(inside, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(inside, [1, 1, 2, 2]);
     gate.open();
     for client in [&mut first, &mut second] {
         let all = client.outcomes(4);
         assert!(all.iter().all(|own| matches!(own, Outcome::Done { .. })), "{all:?}");
     }
+}
+
+#[test]
+fn connections_over_grpc_are_tenants_by_themselves_as_lanes_are() {
+    let gate = Gate::new(true);
+    let service = Service::start(&gate, |config| {
+        config.server.grpc_listen = vec!["127.0.0.1:0".to_owned()];
+    });
+    let running = service.running.as_ref().expect("runs");
+    let address = Address::Tcp(running.grpc_addresses()[0].to_string());
+    let pool = Pool::heap(ByteCount(0));
+    let _lane = service.client(&pool);
+    let mut clients = [(); 2].map(|()| {
+        let remote = Remote::new(address.clone(), &RemoteOptions::default()).expect("an address");
+        let queue = remote.open_queue(Waker::noop().clone()).expect("opens");
+        Client { queue, done: Vec::new() }
+    });
+    for client in &mut clients {
+        client.submit(job(&pool, 1, 1_000));
+        assert_eq!(client.outcomes(1), [DONE]);
+    }
+    assert_eq!(gate.tenants(), [1, 2, 3]);
 }

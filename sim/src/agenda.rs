@@ -56,6 +56,7 @@ impl<E: Copy> Agenda<E> {
     }
 
     /// The time of the event that fired last.
+    #[inline]
     pub fn now(&self) -> Picos {
         self.now
     }
@@ -66,16 +67,19 @@ impl<E: Copy> Agenda<E> {
     }
 
     /// Schedules `event` for `time`; what is due in the past fires now.
+    #[inline]
     pub fn at(&mut self, time: Picos, event: E) {
         self.at_priority(time, Self::PRIORITY, event);
     }
 
     /// Schedules `event` for `delay` from now.
+    #[inline]
     pub fn after(&mut self, delay: Picos, event: E) {
         self.at_priority(self.now + delay, Self::PRIORITY, event);
     }
 
     /// Schedules `event` for `time`, before the events of that time with a larger `priority`.
+    #[inline]
     pub fn at_priority(&mut self, time: Picos, priority: u8, event: E) {
         let order = u64::from(priority) << SEQUENCE_BITS | self.scheduled;
         self.scheduled += 1;
@@ -83,6 +87,7 @@ impl<E: Copy> Agenda<E> {
     }
 
     /// Takes the next event and moves the time to it.
+    #[inline]
     pub fn fire(&mut self) -> Option<E> {
         let (key, event) = self.events.pop()?;
         self.now = Picos((key >> 64) as u64);

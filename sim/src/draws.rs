@@ -36,20 +36,19 @@ impl Draws {
     /// An exponential draw of mean one.
     #[inline]
     pub fn exponential(&mut self) -> f64 {
-        if self.next >= AHEAD {
-            self.refill();
-        }
-        let draw = self.ahead[self.next];
+        let Some(draw) = self.ahead.get(self.next) else { return self.refill() };
         self.next += 1;
-        draw
+        *draw
     }
 
+    /// Makes more ahead, and gives the first of them.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self) {
+    fn refill(&mut self) -> f64 {
         self.ahead.fill_with(|| 1.0 - self.prng.unit());
         self.ahead.iter_mut().for_each(|draw| *draw = -ln(*draw));
-        self.next = 0;
+        self.next = 1;
+        self.ahead[0]
     }
 }
 

@@ -93,6 +93,15 @@ impl Durations {
     /// One duration.
     #[inline]
     pub fn draw(&self, draws: &mut Draws) -> Picos {
+        match self.kind {
+            Kind::Exponential => nearest(self.mean_ps * draws.exponential()),
+            _ => self.draw_any(draws),
+        }
+    }
+
+    /// Of any kind: too much for callers to have in them.
+    #[inline(never)]
+    fn draw_any(&self, draws: &mut Draws) -> Picos {
         nearest(match &self.kind {
             Kind::Fixed(time) => return *time,
             Kind::Exponential => self.mean_ps * draws.exponential(),

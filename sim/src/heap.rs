@@ -4,27 +4,47 @@
 /// Items by key. Nothing is allocated once it has held as many items as it ever will.
 #[derive(Clone, Debug)]
 pub struct FourAry<T> {
-    entries: Vec<Entry<T>>,
+    /// Place `p` is in node `p / 4`. The root is alone in the first, at [`ROOT`]; the four children of any place fill
+    /// one node.
+    nodes: Vec<Node<T>>,
+    /// The place behind the last item.
+    end: usize,
     /// The root has been popped and not yet been replaced. An event mostly schedules another, which then takes the
     /// root's place in one descent instead of the two of a removal and an insertion.
     vacant: bool,
 }
 
+/// Four siblings. Their keys fill one line of a processor's cache; they are whole, so that none is missing where one is
+/// looked for.
 #[derive(Clone, Copy, Debug)]
-struct Entry<T> {
-    key: u128,
-    item: T,
+#[repr(align(64))]
+struct Node<T> {
+    /// Of a place without an item [`NOTHING`].
+    keys: [u128; 4],
+    items: [T; 4],
+}
+
+impl<T> Node<T> {
+    /// Which has the smallest key. Nobody can foresee it, so there is no branch on it.
+    #[inline]
+    fn least(&self) -> usize {
+        let [a, b, c, d] = &self.keys;
+        let left = usize::from(b < a);
+        let right = 2 + usize::from(d < c);
+        if self.keys[right] < self.keys[left] { right } else { left }
+    }
 }
 
 impl<T: Copy> FourAry<T> {
     /// An empty queue with room for `capacity` items.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { entries: Vec::with_capacity(capacity), vacant: false }
+        let nodes = Vec::with_capacity((ROOT + capacity).div_ceil(4));
+        Self { nodes, end: ROOT, vacant: false }
     }
 
     /// How many items wait.
     pub fn len(&self) -> usize {
-        self.entries.len() - usize::from(self.vacant)
+        self.end - ROOT - usize::from(self.vacant)
     }
 
     /// True if none waits.
@@ -33,77 +53,92 @@ impl<T: Copy> FourAry<T> {
     }
 
     /// Adds `item` at `key`.
+    #[inline]
     pub fn push(&mut self, key: u128, item: T) {
-        let entry = Entry { key, item };
         if self.vacant {
             self.vacant = false;
-            self.descend(entry);
+            self.descend(key, item);
         } else {
-            self.entries.push(entry);
-            self.ascend(entry);
+            self.ascend(key, item);
         }
     }
 
     /// Takes the item with the smallest key.
+    #[inline]
     pub fn pop(&mut self) -> Option<(u128, T)> {
         if self.vacant {
             self.vacant = false;
-            let last = self.entries.pop()?;
-            if !self.entries.is_empty() {
-                self.descend(last);
-            }
+            self.replace_root();
         }
-        let first = self.entries.first()?;
+        if self.end == ROOT {
+            return None;
+        }
+        let first = self.nodes.first()?;
         self.vacant = true;
-        Some((first.key, first.item))
+        Some((first.keys[ROOT], first.items[ROOT]))
     }
 
-    /// Moves `entry`, which stands last, up to its place.
-    fn ascend(&mut self, entry: Entry<T>) {
-        let mut at = self.entries.len() - 1;
-        while at > 0 {
-            let parent = (at - 1) / 4;
-            if self.entries[parent].key <= entry.key {
+    /// The last item takes the place of the root that was popped.
+    fn replace_root(&mut self) {
+        self.end -= 1;
+        if self.end > ROOT {
+            let last = &mut self.nodes[self.end / 4];
+            let key = std::mem::replace(&mut last.keys[self.end % 4], NOTHING);
+            let item = last.items[self.end % 4];
+            self.descend(key, item);
+        }
+    }
+
+    /// Puts an item behind the last and moves it up to its place.
+    fn ascend(&mut self, key: u128, item: T) {
+        let mut place = self.end;
+        self.end += 1;
+        if place / 4 == self.nodes.len() {
+            self.nodes.push(Node { keys: [NOTHING; 4], items: [item; 4] });
+        }
+        while place > ROOT {
+            let parent = place / 4 + ROOT - 1;
+            let above = &self.nodes[parent / 4];
+            let (above_key, above_item) = (above.keys[parent % 4], above.items[parent % 4]);
+            if above_key <= key {
                 break;
             }
-            self.entries[at] = self.entries[parent];
-            at = parent;
+            self.set(place, above_key, above_item);
+            place = parent;
         }
-        self.entries[at] = entry;
+        self.set(place, key, item);
     }
 
-    /// Puts `entry` in the root's place and moves it down to its own.
-    fn descend(&mut self, entry: Entry<T>) {
-        let mut at = 0;
+    /// Puts an item in the root's place and moves it down to its own.
+    fn descend(&mut self, key: u128, item: T) {
+        let mut place = ROOT;
         loop {
-            let first = 4 * at + 1;
-            let child = match self.entries.get(first..first + 4) {
-                Some(four @ [a, b, c, d]) => {
-                    let left = usize::from(b.key < a.key);
-                    let right = 2 + usize::from(d.key < c.key);
-                    first + if four[right].key < four[left].key { right } else { left }
-                }
-                _ => match self.smallest_from(first) {
-                    Some(child) => child,
-                    None => break,
-                },
-            };
-            if self.entries[child].key >= entry.key {
+            let below = place - (ROOT - 1);
+            let Some(children) = self.nodes.get(below) else { break };
+            let child = children.least();
+            let (least_key, least_item) = (children.keys[child], children.items[child]);
+            if least_key >= key {
                 break;
             }
-            self.entries[at] = self.entries[child];
-            at = child;
+            self.set(place, least_key, least_item);
+            place = 4 * below + child;
         }
-        self.entries[at] = entry;
+        self.set(place, key, item);
     }
 
-    /// The smallest of the last node's one to three children, if it has any.
-    fn smallest_from(&self, first: usize) -> Option<usize> {
-        let children = self.entries.get(first..)?;
-        let smallest = children.iter().enumerate().min_by_key(|(_, entry)| entry.key)?;
-        Some(first + smallest.0)
+    #[inline]
+    fn set(&mut self, place: usize, key: u128, item: T) {
+        let node = &mut self.nodes[place / 4];
+        node.keys[place % 4] = key;
+        node.items[place % 4] = item;
     }
 }
+
+/// Of four places the last: so the children of place `p` are those of node `p - 2`, and the parent of all in node `n`
+/// is place `n + 2`.
+const ROOT: usize = 3;
+/// Not below any key, so that it never goes up.
+const NOTHING: u128 = u128::MAX;
 
 #[cfg(test)]
 mod tests {

@@ -71,6 +71,7 @@ impl<J: Copy> Servers<J> {
     }
 
     /// A job comes at `now` and brings its service time. `rank` matters to ranked stations only.
+    #[inline]
     pub fn offer(&mut self, now: Picos, job: J, service: Picos, rank: u64) -> Offer {
         self.counts.offered += 1;
         if self.busy < self.servers {
@@ -95,6 +96,7 @@ impl<J: Copy> Servers<J> {
     }
 
     /// A job is complete at `now`: the job that its server takes next, with its service time.
+    #[inline]
     pub fn release(&mut self, now: Picos) -> Option<(J, Picos)> {
         debug_assert!(self.busy > 0, "a job ends that never began");
         let next = match &mut self.waiting {

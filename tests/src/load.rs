@@ -1,6 +1,7 @@
 //! A background load whose every answer is checked: a value is a function of its key and version, so wrong
 //! bytes are known when they are seen. It measures nothing.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ pub struct Tally {
     stop: AtomicBool,
     good: AtomicU64,
     errors: AtomicU64,
+    lost: AtomicU64,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -59,6 +61,12 @@ impl Load {
         self.await_more("SERVER_ERROR answers", &self.tally.errors, count);
     }
 
+    /// Requests answered by `SERVER_ERROR`, and keys that had not what was last stored there: what a store that goes
+    /// excuses, and nothing else does.
+    pub fn missed(&self) -> (u64, u64) {
+        (self.tally.errors.load(Ordering::SeqCst), self.tally.lost.load(Ordering::SeqCst))
+    }
+
     /// Stops the load; returns everything that no fault excuses: wrong bytes, lost connections, odd answers.
     pub fn stop(self) -> Vec<String> {
         self.tally.stop.store(true, Ordering::SeqCst);
@@ -86,13 +94,23 @@ impl Tally {
         };
         client.deadline = PATIENCE;
         let mut prng = Prng::new(seed);
+        // The version that each key must have; none where a set was not answered as it should be.
+        let mut versions = HashMap::new();
         while !self.stop.load(Ordering::SeqCst) {
             // Keys are a connection's own, so that it knows which versions it may find.
             let key = format!("load_{seed}_{}", prng.below(KEYS));
             let done = if prng.below(3) == 0 {
-                client.set(&key, &value(&key, prng.below(1_000))).and_then(stored).map(Ok)
+                let version = prng.below(1_000);
+                versions.remove(&key);
+                let answer = client.set(&key, &value(&key, version)).and_then(stored);
+                answer.map(|()| Ok(_ = versions.insert(key, version)))
             } else {
-                client.get(&key).map(|found| check(&key, found.as_deref()))
+                let found = client.get(&key);
+                if let (Ok(found), Some(version)) = (&found, versions.get(&key)) {
+                    let lost = found.as_deref() != Some(&value(&key, *version)[..]);
+                    self.lost.fetch_add(lost.into(), Ordering::SeqCst);
+                }
+                found.map(|found| check(&key, found.as_deref()))
             };
             match done {
                 Ok(Ok(())) => _ = self.good.fetch_add(1, Ordering::SeqCst),
@@ -137,7 +155,7 @@ pub fn value(key: &str, version: u64) -> Vec<u8> {
     value
 }
 
-/// Whether a found value is one of the key's versions; a miss always may be.
+/// Whether a found value is one of the key's versions; a miss may be, see [`Load::missed`].
 ///
 /// # Errors
 /// What is wrong with it.
@@ -157,7 +175,45 @@ fn stored(line: String) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
+
+    /// A server that takes every value and has none.
+    fn forget(mut stream: TcpStream) -> Option<()> {
+        let mut input = BufReader::new(stream.try_clone().ok()?);
+        loop {
+            let mut line = String::new();
+            input.read_line(&mut line).ok()?;
+            let mut words = line.split_whitespace();
+            let answer = match words.next()? {
+                "set" => {
+                    let mut value = vec![0; words.last()?.parse::<usize>().ok()? + 2];
+                    input.read_exact(&mut value).ok()?;
+                    "STORED\r\n"
+                }
+                _ => "END\r\n",
+            };
+            stream.write_all(answer.as_bytes()).ok()?;
+        }
+    }
+
+    #[test]
+    fn a_value_that_was_stored_and_is_not_there_is_missed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                thread::spawn(move || forget(stream));
+            }
+        });
+        let load = Load::start(addr);
+        load.await_good(1_000);
+        let (errors, lost) = load.missed();
+        assert!(errors == 0 && lost > 0, "{errors} errors, {lost} lost");
+        assert!(load.stop().is_empty(), "a miss is no wrong answer by itself");
+    }
 
     #[test]
     fn a_changed_byte_is_wrong() {

@@ -1,6 +1,7 @@
 //! `rebate rpc load`: a closed loop over TCP, on ours or on any Thrift server of the same IDL.
 
-use std::net::ToSocketAddrs;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
 use clap::Args;
 use load::rpc::{RpcLoadError, RpcReport, RpcSpec};
@@ -34,12 +35,14 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn run(self) -> Result<(), Problem> {
-        let address = self.address.to_socket_addrs().ok().and_then(|mut found| found.next());
-        let address = address.ok_or_else(|| {
-            (EXIT_USAGE, format!("{:?} is no address; give HOST:PORT", self.address))
-        })?;
+        let found: Vec<_> = self.address.to_socket_addrs().into_iter().flatten().collect();
+        if found.is_empty() {
+            let problem = format!("{:?} is no address; give HOST:PORT", self.address);
+            return Err((EXIT_USAGE, problem));
+        }
+        let failed = |error| (EXIT_FAILED, format!("{}: {error}", self.address));
         let spec = RpcSpec {
-            address,
+            address: listening(&found).map_err(failed)?,
             connections: self.connections,
             duration: self.duration,
             requests: self.requests,
@@ -86,5 +89,31 @@ impl Load {
             self.connections,
         ));
         Ok(())
+    }
+}
+
+/// Of a name's addresses the first where somebody listens; of one nothing is asked.
+fn listening(found: &[SocketAddr]) -> io::Result<SocketAddr> {
+    match found {
+        [one] => Ok(*one),
+        several => TcpStream::connect(several)?.peer_addr(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn of_several_addresses_the_one_that_listens_is_loaded() {
+        let bound = || TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (gone, there) = (bound(), bound());
+        let [closed, open] = [&gone, &there].map(|own| own.local_addr().expect("bound"));
+        drop(gone);
+        assert_eq!(listening(&[closed, open]).ok(), Some(open));
+        assert_eq!(listening(&[closed]).ok(), Some(closed), "the load says what is wrong");
+        assert!(listening(&[closed, closed]).is_err());
     }
 }

@@ -159,8 +159,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Replayed, Problem> {
     let placement = plan.cores.place(largest).map_err(|error| problem_of(&error))?;
     let threads = largest.threads().len();
     let pair = placement.cores().and_then(|cores| cores.first_chunk::<2>()).copied();
-    let mut layouts: Vec<_> =
-        plan.layouts.iter().map(|layout| LayoutRow::new(*layout, threads, plan.runs)).collect();
+    let pinned = placement.cores().is_some();
+    let row = |layout: &RpcLayout| LayoutRow::new(*layout, threads, pinned, plan.runs);
+    let mut layouts: Vec<_> = plan.layouts.iter().map(row).collect();
     let mut hops = pair.map(|cores| [HopRow::floor(cores), HopRow::mailbox(cores)]);
     for _ in 0..plan.runs {
         for row in &mut layouts {

@@ -37,11 +37,13 @@ pub(crate) struct LayoutRow {
     pub(super) layout: RpcLayout,
     /// Run at once.
     pub(crate) copies: usize,
-    /// Of all copies.
+    /// Of all copies; each on a core of its own where they are pinned.
     pub(crate) threads: usize,
+    #[serde(skip)]
+    pinned: bool,
     /// Of all copies together.
     pub(crate) requests_per_second: Median,
-    /// The same for each core.
+    /// The same for each thread.
     pub(crate) requests_per_second_per_core: f64,
     /// Of one copy.
     pub(crate) ns_per_request: Median,
@@ -75,15 +77,16 @@ impl Median {
 }
 
 impl LayoutRow {
-    /// On so many cores, whatever the layout's own threads.
-    pub(super) fn new(layout: RpcLayout, cores: usize, runs: usize) -> Self {
+    /// With so many threads, whatever the layout's own.
+    pub(super) fn new(layout: RpcLayout, threads: usize, pinned: bool, runs: usize) -> Self {
         let own = layout.threads().len();
-        let copies = cores / own;
+        let copies = threads / own;
         Self {
             id: format!("replay.{}", layout.name()),
             layout,
             copies,
             threads: copies * own,
+            pinned,
             requests_per_second: Median::default(),
             requests_per_second_per_core: 0.0,
             ns_per_request: Median::default(),
@@ -163,10 +166,11 @@ impl Display for Replayed {
             self.service, self.runs, self.requests, self.window
         )?;
         for row in &self.layouts {
+            let place = if row.pinned { "core" } else { "thread" };
             writeln!(
                 out,
-                "{:12} x{} on {} cores: {:.0} requests/s [{:.0}, {:.0}], {:.0} a core; {:.0} ns \
-                 each, p50 {:.0} ns, p99 {:.0} ns",
+                "{:12} x{} on {} {place}s: {:.0} requests/s [{:.0}, {:.0}], {:.0} a {place}; \
+                 {:.0} ns each, p50 {:.0} ns, p99 {:.0} ns",
                 row.layout.name(),
                 row.copies,
                 row.threads,

@@ -103,7 +103,7 @@ fn divided(stages: &RpcStages, requests: u64) -> String {
     format!(
         "stages of {requests} requests: network {:.1} ns, rpc {:.1} ns, handler {:.1} ns a request",
         each(stages.network_ns),
-        each(stages.engine_ns),
+        each(stages.rpc_ns),
         each(stages.handler_ns),
     )
 }

@@ -1,11 +1,13 @@
 //! Results as one row a number, each architecture's written at once when it is done, so that a sweep that is
-//! interrupted keeps what it has. The last row of each is its `events`: what has none was cut off and is made again.
+//! interrupted keeps what it has; a machine that stops loses what was written in the last second. The last row of each
+//! is its `events`: what has none was cut off and is made again.
 //! Nothing that is whole is ever written over.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use sim::{Entries, Interval};
 
@@ -15,6 +17,8 @@ use super::{Here, Outcome};
 pub(super) struct Csv {
     file: File,
     path: String,
+    /// When all that was written until then came to the disk.
+    synced: Instant,
     /// The first columns of what the file already has.
     done: BTreeSet<String>,
 }
@@ -48,7 +52,7 @@ impl Csv {
             let path = path.display();
             return Err(format!("--resume: {path} has other columns; name another file"));
         }
-        Ok(Self { file, path: path.display().to_string(), done })
+        Ok(Self { file, path: path.display().to_string(), synced: Instant::now(), done })
     }
 
     /// True if the file has it already.
@@ -58,9 +62,17 @@ impl Csv {
 
     /// Adds all numbers of one architecture.
     pub(super) fn write(&mut self, here: &Here<'_>, outcome: &Outcome) -> Result<(), String> {
-        let rows = rows(here, outcome);
-        let written = self.file.write_all(rows.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|error| format!("--csv {}: {error}", self.path))
+        let written = self.file.write_all(rows(here, outcome).as_bytes());
+        written.map_err(|error| format!("--csv {}: {error}", self.path))?;
+        // A disk takes longer for this than many a study does.
+        if self.synced.elapsed() > SYNC_EVERY { self.sync() } else { Ok(()) }
+    }
+
+    /// Everything that was written comes to the disk.
+    pub(super) fn sync(&mut self) -> Result<(), String> {
+        self.file.sync_data().map_err(|error| format!("--csv {}: {error}", self.path))?;
+        self.synced = Instant::now();
+        Ok(())
     }
 }
 
@@ -125,6 +137,8 @@ fn quoted(text: &str) -> String {
 }
 
 const END: &str = ",all,events,";
+
+const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

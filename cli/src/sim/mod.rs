@@ -160,7 +160,10 @@ impl Sim {
         };
         sweep::in_order(left.len(), sweep::workers(self.threads(), self.runs), study, take);
         bar.end();
-        results.result.map(|()| (results.shown, results.totals))
+        let Results { csv, shown, totals, result, .. } = results;
+        result?;
+        csv.as_mut().map_or(Ok(()), Csv::sync).map_err(Problem::Failed)?;
+        Ok((shown, totals))
     }
 
     /// Where the numbers of a case belong.

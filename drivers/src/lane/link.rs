@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::thread::sched_getcpu;
 use tokio::sync::Notify;
+use units::ByteCount;
 
 use super::handshake::{self, AWAKE};
 use super::memory::{ENTRIES, Own, Region, Theirs, Word};
-use super::socket::{self, Heard};
+use super::socket::{self, Heard, Users};
 use super::{Counts, Problem};
 
 pub(super) struct Link {
@@ -43,12 +44,13 @@ impl Link {
     pub(super) fn open(
         socket: UnixStream,
         region: &Arc<Region>,
+        work_bytes_max: ByteCount,
         counts: &Arc<Counts>,
         name: &str,
     ) -> Result<Self, Problem> {
-        socket::check_user(&socket).map_err(Problem::Peer)?;
+        Users::here().check(&socket).map_err(Problem::Peer)?;
         let own = Own::new().map_err(Problem::Memory)?;
-        let greeted = socket::greet(&socket, own.file(), region.file());
+        let greeted = socket::greet(&socket, own.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         counts.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -131,9 +133,9 @@ impl Link {
         self.own.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Whether the service runs where this thread does: while this one polls, it could not.
+    /// Whether the service runs where this thread does, or is not heard of yet.
     pub(super) fn shares_its_core(&self) -> bool {
-        self.theirs.get().is_none_or(|theirs| theirs.word(Word::Cpu) == cpu())
+        self.theirs.get().is_none_or(shares_its_core)
     }
 
     /// As [`Link::listen`], for whoever is told of every bell by itself, whether or not earlier ones were read: reads
@@ -157,7 +159,7 @@ impl Link {
         }
         if self.theirs.get().is_none() {
             match socket::greeting(self.socket.as_fd()).and_then(|handed| match handed {
-                Some(handed) => Theirs::map(&handed).map(Some),
+                Some(greeting) => Theirs::map(&greeting.handed).map(Some),
                 None => Ok(None),
             }) {
                 Ok(None) => {}
@@ -197,6 +199,11 @@ impl Link {
 /// How many entries the peer has put into its ring beyond the first `seen`; none if that cannot be.
 pub(super) fn fresh(tail: u64, seen: u64) -> Option<u64> {
     Some(tail.wrapping_sub(seen)).filter(|fresh| *fresh <= ENTRIES)
+}
+
+/// Whether a peer ran last where this thread runs: while this one polls, it could not.
+pub(super) fn shares_its_core(theirs: &Theirs) -> bool {
+    theirs.word(Word::Cpu) == cpu()
 }
 
 /// The processor that this thread runs on, as the word has it.

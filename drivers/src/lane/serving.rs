@@ -16,10 +16,10 @@ use units::{ByteCount, Nanos};
 
 use super::entry::{Answer, Completion, Submission};
 use super::handshake::{self, AWAKE};
-use super::link::{cpu, fresh};
+use super::link::{cpu, fresh, shares_its_core};
 use super::memory::{Blocks, ENTRIES, Own, Region, Theirs, Word};
 use super::patience::{POLL_MAX, Patience};
-use super::socket::{self, Heard};
+use super::socket::{self, Greeting, Heard, Users};
 use super::{Problem, inputs_bytes, results_bytes};
 
 /// One client's lane, on the thread that serves it.
@@ -126,9 +126,10 @@ pub struct Tally {
 
 impl Serving {
     /// Answers a client's greeting; none where it is not there yet. `work_bytes_max` is the largest uncompressed side
-    /// of a job that this service takes: it decides how much room this lane's results have, and how long a region of
-    /// the client's may be that comes with it. Both are bounds of one lane: an honest client hands over one region
-    /// with all of its lanes, but one that makes another for each is bounded only by how many lanes it is given.
+    /// of a job that this service takes: a client whose jobs may be larger is refused. It also decides how much room
+    /// this lane's results have, and how long a region of the client's may be that comes with it. Both are bounds of
+    /// one lane: an honest client hands over one region with all of its lanes, but one that makes another for each is
+    /// bounded only by how many lanes it is given.
     ///
     /// # Errors
     /// [`Problem`]: this is no client for this process.
@@ -136,9 +137,15 @@ impl Serving {
         socket: &Arc<UnixStream>,
         work_bytes_max: ByteCount,
     ) -> Result<Option<Self>, Problem> {
-        socket::check_user(socket).map_err(Problem::Peer)?;
-        let handed = socket::greeting(socket).map_err(Problem::Peer)?;
-        let Some(handed) = handed else { return Ok(None) };
+        Users::here().check(socket).map_err(Problem::Peer)?;
+        let greeting = socket::greeting(socket).map_err(Problem::Peer)?;
+        let Some(Greeting { handed, work_bytes_max: asked }) = greeting else { return Ok(None) };
+        if asked > work_bytes_max.0 {
+            let (asked, both) = (ByteCount(asked), "give both the same store.item_bytes_max");
+            return Err(Problem::Peer(format!(
+                "its values may have {asked}, and this service takes {work_bytes_max}: {both}"
+            )));
+        }
         let theirs = Theirs::map(&handed).map_err(Problem::Peer)?;
         let (bytes, max) = (theirs.region_bytes(), inputs_bytes(work_bytes_max));
         if bytes > max {
@@ -149,7 +156,7 @@ impl Serving {
         }
         let own = Own::new().map_err(Problem::Memory)?;
         let region = Region::new(results_bytes(work_bytes_max)).map_err(Problem::Memory)?;
-        let greeted = socket::greet(socket, own.file(), region.file());
+        let greeted = socket::greet(socket, own.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // Nothing is retained: what one size gives back, any other may need.
         let blocks = Blocks::with_room(&region, RESULT_AT);
@@ -231,7 +238,7 @@ impl Serving {
     /// Room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it; none when the
     /// lane's memory is exhausted.
     pub fn output(&self, bytes: usize) -> Option<Buffer> {
-        Some(self.results.take(bytes)).filter(|buffer| buffer.memory() == self.region.id())
+        self.results.take_registered(bytes)
     }
 
     /// Answers with that part of `output`, which is copied if it is not from [`Serving::output`]; false if there was no
@@ -301,7 +308,7 @@ impl Serving {
                 }
                 !is_over
             }
-            None => !self.shares_its_core() && self.patience.may_poll(),
+            None => !shares_its_core(&self.theirs) && self.patience.may_poll(),
         };
         if goes_on {
             let begin = || Polling { since: Instant::now(), looks: 0 };
@@ -365,13 +372,14 @@ impl Serving {
         self.inside as usize
     }
 
+    /// Answers that the client was shown since the beginning, and how many of them it has read.
+    pub fn answers(&self) -> (u64, u64) {
+        (self.shown, self.read)
+    }
+
     /// Bytes of results that the client has not read, or a device has not let go of.
     pub fn held(&self) -> ByteCount {
         ByteCount(self.region.used_bytes() as u64)
-    }
-
-    fn shares_its_core(&self) -> bool {
-        self.theirs.word(Word::Cpu) == cpu()
     }
 
     /// A poll that found something was worth it.

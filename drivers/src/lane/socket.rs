@@ -5,6 +5,7 @@
 //! peer could make it a blocking one and fill it, and our next bell would never return. A socket is told per call not
 //! to block. It also makes bell and end one thing to wait for.
 
+use std::fs;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,16 +29,63 @@ pub(super) enum Heard {
     End,
 }
 
-/// Refuses a peer of another user: lanes are for processes that could read each other's memory anyway. (The call is
-/// nix's: in another container the peer's process id is 0, which rustix's type has no room for.)
-pub(super) fn check_user(socket: &impl AsFd) -> Result<(), String> {
-    let peer = getsockopt(socket, sockopt::PeerCredentials);
-    let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
-    let own = geteuid().as_raw();
-    if theirs == own || theirs == ROOT {
-        return Ok(());
+/// Whose processes may be at the other end.
+#[derive(Debug)]
+pub(super) struct Users {
+    own: u32,
+    root: u32,
+    /// The number by which the system names all users that have none in this process's user namespace; none where all
+    /// have one.
+    strangers: Option<u32>,
+}
+
+impl Users {
+    pub(super) fn here() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let strangers = || {
+            let number = read("/proc/sys/kernel/overflowuid");
+            number.trim().parse().unwrap_or(OVERFLOW_UID_DEFAULT)
+        };
+        let all = maps_all(&read("/proc/self/uid_map"));
+        Self { own: geteuid().as_raw(), root: 0, strangers: (!all).then(strangers) }
     }
-    Err(format!("it runs as user {theirs}, and a lane is for user {own} and root only"))
+
+    /// Refuses a peer of another user: lanes are for processes that could read each other's memory anyway. (The call is
+    /// nix's: in another container the peer's process id is 0, which rustix's type has no room for.)
+    pub(super) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
+        let peer = getsockopt(socket, sockopt::PeerCredentials);
+        let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
+        let Self { own, root, strangers } = self;
+        if *strangers == Some(theirs) {
+            return Err(format!(
+                "it runs as user {theirs}, as which the system shows every user that this user \
+                 namespace has no number for: run both as another"
+            ));
+        }
+        if theirs != *own && theirs != *root {
+            return Err(format!(
+                "it runs as user {theirs}, and a lane is for user {own} and root only"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a user namespace has a number for every user. A line has the first number inside, the first outside, and how
+/// many there are.
+fn maps_all(uid_map: &str) -> bool {
+    let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    uid_map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
+}
+
+const OVERFLOW_UID_DEFAULT: u32 = 65_534;
+
+/// What a peer says once.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    pub(super) handed: Handed,
+    /// The largest uncompressed side of a job that it may send, or takes (bytes).
+    pub(super) work_bytes_max: u64,
 }
 
 /// Sends the greeting with the own half and the own region.
@@ -45,26 +93,30 @@ pub(super) fn greet(
     socket: impl AsFd,
     half: BorrowedFd<'_>,
     region: BorrowedFd<'_>,
+    work_bytes_max: u64,
 ) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [half, region];
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "room for two descriptors");
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let words = [MAGIC, VERSION.to_ne_bytes(), work_bytes_max.to_ne_bytes()];
+    let parts = words.each_ref().map(|word| IoSlice::new(word));
     // So short a message is sent whole or not at all.
-    sendmsg(socket, &[IoSlice::new(&GREETING)], &mut control, flags).map(drop)
+    sendmsg(socket, &parts, &mut control, flags).map(drop)
 }
 
 /// The peer's memory, once its greeting is there.
 ///
 /// # Errors
 /// What it sent instead.
-pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Handed>, String> {
-    let mut bytes = [0; GREETING.len()];
+pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
+    let mut words = [[0; 8]; 3];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let read = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+    let mut parts = words.each_mut().map(|word| IoSliceMut::new(word));
+    let read = match recvmsg(socket, &mut parts, &mut control, flags) {
         Ok(message) => message.bytes,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         Err(error) => return Err(error.to_string()),
@@ -77,18 +129,20 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Handed>, String> {
         }
     }
     if read == 0 {
-        return Err("it hung up before its greeting".into());
+        return Err("it hung up before its greeting: its own log says why".into());
     }
-    if bytes[..8] != GREETING[..8] {
+    let [magic, version, limit] = words;
+    if magic != MAGIC {
         return Err("it does not speak this protocol".into());
     }
-    if read != GREETING.len() || bytes != GREETING {
-        let version = u64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes"));
+    let version = u64::from_ne_bytes(version);
+    if read != words.as_flattened().len() || version != VERSION {
         return Err(format!("it speaks version {version} of lanes, and this process {VERSION}"));
     }
     let [half, region] =
         fds.try_into().map_err(|_| "it sent not the two pieces of memory of a lane")?;
-    Ok(Some(Handed { half, region }))
+    let handed = Handed { half, region };
+    Ok(Some(Greeting { handed, work_bytes_max: u64::from_ne_bytes(limit) }))
 }
 
 /// Bells that may be left unread: far fewer than a socket holds, since one that is full takes no more.
@@ -116,21 +170,10 @@ pub(super) fn listen(socket: impl AsFd) -> Heard {
     Heard::End
 }
 
-const ROOT: u32 = 0;
+const MAGIC: [u8; 8] = *b"REBALANE";
 
 /// The version of the greeting, the layout and the entries.
-const VERSION: u64 = 2;
-
-const GREETING: [u8; 16] = {
-    let mut bytes = *b"REBALANE\0\0\0\0\0\0\0\0";
-    let version = VERSION.to_ne_bytes();
-    let mut at = 0;
-    while at < version.len() {
-        bytes[8 + at] = version[at];
-        at += 1;
-    }
-    bytes
-};
+const VERSION: u64 = 3;
 
 const BELL: u8 = b'!';
 
@@ -156,12 +199,12 @@ mod tests {
     fn a_greeting_hands_over_the_memory_and_bells_follow() {
         let (here, there) = pair();
         let (own, region) = (Own::new().expect("memory"), Region::new(1 << 20).expect("memory"));
-        check_user(&here).expect("this very process");
         assert!(greeting(&there).expect("nothing wrong yet").is_none());
-        greet(&here, own.file(), region.file()).expect("sent");
+        greet(&here, own.file(), region.file(), 12_345).expect("sent");
         ring(&here);
-        let handed = greeting(&there).expect("a greeting").expect("is there");
-        Theirs::map(&handed).expect("a half and a region");
+        let greeting = greeting(&there).expect("a greeting").expect("is there");
+        assert_eq!(greeting.work_bytes_max, 12_345);
+        Theirs::map(&greeting.handed).expect("a half and a region");
         assert_eq!(listen(&there), Heard::Silence);
         assert_eq!(listen(&there), Heard::Silence);
         drop(here);
@@ -170,12 +213,37 @@ mod tests {
     }
 
     #[test]
+    fn only_the_own_user_and_root_are_peers_and_nobody_who_could_be_anybody() {
+        let (here, _there) = pair();
+        Users::here().check(&here).expect("this very process");
+        let own = geteuid().as_raw();
+        let (other, another) = (own + 1, own + 2);
+        let allows = |own, root, strangers| Users { own, root, strangers }.check(&here);
+        assert_eq!(allows(own, other, None), Ok(()));
+        assert_eq!(allows(other, own, Some(another)), Ok(()));
+        let refused = allows(other, another, None).expect_err("another user");
+        assert!(refused.contains(&format!("it runs as user {own}, and")), "{refused}");
+        let refused = allows(own, other, Some(own)).expect_err("whoever it is");
+        assert!(refused.contains("no number for"), "{refused}");
+    }
+
+    #[test]
+    fn a_user_namespace_has_numbers_for_all_users_or_it_has_not() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        assert!(maps_all("0 1 1\n1 0 1\n2 2 4294967293\n"));
+        for some in ["", "0 100000 65536\n", "0 1000 1\n1 100000 65536\n", "?"] {
+            assert!(!maps_all(some), "{some}");
+        }
+    }
+
+    #[test]
     fn anything_else_is_no_greeting() {
         for (sent, why) in [
             (&b"GET / HTTP/1.1\r\n"[..], "does not speak"),
             (&b"REBALANE\x07\0\0\0\0\0\0\0"[..], "version 7"),
             (&b"REB"[..], "does not speak"),
-            (&GREETING[..], "not the two pieces"),
+            (&b"REBALANE\x03\0\0\0\0\0\0\0"[..], "version 3"),
+            (&b"REBALANE\x03\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\0"[..], "not the two pieces"),
             (&[][..], "hung up"),
         ] {
             let (mut here, there) = pair();

@@ -29,13 +29,13 @@ use units::{ByteCount, Nanos};
 pub(crate) const TAIL: u64 = 0;
 pub(crate) const HEAD: u64 = 64;
 pub(crate) const ASLEEP: u64 = 128;
-const CPU: u64 = 192;
+pub(crate) const CPU: u64 = 192;
 pub(crate) const RING: u64 = 4_096;
 pub(crate) const ENTRIES: u64 = 256;
 const HALF_BYTES: u64 = 20_480;
 const REGION_BYTES: u64 = 256 << 10;
 
-const GREETING: &[u8; 16] = b"REBALANE\x02\0\0\0\0\0\0\0";
+const GREETING: &[u8; 16] = b"REBALANE\x03\0\0\0\0\0\0\0";
 
 /// A half that its owner writes as it likes, and a region beside it.
 pub(crate) struct Half(File, File);
@@ -61,23 +61,30 @@ impl Half {
     }
 
     pub(crate) fn greet(&self, socket: &UnixStream) {
+        self.greet_for(socket, 64 << 10);
+    }
+
+    /// With that limit for one job's larger side.
+    pub(crate) fn greet_for(&self, socket: &UnixStream, work_bytes_max: u64) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [self.0.as_fd(), self.1.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        let sent = sendmsg(socket, &[IoSlice::new(GREETING)], &mut control, SendFlags::empty());
-        assert_eq!(sent, Ok(GREETING.len()));
+        let limit = work_bytes_max.to_ne_bytes();
+        let parts = [IoSlice::new(GREETING), IoSlice::new(&limit)];
+        let sent = sendmsg(socket, &parts, &mut control, SendFlags::empty());
+        assert_eq!(sent, Ok(24));
     }
 }
 
 /// The half that comes with a greeting.
 pub(crate) fn greeting(socket: &UnixStream) -> File {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 24];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let read =
         recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty());
-    assert_eq!((read.expect("a greeting").bytes, &bytes), (16, GREETING));
+    assert_eq!((read.expect("a greeting").bytes, &bytes[..16]), (24, &GREETING[..]));
     let half = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,

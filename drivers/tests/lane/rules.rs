@@ -3,20 +3,22 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use device::{Device, DeviceError, Job, Outcome, Queue};
-use drivers::lane::{NoResult, Problem, Serving, Taken};
+use device::{Device, DeviceError, Job, Outcome, Queue, RefusedReason};
+use drivers::lane::{NoResult, Pause, Problem, Serving, Taken};
 use drivers::{Lane, LaneOptions};
 use rustix::net::{SendFlags, send};
+use rustix::process::{Uid, geteuid};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity, set_thread_res_uid};
 use units::{ByteCount, Nanos};
 
-use super::hostile::{ASLEEP, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
+use super::hostile::{ASLEEP, CPU, ENTRIES, HEAD, Half, RING, TAIL, greeting, write_job};
 use super::support::{compress, pool};
 
 /// Counts its calls.
@@ -193,4 +195,72 @@ fn a_client_does_not_decide_how_much_memory_the_service_gives() {
     assert!(matches!(served(&Half::with_room(most)).1, Ok(Some(_))));
     let refused = served(&Half::with_room(most + 64)).1.err().expect("too long a region");
     assert!(refused.to_string().contains("longer values"), "{refused}");
+}
+
+#[test]
+fn a_client_whose_values_may_be_larger_than_the_service_takes_gets_no_lane() {
+    for (work_bytes_max, is_served) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+        let (client, service) = UnixStream::pair().expect("two sockets");
+        Half::new().greet_for(&client, work_bytes_max);
+        match Serving::greet(&Arc::new(service), ByteCount::mib(1)) {
+            Ok(serving) => assert!(is_served && serving.is_some(), "{work_bytes_max}"),
+            Err(refused) => {
+                assert!(!is_served && refused.to_string().contains("takes 1MiB"), "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_never_polls_for_a_client_on_its_own_core() {
+    // In a thread of its own, which stays where it is.
+    let in_thread = || {
+        let here = sched_getcpu();
+        let mut set = CpuSet::new();
+        set.set(here);
+        sched_setaffinity(None, &set).expect("it runs there already");
+        for (client, expected) in [(here, Pause::Sleep), (here + 1, Pause::Look)] {
+            let half = Half::new();
+            let (_client, serving) = served(&half);
+            let mut serving = serving.expect("a client").expect("has greeted");
+            half.set(CPU, client as u64 + 1);
+            assert_eq!(serving.pause(), expected, "the client on {client}, the service on {here}");
+        }
+    };
+    std::thread::spawn(in_thread).join().expect("no panic");
+}
+
+/// What a thread of another user does, where this process may become one.
+fn as_another_user<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can be another user");
+        return None;
+    }
+    let other = Uid::from_raw(10_001);
+    let in_thread = move || {
+        set_thread_res_uid(other, other, other).expect("root may");
+        does()
+    };
+    Some(std::thread::spawn(in_thread).join().expect("no panic"))
+}
+
+#[test]
+fn neither_side_has_a_lane_with_another_user() {
+    let pair = as_another_user(|| UnixStream::pair().expect("two sockets"));
+    let Some((client, service)) = pair else { return };
+    Half::new().greet(&client);
+    let refused = Serving::greet(&Arc::new(service), ByteCount::mib(1)).err().expect("refused");
+    assert!(refused.to_string().contains("runs as user 10001"), "{refused}");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), all).expect("it is this user's");
+    let path = folder.path().join("lane");
+    let at = path.clone();
+    let listener = as_another_user(move || UnixListener::bind(at).expect("a free path"));
+    let lane = Lane::new(&path, &LaneOptions::default());
+    let mut queue = lane.open_queue(Waker::noop().clone()).expect("opens");
+    let refused = queue.try_submit(tagged(1)).expect_err("the service is not one");
+    assert_eq!(refused.reason, RefusedReason::Lost);
+    drop(listener);
 }

@@ -36,6 +36,16 @@ impl Answer {
     }
 }
 
+/// As `f64::max`, which takes five instructions to pass over what is no number; here the second is one.
+fn larger(one: f64, other: f64) -> f64 {
+    if one > other { one } else { other }
+}
+
+/// As `f64::min`, likewise.
+fn smaller(one: f64, other: f64) -> f64 {
+    if one < other { one } else { other }
+}
+
 /// The lines of `K` hypotheses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bank<const K: usize> {
@@ -127,7 +137,7 @@ impl<const K: usize> Bank<K> {
         self.weight += gain;
         let mut residuals = [0.0; K];
         for (index, kept) in residuals.iter_mut().enumerate() {
-            let waited = (depth - self.offset[index]).max(0.0) * self.rate[index];
+            let waited = larger(depth - self.offset[index], 0.0) * self.rate[index];
             let x1 = 1.0 + waited;
             let x2 = bytes + waited * mean_bytes;
             let scale_ns = self.scale_ns[index];
@@ -135,7 +145,8 @@ impl<const K: usize> Bank<K> {
             let inverse = 1.0 / predicted;
             let (a1, a2) = (x1 * inverse, x2 * inverse);
             // Not `clamp`, which looks at its bounds anew for every element.
-            let residual = (y_ns * inverse * self.per_scale[index] - 1.0).max(-cut).min(cut);
+            let residual = y_ns * inverse * self.per_scale[index] - 1.0;
+            let residual = smaller(larger(residual, -cut), cut);
             let target = scale_ns * (1.0 + residual);
             let (g1, g2) = (gain * a1, gain * a2);
             self.sum_11[index] += g1 * a1;

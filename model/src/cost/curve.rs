@@ -11,10 +11,16 @@ pub(super) const KNOT_BYTES: [f64; KNOTS] =
 
 /// The class of a size, and how far along the class it is: 0 at its start, 1 at its end, more beyond the last.
 pub(super) fn place(bytes: usize) -> (usize, f64) {
-    // Bounds are powers of four from 256 on: class 0 ends at 2^8, class 1 at 2^10.
-    let class = ((bytes | 64).ilog2() as usize / 2 - 3).min(KNOTS - 2);
+    let class = class_of(bytes);
     let (low, high) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
     (class, (bytes as f64 - low) / (high - low))
+}
+
+/// The class of a size.
+#[inline]
+pub(super) fn class_of(bytes: usize) -> usize {
+    // Bounds are powers of four from 256 on: class 0 ends at 2^8, class 1 at 2^10.
+    ((bytes | 64).ilog2() as usize / 2 - 3).min(KNOTS - 2)
 }
 
 /// Time against size: a straight line in each size class, joined at their bounds, never falling.
@@ -190,6 +196,11 @@ impl CostCurve {
 /// How many mean services a job waits behind `depth` others.
 pub(super) fn turns(depth: f64, lanes: f64) -> f64 {
     (depth - lanes + lanes / (lanes + 1.0)).max(0.0) / lanes
+}
+
+/// So many others, on average, are no reason to wait; more than none.
+pub(super) fn free_jobs(lanes: f64) -> f64 {
+    lanes - lanes / (lanes + 1.0)
 }
 
 #[cfg(test)]

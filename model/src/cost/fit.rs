@@ -22,6 +22,8 @@ const SOLVE_AFTER: Nanos = Nanos::millis(10);
 /// job is observed, memory is as short as it may be, and residuals count up to `CUT_CHANGED`.
 const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
+/// Below this it may be on the way there.
+const BIAS_STEADY: f64 = BIAS_CHANGED / 2.0;
 /// No residual counts for more than this in that mean: ten jobs in a row say that the device has changed, some
 /// outliers among others do not.
 const BIAS_CUT: f64 = 0.25;
@@ -68,6 +70,9 @@ pub struct CostFit {
     solved: Nanos,
     unsolved: u32,
     until_due: u32,
+    /// Whether some of the jobs say enough, and whether fewer do.
+    is_settled: bool,
+    is_steady: bool,
     curve: CostCurve,
 }
 
@@ -83,6 +88,8 @@ impl CostFit {
             solved: Nanos(0),
             unsolved: 0,
             until_due: 0,
+            is_settled: false,
+            is_steady: false,
             curve: CostCurve { observations: 0, spread: 1.0, ..prior },
         }
     }
@@ -94,11 +101,9 @@ impl CostFit {
 
     /// Whether the job that completes at `now` is worth observing: every one while little is known or the device
     /// changes, then one in 16, or the first after a millisecond without. Call it once a job.
+    #[inline]
     pub fn due(&mut self, now: Nanos) -> bool {
-        let known = self.curve.observations >= COLD
-            && self.latency.spread() < CORRECT_SPREAD_MAX
-            && !self.latency.has_changed();
-        if self.until_due == 0 || !known || now.since(self.last) >= SAMPLE_AFTER {
+        if self.until_due == 0 || !self.is_settled || now.since(self.last) >= SAMPLE_AFTER {
             self.until_due = SAMPLE_EVERY - 1;
             return true;
         }
@@ -106,15 +111,32 @@ impl CostFit {
         false
     }
 
+    /// Whether the last job took what such jobs do, and those before it on average what was expected: then fewer of
+    /// them say as much.
+    #[inline]
+    pub fn is_steady(&self) -> bool {
+        self.is_steady
+    }
+
     /// All that was observed so far may no longer be so: together it weighs little against what comes. For a device
     /// that did other jobs than these, or none, for long.
     pub fn doubt(&mut self) {
         self.latency.doubt();
         self.host.doubt();
+        self.settle();
     }
 
-    /// Takes one job that came back well. Failed, cancelled or timed-out jobs say nothing about cost.
-    pub fn observe(&mut self, seen: &Observation) {
+    /// Asked of every job, answered when it may be another answer.
+    fn settle(&mut self) {
+        self.is_settled = self.curve.observations >= COLD
+            && self.latency.spread() < CORRECT_SPREAD_MAX
+            && !self.latency.has_changed();
+        self.is_steady = self.is_settled && self.latency.is_steady();
+    }
+
+    /// Takes one job that came back well; whether the curve is another one now. Failed, cancelled or timed-out jobs say
+    /// nothing about cost.
+    pub fn observe(&mut self, seen: &Observation) -> bool {
         let elapsed =
             if self.curve.observations == 0 { Nanos(0) } else { seen.at.since(self.last) };
         self.last = Nanos(seen.at.0.max(self.last.0));
@@ -128,11 +150,14 @@ impl CostFit {
         self.unsolved += 1;
         let waited = seen.at.since(self.solved) >= SOLVE_AFTER;
         let changed = self.latency.has_changed();
-        if count < SOLVE_ALWAYS || self.unsolved >= SOLVE_EVERY || waited || changed {
+        self.settle();
+        let is_due = count < SOLVE_ALWAYS || self.unsolved >= SOLVE_EVERY || waited || changed;
+        if is_due {
             self.unsolved = 0;
             self.solved = seen.at;
             self.publish();
         }
+        is_due
     }
 
     fn publish(&mut self) {
@@ -172,8 +197,9 @@ struct Fit<const K: usize> {
     /// Mean size of the cut residuals, as sums.
     residuals: f64,
     weight: f64,
-    /// Mean of the last cut residuals.
+    /// Mean of the last cut residuals, and whether the last one needed no cut.
     bias: f64,
+    is_usual: bool,
 }
 
 impl<const K: usize> Fit<K> {
@@ -185,6 +211,7 @@ impl<const K: usize> Fit<K> {
             residuals: 4.0,
             weight: 4.0,
             bias: 0.0,
+            is_usual: false,
         }
     }
 
@@ -196,6 +223,10 @@ impl<const K: usize> Fit<K> {
     /// Whether jobs of late were done sooner, or later, than expected, all of them.
     fn has_changed(&self) -> bool {
         self.bias.abs() > BIAS_CHANGED
+    }
+
+    fn is_steady(&self) -> bool {
+        self.is_usual && self.bias.abs() < BIAS_STEADY
     }
 
     fn doubt(&mut self) {
@@ -223,6 +254,7 @@ impl<const K: usize> Fit<K> {
         // Of a line through zero, a job of nothing is expected to take no time, and no residual is relative to that.
         let residual = self.bank.add(y_ns, bytes.max(1) as f64, (depth, mean_bytes), cut);
         self.bias += BIAS_NEW * (residual.clamp(-BIAS_CUT, BIAS_CUT) - self.bias);
+        self.is_usual = residual.abs() < cut;
         self.residuals = self.residuals / growth + residual.abs();
         self.weight = self.weight / growth + 1.0;
         if count >= CORRECT_FROM && spread < CORRECT_SPREAD_MAX && !changed {

@@ -34,6 +34,14 @@ struct Loaded {
     generation: u32,
     functions: Arc<dyn Functions>,
     flights: usize,
+    /// Flights of it may still arrive from another engine.
+    expects: bool,
+}
+
+impl Loaded {
+    fn new(generation: u32, functions: Arc<dyn Functions>) -> Self {
+        Self { generation, functions, flights: 0, expects: false }
+    }
 }
 
 #[derive(Debug)]
@@ -52,15 +60,33 @@ impl Flights {
             places: vec![None; flights_max],
             free: (0..flights_max).rev().collect(),
             serial: 0,
-            loaded: vec![Loaded { generation: 1, functions, flights: 0 }],
+            loaded: vec![Loaded::new(1, functions)],
         }
     }
 
     pub(super) fn load(&mut self, functions: Arc<dyn Functions>) -> u32 {
         let generation = self.current().generation.wrapping_add(1);
-        self.loaded.retain(|loaded| loaded.flights > 0);
-        self.loaded.push(Loaded { generation, functions, flights: 0 });
+        self.loaded.push(Loaded::new(generation, functions));
+        self.prune();
         generation
+    }
+
+    /// The same, and what was loaded before stays until [`Flights::all_arrived`].
+    pub(super) fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
+        self.loaded.iter_mut().for_each(|loaded| loaded.expects = true);
+        self.load(functions)
+    }
+
+    pub(super) fn all_arrived(&mut self) {
+        self.loaded.iter_mut().for_each(|loaded| loaded.expects = false);
+        self.prune();
+    }
+
+    /// Drops what is neither current nor needed.
+    fn prune(&mut self) {
+        let current = self.current().generation;
+        self.loaded
+            .retain(|loaded| loaded.flights > 0 || loaded.expects || loaded.generation == current);
     }
 
     pub(super) fn generations(&self) -> usize {
@@ -125,11 +151,10 @@ impl Flights {
             return;
         };
         self.free.push(place);
-        let current = self.current().generation;
         for loaded in &mut self.loaded {
             loaded.flights -= usize::from(loaded.generation == flight.generation);
         }
-        self.loaded.retain(|loaded| loaded.flights > 0 || loaded.generation == current);
+        self.prune();
     }
 
     fn place(&self, token: u64) -> usize {

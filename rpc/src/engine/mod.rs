@@ -43,7 +43,8 @@ impl Default for Limits {
 /// Its halves can also be on two threads: two engines with the same limits and functions, of which one only receives
 /// (`step_rx`) and the other only responds (`step_tx`). What is in flight goes from one to the other by
 /// [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`]; refusals are told at the interface of the core
-/// that is to hear of them, which on either thread is a read that the driver keeps there.
+/// that is to hear of them, which on either thread is a read that the driver keeps there. Other functions are loaded
+/// into the one that responds first, by [`Engine::load_ahead`].
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
@@ -75,6 +76,18 @@ impl Engine {
     /// functions that received them; these are dropped when the last of them has.
     pub fn load(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load(functions)
+    }
+
+    /// The same on an engine that only responds, before the one that receives loads them: what was loaded before stays
+    /// until [`Engine::all_arrived`], as requests that came in with it may still be handed over.
+    pub fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
+        self.flights.load_ahead(functions)
+    }
+
+    /// Every request that came in before the last [`Engine::load_ahead`] was taken over, as is certain once the engine
+    /// that receives holds one service. What none of them needs is dropped.
+    pub fn all_arrived(&mut self) {
+        self.flights.all_arrived();
     }
 
     /// How many services are held: the current one, and those that requests in flight still need.

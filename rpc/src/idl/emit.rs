@@ -56,7 +56,7 @@ impl Emitter<'_> {
         line!(self, "");
         line!(self, "impl {service} {{");
         for (number, function) in self.schema.functions.iter().enumerate() {
-            let (name, upper) = (&function.name, snake(&function.name).to_uppercase());
+            let (name, upper) = (&function.name, constant(&function.name));
             line!(self, "    /// `{name}`.");
             line!(self, "    pub const {upper}: u32 = {number};");
         }
@@ -118,7 +118,7 @@ impl Emitter<'_> {
         line!(self, "    pub const SLOTS: usize = {};", described.fields.len());
         for (slot, field) in described.fields.iter().enumerate() {
             line!(self, "    /// The slot of `{}`.", field.name);
-            line!(self, "    pub const {}: usize = {slot};", snake(&field.name).to_uppercase());
+            line!(self, "    pub const {}: usize = {slot};", constant(&field.name));
         }
         for (slot, field) in described.fields.iter().enumerate() {
             self.accessor(slot, field);
@@ -410,11 +410,38 @@ fn method(name: &str) -> String {
     if KEYWORDS.contains(&name.as_str()) { format!("{name}_") } else { name }
 }
 
-/// Of Rust's words those that a field may well be called.
-const KEYWORDS: [&str; 14] = [
-    "type", "ref", "match", "move", "use", "where", "loop", "for", "in", "mod", "fn", "box",
-    "self", "super",
+/// A field's or a function's name as a constant's; every struct has the constant `SLOTS` itself.
+fn constant(name: &str) -> String {
+    let name = snake(name).to_uppercase();
+    if name == "SLOTS" { format!("{name}_") } else { name }
+}
+
+/// Rust's words, those that it keeps for later too; `snake` leaves `Self` as `self`.
+const KEYWORDS: [&str; 51] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
+    "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",
+    "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref",
+    "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof",
+    "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
 ];
 const READER: (&str, &str) = ("wire: &mut Wire<'_>, to: &mut Build<'_>", "Result<usize, Code>");
 const WRITER: (&str, &str) = ("from: View<'_>, out: &mut Out<'_>", "Result<(), Code>");
 const COLUMNS_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_may_be_called_what_rust_or_a_view_calls_other_things() {
+        let fields = ["pub", "impl", "let", "Self", "gen", "slots", "plain"].iter().zip(1..);
+        let fields: String = fields.map(|(name, id)| format!("{id}: i32 {name} ")).collect();
+        let idl = format!("struct Odd {{ {fields} }} service S {{ Odd slots(1: Odd odd) }}");
+        let code = emit(&crate::idl::parse(&idl).expect("valid"), "here");
+        for name in ["pub_", "impl_", "let_", "self_", "gen_", "slots", "plain"] {
+            assert!(code.contains(&format!("    pub fn {name}(self)")), "{name}: {code}");
+        }
+        let constants = |name: &str| code.matches(&format!("pub const {name}: usize")).count();
+        assert_eq!([constants("SLOTS_"), constants("SLOTS"), constants("PUB")], [1, 3, 1]);
+    }
+}

@@ -26,7 +26,8 @@ struct Answer {
 impl Default for Answers {
     fn default() -> Self {
         let none = Answer { shape: Shape::NONE, sizes: 0..0, epoch: 0, choice: None };
-        Self { known: std::array::from_fn(|_| none.clone()), epoch: 0 }
+        // None was learnt in an epoch that is.
+        Self { known: std::array::from_fn(|_| none.clone()), epoch: 1 }
     }
 }
 

@@ -161,6 +161,7 @@ impl<'a> Running<'a> {
 }
 
 /// Tasks of this home that are ready to be polled; none while its loop does not run.
+#[inline]
 pub(crate) fn ready_count(home: &Home, ready: &Ready) -> usize {
     let woken = |here: &Here| (here.id.get() == home.id).then(|| here.ready.borrow().len());
     HERE.with(woken).map_or(0, |woken| woken + ready.left())

@@ -77,6 +77,24 @@ impl Family<'_> {
         self
     }
 
+    /// One distribution of whole numbers by powers of two: of those from 2^n to below 2^(n+1), how many there are and
+    /// what they add up to.
+    pub(super) fn sizes(&mut self, labels: &[(&str, &str)], by_log2: &BTreeMap<u32, (u64, u64)>) {
+        let last = by_log2.keys().next_back().map_or(0, |log2| (*log2).min(62));
+        let mut cumulated = 0;
+        for log2 in 0..=last {
+            cumulated += by_log2.get(&log2).map_or(0, |(count, _)| *count);
+            let bound = ((1_u64 << (log2 + 1)) - 1).to_string();
+            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
+            self.line("_bucket", &labels, cumulated);
+        }
+        let (all, sum) = by_log2.values().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+        let labels_of_all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
+        self.line("_bucket", &labels_of_all, all);
+        self.line("_sum", labels, sum);
+        self.line("_count", labels, all);
+    }
+
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
         let _ = write!(self.text, "{}{suffix}", self.name);
         for (index, (label, text)) in labels.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units;
 //! beside them the families that dashboards for memcached's exporter know. No label has values that clients choose.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Device;
@@ -196,10 +197,13 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
     .sample(&[("kind", "corrupt")], workers.sum(|c| &c.values.frame_corrupt))
     .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
     .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
-    page.counter("rebate_value_copies_total", "Values copied from buffers that had to be kept.")
-        .sample(&[], workers.sum(|c| &c.values.copies));
+    let (client, store) = ([("from", "client")], [("from", "store")]);
+    page.counter("rebate_value_copies_total", "Values copied in part or whole from a read buffer.")
+        .sample(&client, workers.sum(|c| &c.values.copies))
+        .sample(&store, workers.sum(|c| &c.values.stored_copies));
     page.counter("rebate_value_copied_bytes_total", "Bytes of those copies.")
-        .sample(&[], workers.sum(|c| &c.values.copied_bytes));
+        .sample(&client, workers.sum(|c| &c.values.copied_bytes))
+        .sample(&store, workers.sum(|c| &c.values.stored_copied_bytes));
 }
 
 pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
@@ -214,6 +218,10 @@ pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
 pub(super) fn lanes(page: &mut Exposition, workers: &Workers<'_>) {
     page.gauge("rebate_lanes", "Lanes of frontends on this host open now.")
         .sample(&[], workers.sum(|c| &c.lanes.open));
+    page.counter("rebate_lanes_stalled_total", "Lanes cut: others needed what they left unread.")
+        .sample(&[], workers.sum(|c| &c.lanes.stalled));
+    page.gauge("rebate_lane_held_bytes", "Bytes of inputs and results that lanes hold now.")
+        .sample(&[], workers.sum(|c| &c.lanes.held_bytes));
     page.counter("rebate_lane_jobs_total", "Jobs of lanes, by whether they were begun.")
         .sample(&[("result", "begun")], workers.sum(|c| &c.lanes.jobs))
         .sample(&[("result", "busy")], workers.sum(|c| &c.lanes.jobs_busy))
@@ -294,6 +302,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     time_ns.write(page.counter("rebate_job_seconds_total", help), in_seconds);
     let help = "Bytes into and out of jobs that were done.";
     bytes.write(page.counter("rebate_job_bytes_total", help), count);
+    job_sizes(page, runtimes);
     let help = "Jobs redone in software, by the device that did not do them.";
     fallbacks.write(page.counter("rebate_fallback_total", help), count);
     let help = "Times that a device was retired.";
@@ -309,6 +318,21 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         .sample(&[], sum(runtime::Metrics::detached));
     page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
         .sample(&[], sum(runtime::Metrics::late));
+}
+
+fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
+    let mut ops: BTreeMap<&str, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
+    for path in runtimes.iter().flat_map(|own| own.paths()) {
+        for size in &path.sizes {
+            let own = ops.entry(path.op.name()).or_default().entry(size.log2).or_default();
+            *own = (own.0 + size.jobs, own.1 + size.work_bytes);
+        }
+    }
+    let help = "Jobs by the size of their uncompressed side.";
+    let mut family = page.histogram("rebate_job_size_bytes", help);
+    for (op, by_log2) in &ops {
+        family.sizes(&[("op", op)], by_log2);
+    }
 }
 
 /// What only one kind of device counts, such as the emulation of a virtual one.

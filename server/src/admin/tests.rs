@@ -175,6 +175,9 @@ fn what_clients_do_is_counted() {
         ("rebate_values_written_total{form=\"raw\",reason=\"small\"}", 1.0),
         ("rebate_values_read_total{form=\"compressed\"}", 1.0),
         ("rebate_value_bytes_total{direction=\"read\",stage=\"logical\"}", 21_001.0),
+        ("rebate_job_size_bytes_bucket{op=\"compress\",le=\"16383\"}", 0.0),
+        ("rebate_job_size_bytes_bucket{op=\"compress\",le=\"32767\"}", 1.0),
+        ("rebate_job_size_bytes_count{op=\"decompress\"}", 1.0),
         ("rebate_store_items", 1.0),
         ("memcached_current_items", 1.0),
     ] {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use device::TenantId;
 use hyper::HeaderMap;
 use tonic::{Request, Status};
 use units::Nanos;
@@ -14,6 +15,8 @@ pub(super) struct Call {
     pub(super) charge: Charge,
     /// On the worker's clock.
     pub(super) deadline: Option<Nanos>,
+    /// Whose connection it came by.
+    pub(super) tenant: TenantId,
 }
 
 impl Call {

@@ -13,7 +13,7 @@ use api::v1::{
 use api::wire::{JOBS_BYTES_MAX, JOBS_PER_CALL_MAX};
 use bytes::Bytes;
 use device::{
-    Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, TenantId, Waiting,
+    Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, Waiting,
 };
 use runtime::Finished;
 use send_wrapper::SendWrapper;
@@ -115,7 +115,6 @@ async fn run_many(
 struct Asked {
     task: Task,
     class: Class,
-    tenant: TenantId,
     output_bytes_max: usize,
     payload: Bytes,
 }
@@ -124,13 +123,13 @@ impl Asked {
     fn read(context: &WorkerContext, request: RunRequest) -> Result<Self, Status> {
         let task = task(&request)?;
         let class = class(&request)?;
-        let tenant = tenant(&request)?;
+        check_tenant(&request)?;
         within(context, "output_bytes", request.output_bytes)?;
         if let Task::Compress { .. } = task {
             within(context, "the payload's size", request.payload.len())?;
         }
         let output_bytes_max = request.output_bytes as usize;
-        Ok(Self { task, class, tenant, output_bytes_max, payload: request.payload })
+        Ok(Self { task, class, output_bytes_max, payload: request.payload })
     }
 
     /// Begins it now, or says why there is no room; what it comes to is awaited.
@@ -140,11 +139,11 @@ impl Asked {
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
         let place = Place::take(context)?;
-        let Self { task, class, tenant, output_bytes_max, payload } = self;
+        let Self { task, class, output_bytes_max, payload } = self;
         call.charge.grow(output_bytes_max)?;
         let output = context.values.pool().take_heap(output_bytes_max);
         let mut job = Job::new(task, Input::heap(payload), output);
-        (job.tenant, job.class, job.deadline) = (tenant, class, call.deadline);
+        (job.tenant, job.class, job.deadline) = (call.tenant, class, call.deadline);
         // A call that is dropped here, by its deadline or its client, detaches the job.
         let run = context.runtime.run(Box::new(job));
         Ok(async move {
@@ -251,10 +250,12 @@ fn class(request: &RunRequest) -> Result<Class, Status> {
     }
 }
 
-fn tenant(request: &RunRequest) -> Result<TenantId, Status> {
-    let tenant = u16::try_from(request.tenant).ok();
-    let tenant = tenant.ok_or_else(|| invalid("tenant", request.tenant, "0 to 65535"))?;
-    Ok(TenantId(tenant))
+/// It is the caller's own number, of no weight here: to this process its whole connection is one tenant.
+fn check_tenant(request: &RunRequest) -> Result<(), Status> {
+    match u16::try_from(request.tenant) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(invalid("tenant", request.tenant, "0 to 65535")),
+    }
 }
 
 fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize) -> RunResponse {

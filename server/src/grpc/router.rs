@@ -24,7 +24,7 @@ use super::charge::{Arriving, Leaving, Meter};
 use super::compression::CompressionService;
 use super::scheduler::SchedulerService;
 use super::store::StoreService;
-use crate::context::WorkerContext;
+use crate::context::{Peer, WorkerContext};
 use crate::counters::Grpc;
 use crate::scheduler::REPORT_BYTES_MAX;
 
@@ -32,6 +32,7 @@ use crate::scheduler::REPORT_BYTES_MAX;
 pub(super) struct Router {
     context: Rc<WorkerContext>,
     meter: Rc<Meter>,
+    peer: Peer,
     cache: Option<CacheServer<CacheService>>,
     compression: Option<CompressionServer<CompressionService>>,
     /// The same for calls of several jobs, whose messages are short.
@@ -68,8 +69,9 @@ impl Router {
             SchedulerServer::new(SchedulerService::new(shared()))
                 .max_decoding_message_size(REPORT_BYTES_MAX)
         });
-        let (context, others) = (Rc::clone(context), context.grpc_others.clone());
-        Self { context, meter, cache, compression, many, store, scheduler, others }
+        let (peer, others) = (Peer::enter(context), context.grpc_others.clone());
+        let context = Rc::clone(context);
+        Self { context, meter, peer, cache, compression, many, store, scheduler, others }
     }
 
     /// Answers one call. What goes wrong is an answer too.
@@ -89,7 +91,8 @@ impl Router {
         let clock = &self.context.clock;
         let deadline = limit.map(|limit| Nanos(clock.now().0.saturating_add(Nanos::from(limit).0)));
         let (mut parts, body) = request.into_parts();
-        parts.extensions.insert(Call { charge: charge.clone(), deadline });
+        let tenant = self.peer.tenant();
+        parts.extensions.insert(Call { charge: charge.clone(), deadline, tenant });
         let body = Arriving { body, charge: charge.clone() };
         let answer = self.dispatch(Request::from_parts(parts, body));
         let response = match limit {

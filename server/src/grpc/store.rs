@@ -245,7 +245,7 @@ struct Room {
 
 impl Room {
     fn of<T>(context: &Rc<WorkerContext>, request: &mut Request<T>) -> Result<Self, Status> {
-        let Call { charge, deadline } = Call::of(request)?;
+        let Call { charge, deadline, .. } = Call::of(request)?;
         let now = context.clock.now().0;
         let until = deadline.map(|Nanos(deadline)| {
             Nanos(now + deadline.saturating_sub(now) / ANSWER_SHARE * (ANSWER_SHARE - 1))

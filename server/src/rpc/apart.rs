@@ -7,14 +7,14 @@
 use std::io;
 use std::sync::Arc;
 
+use drivers::mailbox::Receiver;
 use rpc::{
     Address, Code, Command, Completion, DataPage, Engine, Flight, Functions, Interface, Limits,
     Record, api,
 };
-use rtrb::Consumer;
 
 use super::app_core::{AppCore, Delivery, lent, record_bytes};
-use super::exchange::{Answer, Engines, REFUSAL_BYTES, refusal};
+use super::exchange::{Answer, Engines, refusal};
 use super::handlers::Handler;
 use super::mailbox::{Bell, Buffer, Mail, Outbox, Worker, mailbox};
 
@@ -32,8 +32,8 @@ type Frame = (Completion, Box<[u8]>);
 pub(super) struct Apart {
     rx: Outbox<Mail>,
     tx: Outbox<Mail>,
-    packets: Consumer<Packet>,
-    frames: Consumer<Frame>,
+    packets: Receiver<Packet>,
+    frames: Receiver<Frame>,
     places: Vec<Place>,
     /// AppCore last: what the others send it is no longer needed then.
     workers: [Worker; 3],
@@ -50,8 +50,8 @@ struct Place {
 struct RxCore {
     engine: Engine,
     page: DataPage,
-    net: Consumer<Mail>,
-    app: Consumer<Mail>,
+    net: Receiver<Mail>,
+    app: Receiver<Mail>,
     to_net: Outbox<Packet>,
     to_app: Outbox<Delivery>,
     to_tx: Outbox<Flight>,
@@ -62,9 +62,9 @@ struct RxCore {
 struct TxCore {
     engine: Engine,
     page: DataPage,
-    net: Consumer<Mail>,
-    app: Consumer<Mail>,
-    flights: Consumer<Flight>,
+    net: Receiver<Mail>,
+    app: Receiver<Mail>,
+    flights: Receiver<Flight>,
     to_net: Outbox<Frame>,
     to_app: Outbox<Delivery>,
 }
@@ -120,7 +120,7 @@ impl Apart {
         };
         rx.await_refusal();
         tx.await_refusal();
-        tx.map_frames(depth, buffer_bytes + REFUSAL_BYTES);
+        tx.map_frames(depth, buffer_bytes);
         let (mail, deliveries) = (vec![app_to_rx, app_to_tx], vec![app_rx, app_tx]);
         let mut app = AppCore::new(handler, mail, deliveries, (reads, responses));
         let [rx_core, tx_core, app_core] = cores;
@@ -141,7 +141,7 @@ impl Apart {
     }
 
     fn take_frame(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
-        let Ok((done, bytes)) = self.frames.pop() else { return false };
+        let Some((done, bytes)) = self.frames.pop() else { return false };
         debug_assert_eq!(done.code, Code::Done, "refusals come from RxEngine or go to AppCore");
         if done.code == Code::Done {
             let owner = self.place(done.about).owner.take();
@@ -156,7 +156,7 @@ impl Apart {
     }
 
     fn take_packet(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
-        let Ok(Packet { at, bytes, code }) = self.packets.pop() else { return false };
+        let Some(Packet { at, bytes, code }) = self.packets.pop() else { return false };
         let place = self.place(at);
         if bytes.is_some() {
             place.bytes = bytes;
@@ -170,8 +170,8 @@ impl Apart {
             to(owner, Answer::Frame(&[]));
             return true;
         }
-        let packet = place.bytes.as_deref().and_then(|bytes| bytes.get(..length));
-        refusal(packet, code, |answer| to(owner, answer));
+        let bytes = place.bytes.as_deref().unwrap_or_default();
+        refusal(bytes.get(..length), code, bytes.len(), |answer| to(owner, answer));
         true
     }
 }
@@ -218,11 +218,11 @@ impl Place {
 impl RxCore {
     fn turn(&mut self) -> bool {
         let mut moved = false;
-        if let Ok(mail) = self.app.pop() {
+        if let Some(mail) = self.app.pop() {
             moved = true;
             issue(&mut self.engine, &mut self.page, mail);
         }
-        if let Ok(mail) = self.net.pop() {
+        if let Some(mail) = self.net.pop() {
             moved = true;
             if let Command::SendNetBuf(at) = mail.word {
                 self.land(at);
@@ -279,16 +279,17 @@ impl RxCore {
 impl TxCore {
     fn turn(&mut self) -> bool {
         let mut moved = false;
-        if let Ok(mail) = self.net.pop() {
+        if let Some(mail) = self.net.pop() {
             moved = true;
             issue(&mut self.engine, &mut self.page, mail);
         }
-        if let Ok(mail) = self.app.pop() {
+        if let Some(mail) = self.app.pop() {
             moved = true;
             // Its flight was sent before the application had the request, so it is there.
-            while let Ok(flight) = self.flights.pop() {
+            while let Some(flight) = self.flights.pop() {
+                // Else its caller would wait for ever.
                 let is_taken = self.engine.take_over(flight);
-                debug_assert!(is_taken, "its place at the RxEngine is free here as well");
+                assert!(is_taken, "its place is free here as at the RxEngine, its functions known");
             }
             issue(&mut self.engine, &mut self.page, mail);
         }

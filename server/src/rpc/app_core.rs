@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use rpc::{Code, Command, DataPage, Interface, Record};
-use rtrb::Consumer;
+use drivers::mailbox::Receiver;
+use rpc::{Code, Command, DataPage, Interface, Record, Reply};
 
-use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, refuse, respond};
+use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, respond};
 use super::mailbox::{Buffer, Mail, Outbox};
 
 /// What comes from an engine.
@@ -25,7 +25,7 @@ pub(super) struct AppCore {
     handler: Box<dyn Handler>,
     /// To the engine; or to RxEngine and to TxEngine.
     mail: Vec<Outbox<Mail>>,
-    deliveries: Vec<Consumer<Delivery>>,
+    deliveries: Vec<Receiver<Delivery>>,
     /// Responses that nothing lies in, and requests that wait for one.
     free: Vec<Buffer>,
     requests: VecDeque<(Buffer, usize)>,
@@ -50,7 +50,7 @@ impl AppCore {
     pub(super) fn new(
         handler: Box<dyn Handler>,
         mail: Vec<Outbox<Mail>>,
-        deliveries: Vec<Consumer<Delivery>>,
+        deliveries: Vec<Receiver<Delivery>>,
         (reads, free): (Vec<Buffer>, Vec<Buffer>),
     ) -> Self {
         let mut core = Self { handler, mail, deliveries, free, requests: VecDeque::new() };
@@ -62,7 +62,7 @@ impl AppCore {
     pub(super) fn turn(&mut self) -> bool {
         let mut moved = false;
         for inbox in 0..self.deliveries.len() {
-            let Ok(delivery) = self.deliveries[inbox].pop() else { continue };
+            let Some(delivery) = self.deliveries[inbox].pop() else { continue };
             moved = true;
             self.take(delivery);
             while let Some(request) = self.request() {
@@ -78,8 +78,7 @@ impl AppCore {
             Delivery::Free(response) => self.free.push(response),
             Delivery::Unread(recv) => self.read(recv),
             Delivery::Refused { code, response: (at, mut bytes), recv } => {
-                let token = Record::read(&bytes).map_or(ONEWAY, |record| record.token);
-                match refuse(token, code, &mut bytes).filter(|_| token != ONEWAY) {
+                match Reply::again(&mut bytes, code) {
                     Some(length) => self.respond((at, bytes), length),
                     None => self.free.push((at, bytes)),
                 }
@@ -128,5 +127,46 @@ impl AppCore {
         let to_tx = word.interface() == Interface::AppResp;
         let to = if to_tx { self.mail.last_mut() } else { self.mail.first_mut() };
         to.expect("an engine is there").send(Mail { word, buffer });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::Reply;
+
+    use super::super::mailbox::mailbox;
+    use super::*;
+
+    struct Nothing;
+
+    impl Handler for Nothing {
+        fn handle(&mut self, _: &Record<'_>, _: &mut Reply<'_>) -> Result<usize, Code> {
+            Err(Code::UnknownFunction)
+        }
+    }
+
+    #[test]
+    fn a_refused_response_is_refused_to_its_caller_and_a_refused_refusal_given_up() {
+        let (mail, mut words) = mailbox(8, None);
+        let (mut deliveries, inbox) = mailbox(8, None);
+        let mut page = DataPage::default();
+        let mut responses = lent(&mut page, 1, 256);
+        let (at, mut response) = responses.pop().expect("one");
+        // An answer with a token, 7, as a handler seals it.
+        response[0] = 7;
+        let mut core =
+            AppCore::new(Box::new(Nothing), vec![mail], vec![inbox], (Vec::new(), responses));
+        let refused = |response| Delivery::Refused { code: Code::Malformed, response, recv: None };
+        deliveries.send(refused((at, response)));
+        assert!(core.turn());
+        let Some(Mail { word: Command::SendAppBuf(_), buffer: Some((_, again)) }) = words.pop()
+        else {
+            panic!("its caller is told");
+        };
+        assert_eq!(again[0], 7);
+        assert!(matches!(words.pop(), Some(Mail { word: Command::SendAppResp(24), .. })));
+        deliveries.send(refused((at, again)));
+        assert!(core.turn());
+        assert!(words.pop().is_none() && core.free.len() == 1, "its place is free for others");
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// The other end sends no more, or is gone: what was told once, perhaps before all bytes were read.
     pub(super) hung_up: bool,
-    /// All that the other end sends was read.
+    /// All that the other end sends was read, or is to be.
     pub(super) ended: bool,
 }
 
@@ -112,6 +112,12 @@ impl Connection {
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.outbound.extend_from_slice(frame);
         self.awaits = false;
+    }
+
+    /// Its last message does not say who calls what: nothing more is read of it, and it ends once what waits is sent.
+    pub(super) fn give_up(&mut self) {
+        (self.awaits, self.ended) = (false, true);
+        (self.inbound, self.taken) = (Vec::new(), 0);
     }
 
     /// Sends what there is, as far as the socket takes it.

@@ -57,13 +57,23 @@ pub(super) enum Answer<'a> {
 pub(super) struct Together<A> {
     exchange: Exchange,
     app: A,
-    /// How long the engine and the application took, where that is asked for (ns).
-    took_ns: Option<Arc<AtomicU64>>,
+    /// Where that is asked for.
+    stopwatch: Option<Stopwatch>,
+}
+
+/// How long frames took from here to their answers: words, buffers, engine and application.
+struct Stopwatch {
+    /// In all (ns).
+    took_ns: Arc<AtomicU64>,
+    /// When the one that is under way came.
+    begun: Instant,
 }
 
 impl<A: Application> Together<A> {
+    /// Adds what each frame takes to `took_ns`; then there may be only one under way.
     pub(super) fn new(exchange: Exchange, app: A, took_ns: Option<Arc<AtomicU64>>) -> Self {
-        Self { exchange, app, took_ns }
+        let stopwatch = took_ns.map(|took_ns| Stopwatch { took_ns, begun: Instant::now() });
+        Self { exchange, app, stopwatch }
     }
 }
 
@@ -77,22 +87,24 @@ impl<A: Application> Engines for Together<A> {
     }
 
     fn submit(&mut self, owner: usize, frame: &[u8]) {
+        if let Some(stopwatch) = &mut self.stopwatch {
+            stopwatch.begun = Instant::now();
+        }
         self.exchange.submit(owner, frame);
     }
 
     fn turn(&mut self) -> bool {
-        let Some(took_ns) = &self.took_ns else { return self.exchange.turn(&mut self.app) };
-        if self.exchange.owners.is_empty() {
-            return false;
-        }
-        let begun = Instant::now();
-        let moved = self.exchange.turn(&mut self.app);
-        took_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        moved
+        self.exchange.turn(&mut self.app)
     }
 
     fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
-        self.exchange.take(to)
+        let Some(Stopwatch { took_ns, begun }) = &self.stopwatch else {
+            return self.exchange.take(to);
+        };
+        self.exchange.take(&mut |owner, answer| {
+            took_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            to(owner, answer);
+        })
     }
 
     fn is_alive(&self) -> bool {
@@ -109,6 +121,7 @@ pub(super) struct Exchange {
     /// Whose packet lies where, and how long it is.
     owners: Vec<(Address, usize, usize)>,
     depth: usize,
+    buffer_bytes: usize,
 }
 
 impl Exchange {
@@ -117,9 +130,7 @@ impl Exchange {
         let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
         let mut page = DataPage::default();
         let packets = (0..depth).map(|_| page.map(buffer_bytes)).collect();
-        // A refusal has to fit whatever the longest message is.
-        let frame_bytes = buffer_bytes + REFUSAL_BYTES;
-        let frames = (0..depth).map(|_| page.map(frame_bytes)).collect();
+        let frames = (0..depth).map(|_| page.map(buffer_bytes)).collect();
         Self {
             engine: Engine::new(limits, functions),
             page,
@@ -127,6 +138,7 @@ impl Exchange {
             frames,
             owners: Vec::new(),
             depth,
+            buffer_bytes,
         }
     }
 
@@ -180,24 +192,34 @@ impl Exchange {
             to(owner, frame.map_or(Answer::None, Answer::Frame));
         } else {
             let message = self.page.bytes(packet).and_then(|bytes| bytes.get(..length));
-            refusal(message, done.code, |answer| to(owner, answer));
+            refusal(message, done.code, self.buffer_bytes, |answer| to(owner, answer));
         }
         true
     }
 }
 
-/// What a packet that the engine refused is answered with.
-pub(super) fn refusal(packet: Option<&[u8]>, code: Code, to: impl FnOnce(Answer<'_>)) {
-    let mut frame = vec![0; packet.map_or(0, <[u8]>::len) + REFUSAL_BYTES];
+/// What a packet that the engine refused is answered with. It names the function: where that leaves it no room in
+/// `buffer_bytes`, nobody is told.
+pub(super) fn refusal(
+    packet: Option<&[u8]>,
+    code: Code,
+    buffer_bytes: usize,
+    to: impl FnOnce(Answer<'_>),
+) {
+    let frame_bytes = packet.map_or(0, <[u8]>::len) + REFUSAL_BYTES;
+    let mut frame = vec![0; frame_bytes.min(buffer_bytes)];
     let length = packet.and_then(|bytes| wire::refusal(bytes, code, &mut frame));
     to(length.map_or(Answer::None, |length| Answer::Refusal(&frame[..length])));
 }
 
 /// A refusal repeats the function's name, which is part of the message, and adds less than this.
-pub(super) const REFUSAL_BYTES: usize = 256;
+const REFUSAL_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use rpc::idl::{Interpreter, parse};
     use rpc::services::unique_id::UniqueIdService;
     use rpc::{Record, Reply, call};
@@ -305,5 +327,135 @@ mod tests {
             assert!(answered);
         }
         assert!(!together.is_busy());
+    }
+
+    #[test]
+    fn a_frame_is_timed_from_its_submission_until_its_answer_is_there() {
+        let took_ns = Arc::<AtomicU64>::default();
+        let mut exchange = Exchange::new(Arc::new(UniqueIdService), 1, 1024);
+        let app = Inline::new(Box::new(Seven), &mut exchange, 1024);
+        let mut together = Together::new(exchange, app, Some(Arc::clone(&took_ns)));
+        let mut frame = [0; 256];
+        let length = call::frame(&UniqueIdService, 0, 3, &mut frame, |args| args.block(3));
+        let frame = &frame[..length.expect("room")];
+        let (mut told_ns, part) = (0, Duration::from_millis(2));
+        for round in 1..=3 {
+            together.submit(11, frame);
+            thread::sleep(part);
+            together.turn();
+            thread::sleep(part);
+            assert!(together.take(&mut |_, _| {
+                told_ns = took_ns.load(Ordering::Relaxed);
+                thread::sleep(part);
+            }));
+            assert_eq!(took_ns.load(Ordering::Relaxed), told_ns, "sending is the network's");
+            assert!(u128::from(told_ns) >= 2 * round * part.as_nanos(), "{round}: {told_ns} ns");
+            assert!(!together.turn() && !together.take(&mut |_, _| {}));
+        }
+    }
+
+    /// Tells with which of the services that were loaded a request came in.
+    struct Generation;
+
+    impl Handler for Generation {
+        fn handle(&mut self, call: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code> {
+            let block = reply.body.block(1)?;
+            reply.body.set(block, 0, call.generation.into());
+            Ok(block)
+        }
+    }
+
+    fn functions(idl: &str) -> Arc<dyn Functions> {
+        Arc::new(Interpreter::new(parse(idl).expect("valid")))
+    }
+
+    fn called(functions: &dyn Functions, function: u32) -> Vec<u8> {
+        let mut frame = vec![0; 256];
+        let length = call::frame(functions, function, 3, &mut frame, |args| args.block(0));
+        frame.truncate(length.expect("room"));
+        frame
+    }
+
+    #[test]
+    fn another_service_is_loaded_under_a_request_which_finishes_on_the_old() {
+        const DEPTH: usize = 3;
+        const ROOM: usize = 1_024;
+        let old = functions("service Old { i64 first() }");
+        let exchange = || Exchange::new(Arc::clone(&old), DEPTH, ROOM);
+        let (mut inline, mut split) = (exchange(), exchange());
+        let handler = || Box::new(Generation);
+        let app = Inline::new(handler(), &mut inline, ROOM);
+        loaded_under_a_request(inline, app, &*old);
+        let app = Split::start(handler(), &mut split, DEPTH, ROOM, None).expect("it starts");
+        loaded_under_a_request(split, app, &*old);
+    }
+
+    fn loaded_under_a_request(
+        mut exchange: Exchange,
+        mut app: impl Application,
+        old: &dyn Functions,
+    ) {
+        // The same numbers are other functions here.
+        let new = functions("service New { void first(1: required i32 of) i32 second() }");
+        exchange.submit(0, &called(old, 0));
+        while exchange.engine.in_flight() == 0 {
+            app.turn(&mut exchange.engine, &mut exchange.page);
+            exchange.engine.step_rx(&mut exchange.page);
+        }
+        assert_eq!(exchange.engine.load(Arc::clone(&new)), 2);
+        exchange.submit(1, &called(&*new, 1));
+        exchange.submit(2, &called(old, 0));
+        let mut answers = [const { None }; 3];
+        let mut idle = 0;
+        while !exchange.owners.is_empty() {
+            exchange.turn(&mut app);
+            exchange.take(&mut |owner, answer| {
+                answers[owner] = match answer {
+                    Answer::Frame(frame) => Some(frame.to_vec()),
+                    _ => None,
+                };
+            });
+            idle += 1;
+            rest(idle);
+        }
+        let generation = |functions: &dyn Functions, function, frame: &Option<Vec<u8>>| {
+            let (frame, mut into) = (frame.as_ref().expect("answered"), [0; 64]);
+            match call::answer(functions, function, 3, frame, &mut into) {
+                Ok(call::Answer::Result(result)) => result.get(0),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(generation(old, 0, &answers[0]), Some(1));
+        assert_eq!(generation(&*new, 1, &answers[1]), Some(2));
+        assert_eq!(answers[2], None, "a new first() has an argument: refused");
+        assert_eq!(exchange.engine.generations(), 1, "nobody needs the old one any more");
+    }
+
+    #[test]
+    fn a_response_to_nobody_is_given_up_after_one_refusal() {
+        let mut exchange = Exchange::new(Arc::new(UniqueIdService), 2, 1024);
+        let mut app = Inline::new(Box::new(Seven), &mut exchange, 1024);
+        let frame = called(&*functions("service S { i64 ComposeUniqueId() }"), 0);
+        exchange.submit(1, &frame);
+        app.turn(&mut exchange.engine, &mut exchange.page);
+        while exchange.engine.step_rx(&mut exchange.page).is_some() {}
+        // As if another had answered it.
+        (0..100).for_each(|token| exchange.engine.landed(token));
+        let mut moves = 0;
+        let mut moved = true;
+        while moved {
+            moves += 1;
+            assert!(moves < 100, "refusals are refused without end");
+            moved = app.turn(&mut exchange.engine, &mut exchange.page);
+            moved |= exchange.engine.step_rx(&mut exchange.page).is_some();
+            moved |= exchange.engine.step_tx(&mut exchange.page).is_some();
+        }
+        exchange.submit(2, &frame);
+        exchange.turn(&mut app);
+        let mut answered = None;
+        exchange.take(&mut |owner, answer| {
+            answered = Some((owner, matches!(answer, Answer::Frame(_))));
+        });
+        assert_eq!(answered, Some((2, true)), "the next is answered");
     }
 }

@@ -73,16 +73,13 @@ pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &
     }
 }
 
-/// In place of a response that the engine refused: the request is not to be forgotten.
-pub(super) fn refuse(token: u64, code: Code, buffer: &mut [u8]) -> Option<usize> {
-    let request = Record { token, function: 0, generation: 0, body: View::new(&[]) };
-    Reply::to(&request, buffer).ok().map(|reply| reply.refuse(code))
-}
-
 /// The token of a request that nobody awaits an answer to: it is handled, and not responded to.
 pub(super) const ONEWAY: u64 = 0;
-/// A record may take this many times the message's bytes; one that takes more is refused as oversized.
-pub(super) const RECORD_GROWTH: usize = 2;
+/// A record may take this many times the message's bytes; one that takes more is refused as oversized. What these
+/// services have of strings, numbers and maps takes less: a pair of one letter each is 32 B for 10. Structs of which
+/// nearly all fields are absent can take more, in a list, as each field has a slot; buffers for them would be larger
+/// for all.
+pub(super) const RECORD_GROWTH: usize = 4;
 
 fn store(options: &RpcOptions, growth: u64) -> Embedded {
     let overhead_bytes = (KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES) as u64;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
+use drivers::mailbox::Receiver;
 use rpc::{Address, Command};
 
 use super::cores::pin;
@@ -74,12 +75,12 @@ pub fn mailbox_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     )
 }
 
-fn received(inbox: &mut rtrb::Consumer<Mail>) -> Mail {
+fn received(inbox: &mut Receiver<Mail>) -> Mail {
     let mut idle = 0;
     loop {
         match inbox.pop() {
-            Ok(mail) => return mail,
-            Err(_) => {
+            Some(mail) => return mail,
+            None => {
                 idle += 1;
                 rest(idle);
             }

@@ -1,6 +1,6 @@
 //! The application on NetCore's own thread: a request is handled as soon as the engine has read it.
 
-use rpc::{Address, Code, DataPage, Engine, Interface, Record, api};
+use rpc::{Address, Code, DataPage, Engine, Interface, Record, Reply, api};
 
 use super::exchange::{Application, Exchange};
 use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, respond};
@@ -11,8 +11,6 @@ pub(super) struct Inline {
     resp: Address,
     /// The engine has App.Recv, to put a request into.
     reading: bool,
-    /// The request that is being answered.
-    token: u64,
 }
 
 impl Inline {
@@ -22,7 +20,7 @@ impl Inline {
         buffer_bytes: usize,
     ) -> Self {
         let [recv, resp] = [(); 2].map(|()| exchange.page.map(RECORD_GROWTH * buffer_bytes));
-        Self { handler, recv, resp, reading: false, token: 0 }
+        Self { handler, recv, resp, reading: false }
     }
 
     /// Handles the request; the length of its response, if one is awaited.
@@ -30,17 +28,11 @@ impl Inline {
         let mut resp = page.lend(self.resp)?;
         let request = page.bytes(self.recv).and_then(|bytes| bytes.get(..length));
         let answered = request.and_then(Record::read).and_then(|record| {
-            self.token = record.token;
             let length = respond(&mut *self.handler, &record, &mut resp);
             (record.token != ONEWAY).then_some(length)
         });
         page.put_back(self.resp, resp);
         answered
-    }
-
-    fn refuse(&self, page: &mut DataPage, code: Code) -> Option<usize> {
-        let length = super::handlers::refuse(self.token, code, page.bytes_mut(self.resp)?)?;
-        (self.token != ONEWAY).then_some(length)
     }
 }
 
@@ -56,7 +48,7 @@ impl Application for Inline {
             self.reading = false;
             let length = match done.code {
                 Code::Done => self.answer(page, done.length),
-                code => self.refuse(page, code),
+                code => page.bytes_mut(self.resp).and_then(|resp| Reply::again(resp, code)),
             };
             if let Some(length) = length {
                 let issued = api::app_call_engine_write(engine, self.resp, length);

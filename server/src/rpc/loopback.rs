@@ -136,7 +136,9 @@ const ROUNDS_PER_CLOCK: u32 = 4_096;
 mod tests {
     use rpc::flat::Build;
     use rpc::services::memcached::{GetArgs, Memcached, SetArgs};
-    use rpc::services::post_storage::{Post, PostStorageService, ReadPostsArgs, StorePostArgs};
+    use rpc::services::post_storage::{
+        Post, PostStorageService, ReadPostsArgs, StorePostArgs, Url,
+    };
     use rpc::wire::{MessageKind, Wire};
     use rpc::{Code, Functions, call};
     use units::{ByteCount, SystemClock};
@@ -230,6 +232,12 @@ mod tests {
             }
             frames.push(bytes);
         }
+        // A name that leaves its refusal no room; one of the longest that do.
+        for name in [1_000, 900] {
+            let message = [b"\x80\x01\0\x01\0\0", &u16::to_be_bytes(name)[..]].concat();
+            let message = [&message[..], &vec![b'n'; name.into()], &[0; 5]].concat();
+            frames.push([&(message.len() as u32).to_be_bytes()[..], &message].concat());
+        }
         let get = frame(&Memcached, Memcached::GET, 7, |to| {
             let args = to.block(GetArgs::SLOTS)?;
             to.set_bytes(args, GetArgs::KEY, b"key 1")?;
@@ -240,18 +248,22 @@ mod tests {
         assert_eq!(kind(&answers[0]), Some(MessageKind::Reply));
         assert_eq!(kind(&answers[3]), Some(MessageKind::Exception), "an unknown function");
         assert!(answers[5].is_empty(), "nobody can be told");
-        assert_eq!(answers[200], answers[401], "the last value, both times");
+        assert!(answers[200].is_empty(), "an answer has no more bytes than a message may");
+        assert_eq!(kind(&answers[201]), Some(MessageKind::Exception));
+        assert_eq!(answers[202], answers[405], "the last value, both times");
     }
 
     #[test]
-    fn an_answer_too_long_for_its_frame_is_an_exception_in_every_layout() {
+    fn an_answer_longer_than_a_message_may_be_is_an_exception_in_every_layout() {
+        // Two make 1,120 B.
+        const TEXT_BYTES: usize = 520;
         let mut frames: Vec<_> = (0..2)
             .map(|id| {
                 frame(&PostStorageService, PostStorageService::STORE_POST, 1, |to| {
                     let args = to.block(StorePostArgs::SLOTS)?;
                     let post = to.block(Post::SLOTS)?;
                     to.set(post, Post::POST_ID, id);
-                    to.set_bytes(post, Post::TEXT, &[b't'; 620])?;
+                    to.set_bytes(post, Post::TEXT, &[b't'; TEXT_BYTES])?;
                     to.set_block(args, StorePostArgs::POST, post);
                     Ok(args)
                 })
@@ -273,6 +285,45 @@ mod tests {
         let [reply, exception] = [MessageKind::Reply, MessageKind::Exception].map(Some);
         let of_reads = [reply, exception, reply, exception, exception, reply];
         assert_eq!(kinds, [&[reply, reply][..], &of_reads].concat());
+    }
+
+    #[test]
+    fn short_strings_take_more_room_in_a_record_and_have_it() {
+        let post = |fill: &dyn Fn(&mut Build<'_>, usize, usize) -> Result<(), Code>| {
+            frame(&PostStorageService, PostStorageService::STORE_POST, 1, |to| {
+                let args = to.block(StorePostArgs::SLOTS)?;
+                let post = to.block(Post::SLOTS)?;
+                to.set(post, Post::POST_ID, 7);
+                fill(to, args, post)?;
+                Ok(args)
+            })
+        };
+        // 92 pairs of a letter each: 920 B on the wire, 2,944 B in a record.
+        let carrier = post(&|to, args, post| {
+            to.set_block(args, StorePostArgs::POST, post);
+            let map = to.block(2 * 92)?;
+            (0..2 * 92).try_for_each(|slot| to.put_bytes(map, slot, b"a"))?;
+            to.head(map, 2 * 92);
+            to.set_block(args, StorePostArgs::CARRIER, map);
+            Ok(())
+        });
+        // 55 addresses of two letters: 935 B on the wire, 2,640 B in a record.
+        let urls = post(&|to, args, post| {
+            let urls = to.block(55)?;
+            for slot in 0..55 {
+                let url = to.block(Url::SLOTS)?;
+                to.set_bytes(url, Url::SHORTENED, b"s")?;
+                to.set_bytes(url, Url::EXPANDED, b"e")?;
+                to.link(urls, slot, url);
+            }
+            to.head(urls, 55);
+            to.set_block(post, Post::URLS, urls);
+            to.set_block(args, StorePostArgs::POST, post);
+            Ok(())
+        });
+        let answers = same_in_every_layout(RpcService::PostStorage, &[carrier, urls]);
+        let kinds: Vec<_> = answers.iter().map(|answer| kind(answer)).collect();
+        assert_eq!(kinds, [Some(MessageKind::Reply); 4]);
     }
 
     /// Takes what it is given and answers nothing.

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use drivers::mailbox::{self, Receiver, Sender};
 use rpc::{Address, Command};
-use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::cores::pin;
 
@@ -25,14 +25,17 @@ pub(super) struct Mail {
 
 /// A mailbox with room for `places` messages: more than there can ever be, as each names something of which there are
 /// few. The bell is that of the thread that reads it, if it sleeps.
-pub(super) fn mailbox<T>(places: usize, bell: Option<&Arc<Bell>>) -> (Outbox<T>, Consumer<T>) {
-    let (ring, inbox) = RingBuffer::new(places);
+pub(super) fn mailbox<T: Send>(
+    places: usize,
+    bell: Option<&Arc<Bell>>,
+) -> (Outbox<T>, Receiver<T>) {
+    let (ring, inbox) = mailbox::channel(places);
     (Outbox { ring, bell: bell.cloned() }, inbox)
 }
 
 /// Where messages go in.
 pub(super) struct Outbox<T> {
-    ring: Producer<T>,
+    ring: Sender<T>,
     bell: Option<Arc<Bell>>,
 }
 
@@ -49,14 +52,27 @@ impl<T> Outbox<T> {
 }
 
 /// Whether a thread sleeps, and whether it is to end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bell {
     asleep: AtomicBool,
     over: AtomicBool,
     thread: OnceLock<Thread>,
+    sleep: Duration,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self::of(SLEEP)
+    }
 }
 
 impl Bell {
+    /// Whoever is not woken wakes after `sleep`.
+    fn of(sleep: Duration) -> Self {
+        let (asleep, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { asleep, over, thread: OnceLock::new(), sleep }
+    }
+
     fn ring(&self) {
         // What was sent is to be seen before the flag is read: the sleeper sets it, then looks once more.
         fence(Ordering::SeqCst);
@@ -92,7 +108,7 @@ impl Bell {
             self.asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if !turn() && !self.is_over() {
-                std::thread::park_timeout(SLEEP);
+                std::thread::park_timeout(self.sleep);
             }
             self.asleep.store(false, Ordering::Relaxed);
         }
@@ -162,30 +178,38 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(15);
 
     #[test]
     fn a_sleeper_is_woken_and_nothing_is_lost_or_out_of_order() {
-        let bell = Arc::new(Bell::default());
+        // Only the bell wakes it within this test's patience.
+        let bell = Arc::new(Bell::of(4 * PATIENCE));
         let (mut there, mut inbox) = mailbox(4, Some(&bell));
         let (mut back, mut returned) = mailbox(4, None);
-        let worker = Worker::start("echo", None, bell, move || {
-            let Ok(number) = inbox.pop() else { return false };
+        let worker = Worker::start("echo", None, Arc::clone(&bell), move || {
+            let Some(number) = inbox.pop() else { return false };
             back.send(number);
             true
         });
         let worker = worker.expect("it starts");
         for number in 0..2_000u32 {
+            let begun = Instant::now();
             // Once in a while it falls asleep first, so that the bell is needed.
-            if number % 500 == 499 {
-                std::thread::sleep(Duration::from_millis(2));
+            while number % 200 == 199 && !bell.asleep.load(Ordering::Relaxed) {
+                assert!(begun.elapsed() < PATIENCE, "it never sleeps");
+                std::thread::sleep(Duration::from_millis(1));
             }
             there.send(number);
             let mut idle = 0;
             let echoed = loop {
+                assert!(begun.elapsed() < PATIENCE, "{number} woke nobody");
                 match returned.pop() {
-                    Ok(number) => break number,
-                    Err(_) => rest(idle),
+                    Some(number) => break number,
+                    None => rest(idle),
                 }
                 idle += 1;
             };

@@ -24,6 +24,7 @@ mod split;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,7 +69,7 @@ pub struct RpcOptions {
     pub cores: RpcCores,
     /// The longest message, in and out; a connection that announces a longer one is closed.
     pub message_bytes_max: ByteCount,
-    /// Budget of the store.
+    /// Budget of the store: 64 KiB to 64 TiB.
     pub memory: ByteCount,
     /// The seed of the store's hash, for runs that are to repeat. By chance if none: then clients that choose keys
     /// cannot choose where they fall.
@@ -98,6 +99,10 @@ impl RpcOptions {
             let problem = format!("a longest message of {given}; give 1KiB to 64MiB");
             return Err(RpcError::BadOptions(problem));
         }
+        if !MEMORY_BYTES.contains(&self.memory.0) {
+            let problem = format!("{} of memory; give 64KiB to 64TiB", self.memory);
+            return Err(RpcError::BadOptions(problem));
+        }
         if self.time_stages && self.layout != RpcLayout::Inline {
             let layout = self.layout.name();
             let problem = format!("stages are timed on the layout inline, not {layout}");
@@ -116,7 +121,7 @@ impl RpcOptions {
 pub struct RpcListen {
     /// Port 0 is any.
     pub address: SocketAddr,
-    /// Connections at once; more are closed as they come.
+    /// Connections at once, at least 1; more are closed as they come.
     pub connections_max: usize,
 }
 
@@ -132,7 +137,10 @@ pub enum RpcError {
 }
 
 /// Messages from 1 KiB to 64 MiB.
-pub const MESSAGE_BYTES_MAX: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 20;
+pub const MESSAGE_BYTES_MAX: RangeInclusive<u64> = 1 << 10..=64 << 20;
+/// Stores from 64 KiB to 64 TiB.
+const MEMORY_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 40;
+const CONNECTIONS: RangeInclusive<usize> = 1..=i32::MAX as usize;
 
 /// What was counted since the start.
 #[derive(Debug, Default)]
@@ -146,34 +154,35 @@ pub(crate) struct RpcCounters {
 /// Where the time of a thread went (ns): clocks that several hands advance.
 #[derive(Clone, Debug, Default)]
 struct Times {
-    /// The thread's own CPU time, once it has ended.
+    /// The thread's own CPU time from when it serves, once it has ended.
     thread_ns: Arc<AtomicU64>,
-    /// Engine and handler, elapsed.
-    turn_ns: Arc<AtomicU64>,
+    /// From whole frames to their answers, the handler included, elapsed.
+    rpc_ns: Arc<AtomicU64>,
     /// Elapsed.
     handler_ns: Arc<AtomicU64>,
 }
 
-/// The CPU time of a service's one thread, divided. Reading the clocks, four times a request, is part of it. Engine and
-/// handler are elapsed time, as a thread's CPU clock costs more to read than they take: what others run on this
-/// thread's core in the meantime is in theirs and missing from the network's. Give the thread a core to itself.
+/// The CPU time of a service's one thread since it serves, divided. Reading the clocks, four times a request, is part
+/// of it. RPC layer and handler are elapsed time, as a thread's CPU clock costs more to read than they take: what
+/// others run on this thread's core in the meantime is in theirs and missing from the network's. Give the thread a core
+/// to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcStages {
-    /// Sockets, and bytes between them and the engine: the thread's CPU time less the others (ns).
+    /// Sockets, and frames found in their bytes: the thread's CPU time less the others (ns).
     pub network_ns: u64,
-    /// The RPC layer: the engine, elapsed (ns).
-    pub engine_ns: u64,
+    /// The RPC layer, from a whole frame to its answer, elapsed (ns).
+    pub rpc_ns: u64,
     /// The business logic, elapsed (ns).
     pub handler_ns: u64,
 }
 
 impl Times {
     fn divided(&self) -> RpcStages {
-        let [thread, turn, handler] =
-            [&self.thread_ns, &self.turn_ns, &self.handler_ns].map(|ns| ns.load(Ordering::Relaxed));
+        let [thread, rpc, handler] =
+            [&self.thread_ns, &self.rpc_ns, &self.handler_ns].map(|ns| ns.load(Ordering::Relaxed));
         RpcStages {
-            network_ns: thread.saturating_sub(turn),
-            engine_ns: turn.saturating_sub(handler),
+            network_ns: thread.saturating_sub(rpc),
+            rpc_ns: rpc.saturating_sub(handler),
             handler_ns: handler,
         }
     }
@@ -212,6 +221,11 @@ impl RpcServer {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, RpcError> {
         let placement = options.placed()?;
+        if !CONNECTIONS.contains(&listen.connections_max) {
+            let (given, most) = (listen.connections_max, CONNECTIONS.end());
+            let problem = format!("{given} connections at most; give 1 to {most}");
+            return Err(RpcError::BadOptions(problem));
+        }
         let listener = TcpListener::bind(listen.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -231,8 +245,9 @@ impl RpcServer {
             // Whoever starts it waits for this.
             let _ = told.send(result);
             let Some(mut engines) = engines else { return Ok(()) };
+            let begun_ns = thread_cpu_ns();
             let result = net.run(&mut *engines);
-            times.thread_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+            times.thread_ns.store(thread_cpu_ns() - begun_ns, Ordering::Relaxed);
             result
         })?;
         started.recv().unwrap_or_else(|_| Err(io::Error::other("the service's thread ended")))?;
@@ -302,7 +317,7 @@ fn engines(
         true => Box::new(Timed { handler, took_ns: Arc::clone(&times.handler_ns) }),
         false => handler,
     };
-    let took_ns = options.time_stages.then(|| Arc::clone(&times.turn_ns));
+    let took_ns = options.time_stages.then(|| Arc::clone(&times.rpc_ns));
     let buffer_bytes = options.buffer_bytes();
     cores::pin(placement.core(0))?;
     let exchange =

@@ -27,7 +27,7 @@ pub(super) struct NetCore {
     frame_bytes_max: usize,
     /// Connections with a whole frame that is not under way, each once.
     ready: VecDeque<usize>,
-    /// No file was left for a connection then: the listener, which would tell of it without end, is not listened to.
+    /// Nothing was left for a connection then: the listener, which would tell of it without end, is not listened to.
     deaf_since: Option<Instant>,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
@@ -156,10 +156,7 @@ impl NetCore {
         let Some(connection) = self.connections.get_mut(index) else { return };
         match frame {
             Some(frame) => connection.answer(frame),
-            None => {
-                connection.awaits = false;
-                return self.close(index);
-            }
+            None => connection.give_up(),
         }
         if connection.write().is_err() {
             return self.close(index);
@@ -172,7 +169,7 @@ impl NetCore {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if out_of_files(&error) => {
+                Err(error) if out_of_means(&error) => {
                     self.deaf_since = Some(Instant::now());
                     return self.listen(epoll::EventFlags::empty());
                 }
@@ -255,9 +252,10 @@ fn ends() -> epoll::EventFlags {
     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR
 }
 
-/// No file for a connection, in this process or on this machine.
-fn out_of_files(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+/// No file or memory for a connection, in this process or on this machine.
+fn out_of_means(error: &io::Error) -> bool {
+    let means = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|error| means.contains(&error))
 }
 
 const LISTENER: u64 = u64::MAX;
@@ -265,7 +263,103 @@ const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
 /// Others wait for so many requests, in each of which a look at the sockets costs little.
 const EXCHANGES_PER_LOOK: u32 = 16;
-/// When files may be there again.
+/// When files or memory may be there again.
 const DEAF: Duration = Duration::from_millis(100);
 /// A look at the sockets costs as much as some tens of looks into a mailbox.
 const ROUNDS_PER_WAIT: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::thread;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+
+    use super::super::RpcService;
+    use super::*;
+
+    /// Answers the first frame at length, and cannot tell whose the second is.
+    #[derive(Default)]
+    struct Lengthy {
+        under_way: Option<usize>,
+        answered: usize,
+    }
+
+    impl Engines for Lengthy {
+        fn has_room(&self) -> bool {
+            self.under_way.is_none()
+        }
+
+        fn is_busy(&self) -> bool {
+            self.under_way.is_some()
+        }
+
+        fn submit(&mut self, owner: usize, _: &[u8]) {
+            self.under_way = Some(owner);
+        }
+
+        fn turn(&mut self) -> bool {
+            false
+        }
+
+        fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
+            let Some(owner) = self.under_way.take() else { return false };
+            let answer = if self.answered == 0 { Answer::Frame(&LONG) } else { Answer::None };
+            self.answered += 1;
+            to(owner, answer);
+            true
+        }
+
+        fn is_alive(&self) -> bool {
+            true
+        }
+    }
+
+    /// More than the socket takes, and less than holds back what is asked next.
+    static LONG: [u8; 250 << 10] = [7; 250 << 10];
+
+    #[test]
+    fn what_was_asked_before_a_nameless_message_is_answered_to_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        // Connections inherit it.
+        set_socket_send_buffer_size(&listener, 4 << 10).expect("a socket");
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).expect("an event");
+        let (counters, stop) = (Arc::<RpcCounters>::default(), Arc::<AtomicBool>::default());
+        let options = RpcOptions::new(RpcService::UniqueId);
+        let listen = RpcListen { address, connections_max: 1 };
+        let (own, over) = (Arc::clone(&counters), Arc::clone(&stop));
+        let net = NetCore::new(listener, &wake, (&options, &listen), own, over).expect("it starts");
+        let served = thread::spawn(move || net.run(&mut Lengthy::default()));
+
+        let mut client = TcpStream::connect(address).expect("it listens");
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        set_socket_recv_buffer_size(&client, 4 << 10).expect("a socket");
+        client.write_all(b"\0\0\0\x04long\0\0\0\x04abcd").expect("it is sent");
+        let begun = Instant::now();
+        while counters.refused.load(Ordering::Relaxed) == 0 {
+            assert!(begun.elapsed() < PATIENCE, "the second message is not refused");
+            thread::yield_now();
+        }
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).expect("it is closed in order");
+        assert_eq!(answer.len(), LONG.len());
+
+        stop.store(true, Ordering::Release);
+        rustix::io::write(&wake, &1u64.to_ne_bytes()).expect("it is woken");
+        served.join().expect("no panic").expect("it ends");
+    }
+
+    #[test]
+    fn what_is_lacking_for_a_connection_may_be_there_later() {
+        let lacks = |errno: Errno| out_of_means(&errno.into());
+        assert!([Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].into_iter().all(lacks));
+        assert!(!lacks(Errno::AGAIN) && !lacks(Errno::CONNABORTED));
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+}

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use drivers::mailbox::Receiver;
 use rpc::{Address, Code, DataPage, Engine, Interface};
-use rtrb::Consumer;
 
 use super::app_core::{AppCore, Delivery, lent, record_bytes};
 use super::exchange::{Application, Exchange};
@@ -13,7 +13,7 @@ use super::mailbox::{Bell, Mail, Outbox, Worker, mailbox};
 
 /// NetCore's end.
 pub(super) struct Split {
-    mail: Consumer<Mail>,
+    mail: Receiver<Mail>,
     deliveries: Outbox<Delivery>,
     /// The engine would not take it yet.
     held: Option<Mail>,
@@ -40,7 +40,7 @@ impl Split {
     }
 
     fn take_mail(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool {
-        let Some(mail) = self.held.take().or_else(|| self.mail.pop().ok()) else { return false };
+        let Some(mail) = self.held.take().or_else(|| self.mail.pop()) else { return false };
         let buffer = mail.buffer.map(|(at, bytes)| page.put_back(at, bytes));
         debug_assert_ne!(buffer, Some(false), "a buffer comes back where it was lent");
         if engine.issue(mail.word.interface(), mail.word.word()).is_err() {

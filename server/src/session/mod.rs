@@ -559,6 +559,11 @@ impl Session {
     async fn read_body(&mut self, here: &[u8], body_bytes: usize) -> io::Result<Option<Buffer>> {
         let mut body = self.context.values.pool().take(body_bytes);
         body.extend(here);
+        if !here.is_empty() {
+            let counters = &self.context.counters.values;
+            counters.copies.up();
+            counters.copied_bytes.add(here.len() as u64);
+        }
         while body.len() < body_bytes {
             let filled = body.len();
             let bytes = match self.read_unstalled(&mut body.space()[filled..body_bytes]).await? {

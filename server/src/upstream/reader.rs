@@ -2,6 +2,8 @@
 //! socket. What is longer than a value may be, or than there is memory for, is read past and fails its own request;
 //! what no memcached would answer is an error before anything is allocated.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use device::{Buffer, Pool};
 use protocol::reply::MetaOutcome;
@@ -11,9 +13,11 @@ use units::ByteCount;
 
 use super::answer::{Answer, Returned, Value};
 use super::{Expect, Limits};
+use crate::counters::Counters;
 
 pub(super) struct Reader {
     pool: Pool,
+    counters: Arc<Counters>,
     input: Vec<u8>,
     start: usize,
     end: usize,
@@ -56,6 +60,7 @@ impl Reader {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             pool: limits.pool.clone(),
+            counters: Arc::clone(&limits.counters),
             input: vec![0; INPUT_BYTES],
             start: 0,
             end: 0,
@@ -193,6 +198,10 @@ impl Reader {
         }
         let input = &self.input[self.start..self.start + here];
         self.start += here;
+        if here > 0 {
+            self.counters.values.stored_copies.up();
+            self.counters.values.stored_copied_bytes.add(here as u64);
+        }
         if small {
             // It is not worth a whole pool buffer for as long as it lives.
             let value = input.strip_suffix(b"\r\n").map(Bytes::copy_from_slice);
@@ -524,6 +533,36 @@ mod tests {
             assert!(matches!(reader.next(Some(ONE_KEY)), Ok(None)));
         }
         assert_eq!((pool.outstanding(), pool.retained()), (ByteCount(0), ByteCount(0)));
+    }
+
+    #[test]
+    fn what_is_copied_of_a_value_is_counted_and_what_is_read_to_its_place_is_not() {
+        let mut reader = reader(Pool::heap(ByteCount::mib(1)), ByteCount::mib(1));
+        let mut copied_of = |value_bytes: usize, step: usize| {
+            let stream = [value(value_bytes), b"END\r\n".to_vec()].concat();
+            let read = |reader: &Reader| {
+                let counters = &reader.counters.values;
+                (counters.stored_copies.read(), counters.stored_copied_bytes.read())
+            };
+            let (mut rest, before) = (&stream[..], read(&reader));
+            while !rest.is_empty() {
+                let space = reader.space();
+                let bytes = rest.len().min(space.len()).min(step);
+                space[..bytes].copy_from_slice(&rest[..bytes]);
+                rest = &rest[bytes..];
+                reader.filled(bytes);
+                while reader.next(Some(ONE_KEY)).expect("a valid stream").is_some() {}
+            }
+            let after = read(&reader);
+            (after.0 - before.0, after.1 - before.1)
+        };
+        let line_bytes = |value_bytes| value(value_bytes).len() - value_bytes - 2;
+        assert_eq!(copied_of(1_000, usize::MAX), (1, 1_002));
+        assert_eq!(copied_of(10_000, usize::MAX), (1, 10_002));
+        assert_eq!(copied_of(10_000, line_bytes(10_000)), (0, 0));
+        assert_eq!(copied_of(50_000, usize::MAX), (1, 50_002));
+        let beginning = BEGINNING_BYTES - line_bytes(50_000);
+        assert_eq!(copied_of(50_000, usize::MAX), (1, beginning as u64), "one like it before");
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl Cores {
     }
 
     /// True if a core begins with it now.
+    #[inline]
     pub(super) fn offer(&mut self, job: CoreJob) -> bool {
         if self.idle > 0 {
             self.idle -= 1;
@@ -52,6 +53,7 @@ impl Cores {
     }
 
     /// A core is done: what it begins next.
+    #[inline]
     pub(super) fn release(&mut self) -> Option<CoreJob> {
         let next = self.urgent.pop_front().or_else(|| self.waiting.pop_front());
         self.idle += u32::from(next.is_none());

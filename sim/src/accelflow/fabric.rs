@@ -15,12 +15,19 @@ pub(super) struct Fabric {
     link: Pace,
     memory_latency: Picos,
     memory_pace: Pace,
-    latency: [[Picos; PLACES]; PLACES],
-    link_of: [[Option<u8>; PLACES]; PLACES],
+    ways: [[Way; PLACES]; PLACES],
     /// Time that engines were busy.
     pub(super) engines_busy: Picos,
     /// Time that links between chiplets were busy.
     pub(super) links_busy: Picos,
+}
+
+/// From one place to another.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    latency: Picos,
+    /// The link between chiplets that it takes, if it takes one.
+    link: Option<u8>,
 }
 
 /// What bytes take, in whole parts of a picosecond each.
@@ -30,6 +37,10 @@ pub(super) struct Pace(u64);
 impl Fabric {
     pub(super) fn new(spec: &Spec, topology: &Topology) -> Self {
         let hardware = &spec.hardware;
+        let way = |from: usize, to: usize| Way {
+            latency: Picos::from_ns(topology.latency_ns[from][to]),
+            link: topology.link[from][to],
+        };
         Self {
             engines: vec![Picos(0); hardware.dma_engines as usize],
             links: vec![Picos(0); topology.links],
@@ -39,8 +50,7 @@ impl Fabric {
             link: Pace::new(hardware.link_ns_per_byte),
             memory_latency: Picos::from_ns(hardware.memory_ns),
             memory_pace: Pace::new(hardware.memory_ns_per_byte),
-            latency: topology.latency_ns.map(|row| row.map(Picos::from_ns)),
-            link_of: topology.link,
+            ways: std::array::from_fn(|from| std::array::from_fn(|to| way(from, to))),
             engines_busy: Picos(0),
             links_busy: Picos(0),
         }
@@ -49,30 +59,31 @@ impl Fabric {
     /// Moves `bytes` that are ready at `ready`; when they have landed. The engine that is free first takes them.
     #[inline(always)]
     pub(super) fn carry(&mut self, from: usize, to: usize, bytes: u32, ready: Picos) -> Picos {
-        let mut first = 0;
-        for (index, free) in self.engines.iter().enumerate() {
-            // One that is free already does as well as any.
-            if *free < self.engines[first] {
-                first = index;
-            }
-            if *free <= ready {
-                first = index;
-                break;
-            }
-        }
-        let start = ready.max(self.engines[first]);
+        // One that is free already does as well as any, and mostly there is one.
+        let free = self.engines.iter().position(|free| *free <= ready);
+        let first = free.unwrap_or_else(|| self.first_free());
+        let engine = &mut self.engines[first];
+        let start = ready.max(*engine);
         let hold = self.setup + self.engine.of(bytes);
         let mut landed = start + hold;
-        self.engines[first] = landed;
+        *engine = landed;
         self.engines_busy += hold;
-        if let Some(link) = self.link_of[from][to] {
+        let way = self.ways[from][to];
+        if let Some(link) = way.link {
             let link = &mut self.links[usize::from(link)];
             let sending = self.link.of(bytes);
             *link = start.max(*link) + sending;
             self.links_busy += sending;
             landed = landed.max(*link);
         }
-        landed + self.latency[from][to]
+        landed + way.latency
+    }
+
+    /// The engine that is free first, where all are busy.
+    #[inline(never)]
+    fn first_free(&self) -> usize {
+        let first = self.engines.iter().enumerate().min_by_key(|(_, free)| **free);
+        first.map_or(0, |(index, _)| index)
     }
 
     /// Reads `bytes` from memory from `start` on; when they are there.

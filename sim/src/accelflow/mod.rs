@@ -70,7 +70,7 @@ pub struct AccelFlow {
     /// By service: its first.
     starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
-    sizes: Vec<SizeTable>,
+    sizes: [SizeTable; topology::KINDS.len()],
     topology: Topology,
     /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
     app: Option<Durations>,
@@ -107,7 +107,7 @@ impl AccelFlow {
             arrivals: arrivals.collect::<Result<_, _>>()?,
             steps,
             starts,
-            sizes: spec.kinds.iter().map(|kind| kind.sizes.table()).collect(),
+            sizes: std::array::from_fn(|kind| spec.kinds[kind].sizes.table()),
             topology: Topology::new(&spec.hardware.distances),
             app: app.map_err(|bad| bad.to_string())?,
             notify: Picos::from_ns(spec.hardware.notify_ns),

@@ -10,7 +10,7 @@ use super::counts::Counts;
 use super::fabric::Fabric;
 use super::orchestrators::{Listed, Queues, Via};
 use super::program::{Goes, OpStep, Step};
-use super::sizes::SizePoint;
+use super::sizes::{SizePoint, SizeTable};
 use super::spec::Order;
 use super::station::{Shape, Station, Taken, Waiting};
 use super::topology::{CORES, KINDS};
@@ -74,7 +74,7 @@ pub(super) struct Run<'a> {
     pub(super) tokens: Vec<Token>,
     /// Places of tokens that are no more.
     vacant: Vec<u32>,
-    pub(super) stations: Vec<Station>,
+    pub(super) stations: [Station; KINDS.len()],
     /// The manager's one list, where there is one.
     central: VecDeque<(u8, Waiting)>,
     /// The manager's lists by laxity, where there are such.
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
             sources: sources.collect(),
             tokens: Vec::with_capacity(TOKENS_CAPACITY),
             vacant: Vec::with_capacity(TOKENS_CAPACITY),
-            stations: vec![Station::new(shape); KINDS.len()],
+            stations: std::array::from_fn(|_| Station::new(shape)),
             central: VecDeque::new(),
             ready: vec![Laxities::new(); KINDS.len()],
             cores: Cores::new(hardware.cores),
@@ -247,9 +247,9 @@ impl<'a> Run<'a> {
         Some(self.tokens.len() as u32 - 1)
     }
 
-    fn steps(&self, token: u32) -> (&'a Step, Token) {
-        let token = self.tokens[token as usize];
-        (&self.model.steps[usize::from(token.at)], token)
+    /// The step that the token is at.
+    fn step(&self, token: u32) -> &'a Step {
+        &self.model.steps[usize::from(self.tokens[token as usize].at)]
     }
 
     /// The step after the token's.
@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn op(&self, token: u32) -> &'a OpStep {
-        match &self.model.steps[usize::from(self.tokens[token as usize].at)] {
+        match self.step(token) {
             Step::Op(op) => op,
             _ => unreachable!("who waits for an accelerator, a manager or an answer is at an op"),
         }
@@ -273,35 +273,45 @@ impl<'a> Run<'a> {
         ready: Picos,
         agenda: &mut Agenda<Event>,
     ) -> Picos {
-        let (step, own) = self.steps(token);
-        match step {
-            Step::Core { .. } | Step::Op(_) if self.model.queues == Queues::None => {
+        let model = self.model;
+        let own = &mut self.tokens[token as usize];
+        match &model.steps[usize::from(own.at)] {
+            Step::Core { .. } | Step::Op(_) if model.queues == Queues::None => {
                 self.run_on_core(token, agenda);
             }
             Step::Core { ps, submits_ps } => {
                 let time = Picos((ps * own.app + submits_ps + 0.5) as u64);
-                self.tokens[token as usize].at += 1;
+                own.at += 1;
                 self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
             }
             Step::Op(op) => return self.submit(token, op, place, ready, agenda),
-            Step::Fork { arms, .. } => {
-                self.tokens[token as usize].parts = arms.len() as u32;
-                let mut clear = ready;
-                for (arm, start) in (1..).zip(arms) {
-                    let key = crate::streams::mix(own.key ^ arm);
-                    let traced = false;
-                    let drawn = NOT_DRAWN;
-                    let part =
-                        Token { key, parent: token, parts: 0, at: *start, drawn, traced, ..own };
-                    let Some(part) = self.add(part, agenda) else { return clear };
-                    clear = clear.max(self.reach(part, place, ready, agenda));
-                }
-                return clear;
-            }
+            Step::Fork { arms, .. } => return self.fork(token, arms, place, ready, agenda),
             Step::Arrive => self.join(token, agenda),
             Step::Done => self.complete(token, agenda),
         }
         ready
+    }
+
+    /// The token's parts begin.
+    fn fork(
+        &mut self,
+        token: u32,
+        arms: &[u16],
+        place: usize,
+        ready: Picos,
+        agenda: &mut Agenda<Event>,
+    ) -> Picos {
+        let whole = self.tokens[token as usize];
+        self.tokens[token as usize].parts = arms.len() as u32;
+        let mut clear = ready;
+        for (arm, start) in (1..).zip(arms) {
+            let key = crate::streams::mix(whole.key ^ arm);
+            let (drawn, traced) = (NOT_DRAWN, false);
+            let part = Token { key, parent: token, parts: 0, at: *start, drawn, traced, ..whole };
+            let Some(part) = self.add(part, agenda) else { return clear };
+            clear = clear.max(self.reach(part, place, ready, agenda));
+        }
+        clear
     }
 
     /// Without accelerators a core goes on until the request ends, forks or waits.
@@ -313,7 +323,7 @@ impl<'a> Run<'a> {
             match &steps[usize::from(at)] {
                 Step::Core { ps: own_ps, .. } => ps += own_ps * own.app,
                 Step::Op(op) => {
-                    ps += op.cpu_ps * self.draw(&own, at, op.kind).1.factor();
+                    ps += op.cpu_ps * own.draw(at, op.kind, &self.model.sizes).1.factor();
                     if op.goes == Goes::Await && self.model.spec.work.remote_ns > 0.0 {
                         break;
                     }
@@ -344,8 +354,8 @@ impl<'a> Run<'a> {
         let now = agenda.now();
         match what {
             What::System => {}
-            What::Segment => match self.steps(token) {
-                (Step::Op(_), _) if self.model.queues == Queues::None => {
+            What::Segment => match self.step(token) {
+                Step::Op(_) if self.model.queues == Queues::None => {
                     // It has sent something and waits for the answer.
                     self.tokens[token as usize].at += 1;
                     self.wait(token, now, agenda);
@@ -360,25 +370,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The size drawn for the op at step `at`, with the hash it was drawn by.
-    #[inline]
-    fn draw(&self, own: &Token, at: u16, kind: u8) -> (u64, SizePoint) {
-        let hash =
-            crate::streams::mix(own.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));
-        (hash, self.model.sizes[usize::from(kind)].draw(hash))
-    }
-
-    /// The same for the token's own step or the one behind it, drawn once.
-    #[inline]
-    pub(super) fn drawn(&mut self, token: u32, at: u16, kind: u8) -> (u64, SizePoint) {
-        let own = &self.tokens[token as usize];
-        if own.drawn == at {
-            return (own.hash, own.point);
-        }
-        let (hash, point) = self.draw(own, at, kind);
+    /// The size of the token's own step or the one behind it, drawn once.
+    #[inline(always)]
+    pub(super) fn drawn(&mut self, token: u32, at: u16, kind: u8) -> SizePoint {
         let own = &mut self.tokens[token as usize];
-        (own.drawn, own.hash, own.point) = (at, hash, point);
-        (hash, point)
+        if own.drawn != at {
+            (own.hash, own.point) = own.draw(at, kind, &self.model.sizes);
+            own.drawn = at;
+        }
+        own.point
     }
 
     /// A core, a message or an accelerator brings the payload of `op`.
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
         let to = usize::from(op.kind);
         let mut landed = ready;
         if place != to {
-            let bytes = self.drawn(token, self.tokens[token as usize].at, op.kind).1.bytes;
+            let bytes = self.drawn(token, self.tokens[token as usize].at, op.kind).bytes;
             let inline = bytes.min(self.model.spec.hardware.inline_bytes);
             landed = self.fabric.carry(place, to, inline, ready);
             self.counts.moving += landed.since(ready);
@@ -436,7 +436,7 @@ impl<'a> Run<'a> {
             Order::Deadline => (own.born + op.due).0,
         };
         match self.stations[usize::from(op.kind)].offer(entry, rank, !by_core) {
-            Taken::Pe(pe) => self.begin(op.kind, pe, entry, agenda),
+            Taken::Pe(pe) => self.begin(op, pe, entry, agenda),
             Taken::Waits => {}
             Taken::Overflows => self.counts.overflows += 1,
             Taken::Refused => self.fall_back(token, op, by_core, agenda),
@@ -446,7 +446,7 @@ impl<'a> Run<'a> {
     /// The op finds no place and runs on a core.
     fn fall_back(&mut self, token: u32, op: &OpStep, by_core: bool, agenda: &mut Agenda<Event>) {
         self.counts.fallbacks += 1;
-        let factor = self.drawn(token, self.tokens[token as usize].at, op.kind).1.factor();
+        let factor = self.drawn(token, self.tokens[token as usize].at, op.kind).factor();
         let tries = if by_core { self.model.spec.hardware.enqueue } else { Picos(0) };
         let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
         self.offer_core(CoreJob { token, what: What::Fallback, time }, agenda);
@@ -457,17 +457,16 @@ impl<'a> Run<'a> {
         while let Some((kind, entry)) = self.central.front().copied() {
             let Some(pe) = self.stations[usize::from(kind)].take() else { return };
             self.central.pop_front();
-            self.begin(kind, pe, entry, agenda);
+            self.begin(self.op(entry.token), pe, entry, agenda);
         }
     }
 
     /// A PE begins with an entry: load, compute.
-    #[inline(always)]
-    fn begin(&mut self, kind: u8, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
+    #[inline(never)]
+    fn begin(&mut self, op: &OpStep, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
         let hardware = &self.model.spec.hardware;
         let at = self.tokens[entry.token as usize].at;
-        let (hash, point) = self.drawn(entry.token, at, kind);
-        let op = self.op(entry.token);
+        let point = self.drawn(entry.token, at, op.kind);
         let start = agenda.now().max(entry.ready);
         let inline = point.bytes.min(hardware.inline_bytes);
         let load = hardware.scratchpad + hardware.scratchpad_pace.of(inline);
@@ -476,10 +475,10 @@ impl<'a> Run<'a> {
             let there = self.fabric.read(point.bytes - inline, start);
             end += there.since(start);
         }
-        self.compute(kind, pe, entry.token, (start, end), hash, agenda);
+        self.compute(op.kind, pe, entry.token, (start, end), agenda);
     }
 
-    /// A PE computes from a start to an end, or somewhat longer.
+    /// A PE computes what was drawn last for the token, from a start to an end or somewhat longer.
     #[inline(always)]
     pub(super) fn compute(
         &mut self,
@@ -487,24 +486,22 @@ impl<'a> Run<'a> {
         pe: u8,
         token: u32,
         (start, mut end): (Picos, Picos),
-        hash: u64,
         agenda: &mut Agenda<Event>,
     ) {
         let hardware = &self.model.spec.hardware;
         let own = &self.tokens[token as usize];
+        let hash = own.hash;
         let last = &mut self.stations[usize::from(kind)].tenants[usize::from(pe)];
         if *last != own.tenant {
             *last = own.tenant;
             end += hardware.wipe;
             self.counts.wipes += 1;
         }
-        if hits(hash, hardware.tlb_miss_share) {
+        if hardware.tlb_misses.has(hash) {
             end += hardware.tlb_walk;
             self.counts.tlb_misses += 1;
         }
-        if hardware.page_fault_share > 0.0
-            && hits(crate::streams::mix(hash), hardware.page_fault_share)
-        {
+        if hardware.page_faults.is_any() && hardware.page_faults.has(crate::streams::mix(hash)) {
             end += hardware.page_fault;
             self.counts.page_faults += 1;
             let time = hardware.page_fault;
@@ -525,7 +522,7 @@ impl<'a> Run<'a> {
             station.give(pe);
             self.drain_central(agenda);
         } else if let Some(next) = station.release(pe) {
-            self.begin(kind, pe, next, agenda);
+            self.begin(self.op(next.token), pe, next, agenda);
         }
     }
 
@@ -538,7 +535,7 @@ impl<'a> Run<'a> {
         let (now, index) = (agenda.now(), usize::from(kind));
         let deposit = self.stations[index].deposit(now);
         let op = self.op(token);
-        let handoff = op.after[usize::from(self.carries_large(token, op))];
+        let handoff = &op.after[usize::from(self.carries_large(token, op))];
         let clear = match handoff.via {
             Via::Dispatcher => {
                 let station = &mut self.stations[index];
@@ -547,7 +544,13 @@ impl<'a> Run<'a> {
                 self.counts.dispatches += 1;
                 self.counts.instructions += u64::from(handoff.instructions);
                 self.counts.deciding += end.since(now);
-                self.beyond(token, op, index, end, agenda)
+                if op.next.is_some() {
+                    // Most ops are followed by one: no look at what else could follow.
+                    self.tokens[token as usize].at += 1;
+                    self.submit(token, self.op(token), index, end, agenda)
+                } else {
+                    self.beyond(token, op, index, end, agenda)
+                }
             }
             Via::Manager => {
                 self.manager_free = self.manager_free.max(deposit) + handoff.time;
@@ -578,14 +581,13 @@ impl<'a> Run<'a> {
     pub(super) fn carries_large(&mut self, token: u32, op: &OpStep) -> bool {
         let at = self.tokens[token as usize].at;
         let carried = match op.next {
-            Some(next) => self.drawn(token, at + 1, next).1,
-            None => self.drawn(token, at, op.kind).1,
+            Some(next) => self.drawn(token, at + 1, next),
+            None => self.drawn(token, at, op.kind),
         };
         carried.bytes > self.model.spec.hardware.inline_bytes
     }
 
     /// What follows the op that the token is at. When the output entry is clear.
-    #[inline(always)]
     pub(super) fn beyond(
         &mut self,
         token: u32,
@@ -612,7 +614,7 @@ impl<'a> Run<'a> {
             }
             Goes::Notify => {
                 let at = own.at;
-                let bytes = self.drawn(token, at, op.kind).1.bytes;
+                let bytes = self.drawn(token, at, op.kind).bytes;
                 let inline = bytes.min(self.model.spec.hardware.inline_bytes);
                 let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
                 self.counts.moving += landed.since(ready);
@@ -639,7 +641,7 @@ impl<'a> Run<'a> {
 
     /// What the other side takes: the same for all architectures.
     fn remote(&self, own: &Token, kind: u8) -> Picos {
-        let hash = crate::streams::mix(self.draw(own, own.at, kind).0 ^ REMOTE);
+        let hash = crate::streams::mix(own.draw(own.at, kind, &self.model.sizes).0 ^ REMOTE);
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         Picos::from_ns(-ln(unit) * self.model.spec.work.remote_ns)
     }
@@ -711,10 +713,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// True for a `share` of hashes; the lower half decides, the upper bits draw sizes.
-#[inline]
-fn hits(hash: u64, share: f64) -> bool {
-    f64::from(hash as u32) < share * 4_294_967_296.0
+impl Token {
+    /// The size for the op at step `at`, with the hash it is drawn by.
+    #[inline]
+    fn draw(&self, at: u16, kind: u8, sizes: &[SizeTable; KINDS.len()]) -> (u64, SizePoint) {
+        let hash =
+            crate::streams::mix(self.key.wrapping_add(u64::from(at).wrapping_mul(STEP_STRIDE)));
+        (hash, sizes[usize::from(kind)].draw(hash))
+    }
 }
 
 /// The step of a token for which nothing was drawn yet.

@@ -16,7 +16,7 @@ pub(super) struct SizeShape {
 
 /// The sizes at [`POINTS`] equally likely places.
 #[derive(Clone, Debug)]
-pub(super) struct SizeTable(Vec<SizePoint>);
+pub(super) struct SizeTable(Box<[SizePoint; POINTS]>);
 
 /// A size, and its op's time as a multiple of the mean op's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,13 +40,13 @@ impl SizeShape {
 
     /// The table; its factors have a mean of one.
     pub(super) fn table(&self) -> SizeTable {
-        let places = (0..POINTS).map(|index| (index as f64 + 0.5) / POINTS as f64);
-        let bytes: Vec<f64> = places.map(|u| self.at(u)).collect();
+        let bytes: [f64; POINTS] =
+            std::array::from_fn(|index| self.at((index as f64 + 0.5) / POINTS as f64));
         let mean = bytes.iter().sum::<f64>() / POINTS as f64;
         let factor = |bytes: f64| 1.0 - self.size_share + self.size_share * bytes / mean;
         let parts = |bytes: f64| (factor(bytes) * f64::from(ONE) + 0.5) as u32;
-        let point = |bytes: &f64| SizePoint { bytes: *bytes as u32, factor: parts(*bytes) };
-        SizeTable(bytes.iter().map(point).collect())
+        let point = |bytes: f64| SizePoint { bytes: bytes as u32, factor: parts(bytes) };
+        SizeTable(Box::new(bytes.map(point)))
     }
 }
 
@@ -71,7 +71,7 @@ impl SizeTable {
     }
 
     /// All points.
-    pub(super) fn points(&self) -> &[SizePoint] {
+    pub(super) fn points(&self) -> &[SizePoint; POINTS] {
         &self.0
     }
 }

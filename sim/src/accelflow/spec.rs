@@ -52,11 +52,15 @@ pub(super) struct Hardware {
     pub(super) notify_ns: f64,
     pub(super) distances: Distances,
     pub(super) link_ns_per_byte: f64,
-    pub(super) tlb_miss_share: f64,
+    pub(super) tlb_misses: Share,
     pub(super) tlb_walk: Picos,
-    pub(super) page_fault_share: f64,
+    pub(super) page_faults: Share,
     pub(super) page_fault: Picos,
 }
+
+/// A share of all hashes: those whose lower half is below this. The upper bits draw sizes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share(u64);
 
 #[derive(Clone, Debug)]
 pub(super) struct Dispatcher {
@@ -226,6 +230,25 @@ fn extent(from: &mut Entries) -> Result<Extent, SpecError> {
     })
 }
 
+impl Share {
+    /// `share` of them.
+    fn new(share: f64) -> Self {
+        Self((share * (1u64 << 32) as f64).ceil() as u64)
+    }
+
+    /// Whether it has a hash.
+    #[inline]
+    pub(super) fn has(self, hash: u64) -> bool {
+        u64::from(hash as u32) < self.0
+    }
+
+    /// Whether it has any.
+    #[inline]
+    pub(super) fn is_any(self) -> bool {
+        self.0 > 0
+    }
+}
+
 fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
     let mut number =
         |key: &str, low: f64, high: f64| from.number(&format!("hardware.{key}"), low, high);
@@ -245,8 +268,8 @@ fn hardware(from: &mut Entries, cycle_ns: f64) -> Result<Hardware, SpecError> {
         memory_ns: number("memory_ns", 0.0, NS_MAX)?,
         atm_ns: number("atm_ns", 0.0, NS_MAX)?,
         notify_ns: cycle_ns * number("notify_cycles", 0.0, 1e9)?,
-        tlb_miss_share: number("tlb_miss_share", 0.0, 1.0)?,
-        page_fault_share: number("page_fault_share", 0.0, 1.0)?,
+        tlb_misses: Share::new(number("tlb_miss_share", 0.0, 1.0)?),
+        page_faults: Share::new(number("page_fault_share", 0.0, 1.0)?),
         distances: Distances {
             hop_ns: cycle_ns * number("hop_cycles", 0.0, 1e6)?,
             core_hops: number("core_hops", 0.0, 1e3)?,

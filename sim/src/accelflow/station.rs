@@ -135,8 +135,11 @@ impl Station {
         self.free.push(pe);
     }
 
+    /// Mostly nothing has overflowed.
+    #[inline]
     fn refill(&mut self) {
-        if self.waiting() + self.asleep < self.entries
+        if !self.overflow.is_empty()
+            && self.waiting() + self.asleep < self.entries
             && let Some((rank, entry)) = self.overflow.pop_front()
         {
             self.push(rank, entry);

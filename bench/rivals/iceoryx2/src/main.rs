@@ -121,8 +121,8 @@ impl End {
         };
         // The way back first: whoever can be heard can hear.
         let subscriber = service(back)?.subscriber_builder().create()?;
-        let publisher = service(out)?.publisher_builder();
-        let publisher = publisher.initial_max_slice_len(bytes_max).create()?;
+        let out = service(out)?;
+        let publisher = out.publisher_builder().initial_max_slice_len(bytes_max).create()?;
         Ok(Self { publisher, subscriber, _node: node })
     }
 

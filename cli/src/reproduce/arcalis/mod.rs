@@ -139,13 +139,22 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_as_published_and_what_is_predicted_is_near() {
+    fn every_order_but_one_is_as_published_and_what_is_predicted_is_near() {
         let lab = Lab::with(5, 600, Arc::default());
         let rows = rows(&lab).unwrap_or_else(|_| panic!("the committed specifications run"));
         let pairs = || rows.iter().filter_map(|row| Some((row, row.published?, row.ours?)));
-        for (row, published, ours) in pairs().filter(|(row, ..)| row.id.starts_with("order.")) {
-            assert!(published == ours, "{}", row.id);
-        }
+        let order = |row: &Row| row.id.starts_with("order.");
+        let other: Vec<&str> = pairs()
+            .filter(|(row, published, ours)| order(row) && published != ours)
+            .map(|(row, ..)| row.id.as_str())
+            .collect();
+        assert_eq!(other, ["order.throughput.memc"], "no mix has the printed order");
+        let following: Vec<&str> = rows
+            .iter()
+            .filter(|row| order(row) && row.kind == Kind::Calibrated)
+            .map(|row| row.id.as_str())
+            .collect();
+        assert_eq!(following, FOLLOWING, "what fits imply is not predicted");
         let sensitivity = |row: &Row| {
             ["slowdown.", "throughput_loss."].iter().any(|start| row.id.starts_with(start))
         };
@@ -153,17 +162,33 @@ mod tests {
             assert!((published - ours).abs() <= 5.0, "{}: {published} {ours}", row.id);
         }
         // What is fitted to speedups cannot be what the document says of them elsewhere.
-        let fits =
-            |row: &Row| row.kind == Kind::Calibrated && !row.id.starts_with("throughput_gain.");
+        let fits = |row: &Row| {
+            row.kind == Kind::Calibrated && !row.id.starts_with("throughput_gain.") && !order(row)
+        };
         for (row, published, ours) in pairs().filter(|(row, ..)| fits(row)) {
             assert!((ours / published - 1.0).abs() < 0.03, "{}: {published} {ours}", row.id);
         }
         let count = Count::of(&rows);
-        assert!(3 * count.free >= 2 * count.all, "{count:?}");
+        // As docs/decisions/0020-arcalis-model.md has them: two thirds of all, fewer beside a published number.
+        let expected = Count { all: 108, free: 72, beside: 58, free_beside: 27 };
+        assert_eq!(count, expected);
         let ids: std::collections::BTreeSet<&str> =
             rows.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids.len(), rows.len(), "every row has an id of its own");
     }
+
+    /// Orders that fitted numbers imply.
+    const FOLLOWING: [&str; 9] = [
+        "order.speedup.memc",
+        "order.speedup.post",
+        "order.throughput.post",
+        "order.throughput.memc",
+        "order.deserialize",
+        "order.deserialize_share.post",
+        "order.rx_share.post",
+        "order.packets",
+        "order.gain_at_1518_bytes",
+    ];
 
     #[test]
     fn who_is_told_to_stop_simulates_nothing_more() {

@@ -76,8 +76,8 @@ const STAGES: [(&str, &str); 11] = [
 
 const PROSE: [&str; 2] = [
     "Nineteen constants are fitted to nineteen published numbers, a list that stands in `specs/sim/arcalis.toml` \
-     and `specs/sim/arcalis-dagger.toml`; these rows are calibrated, and so is what is only an end of them. All \
-     others are predicted by stations, message bytes and the engine's own steps.",
+     and `specs/sim/arcalis-dagger.toml`; these rows are calibrated, and so is what follows from them, an end or an \
+     order. All others are predicted by stations, message bytes and the engine's own steps.",
     "An interconnect's latency is read as what a load of the command page takes there and back; stores are \
      posted, a word is half of it on its way. A row without a published number says what the model adds.",
 ];
@@ -93,7 +93,7 @@ const WHERE: [&str; 2] = [
 
 const SOFTWARE: [&str; 2] = [
     "Rows time and share are where the CPU time of our service's one thread goes over TCP on loopback: sockets \
-     (network), the engine with its functions (rpc), the store (handler); the last two are elapsed time. \
+     (network), from a whole frame to its answer (rpc), the store (handler); the last two are elapsed time. \
      The document's are Thrift's, first over \
      the kernel's network and then over DPDK, which this does not have.",
     "Rows counted are what callgrind simulates for a request, with first-level caches as in the document's table \

@@ -64,10 +64,12 @@ pub(super) fn packets(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
     }
     let losses = [64, 512, 1_024, 1_518].map(|bytes| lab.per_s(&of(bytes)));
     let what = "figure 15b: the larger, the slower";
-    rows.push(ordered("order.packets", what, losses, |small, large| small > large)?);
+    let order = ordered("order.packets", what, losses, |small, large| small > large)?;
+    rows.push(order.by(Kind::Calibrated).because("any cost of a byte does so, and it is fitted"));
     let gain = lab.speedup(&of(1_518));
     let what = "VI-D: at 1,518 B memcached still gains over the CPU";
-    rows.push(ordered("order.gain_at_1518_bytes", what, [Ok(1.0), gain], |one, gain| one < gain)?);
+    let order = ordered("order.gain_at_1518_bytes", what, [Ok(1.0), gain], |one, gain| one < gain)?;
+    rows.push(order.by(Kind::Calibrated).because("follows from fitted speedups and a fitted loss"));
     Ok(())
 }
 

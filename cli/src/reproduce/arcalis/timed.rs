@@ -18,7 +18,7 @@ type Stages = [f64; 3];
 
 const STAGES: [(&str, &str); 3] = [
     ("network", "CPU time of our one thread, less the others"),
-    ("rpc", "time elapsed in our engine"),
+    ("rpc", "time elapsed from a whole frame to its answer, less our handler's"),
     ("handler", "time elapsed in our handler"),
 ];
 /// And the share of its requests that are sets (%).
@@ -88,7 +88,7 @@ fn one(workload: &str, duration: Nanos, stop: &AtomicBool) -> Result<Stages, Str
     loaded(&spec, others.as_ref(), stop)?;
     let requests = server.counts().requests as f64;
     let stages = server.stop().map_err(|error| error.to_string())?;
-    Ok([stages.network_ns, stages.engine_ns, stages.handler_ns].map(|ns| ns as f64 / requests))
+    Ok([stages.network_ns, stages.rpc_ns, stages.handler_ns].map(|ns| ns as f64 / requests))
 }
 
 /// A core for the service and the others for its load; where there is only one they share it.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use units::ByteCount;
@@ -22,6 +22,8 @@ pub(super) struct Grid {
     pub(super) cells: Vec<Cell>,
     /// CPU time of the scheduler over that of the frontend that follows it.
     scheduler_share: f64,
+    /// Where somebody stopped it: what is there is of the cells that were done by then.
+    pub(super) unfinished: Option<String>,
 }
 
 /// One size at one load.
@@ -79,7 +81,7 @@ impl Static {
 }
 
 impl Grid {
-    /// Measures all cells.
+    /// Measures all cells; stopped, those that are done by then.
     ///
     /// # Errors
     /// What could not be measured.
@@ -101,21 +103,53 @@ impl Grid {
         }
         let samples = plan.sizes.len() * plan.loads.len() * plan.runs * Arm::ALL.len();
         bar.set_length(samples as u64);
+        let mut grid =
+            Self { plan, cells: Vec::new(), scheduler_share: f64::NAN, unfinished: None };
+        let end = grid.fill(&highest, arms, stop, bar);
+        bar.finish_and_clear();
+        grid.ended(end, stop.load(Ordering::Relaxed), &bar.message())
+    }
+
+    /// Measures cell after cell.
+    fn fill(
+        &mut self,
+        highest: &[f64],
+        arms: &Arms,
+        stop: &Arc<AtomicBool>,
+        bar: &ProgressBar,
+    ) -> Result<(), String> {
         let cpu_s = || (arms.scheduler_cpu_s(), arms.of(Arm::Fitted).cpu_s());
         let before = cpu_s();
-        let mut cells = Vec::new();
+        let plan = self.plan.clone();
         for (&size, most_per_s) in plan.sizes.iter().zip(highest) {
             for &load in &plan.loads {
                 let rate_per_s = (most_per_s * load).round().max(1.0);
                 let mut cell = Cell::new(size, load, rate_per_s);
                 cell.measure(&plan, arms, stop, bar)?;
-                cells.push(cell);
+                self.cells.push(cell);
+                // While they are there: who stops this may stop them as well.
+                let after = cpu_s();
+                let own = (after.1 - before.1).max(f64::MIN_POSITIVE);
+                self.scheduler_share = (after.0 - before.0) / own;
             }
         }
-        bar.finish_and_clear();
-        let after = cpu_s();
-        let scheduler_share = (after.0 - before.0) / (after.1 - before.1).max(f64::MIN_POSITIVE);
-        Ok(Self { plan, cells, scheduler_share })
+        Ok(())
+    }
+
+    /// What was measured: all of it, or what somebody who stopped it at some place left.
+    fn ended(
+        mut self,
+        end: Result<(), String>,
+        is_stopped: bool,
+        place: &str,
+    ) -> Result<Self, String> {
+        if end.is_ok() || !is_stopped || self.cells.is_empty() {
+            return end.map(|()| self);
+        }
+        let cells = &self.cells;
+        self.plan.sizes.retain(|size| cells.iter().any(|cell| cell.size == *size));
+        self.unfinished = Some(format!("interrupted at {place}"));
+        Ok(self)
     }
 
     /// For each size the most requests per second that any static policy answers, and the load generator can offer. By
@@ -162,17 +196,17 @@ impl Grid {
         self.judge_all(rows, ("cells_within", what, "cells"), &within);
         let mut beaten = Vec::new();
         for (policy, over) in self.over_statics() {
-            let each = over.iter().map(|own| (!own.is_nan()).then_some(*own > 1.0));
-            beaten.push(all(each));
-            let met = ranked_median(over.iter().copied()).map(|own| own > 1.0);
+            let met = all(over.iter().map(|own| (!own.is_nan()).then_some(*own > 1.0)));
+            beaten.push(met);
             let runs = Runs::of(numbers(&over), self.plan.runs);
             let what = format!(
-                "{}: latency over the scheduler's, over all cells it carries",
+                "{}: latency over the scheduler's, over all cells it carries; above 1 in every run",
                 policy.name()
             );
             let id = format!("over_scheduler.{}", policy.id());
             let row = self.row(id, what, "ratio", numbers(&over));
             let reason = row.reason.clone().or_else(|| self.overloaded(policy));
+            let met = self.of_all_cells(met);
             rows.set(Row { reason, ..row }, Some(runs), Limit::Above(1.0), met);
         }
         let what = "static policies that the scheduler beats in every run".to_owned();
@@ -195,7 +229,13 @@ impl Grid {
         let count = each.iter().filter(|own| **own == Some(true)).count();
         let row = self.row(id.to_owned(), what, unit, [count as f64]);
         let limit = Limit::AtLeast(each.len() as f64);
-        rows.set(row, None, limit, all(each.iter().copied()));
+        let met = self.of_all_cells(all(each.iter().copied()));
+        rows.set(row, None, limit, met);
+    }
+
+    /// Nothing is judged by all cells where some are missing.
+    fn of_all_cells(&self, met: Option<bool>) -> Option<bool> {
+        met.filter(|_| self.unfinished.is_none())
     }
 
     fn row(
@@ -489,7 +529,7 @@ mod tests {
             cell(SIZES[0], [10.0, 20.0, 40.0, 10.4]),
             cell(SIZES[1], [40.0, 20.0, 10.0, 10.6]),
         ];
-        let grid = Grid { plan, cells, scheduler_share: 0.0 };
+        let grid = grid(plan, cells);
         let within: Vec<_> = grid.cells.iter().map(Cell::is_within).collect();
         assert_eq!(within, [Some(true), Some(false)]);
         assert_eq!((grid.cells[0].best(), grid.cells[1].best()), (Arm::Software, Arm::Wait));
@@ -520,12 +560,32 @@ mod tests {
         assert_eq!((own.best(), own.is_within()), (Arm::Software, None));
         let other = cell(SIZES[1], [40.0, 20.0, 10.0, 10.0]);
         let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
-        let grid = Grid { plan, cells: vec![own, other], scheduler_share: 0.0 };
+        let grid = grid(plan, vec![own, other]);
         let met = met(&grid);
         let over_best = format!("over_best.{}.load_0.5", SIZES[0]);
         assert_eq!((met[&over_best], met["cells_within"]), (None, None));
         assert_eq!((met["over_scheduler.wait"], met["statics_beaten"]), (None, Some(false)));
         assert_eq!(met["over_scheduler.software"], Some(true));
+    }
+
+    #[test]
+    fn a_policy_is_beaten_in_every_run_or_not_at_all() {
+        let with_software = |each_us: [f64; 3]| {
+            let mut own = cell(SIZES[0], [10.0, 20.0, 40.0, 10.0]);
+            own.samples.values_mut().for_each(|own| *own = vec![own[0].clone(); 3]);
+            own.samples.insert(Arm::Software, each_us.map(sample).to_vec());
+            met(&grid(Plan { sizes: SIZES[..1].to_vec(), runs: 3, ..plan() }, vec![own]))
+        };
+        let (always, mostly) =
+            (with_software([20.0, 11.0, 20.0]), with_software([20.0, 9.0, 20.0]));
+        assert_eq!(
+            (always["over_scheduler.software"], always["statics_beaten"]),
+            (Some(true), Some(true))
+        );
+        assert_eq!(
+            (mostly["over_scheduler.software"], mostly["statics_beaten"]),
+            (Some(false), Some(false))
+        );
     }
 
     #[test]
@@ -540,7 +600,7 @@ mod tests {
         assert_eq!(first.median_us(Arm::Wait), f64::INFINITY);
         let second = cell(SIZES[1], [40.0, 20.0, 10.0, 20.0]);
         let plan = Plan { sizes: SIZES[..2].to_vec(), runs: 2, ..plan() };
-        let mut grid = Grid { plan, cells: vec![first, second], scheduler_share: 0.0 };
+        let mut grid = grid(plan, vec![first, second]);
         let wait = |grid: &Grid| {
             let over = grid.over_statics();
             over.iter().find(|(own, _)| own.id() == "wait").expect("there").1[0]
@@ -555,6 +615,28 @@ mod tests {
             overload(&mut grid.cells[1], arm);
         }
         assert_eq!(grid.cells[1].is_within(), None, "nobody carries it");
+    }
+
+    #[test]
+    fn who_stops_it_keeps_the_cells_that_are_done() {
+        let measured =
+            |cells: Vec<Cell>| grid(Plan { sizes: SIZES.to_vec(), runs: 2, ..plan() }, cells);
+        let done = || vec![cell(SIZES[0], [10.0, 20.0, 40.0, 10.0])];
+        let failed = || Err("no answer".to_owned());
+        let end = |cells, end, is_stopped| measured(cells).ended(end, is_stopped, "1KiB at 5/s");
+        assert_eq!(end(done(), failed(), false).err().as_deref(), Some("no answer"));
+        assert_eq!(end(vec![], failed(), true).err().as_deref(), Some("no answer"));
+        assert_eq!(end(done(), Ok(()), true).expect("all").unfinished, None);
+        let kept = end(done(), failed(), true).expect("a cell is done");
+        assert_eq!(kept.unfinished.as_deref(), Some("interrupted at 1KiB at 5/s"));
+        assert_eq!(kept.plan.sizes, SIZES[..1]);
+        let met = met(&kept);
+        assert_eq!(met[&format!("over_best.{}.load_0.5", SIZES[0])], Some(true), "its own cell");
+        assert_eq!((met["cells_within"], met["over_scheduler.wait"]), (None, None));
+    }
+
+    fn grid(plan: Plan, cells: Vec<Cell>) -> Grid {
+        Grid { plan, cells, scheduler_share: 0.0, unfinished: None }
     }
 
     fn plan() -> Plan {

@@ -15,7 +15,7 @@ use arm::Arms;
 use grid::Grid;
 use plan::Plan;
 
-/// Measures, and writes `scheduler.json` and `scheduler.html`.
+/// Measures, and writes `scheduler.json` and `scheduler.html`; interrupted, the cells that are done.
 ///
 /// # Errors
 /// Why there are no results.
@@ -33,6 +33,7 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
     let grid = Grid::measure(plan, &mut arms, &stop, &super::progress_bar());
     let grid = grid.map_err(Problem::Failed)?;
     grid.write(&mut rows);
+    rows.unfinished.clone_from(&grid.unfinished);
     say(&grid.summary());
     flags.write(&rows, "scheduler.html", &page::report(&grid, &rows))
 }

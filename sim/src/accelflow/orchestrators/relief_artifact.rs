@@ -56,7 +56,7 @@ impl Run<'_> {
         {
             let Some(listed) = self.ready[index].pop() else { return };
             let at = self.tokens[listed.token as usize].at;
-            let bytes = self.drawn(listed.token, at, kind).1.bytes;
+            let bytes = self.drawn(listed.token, at, kind).bytes;
             let start = agenda.now().max(listed.ready);
             let landed = match listed.from {
                 Some(place) => self.fabric.carry(usize::from(place), index, bytes, start),
@@ -87,9 +87,9 @@ impl Run<'_> {
         agenda: &mut Agenda<Event>,
     ) {
         let start = self.interrupt(self.model.manager_dma, agenda.now());
-        let (hash, point) = self.drawn(token, self.tokens[token as usize].at, kind);
+        let point = self.drawn(token, self.tokens[token as usize].at, kind);
         let compute = point.of(self.op(token).pe);
-        self.compute(kind, pe, token, (start, start + compute), hash, agenda);
+        self.compute(kind, pe, token, (start, start + compute), agenda);
     }
 
     /// The PE has computed: the manager is told, and the PE waits for it.
@@ -137,7 +137,7 @@ impl Run<'_> {
             self.launch(kind, agenda);
         } else {
             let at = self.tokens[token as usize].at;
-            let bytes = self.drawn(token, at, next).1.bytes;
+            let bytes = self.drawn(token, at, next).bytes;
             let landed = self.fabric.carry(usize::from(kind), CORES, bytes, now);
             self.counts.moving += landed.since(now);
             if let Some(listed) = self.ready[index].at_mut(place.at) {

@@ -1,0 +1,72 @@
+//! The ring in every order of its two threads' steps with at most three preemptions: the same file as in use, compiled
+//! against a model of threads and memory, which knows what each thread may see and who may look into a cell. Orders
+//! that take more preemptions it does not try.
+
+#[path = "ring.rs"]
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
+mod ring;
+
+use loom::thread;
+
+use ring::channel;
+
+/// As `super::primitives`.
+mod primitives {
+    pub(super) use loom::cell::UnsafeCell;
+    pub(super) use loom::sync::Arc;
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
+}
+
+/// All orders with at most so many preemptions; all whatsoever take too long.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn every_message_arrives_whole_in_order_and_once() {
+    check(|| {
+        let (mut sender, mut receiver) = channel(2);
+        let writer = thread::spawn(move || {
+            for number in 0..3 {
+                let mut message = Box::new(number);
+                while let Err(back) = sender.push(message) {
+                    message = back;
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in 0..3 {
+            let message = loop {
+                match receiver.pop() {
+                    Some(message) => break message,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(message, Box::new(number));
+        }
+        writer.join().expect("it ends");
+        assert!(receiver.pop().is_none());
+    });
+}
+
+#[test]
+fn what_nobody_reads_is_dropped_once_whoever_goes_last() {
+    check(|| {
+        let value = loom::sync::Arc::new(());
+        let (mut sender, mut receiver) = channel(2);
+        let own = value.clone();
+        let writer = thread::spawn(move || {
+            for _ in 0..2 {
+                // Whether the receiver is still there or not: a place for each is.
+                assert!(sender.push(own.clone()).is_ok());
+            }
+        });
+        drop(receiver.pop());
+        drop(receiver);
+        writer.join().expect("it ends");
+        // The model reports what leaks.
+        drop(value);
+    });
+}

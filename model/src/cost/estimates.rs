@@ -1,0 +1,110 @@
+//! A cost curve made ready to be asked for every job: a line for each size class and what a queue adds, divided
+//! beforehand. It answers what the curve answers, but for rounding, and learns nothing.
+
+use super::curve::{CostCurve, KNOTS, class_of, free_jobs};
+
+/// What jobs cost on one device as its [`CostCurve`] has it, quickly.
+#[derive(Clone, Copy, Debug)]
+pub struct Estimates {
+    classes: [Class; KNOTS - 1],
+    /// So many jobs ahead, or fewer, are not waited for.
+    free_jobs: f64,
+    /// What each one beyond those adds (ns), and what it adds for each byte of the mean size of those ahead.
+    wait_ns: f64,
+    wait_ns_per_byte: f64,
+}
+
+/// The lines of one size class, side by side: (ns, ns per byte).
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    service: [f64; 2],
+    host: [f64; 2],
+}
+
+impl Estimates {
+    /// What this curve says.
+    pub fn of(curve: &CostCurve) -> Self {
+        let (service, host) = (curve.service.classes(), curve.host.classes());
+        let classes = std::array::from_fn(|class| {
+            let [service, host] =
+                [service[class], host[class]].map(|own| [own.fixed_ns, own.ns_per_byte]);
+            Class { service, host }
+        });
+        let (ahead_ns, ahead_ns_per_byte) = curve.ahead();
+        Self {
+            classes,
+            free_jobs: free_jobs(curve.lanes),
+            wait_ns: ahead_ns / curve.lanes,
+            wait_ns_per_byte: ahead_ns_per_byte / curve.lanes,
+        }
+    }
+
+    /// As [`CostCurve::estimate`], and beside it the host time (ns) of the job.
+    #[inline]
+    pub fn at(&self, bytes: usize, depth_jobs: usize, backlog_bytes: usize) -> (f64, f64) {
+        let Class { service, host } = &self.classes[class_of(bytes)];
+        let size = real(bytes);
+        let service_ns = service[0] + service[1] * size;
+        let host_ns = host[0] + host[1] * size;
+        (service_ns + self.wait_ns(depth_jobs, backlog_bytes), host_ns)
+    }
+
+    #[inline]
+    fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
+        let depth = real(depth_jobs);
+        let waited_for = depth - self.free_jobs;
+        // Also with none ahead, who have no mean size.
+        if waited_for <= 0.0 {
+            return 0.0;
+        }
+        let mean_bytes = real(backlog_bytes) / depth;
+        waited_for * (self.wait_ns + self.wait_ns_per_byte * mean_bytes)
+    }
+}
+
+/// Of what a machine holds, as a signed number: one instruction, where an unsigned one takes five.
+#[inline]
+fn real(count: usize) -> f64 {
+    count as i64 as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::{CostFit, Observation};
+    use units::Nanos;
+
+    fn agree(curve: &CostCurve) {
+        let estimates = Estimates::of(curve);
+        for bytes in [0, 1, 255, 256, 1_000, 5_000, 70_000, 1 << 20, 5 << 20, 1 << 33] {
+            for depth in [0, 1, 2, 3, 4, 5, 31, 256] {
+                let backlog = depth * 3_000;
+                let (latency_ns, host_ns) = estimates.at(bytes, depth, backlog);
+                let expected = [curve.estimate(bytes, depth, backlog), curve.host.at(bytes)];
+                for (own, expected) in [latency_ns, host_ns].into_iter().zip(expected) {
+                    let off = (own - expected).abs();
+                    assert!(off <= 1e-9 * expected, "{bytes} {depth}: {own} {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn they_say_what_the_curve_says() {
+        for lanes in [1.0, 2.5, 4.0, 64.0] {
+            agree(&CostCurve::prior((1_000.0, 0.7), (300.0, 0.02), lanes).expect("valid"));
+        }
+        agree(&CostCurve::prior((0.0, 0.0), (0.0, 0.0), 1.0).expect("valid"));
+        let prior = CostCurve::prior((1_000.0, 0.7), (300.0, 0.02), 4.0).expect("valid");
+        let mut fit = CostFit::new(prior);
+        for step in 0..500_u64 {
+            let bytes = 64 << (step % 13);
+            let took = 900 + bytes as u64 / 3 + (step * step) % 400;
+            let (latency, host) = (Nanos(took * (1 + step % 3)), Nanos(took / 4));
+            let (depth_jobs, backlog_bytes) = ((step % 3) as usize, (step % 3) as usize * 2_000);
+            let at = Nanos(10_000 * step);
+            fit.observe(&Observation { at, bytes, latency, depth_jobs, backlog_bytes, host });
+        }
+        agree(fit.curve());
+    }
+}
