@@ -208,6 +208,18 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
 }
 
 #[test]
+fn weights_are_no_numbers_of_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks = "main;ZSTD_compressBlock_fast 10000000\nmain;lookup 90000000\n";
+    let stacks = file(folder.path(), "stacks.folded", &stacks.replace("0000000", "0000000000"));
+    let answer = json(&["--profile", &stacks, "--kernel", "ZSTD"]);
+    assert!(answer["notes"][0].as_str().unwrap().contains("are multiples of 10,000,000,000"));
+    let [low, high] = [0, 1].map(|end| answer["alpha"]["ci95"][end].as_f64().unwrap());
+    // Ten samples of which one is of it.
+    assert!(low < 0.05 && high > 0.3, "{low} {high}");
+}
+
+#[test]
 fn a_category_of_all_samples_costs_its_answer_and_not_the_table() {
     let folder = tempfile::tempdir().unwrap();
     let stacks = file(folder.path(), "stacks.folded", "main;ZSTD_compressBlock_fast 500\n");

@@ -47,6 +47,7 @@ pub struct Case {
     cycles_per_byte: Option<Quantity>,
     design: Design,
     sizes: Option<SizeRule>,
+    objective: Objective,
     beta: f64,
 }
 
@@ -141,7 +142,8 @@ impl Case {
         for (quantity, symbol) in quantities.iter().zip(Symbol::ALL) {
             quantity.check(symbol)?;
         }
-        Ok(Self { quantities, cycles_per_byte: None, design, sizes: None, beta: 1.0 })
+        let objective = Objective::Speedup;
+        Ok(Self { quantities, cycles_per_byte: None, design, sizes: None, objective, beta: 1.0 })
     }
 
     /// A case whose parameters are all exact.
@@ -156,9 +158,15 @@ impl Case {
         Self::new(std::array::from_fn(quantity), design)
     }
 
-    /// The same with sizes to choose from.
+    /// The same with sizes to choose from; its objective is the break-even size's too.
     pub fn with_sizes(self, sizes: SizeRule) -> Self {
-        Self { sizes: Some(sizes), ..self }
+        Self { objective: sizes.objective, sizes: Some(sizes), ..self }
+    }
+
+    /// The same with a break-even size for this objective; where sizes are chosen from, theirs counts.
+    pub fn with_objective(self, objective: Objective) -> Self {
+        let objective = self.sizes.as_ref().map_or(objective, |sizes| sizes.objective);
+        Self { objective, ..self }
     }
 
     /// The same with C_b stated, instead of derived from α, C, n and the sizes.
@@ -250,7 +258,7 @@ impl Case {
             (parameters, from) = (selection.parameters, Some(selection.break_even));
         } else if let Some(cycles_per_byte) = stated {
             let kernel = Kernel::new(cycles_per_byte, self.beta)?;
-            from = Some(break_even(&parameters, &self.design, Objective::Speedup, &kernel));
+            from = Some(break_even(&parameters, &self.design, self.objective, &kernel));
         }
         Ok(Outcome {
             speedup: speedup(&parameters, &self.design),
@@ -448,6 +456,24 @@ mod tests {
         assert!((bytes.value - 13_800.0 / 5.62).abs() < 1e-9);
         assert!(bytes.ci95.0 < 2_320.0 && bytes.ci95.1 > 2_700.0, "{bytes:?}");
         assert!(!answer.limits.contains(&Limit::SizesUnknown));
+    }
+
+    #[test]
+    fn the_break_even_size_is_the_objectives_with_sizes_or_without() {
+        let bytes = |objective| {
+            let case = Case::new(quantities(), off_chip(Threading::SyncOs)).expect("valid");
+            let cycles = Quantity::exact(5.62, Provenance::Configured);
+            let case = case.with_cycles_per_byte(cycles).expect("valid").with_objective(objective);
+            case.project(1).expect("projects").break_even_bytes.expect("C_b is known").value
+        };
+        // Two switches and none of the accelerator's time, or one and all of it.
+        assert!((bytes(Objective::Speedup) - 13_800.0 / 5.62).abs() < 1e-9);
+        let latency = 8_050.0 / 5.62 / (1.0 - 1.0 / 27.0);
+        assert!(
+            (bytes(Objective::Latency) - latency).abs() < 1e-6,
+            "{}",
+            bytes(Objective::Latency)
+        );
     }
 
     #[test]

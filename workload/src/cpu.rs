@@ -4,6 +4,7 @@
 
 mod advice;
 mod breakdown;
+mod events;
 mod lines;
 mod pprof;
 mod read;
@@ -11,8 +12,10 @@ mod rules;
 mod symbols;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use advice::{Advice, advice};
 pub use breakdown::{Breakdown, Category, CpuProfile, Malformed, Sums};
 pub use read::{CpuProfileError, Limits, read, read_within};
 pub use rules::{BadRules, Explained, Frames, Rules, Table};
+pub use weights::StandsFor;

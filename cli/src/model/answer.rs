@@ -6,7 +6,7 @@ use model::{
 };
 use serde::Serialize;
 
-use super::question::{Published, Question};
+use super::question::{Published, Question, Sizes};
 
 /// The answer. Numbers that are infinite are null in JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +28,10 @@ pub(crate) struct Answer {
     pub(crate) calls: Option<f64>,
     /// Of the offloads that pay.
     pub(crate) alpha: Number,
+    /// What offloads are chosen by; none where all are taken to pay.
+    pub(crate) sizes: Option<SizesUsed>,
+    /// The older model beside it, of a single offload; none without C_b or sizes.
+    pub(crate) logca: Option<LogCaSizes>,
     /// The parameter whose uncertainty is most of the answer's; none where every parameter is exact.
     pub(crate) measure_better: Option<&'static str>,
     pub(crate) parameters: Vec<Parameter>,
@@ -59,6 +63,24 @@ impl From<Estimate> for Number {
     fn from(estimate: Estimate) -> Self {
         Self { value: estimate.value, ci95: [estimate.ci95.0, estimate.ci95.1] }
     }
+}
+
+/// The sizes as used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct SizesUsed {
+    pub(crate) calls: f64,
+    pub(crate) bins: usize,
+    pub(crate) provenance: &'static str,
+    pub(crate) source: Option<String>,
+}
+
+/// What LogCA says of one synchronous offload that queues nowhere (bytes, infinite where no size does).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct LogCaSizes {
+    /// The smallest whole size that pays.
+    pub(crate) break_even_bytes: f64,
+    /// The smallest that is faster by half of A; none for an A of at most 2.
+    pub(crate) half_acceleration_bytes: Option<f64>,
 }
 
 /// One parameter as used.
@@ -96,6 +118,7 @@ pub(crate) fn ask(question: Question, seed: u64) -> Result<Answer, String> {
                 .to_owned(),
         ];
     }
+    limits.extend(sizes_limits(question.sizes.as_ref()).map(str::to_owned));
     let first = projection.sensitivity.first().filter(|first| first.variance_share > 0.0);
     Ok(Answer {
         threading: question.design.threading.name(),
@@ -107,6 +130,8 @@ pub(crate) fn ask(question: Question, seed: u64) -> Result<Answer, String> {
         offloads: (!share_alone).then(|| projection.offloads.into()),
         calls: (!share_alone).then(|| question.stated(Symbol::N)).flatten(),
         alpha: projection.alpha.into(),
+        sizes: question.sizes.as_ref().map(sizes_used),
+        logca: if share_alone { None } else { logca(&question) },
         measure_better: first.map(|first| first.symbol.name()),
         parameters: parameters(&question, &case, &projection, share_alone),
         limits,
@@ -116,6 +141,34 @@ pub(crate) fn ask(question: Question, seed: u64) -> Result<Answer, String> {
         device: question.device,
         notes: question.notes,
         published: question.published,
+    })
+}
+
+/// What an answer by sizes leaves open: intervals are of parameters alone.
+fn sizes_limits(sizes: Option<&Sizes>) -> impl Iterator<Item = &'static str> {
+    let is_assumed = sizes.is_some_and(|own| own.provenance == Provenance::Assumed);
+    let exact =
+        sizes.map(|_| "the sizes are taken as exact: the interval says nothing of their errors");
+    exact.into_iter().chain(is_assumed.then_some("the sizes are assumed"))
+}
+
+fn sizes_used(sizes: &Sizes) -> SizesUsed {
+    SizesUsed {
+        calls: sizes.histogram.calls(),
+        bins: sizes.histogram.bins().len(),
+        provenance: sizes.provenance.name(),
+        source: sizes.source.clone(),
+    }
+}
+
+fn logca(question: &Question) -> Option<LogCaSizes> {
+    let logca = question.logca()?;
+    let whole =
+        |from: model::BreakEven| from.smallest_bytes().map_or(f64::INFINITY, |own| own as f64);
+    let has_half = question.stated(Symbol::A).is_some_and(|a| a > 2.0);
+    Some(LogCaSizes {
+        break_even_bytes: whole(logca.break_even()),
+        half_acceleration_bytes: has_half.then(|| whole(logca.half_acceleration())),
     })
 }
 
@@ -191,8 +244,8 @@ fn public_program(question: &Question) -> Option<f64> {
 }
 
 /// An alpha from samples: the share, and Wilson's 95 % interval of a binomial with so many samples.
-pub(crate) fn sampled_share(share: f64, samples: u64) -> Quantity {
-    let n = samples.max(1) as f64;
+pub(crate) fn sampled_share(share: f64, samples: f64) -> Quantity {
+    let n = samples.max(1.0);
     let z2 = Z * Z;
     let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let reach = Z / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
@@ -208,11 +261,11 @@ mod tests {
 
     #[test]
     fn a_sampled_share_is_as_sure_as_its_samples() {
-        let wilson = sampled_share(0.1, 100);
+        let wilson = sampled_share(0.1, 100.0);
         let Spread::Interval { low, high } = wilson.spread else { panic!("{wilson:?}") };
         // The textbook interval of 10 in 100.
         assert!((low - 0.0552).abs() < 1e-4 && (high - 0.1744).abs() < 1e-4, "{low} {high}");
-        assert!(sampled_share(0.0, 10).check(Symbol::Alpha).is_ok());
-        assert!(sampled_share(1.0, 10).check(Symbol::Alpha).is_ok());
+        assert!(sampled_share(0.0, 10.0).check(Symbol::Alpha).is_ok());
+        assert!(sampled_share(1.0, 10.0).check(Symbol::Alpha).is_ok());
     }
 }

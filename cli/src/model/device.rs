@@ -4,7 +4,7 @@
 use model::{Provenance, Quantity, SizeHistogram, Strategy, Symbol};
 use workload::{Attachment, DeviceProfile, OpProfile, Variant};
 
-use super::question::{Given, Question, at};
+use super::question::{Given, Question};
 
 /// The question with the costs of a device in place of its own.
 ///
@@ -29,17 +29,10 @@ pub(crate) fn with_device(question: &Question, name: &str) -> Result<Question, S
         Attachment::OffChip => Strategy::OffChip,
     };
     let mut own = question.clone();
-    own.design = at(question.design, strategy);
-    own.design.awaits_transfer = false;
+    own.awaits_transfer = Some(question.awaits_transfer.unwrap_or(false));
+    own.put_at(strategy);
     own.device = Some(profile.name.clone());
     let source = format!("specs/devices, {name}: {} over these sizes", question.op);
-    let quantity = |value: f64, one: f64, other: f64| {
-        let (low, high) = (one.min(other).min(value), one.max(other).max(value));
-        if low == high || !high.is_finite() {
-            return Quantity::exact(value, Provenance::Configured);
-        }
-        Quantity::within(low, value, high, Provenance::Configured)
-    };
     for (symbol, quantity) in [
         (Symbol::O0, quantity(stated.o0, low.o0, high.o0)),
         (Symbol::L, quantity(stated.l, low.l, high.l)),
@@ -52,16 +45,34 @@ pub(crate) fn with_device(question: &Question, name: &str) -> Result<Question, S
          the host's time over the device's for the bytes; at {:.2} GHz ({})",
         kernel.ghz, kernel.clock_source
     ));
-    own.notes.push(format!(
-        "{name}: its jobs are polled for, so the host pays the submission and not the transfer, \
-         except in Sync; each is alone in the device (Q as stated)"
-    ));
+    let paid = match own.design.awaits_transfer {
+        true => "the host awaits the transfer, as stated",
+        false => {
+            "its jobs are polled for, so the host pays the submission and not the transfer, \
+                  except in Sync"
+        }
+    };
+    own.notes.push(format!("{name}: {paid}; each is alone in the device (Q as stated)"));
     if stated.slower_per_byte {
         own.notes.push(format!(
             "{name} takes longer per byte than the host: A is 1, and the rest of its time is in L"
         ));
     }
     Ok(own)
+}
+
+/// A figure with what the ends of the profile's ranges make of it.
+fn quantity(value: f64, one: f64, other: f64) -> Quantity {
+    let (low, high) = (one.min(other).min(value), one.max(other).max(value));
+    if low.is_infinite() {
+        return Quantity::exact(low, Provenance::Configured);
+    }
+    // An interval has ends, and beyond this one is as good as the next.
+    let (value, high) = (value.min(FASTER_MAX), high.min(FASTER_MAX));
+    match low == high {
+        true => Quantity::exact(value, Provenance::Configured),
+        false => Quantity::within(low, value, high, Provenance::Configured),
+    }
 }
 
 /// The profile's figures for an op.
@@ -114,7 +125,7 @@ impl Kernel {
         let n = n.ok_or("n must be known, and above 0: how many calls there are (--sizes)")?;
         let cycles_per_call = alpha * c / n;
         let points = match (&question.sizes, stated(Symbol::Cb)) {
-            (Some(sizes), _) => points(sizes),
+            (Some(sizes), _) => points(&sizes.histogram),
             (None, Some(per_byte)) => {
                 let beta = question.beta.unwrap_or(1.0);
                 vec![((cycles_per_call / per_byte).powf(1.0 / beta).round() as u64, 1.0)]
@@ -124,13 +135,12 @@ impl Kernel {
             }
         };
         let (ghz, clock_source) = match question.clock_ghz {
-            Some(ghz) if (0.1..=10.0).contains(&ghz) => (ghz, "as stated"),
-            Some(ghz) => return Err(format!("clock_ghz is {ghz}; it must be from 0.1 to 10")),
-            None if (0.5e9..=6e9).contains(&c) => {
+            Some(ghz) => (checked_ghz(ghz)?, question.clock_source),
+            None if question.is_of_a_second && (0.5e9..=6e9).contains(&c) => {
                 (c / 1e9, "C, as one core's cycles of one second")
             }
             None => {
-                let why = "to turn its time into cycles (--clock-ghz)";
+                let why = "to turn its time into cycles (--clock-ghz), since C is no core's second";
                 return Err(format!("clock_ghz must be known {why}"));
             }
         };
@@ -154,6 +164,22 @@ impl Kernel {
     }
 }
 
+/// A clock of a host.
+///
+/// # Errors
+/// What it may be.
+pub(crate) fn checked_ghz(ghz: f64) -> Result<f64, String> {
+    let is_clock = (0.1..=10.0).contains(&ghz);
+    if is_clock { Ok(ghz) } else { Err(format!("clock_ghz is {ghz}; it must be from 0.1 to 10")) }
+}
+
+/// The profiles in specs/devices that offload, by their names.
+pub(crate) fn all_that_offload() -> Vec<String> {
+    let offloads =
+        |name: &&str| DeviceProfile::find(name).is_ok_and(|own| own.accelerator.is_some());
+    DeviceProfile::names().filter(offloads).map(str::to_owned).collect()
+}
+
 /// A few sizes of each bin, evenly over the logarithm as the model spreads its calls.
 fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     let steps = if sizes.bins().len() > MANY_BINS { 1 } else { STEPS };
@@ -169,12 +195,15 @@ fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     sizes.bins().iter().flat_map(of).collect()
 }
 
+/// An accelerator so much faster takes no time that matters.
+const FASTER_MAX: f64 = 1e12;
 const STEPS: usize = 16;
 const MANY_BINS: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::question::Sizes;
     use model::{Design, Threading};
 
     fn question() -> Question {
@@ -187,7 +216,9 @@ mod tests {
         question.given.insert(Symbol::C, exact(2e9));
         question.given.insert(Symbol::Alpha, exact(0.3));
         question.given.insert(Symbol::N, exact(5_000.0));
-        question.sizes = SizeHistogram::of_sizes([(4_096, 1.0), (16_384, 1.0)]).ok();
+        let histogram = SizeHistogram::of_sizes([(4_096, 1.0), (16_384, 1.0)]).expect("sizes");
+        let (provenance, source) = (Provenance::Configured, None);
+        question.sizes = Some(Sizes { histogram, provenance, source });
         question
     }
 
@@ -219,7 +250,34 @@ mod tests {
         assert!(refused(&question(), "nothing").contains("known are"));
         let without_sizes = Question { sizes: None, ..question() };
         assert!(refused(&without_sizes, "iaa").contains("--sizes"));
-        let clock = Question { clock_ghz: Some(0.0), ..question() };
-        assert!(refused(&clock, "iaa").contains("from 0.1 to 10"));
+        for ghz in [0.0, -1.0, f64::NAN] {
+            let clock = Question { clock_ghz: Some(ghz), ..question() };
+            assert!(refused(&clock, "iaa").contains("from 0.1 to 10"));
+        }
+        let of_some_while = Question { is_of_a_second: false, ..question() };
+        assert!(refused(&of_some_while, "iaa").contains("--clock-ghz"));
+        assert!(with_device(&Question { clock_ghz: Some(2.5), ..of_some_while }, "iaa").is_ok());
+    }
+
+    #[test]
+    fn an_end_that_is_infinite_is_no_certainty() {
+        let of = |one, value, other| quantity(value, one, other).spread;
+        let model::Spread::Interval { low, high } = of(20.0, 30.0, f64::INFINITY) else {
+            panic!("taken as exact");
+        };
+        assert!(low == 20.0 && high >= 1e9 && high.is_finite(), "{low} {high}");
+        assert!(quantity(f64::INFINITY, 20.0, f64::INFINITY).check(Symbol::A).is_ok());
+        assert_eq!(of(5.0, 5.0, 5.0), model::Spread::Exact);
+        let never_counts = quantity(f64::INFINITY, f64::INFINITY, f64::INFINITY);
+        assert_eq!(never_counts, Quantity::exact(f64::INFINITY, Provenance::Configured));
+    }
+
+    #[test]
+    fn what_was_stated_of_the_transfer_holds_on_a_device() {
+        let awaits = |awaits_transfer| {
+            let question = Question { awaits_transfer, ..question() };
+            with_device(&question, "iaa").expect("it compresses").design.awaits_transfer
+        };
+        assert_eq!([None, Some(false), Some(true)].map(awaits), [false, false, true]);
     }
 }

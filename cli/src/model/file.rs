@@ -6,7 +6,7 @@ use std::path::Path;
 use model::{BadParameter, Design, Provenance, Quantity, Strategy, Symbol, Variant};
 use toml::{Table, Value};
 
-use super::question::{Given, Published, Question, counted, objective};
+use super::question::{Given, Published, Question, Sizes, counted, objective};
 use super::sizes::{self, Entry};
 
 /// Reads the questions of a file. Paths in it are seen from `folder`; without one they are refused.
@@ -53,6 +53,8 @@ fn question(table: &Table, id: &str, folder: Option<&Path>) -> Result<Question, 
     let bad = |error: BadParameter| error.to_string();
     let name = text_of(table, "name")?.unwrap_or_else(|| id.to_owned());
     let mut question = Question::new(id, name, design(table)?);
+    question.awaits_transfer =
+        table.contains_key("awaits_transfer").then_some(question.design.awaits_transfer);
     if let Some(word) = text_of(table, "counted")? {
         question.counted = counted(&word).map_err(bad)?;
     }
@@ -77,9 +79,7 @@ fn question(table: &Table, id: &str, folder: Option<&Path>) -> Result<Question, 
         }
     }
     if let Some(value) = table.get("sizes") {
-        let read = read_sizes(value, folder)?;
-        question.sizes = Some(read.sizes);
-        question.notes.extend(read.notes);
+        put_sizes(&mut question, value, source.as_deref(), folder)?;
     }
     question.published = table.get("published").map(published).transpose()?;
     Ok(question)
@@ -132,15 +132,7 @@ fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Given
     if let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) {
         return Err(format!("{key} has an unknown key {unknown:?}; there are {}", keys.join(", ")));
     }
-    let provenance = match text_of(table, "provenance")?.as_deref() {
-        None | Some("configured") => Provenance::Configured,
-        Some("measured") => Provenance::Measured,
-        Some("assumed") => Provenance::Assumed,
-        Some(_) => {
-            let valid = "measured, configured or assumed";
-            return Err(must("provenance", &table["provenance"], valid));
-        }
-    };
+    let provenance = provenance(table)?.unwrap_or(Provenance::Configured);
     let stated = table.get("value").map(|value| number(key, value)).transpose()?;
     let pair = |name: &str| table.get(name).map(|value| pair(key, value)).transpose();
     let quantity = match (stated, pair("interval")?, pair("range")?) {
@@ -153,10 +145,56 @@ fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Given
     Ok(Given { quantity, source })
 }
 
-fn read_sizes(value: &Value, folder: Option<&Path>) -> Result<sizes::Read, String> {
+fn provenance(table: &Table) -> Result<Option<Provenance>, String> {
+    Ok(Some(match text_of(table, "provenance")?.as_deref() {
+        None => return Ok(None),
+        Some("measured") => Provenance::Measured,
+        Some("configured") => Provenance::Configured,
+        Some("assumed") => Provenance::Assumed,
+        Some(_) => {
+            let valid = "measured, configured or assumed";
+            return Err(must("provenance", &table["provenance"], valid));
+        }
+    }))
+}
+
+/// A path, a list, or a table of `of`, which is one of these, with `provenance` and `source`.
+fn put_sizes(
+    question: &mut Question,
+    value: &Value,
+    source: Option<&str>,
+    folder: Option<&Path>,
+) -> Result<(), String> {
+    let mut own = (None, None);
+    let value = match value {
+        Value::Table(table) => {
+            let keys = ["of", "provenance", "source"];
+            if let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) {
+                let keys = keys.join(", ");
+                return Err(format!("sizes has an unknown key {unknown:?}; there are {keys}"));
+            }
+            own = (provenance(table)?, text_of(table, "source")?);
+            table.get("of").ok_or_else(|| must("sizes", value, SIZES))?
+        }
+        value => value,
+    };
+    let read = read_sizes(value, folder, &question.op)?;
+    question.notes.extend(read.notes);
+    question.sizes = Some(Sizes {
+        histogram: read.sizes,
+        provenance: own.0.unwrap_or(read.provenance),
+        source: own.1.or_else(|| source.map(str::to_owned)).or(Some(read.what.to_owned())),
+    });
+    Ok(())
+}
+
+const SIZES: &str = "a file's path, a list of {bytes, calls}, or either as `of` beside a \
+                     provenance and a source";
+
+fn read_sizes(value: &Value, folder: Option<&Path>, op: &str) -> Result<sizes::Read, String> {
     let place = |problem: String| format!("sizes: {problem}");
     match (value, folder) {
-        (Value::String(path), Some(folder)) => super::sizes_of(&folder.join(path)),
+        (Value::String(path), Some(folder)) => super::sizes_of(&folder.join(path), Some(op)),
         (Value::Array(_), _) => {
             let entries: Vec<Entry> = value
                 .clone()
@@ -164,7 +202,7 @@ fn read_sizes(value: &Value, folder: Option<&Path>) -> Result<sizes::Read, Strin
                 .map_err(|error: toml::de::Error| place(error.message().to_owned()))?;
             sizes::of_entries(&entries).map_err(place)
         }
-        _ => Err(must("sizes", value, "a file's path, or a list of {bytes, calls}")),
+        _ => Err(must("sizes", value, SIZES)),
     }
 }
 
@@ -241,7 +279,16 @@ mod tests {
         assert_eq!(one.given[&Symbol::Alpha].quantity.provenance, Provenance::Measured);
         assert_eq!(two.stated(Symbol::C), Some(2e9));
         assert_eq!(two.design.threading.name(), "Sync-OS");
-        assert_eq!(two.sizes.as_ref().map(model::SizeHistogram::calls), Some(4.0));
+        let sizes = two.sizes.as_ref().expect("given");
+        assert_eq!((sizes.histogram.calls(), sizes.provenance), (4.0, Provenance::Configured));
+        let said = "sizes = { of = [{ bytes = 9, calls = 3 }], \
+                    provenance = \"assumed\", source = \"us\" }";
+        let said = read(&format!("threading = \"Sync\"\nawaits_transfer = false\n{said}"), None);
+        let said = &said.expect("valid")[0];
+        assert_eq!(said.awaits_transfer, Some(false));
+        let sizes = said.sizes.as_ref().expect("given");
+        assert_eq!((sizes.provenance, sizes.source.as_deref()), (Provenance::Assumed, Some("us")));
+        assert_eq!((one.awaits_transfer, one.sizes.as_ref()), (None, None));
     }
 
     #[test]

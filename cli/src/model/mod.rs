@@ -4,6 +4,7 @@
 mod answer;
 mod device;
 mod file;
+mod page;
 mod profile;
 mod program;
 mod question;
@@ -23,7 +24,7 @@ use units::Nanos;
 
 pub(crate) use answer::{Answer, ask};
 pub(crate) use question::Published;
-use question::{Question, at};
+use question::{Question, Sizes};
 
 use crate::load::time;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
@@ -54,10 +55,11 @@ pub(crate) struct ModelCommand {
     /// Say which rules match a symbol, and do nothing else.
     #[arg(long, value_name = "SYMBOL", conflicts_with_all = ["file", "profile"])]
     explain: Option<String>,
-    /// How many calls of which size: a bpftrace histogram, CSV or JSON.
+    /// How many calls of which size: a bpftrace histogram, a saved page of /metrics (--op says whose), CSV or JSON.
     #[arg(long, value_name = "FILE")]
     sizes: Option<PathBuf>,
-    /// The costs of this device profile (specs/devices, or a .toml file); may be given again.
+    /// The costs of this device profile (specs/devices, or a .toml file); may be given again. `all` is every one that
+    /// has the op.
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
     /// Which of the device's ops; without it compress, what the file says, or all that the scheduler knows.
@@ -69,7 +71,8 @@ pub(crate) struct ModelCommand {
     /// Calls (n) in that time, if not those that the sizes count.
     #[arg(long, value_name = "N", requires = "profile")]
     calls: Option<f64>,
-    /// The host's clock, to turn a device's time into cycles.
+    /// The host's clock, to turn a device's time into cycles; without it C counts as one core's second, unless it is a
+    /// profile's.
     #[arg(long, value_name = "GHZ")]
     clock_ghz: Option<f64>,
     /// How the service would offload: Sync, Sync-OS, Async, Async-distinct or Async-no-response.
@@ -84,6 +87,9 @@ pub(crate) struct ModelCommand {
     /// Of the draws that give the intervals; the same seed gives the same digits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// The same as a page with figures, beside what is printed.
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
+    report: Option<PathBuf>,
     /// For programs.
     #[arg(long)]
     json: bool,
@@ -115,19 +121,23 @@ impl From<String> for Failed {
 impl ModelCommand {
     /// Exit codes: 0 done, 1 the scheduler gave no answer or too little, 2 bad usage or input.
     pub(crate) fn run(self) -> ExitCode {
-        match self.lines() {
-            Ok(lines) => {
-                lines.iter().for_each(|line| say(line));
-                ExitCode::SUCCESS
-            }
-            Err(Failed(code, problem)) => crate::load::fail(code, &problem),
+        let (lines, failed) = match self.lines() {
+            Ok(said) => said,
+            Err(failed) => (Vec::new(), Some(failed)),
+        };
+        lines.iter().for_each(|line| say(line));
+        match failed {
+            None => ExitCode::SUCCESS,
+            Some(Failed(code, problem)) => crate::load::fail(code, &problem),
         }
     }
 
-    fn lines(&self) -> Result<Vec<String>, Failed> {
+    /// What to say, and what of it all cannot be answered: a profile is worth its table even then.
+    fn lines(&self) -> Result<(Vec<String>, Option<Failed>), Failed> {
         if let Some(symbol) = &self.explain {
-            return Ok(profile::explain(symbol, self.rules.as_deref(), self.json)?);
+            return Ok((profile::explain(symbol, self.rules.as_deref(), self.json)?, None));
         }
+        self.clock_ghz.map(device::checked_ghz).transpose()?;
         let mut left_out = Vec::new();
         let (report, questions) = match (&self.profile, &self.scheduler) {
             (Some(path), _) => {
@@ -141,9 +151,19 @@ impl ModelCommand {
             }
             (None, None) => (None, self.filed()?),
         };
-        let mut answers = Vec::new();
+        let (mut answers, mut failed) = (Vec::new(), None);
         for question in questions {
-            answers.extend(self.answers(question)?);
+            match self.answers(question, &mut left_out) {
+                Ok(own) => answers.extend(own),
+                Err(problem) if report.is_some() => failed = Some(Failed::from(problem)),
+                Err(problem) => return Err(problem.into()),
+            }
+        }
+        if let Some(path) = &self.report {
+            let page = page::of(&answers, report.as_ref(), &left_out).html();
+            let written = std::fs::write(path, page);
+            let unwritten = |error| Failed(EXIT_FAILED, format!("{}: {error}", path.display()));
+            written.map_err(unwritten)?;
         }
         if self.json {
             let single = answers.len() == 1;
@@ -155,9 +175,14 @@ impl ModelCommand {
             };
             let text = serde_json::to_string_pretty(&output);
             let text = text.map_err(|error| error.to_string())?;
-            return Ok(vec![text]);
+            return Ok((vec![text], failed));
         }
         let mut lines = report.as_ref().map(profile::lines).unwrap_or_default();
+        let beside = show::devices(&answers);
+        if !lines.is_empty() && !beside.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend(beside);
         for answer in &answers {
             if !lines.is_empty() {
                 lines.push(String::new());
@@ -165,7 +190,7 @@ impl ModelCommand {
             lines.extend(show::lines(answer));
         }
         lines.extend(left_out.iter().map(|why| format!("left out: {why}")));
-        Ok(lines)
+        Ok((lines, failed))
     }
 
     /// The questions that a scheduler's counts bear out, under the flags.
@@ -214,6 +239,9 @@ impl ModelCommand {
             let how = "--cycles says how many the host spent while the sizes were counted";
             return Err(format!("the profile has no cycles (C): {how}"));
         }
+        if question.stated(model::Symbol::N).is_some() {
+            question.notes.push(profile::ONE_WHILE.to_owned());
+        }
         if question.stated(model::Symbol::N).is_some() && question.devices.is_empty() {
             return Err("what an offload costs is unknown (o0, L, A): --device NAME".to_owned());
         }
@@ -224,7 +252,7 @@ impl ModelCommand {
     fn overrule(&self, question: &mut Question) -> Result<(), String> {
         let bad = |error: model::BadParameter| error.to_string();
         if let Some(word) = &self.strategy {
-            question.design = at(question.design, word.parse::<Strategy>().map_err(bad)?);
+            question.put_at(word.parse::<Strategy>().map_err(bad)?);
         }
         if let Some(word) = &self.threading {
             question.design.threading = word.parse::<Threading>().map_err(bad)?;
@@ -233,11 +261,16 @@ impl ModelCommand {
             question.design.variant = word.parse::<Variant>().map_err(bad)?;
         }
         if let Some(path) = &self.sizes {
-            let read = sizes_of(path)?;
-            question.sizes = Some(read.sizes);
+            let read = sizes_of(path, self.op.as_deref())?;
+            let source = Some(format!("{}, {}", path.display(), read.what));
+            let (histogram, provenance) = (read.sizes, read.provenance);
+            question.sizes = Some(Sizes { histogram, provenance, source });
             question.notes.extend(read.notes);
+            question.op = read.op.unwrap_or_else(|| question.op.clone());
         }
-        question.clock_ghz = self.clock_ghz.or(question.clock_ghz);
+        if let Some(ghz) = self.clock_ghz {
+            (question.clock_ghz, question.clock_source) = (Some(ghz), "as stated");
+        }
         if let Some(op) = &self.op {
             question.op.clone_from(op);
         }
@@ -245,19 +278,36 @@ impl ModelCommand {
         Ok(())
     }
 
-    /// As asked, and for each device; for devices alone where only they have costs.
-    fn answers(&self, mut question: Question) -> Result<Vec<Answer>, String> {
+    /// As asked, and for each device; for devices alone where only they have costs. Of all devices, those that do not
+    /// know the work are left out.
+    fn answers(
+        &self,
+        mut question: Question,
+        left_out: &mut Vec<String>,
+    ) -> Result<Vec<Answer>, String> {
         let mut answers = Vec::new();
         if question.is_share_alone() && !question.devices.is_empty() {
             let devices = std::mem::take(&mut question.devices).join(", ");
             question.notes.push(format!("{devices}: what it costs depends on the sizes (--sizes)"));
         }
         let has_costs = question.given.contains_key(&model::Symbol::L);
-        let devices = question.devices.clone();
-        let on_devices = devices
-            .iter()
-            .map(|name| device::with_device(&question, name))
-            .collect::<Result<Vec<Question>, String>>()?;
+        let devices = std::mem::take(&mut question.devices);
+        let mut on_devices = Vec::new();
+        for name in &devices {
+            if name != ALL {
+                on_devices.push(device::with_device(&question, name)?);
+                continue;
+            }
+            for name in device::all_that_offload() {
+                match device::with_device(&question, &name) {
+                    Ok(own) => on_devices.push(own),
+                    Err(why) => left_out.push(why),
+                }
+            }
+        }
+        if !devices.is_empty() && on_devices.is_empty() {
+            return Err(std::mem::take(left_out).join("; "));
+        }
         if devices.is_empty() || has_costs {
             answers.push(ask(question, self.seed)?);
         }
@@ -267,6 +317,9 @@ impl ModelCommand {
         Ok(answers)
     }
 }
+
+/// In place of a device's name: every profile.
+const ALL: &str = "all";
 
 /// The specs that are compiled in.
 pub(crate) const SPECS: [(&str, &str); 4] = [
@@ -308,10 +361,10 @@ fn questions_of(path: &Path) -> Result<Vec<Question>, String> {
     file::read(&text, Some(folder)).map_err(placed)
 }
 
-/// The sizes in a file.
-fn sizes_of(path: &Path) -> Result<sizes::Read, String> {
+/// The sizes in a file; those of an op, where they are by op.
+fn sizes_of(path: &Path, op: Option<&str>) -> Result<sizes::Read, String> {
     let text = text_of(path)?;
-    sizes::read(&text).map_err(|problem| format!("sizes {}: {problem}", path.display()))
+    sizes::read(&text, op).map_err(|problem| format!("sizes {}: {problem}", path.display()))
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
@@ -333,7 +386,8 @@ const EXAMPLES: &str = "Examples:
   rebate model --file parameters.txt --variant public-program
   rebate model --file parameters.toml --sizes sizes.txt --device iaa --device qat-4xxx
   perf script -i perf.data | rebate model --profile - --kernel Compression
-  rebate model --profile stacks.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --device iaa
+  rebate model --profile - --kernel Compression --sizes sizes.txt --clock-ghz 2.5 --device all
+  rebate model --profile stacks.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --clock-ghz 2.3 --device iaa
   rebate model --scheduler 127.0.0.1:7004 --last 10m
   rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
   rebate model --explain ZSTD_compressBlock_fast";

@@ -7,7 +7,7 @@ use std::path::Path;
 use model::{Design, Provenance, Quantity, Strategy, Symbol};
 use serde::Serialize;
 use serde_json::json;
-use workload::cpu::{self, Breakdown, Category, CpuProfile, Rules, Sums, Table};
+use workload::cpu::{self, Breakdown, Category, CpuProfile, Rules, StandsFor, Sums, Table};
 
 use super::answer::sampled_share;
 use super::question::{Given, Question};
@@ -21,6 +21,10 @@ pub(crate) struct Report {
     /// What weights count.
     event: String,
     samples: u64,
+    /// As sure as so many that are independent and weigh alike.
+    independent_samples: f64,
+    /// What the counts of folded stacks are taken for, where not for samples.
+    counts: Option<String>,
     weight: u64,
     ipc: Option<f64>,
     leaf: Vec<Row>,
@@ -147,17 +151,51 @@ pub(crate) fn question(
     let design = Design::new(threading, Strategy::OffChip);
     let mut question = Question::new("profile", category.name.clone(), design);
     let share = profile.share(category.sums);
-    let samples = profile.total.samples;
-    let alpha = sampled_share(share, samples);
-    let source = format!("{samples} samples, taken as independent");
+    let (samples, independent) = (profile.total.samples, profile.independent_samples);
+    let alpha = sampled_share(share, independent);
+    let source = match independent < 0.99 * samples as f64 {
+        true => {
+            let as_many = plain(independent.round());
+            format!(
+                "{} samples of different weight, as sure as {as_many} alike",
+                plain(samples as f64)
+            )
+        }
+        false => format!("{} samples, taken as independent", plain(samples as f64)),
+    };
     question.given.insert(Symbol::Alpha, Given::new(alpha, source));
-    if profile.counts_cycles() && profile.format == "perf script" {
+    question.notes.extend(counts(profile));
+    // Of however many seconds and cores the profile is.
+    question.is_of_a_second = false;
+    question.clock_ghz = profile.clock_ghz();
+    question.clock_source = "the profile's cycles over its time";
+    if profile.counts_cycles {
         let cycles = Quantity::exact(profile.total.weight as f64, Provenance::Measured);
-        let source = "the periods of the profile's samples";
+        let source = "the weight of the profile's samples";
         question.given.insert(Symbol::C, Given::new(cycles, source));
     }
     Ok(question)
 }
+
+/// What the counts of folded stacks are taken for, where not for samples.
+fn counts(profile: &CpuProfile) -> Option<String> {
+    match profile.stands_for? {
+        StandsFor::Samples => None,
+        StandsFor::Each(unit) => {
+            let unit = plain(unit as f64);
+            Some(format!("counts are multiples of {unit}: each sample is taken to have that many"))
+        }
+        StandsFor::Unknown => Some(
+            "no count is below 1,000: they are taken for weights, and each line for one sample, \
+             since nothing tells how many it has"
+                .to_owned(),
+        ),
+    }
+}
+
+/// What must hold of sizes and cycles.
+pub(crate) const ONE_WHILE: &str =
+    "n (the sizes) and C (the cycles) are taken to be of one and the same while";
 
 /// C as stated by the flag.
 pub(crate) fn put_cycles(question: &mut Question, cycles: f64) {
@@ -180,6 +218,8 @@ impl Report {
             format: profile.format,
             event: profile.event.clone(),
             samples: profile.total.samples,
+            independent_samples: profile.independent_samples,
+            counts: counts(profile),
             weight: profile.total.weight,
             ipc: profile.ipc(profile.total),
             leaf: rows(profile, &profile.leaf),
@@ -193,6 +233,33 @@ impl Report {
         }
     }
 }
+
+impl Report {
+    /// Both tables: title, and names with shares.
+    pub(crate) fn shares(&self) -> [(&'static str, Vec<(String, f64)>); 2] {
+        let of = |rows: &[Row]| rows.iter().map(|row| (row.category.clone(), row.share)).collect();
+        [("leaf functions", of(&self.leaf)), ("functionalities", of(&self.functionality))]
+    }
+
+    /// Both tables: title, and the rows under it and [`COLUMNS`].
+    pub(crate) fn tables(&self) -> [(&'static str, Vec<Vec<String>>); 2] {
+        let of = |rows: &[Row]| rows.iter().map(cells).collect();
+        [
+            ("leaf functions (table 2)", of(&self.leaf)),
+            ("functionalities (table 3)", of(&self.functionality)),
+        ]
+    }
+
+    /// What is said beside the tables.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let advice = self.advice.iter().map(|one| format!("{}: {}", one.finding, one.opportunity));
+        self.counts.iter().cloned().chain(advice).chain(unread(self)).collect()
+    }
+}
+
+/// Behind a table's title.
+pub(crate) const COLUMNS: [(&str, usize); 5] =
+    [("share", 8), ("frames", 9), ("IPC", 5), ("at most", 9), ("most in", 30)];
 
 fn rows(profile: &CpuProfile, breakdown: &Breakdown) -> Vec<Row> {
     let share = |weight: u64| profile.share(Sums { weight, ..Sums::default() });
@@ -229,16 +296,11 @@ pub(crate) fn lines(report: &Report) -> Vec<String> {
     };
     let samples = plain(report.samples as f64);
     let mut lines = vec![format!("{}: {samples} samples{event}", report.format)];
-    let titles = [
-        ("leaf functions (table 2)", &report.leaf),
-        ("functionalities (table 3)", &report.functionality),
-    ];
-    for (title, rows) in titles {
+    lines.extend(report.counts.iter().flat_map(|text| wrapped(text, WIDTH)));
+    for (title, rows) in report.tables() {
         lines.push(String::new());
-        let columns =
-            [(title, 28), ("share", 8), ("frames", 9), ("IPC", 5), ("at most", 9), ("most in", 30)];
-        let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        lines.extend(table(&columns, &cells));
+        let columns: Vec<_> = [(title, 28)].into_iter().chain(COLUMNS).collect();
+        lines.extend(table(&columns, &rows));
     }
     if !report.advice.is_empty() {
         lines.extend([

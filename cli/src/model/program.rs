@@ -49,6 +49,11 @@ pub(crate) fn read(text: &str, name: &str) -> Result<Question, String> {
             question.notes.push(format!("{note}: the place decides"));
         }
     }
+    let takes = question.stated(Symbol::Alpha) > Some(0.0);
+    if takes && question.stated(Symbol::N) == Some(0.0) {
+        question.given.remove(&Symbol::N);
+        question.notes.push("n is 0, and calls take alpha: alpha alone is asked of".to_owned());
+    }
     Ok(question)
 }
 
@@ -93,5 +98,7 @@ mod tests {
         let swapped =
             read(&AES_NI.replace("Q 0\nL 3", "L 0\nQ 3"), "aes").expect("the place decides");
         assert_eq!(swapped.notes.len(), 2);
+        let none = read(&AES_NI.replace("n 298951", "n NA"), "aes").expect("a share alone");
+        assert!(none.is_share_alone() && none.notes[0].starts_with("n is 0"), "{:?}", none.notes);
     }
 }

@@ -1,8 +1,29 @@
 //! An answer as text for a terminal: estimates with their intervals, parameters with where they come from, and the
 //! limits.
 
-use super::answer::{Answer, Number, Parameter, Ratio};
+use super::answer::{Answer, LogCaSizes, Number, Parameter, Ratio};
 use crate::devices::{WIDTH, table, wrapped};
+
+/// Of the parameters, and of answers beside each other: titles and how wide they may be.
+pub(super) const PARAMETER_COLUMNS: [(&str, usize); 7] = [
+    ("parameter", 9),
+    ("value", 14),
+    ("interval", 24),
+    ("unit", 15),
+    ("provenance", 10),
+    ("share of variance", 8),
+    ("elasticity", 10),
+];
+pub(super) const DEVICE_COLUMNS: [(&str, usize); 8] = [
+    ("device", 14),
+    ("where", 8),
+    ("speedup", 9),
+    ("95 % interval", 20),
+    ("latency reduction", 9),
+    ("break-even", 10),
+    ("LogCA's", 10),
+    ("pays for", 8),
+];
 
 /// The lines of one answer.
 pub(crate) fn lines(answer: &Answer) -> Vec<String> {
@@ -17,17 +38,8 @@ pub(crate) fn lines(answer: &Answer) -> Vec<String> {
         &estimates(answer),
     )));
     lines.push(String::new());
-    let columns = [
-        ("parameter", 9),
-        ("value", 14),
-        ("interval", 24),
-        ("unit", 15),
-        ("provenance", 10),
-        ("share of variance", 8),
-        ("elasticity", 10),
-    ];
     let rows: Vec<Vec<String>> = answer.parameters.iter().map(parameter).collect();
-    lines.extend(indented(&table(&columns, &rows)));
+    lines.extend(indented(&table(&PARAMETER_COLUMNS, &rows)));
     lines.push(String::new());
     lines.push(match answer.measure_better {
         Some(symbol) => format!("  measure better: {symbol}"),
@@ -35,15 +47,22 @@ pub(crate) fn lines(answer: &Answer) -> Vec<String> {
             "  every parameter is taken as exact: the interval says nothing of their errors".into()
         }
     });
-    for one in &answer.parameters {
-        if let Some(source) = &one.source {
-            lines.extend(bullet(&format!("{}: {source}", one.symbol)));
-        }
-    }
-    for note in answer.notes.iter().chain(&answer.limits) {
-        lines.extend(bullet(note));
-    }
+    lines.extend(remarks(answer).iter().flat_map(|text| bullet(text)));
     lines
+}
+
+/// Where numbers are from, what was done with them, and what limits the answer.
+pub(super) fn remarks(answer: &Answer) -> Vec<String> {
+    let source = |one: &Parameter| Some(format!("{}: {}", one.symbol, one.source.as_ref()?));
+    let mut all: Vec<String> = answer.parameters.iter().filter_map(source).collect();
+    if let Some(sizes) = &answer.sizes {
+        let (calls, bins) = (plain(sizes.calls), plain(sizes.bins as f64));
+        let source = sizes.source.as_deref().unwrap_or("no source is stated");
+        let provenance = sizes.provenance;
+        all.push(format!("sizes ({provenance}; calls {calls}, bins {bins}): {source}"));
+    }
+    all.extend(answer.notes.iter().chain(&answer.limits).cloned());
+    all
 }
 
 fn indented(lines: &[String]) -> Vec<String> {
@@ -56,11 +75,16 @@ fn bullet(text: &str) -> Vec<String> {
     lines.iter().enumerate().map(|(index, line)| format!("{}{line}", start(index))).collect()
 }
 
-fn estimates(answer: &Answer) -> Vec<Vec<String>> {
+/// What it comes to.
+pub(super) fn estimates(answer: &Answer) -> Vec<Vec<String>> {
     let published = answer.published.as_ref();
-    let mut rows = vec![ratio("speedup", answer.speedup)];
+    let exact = match answer.sizes.as_ref().map(|sizes| sizes.provenance) {
+        None => "exact parameters".to_owned(),
+        Some(provenance) => format!("exact parameters, {provenance} sizes"),
+    };
+    let mut rows = vec![ratio("speedup", answer.speedup, &exact).to_vec()];
     if let Some(latency) = answer.latency_reduction {
-        rows.push(ratio("latency reduction", latency));
+        rows.push(ratio("latency reduction", latency, &exact).to_vec());
     }
     let row = |name: &str, value: String, interval: String| vec![name.to_owned(), value, interval];
     match &answer.break_even_bytes {
@@ -70,12 +94,21 @@ fn estimates(answer: &Answer) -> Vec<Vec<String>> {
             rows.push(row("break-even size", "unknown".to_owned(), how));
         }
     }
+    if let Some(logca) = &answer.logca {
+        rows.push(row("LogCA break-even", size(logca.break_even_bytes), half_of_a(logca)));
+    }
+    let is_chosen = answer.sizes.is_some();
     if let (Some(offloads), Some(calls)) = (&answer.offloads, answer.calls) {
-        let value = format!("{} of {}", plain(offloads.value), plain(calls));
-        rows.push(row("offloads that pay", value, between(offloads, plain)));
+        let (pay, all) = (plain(offloads.value), plain(calls));
+        rows.push(match is_chosen {
+            true => row("offloads that pay", format!("{pay} of {all}"), between(offloads, plain)),
+            false => {
+                row("offloads", format!("all {all}"), "sizes unknown: taken to pay".to_owned())
+            }
+        });
     }
     let share = |value: f64| format!("{:.2} %", 100.0 * value);
-    let whose = if answer.offloads.is_some() { "alpha of those" } else { "alpha" };
+    let whose = if answer.offloads.is_some() && is_chosen { "alpha of those" } else { "alpha" };
     rows.push(row(whose, share(answer.alpha.value), between(&answer.alpha, share)));
     if let Some(program) = answer.public_program_percent {
         let exact = "its single precision and one thread switch".to_owned();
@@ -96,12 +129,45 @@ fn estimates(answer: &Answer) -> Vec<Vec<String>> {
     rows
 }
 
-fn ratio(name: &str, ratio: Ratio) -> Vec<String> {
+/// Of the answers on several devices one table, to hold them beside each other.
+pub(super) fn devices(answers: &[Answer]) -> Vec<String> {
+    let on_device = |answer: &&Answer| answer.device.is_some();
+    let rows: Vec<Vec<String>> = answers.iter().filter(on_device).map(device).collect();
+    if rows.len() < 2 {
+        return Vec::new();
+    }
+    table(&DEVICE_COLUMNS, &rows)
+}
+
+/// One answer among several.
+pub(super) fn device(answer: &Answer) -> Vec<String> {
+    let [_, speedup, interval] = ratio("", answer.speedup, "exact");
+    let latency = answer.latency_reduction.map(|own| ratio("", own, "exact"));
+    let pay = answer.offloads.zip(answer.calls);
+    vec![
+        answer.device.clone().unwrap_or_default(),
+        answer.strategy.to_owned(),
+        speedup,
+        interval,
+        latency.map_or(String::new(), |[_, value, _]| value),
+        answer.break_even_bytes.map_or("unknown".to_owned(), |own| size(own.value)),
+        answer.logca.map_or("unknown".to_owned(), |own| size(own.break_even_bytes)),
+        pay.map_or(String::new(), |(pay, all)| format!("{:.1} %", 100.0 * pay.value / all)),
+    ]
+}
+
+/// Beside LogCA's break-even.
+fn half_of_a(logca: &LogCaSizes) -> String {
+    match logca.half_acceleration_bytes {
+        Some(bytes) if bytes.is_finite() => format!("half of A from {}", size(bytes)),
+        _ => String::new(),
+    }
+}
+
+fn ratio(name: &str, ratio: Ratio, exact: &str) -> [String; 3] {
     let gain = |ratio: f64| format!("{:+.2} %", 100.0 * (ratio - 1.0));
     let (value, interval) = match (ratio.value, ratio.ci95, ratio.range) {
-        (Some(value), Some([low, high]), _) if low == high => {
-            (gain(value), "exact parameters".to_owned())
-        }
+        (Some(value), Some([low, high]), _) if low == high => (gain(value), exact.to_owned()),
         (Some(value), Some([low, high]), _) => {
             (gain(value), format!("{} to {}", gain(low), gain(high)))
         }
@@ -110,7 +176,7 @@ fn ratio(name: &str, ratio: Ratio) -> Vec<String> {
         }
         _ => ("unknown".to_owned(), String::new()),
     };
-    vec![name.to_owned(), value, interval]
+    [name.to_owned(), value, interval]
 }
 
 fn between(number: &Number, text: impl Fn(f64) -> String) -> String {
@@ -122,7 +188,8 @@ fn size(bytes: f64) -> String {
     if bytes.is_finite() { format!("{} B", plain(bytes)) } else { "no size pays".to_owned() }
 }
 
-fn parameter(own: &Parameter) -> Vec<String> {
+/// One parameter's cells.
+pub(super) fn parameter(own: &Parameter) -> Vec<String> {
     let interval = own.interval.map(|[low, high]| format!("{} to {}", plain(low), plain(high)));
     vec![
         own.symbol.to_owned(),

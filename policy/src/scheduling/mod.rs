@@ -114,8 +114,41 @@ pub struct Scheduling {
     next_tick: Nanos,
     ops: BTreeMap<Op, OpState>,
     probe_every: u32,
+    rate: Rate,
     /// Evidence that found no room.
     pub left_out: u64,
+}
+
+/// Jobs per second of all ops, smoothed; and those that were told of since.
+#[derive(Debug)]
+struct Rate {
+    jobs_per_s: f64,
+    since: Nanos,
+    jobs: f64,
+}
+
+impl Rate {
+    fn told(&mut self, evidence: &Evidence<'_>, tick: Nanos) {
+        let jobs = evidence.sizes.iter().map(|sums| sums.jobs as f64).sum::<f64>();
+        // The first report of a process covers its life.
+        self.jobs += jobs * (tick.0 as f64 / evidence.covered.0.max(1) as f64).min(1.0);
+    }
+
+    fn end(&mut self, now: Nanos) {
+        let seconds = now.since(self.since).0 as f64 / 1e9;
+        if seconds > 0.0 {
+            self.jobs_per_s += (self.jobs / seconds - self.jobs_per_s) / RATE_TICKS;
+            (self.jobs, self.since) = (0.0, now);
+        }
+    }
+
+    /// One job in so many, so that about one probes in [`PROBE_WITHIN_S`]; `now_every`, unless it is well off that.
+    fn probe_every(&self, now_every: u32) -> u32 {
+        let (most, least) = (f64::from(PROBE_EVERY), f64::from(PROBE_EVERY_COLD));
+        let wanted = (self.jobs_per_s * PROBE_WITHIN_S).clamp(least, most).log2();
+        let is_near = (wanted - f64::from(now_every).log2()).abs() <= PROBE_BAND_LOG2;
+        if is_near { now_every } else { 1 << wanted.round() as u32 }
+    }
 }
 
 /// The devices of one op.
@@ -153,7 +186,8 @@ impl Scheduling {
     /// Decides at most once in so long: reports should come at least as often.
     pub fn new(tick: Nanos) -> Self {
         let (ops, next_tick) = (BTreeMap::new(), Nanos(0));
-        Self { tick, next_tick, ops, probe_every: PROBE_EVERY_COLD, left_out: 0 }
+        let rate = Rate { jobs_per_s: 0.0, since: Nanos(0), jobs: 0.0 };
+        Self { tick, next_tick, ops, probe_every: PROBE_EVERY_COLD, rate, left_out: 0 }
     }
 
     /// Decides at another pace.
@@ -166,6 +200,7 @@ impl Scheduling {
         if !evidence.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(evidence, now) {
             return;
         }
+        self.rate.told(evidence, self.tick);
         let op = self.ops.entry(evidence.op).or_insert_with(|| OpState {
             since: now,
             seen: [Nanos(0); CLASSES],
@@ -225,7 +260,9 @@ impl Scheduling {
         }
         let cold = |op: &OpState| now.since(op.since) < COLD && op.is_undecided();
         let is_cold = self.ops.values().any(cold) || self.ops.is_empty();
-        let probe_every = if is_cold { PROBE_EVERY_COLD } else { PROBE_EVERY };
+        self.rate.end(now);
+        let probe_every =
+            if is_cold { PROBE_EVERY_COLD } else { self.rate.probe_every(self.probe_every) };
         changed |= probe_every != self.probe_every;
         self.probe_every = probe_every;
         changed
@@ -323,7 +360,8 @@ impl OpState {
     fn decide(&mut self, op: Op, now: Nanos) -> bool {
         let Some(software) = self.software().copied() else { return false };
         let fresh = |device: &DeviceState| now.since(device.curve.last()) < STALE;
-        if !self.devices.get(SOFTWARE).is_some_and(fresh) {
+        let known = |own: &DeviceState| now.since(own.curve.last()) < SOFTWARE_STALE;
+        if !self.devices.get(SOFTWARE).is_some_and(known) {
             return false;
         }
         let Some(seen) = self.seen(now) else { return false };
@@ -411,6 +449,10 @@ pub const JOBS_MIN: u64 = 32;
 /// A device that nobody used for this long is not decided about, and may be forgotten.
 const STALE: Nanos = Nanos::secs(30);
 
+/// Software that nothing ran in for this long is not compared with. Where a device takes all jobs and few come, it is
+/// seen rarely; it is the calling core still, and who waits for it to be seen does not leave a device that slowed down.
+const SOFTWARE_STALE: Nanos = Nanos::secs(600);
+
 /// Sizes that did not occur for this long do not count.
 const SEEN: Nanos = Nanos::secs(60);
 
@@ -419,6 +461,16 @@ const CURVES_MAX: usize = 256;
 
 /// Of these, by one reporter: every op on ten devices. One that makes names up leaves room for others.
 const REPORTER_CURVES_MAX: usize = 64;
+
+/// Where few jobs come, more of them probe: every place is seen about once in so long, at a cost that is borne for
+/// as long as nothing is known, too.
+const PROBE_WITHIN_S: f64 = 16.0;
+
+/// How many probe is left alone unless it is off by more than a factor of 1.7.
+const PROBE_BAND_LOG2: f64 = 0.75;
+
+/// Rates are smoothed over so many ticks.
+const RATE_TICKS: f64 = 8.0;
 
 /// With one job in so many elsewhere, the cost of a place ten times as slow is some 4 % of the mean, and a 99th
 /// percentile does not see it.

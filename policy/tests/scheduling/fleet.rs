@@ -20,6 +20,46 @@ impl Line {
     }
 }
 
+/// The services' cores, which have other work beside jobs: how busy they are decides what holding them costs, and that
+/// where jobs go and how busy they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cores {
+    /// What a request takes beside its job (ns).
+    pub(crate) beside_ns: f64,
+    /// What an offloaded job takes to hand over and to come back to (ns).
+    pub(crate) host_ns: f64,
+    /// By service: time spent since its last report, for how many jobs (ns).
+    spent: Vec<(f64, f64)>,
+    /// By service: how busy it was up to its last report, and what a request then held the core for (ns).
+    were: Vec<(f64, f64)>,
+}
+
+impl Cores {
+    pub(crate) fn new(services: usize, beside_ns: f64, host_ns: f64) -> Self {
+        let nothing = vec![(0.0, 0.0); services];
+        Self { beside_ns, host_ns, spent: nothing.clone(), were: nothing }
+    }
+
+    /// What a completion waits for the core on average: for what else it is at.
+    fn wait_ns(&self, service: usize) -> f64 {
+        let (busy, held_ns) = self.were[service];
+        held_ns * busy / (1.0 - busy.min(0.95))
+    }
+
+    fn spend(&mut self, service: usize, job_ns: f64) {
+        self.spent[service].0 += self.beside_ns + job_ns;
+        self.spent[service].1 += 1.0;
+    }
+
+    /// How busy the core was in the last second.
+    fn report(&mut self, service: usize) -> f64 {
+        let (spent_ns, jobs) = std::mem::take(&mut self.spent[service]);
+        let busy = (spent_ns / 1e9).min(1.0);
+        self.were[service] = (busy, spent_ns / jobs.max(1.0));
+        busy
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) line: Line,
@@ -62,6 +102,10 @@ pub(crate) struct Fleet {
     pub(crate) scheduling: Scheduling,
     pub(crate) outlier_one_in: u64,
     pub(crate) nonsense: Option<Nonsense>,
+    /// Each service's.
+    pub(crate) jobs_per_s: f64,
+    /// None where nobody looks at them.
+    pub(crate) cores: Option<Cores>,
     /// Times that anything was decided otherwise.
     pub(crate) changes: u64,
     pub(crate) jobs: u64,
@@ -85,6 +129,8 @@ impl Fleet {
             scheduling: Scheduling::new(Nanos::secs(1)),
             outlier_one_in: u64::MAX,
             nonsense: None,
+            jobs_per_s: JOBS_PER_S,
+            cores: None,
             changes: 0,
             jobs: 0,
             prng: Prng::new(7),
@@ -133,7 +179,7 @@ impl Fleet {
         for _ in 0..seconds {
             for reporter in 0..services {
                 let end_ns = self.now_ns + 1e9 / services as f64;
-                let gap_ns = 1e9 / (JOBS_PER_S * services as f64);
+                let gap_ns = 1e9 / (self.jobs_per_s * services as f64);
                 loop {
                     let next_ns = self.now_ns - gap_ns * (1.0 - self.prng.unit()).ln();
                     if next_ns >= end_ns {
@@ -168,6 +214,7 @@ impl Fleet {
         let choice = self.policy.place(&facts, &Snapshot::of(&states), self.prng.bits());
         let outlier = self.prng.below(self.outlier_one_in) == 0;
         let noise = 0.8 + 0.4 * self.prng.unit();
+        let service = self.prng.below(self.sums.len() as u64) as usize;
         let (name, service_ns, waited_ns) = if choice.placement == Placement::Software {
             ("software".to_owned(), self.software.at(bytes) * noise, 0.0)
         } else {
@@ -181,7 +228,7 @@ impl Fleet {
         };
         // The core was late to look.
         let service_ns = if outlier { 100.0 * service_ns } else { service_ns };
-        let service = self.prng.below(self.sums.len() as u64) as usize;
+        let (waited_ns, host_ns) = self.on_core(service, choice.placement, service_ns, waited_ns);
         self.jobs += 1;
         let key = (name, bytes.ilog2());
         for sums in [&mut self.sums[service], &mut self.ran] {
@@ -191,7 +238,31 @@ impl Fleet {
             own.work_bytes += bytes as u64;
             own.service_ns += service_ns as u64;
             own.queueing_ns += waited_ns as u64;
+            own.host_jobs += u64::from(host_ns.is_some());
+            own.host_ns += host_ns.unwrap_or(0.0) as u64;
         }
+    }
+
+    /// What a job waits beside its service with the core's part in it, and what it takes of the core where that is
+    /// looked at.
+    fn on_core(
+        &mut self,
+        service: usize,
+        placement: Placement,
+        service_ns: f64,
+        waited_ns: f64,
+    ) -> (f64, Option<f64>) {
+        let Some(cores) = &mut self.cores else { return (waited_ns, None) };
+        let (held_ns, wait_ns) = match placement {
+            Placement::Software => (service_ns, 0.0),
+            Placement::Sync => (cores.host_ns + service_ns + waited_ns, 0.0),
+            Placement::Async => {
+                (cores.host_ns, -(1.0 - self.prng.unit()).ln() * cores.wait_ns(service))
+            }
+        };
+        cores.spend(service, held_ns);
+        let is_sampled = placement != Placement::Software && self.prng.below(31) == 0;
+        (waited_ns + wait_ns, is_sampled.then_some(cores.host_ns))
     }
 
     fn report(&mut self, reporter: usize) {
@@ -203,10 +274,11 @@ impl Fleet {
             by_device.entry(device).or_default().push(own);
         }
         let now = self.now();
+        let busy = self.cores.as_mut().map_or(0.0, |cores| cores.report(reporter));
         for (device, sizes) in &by_device {
             let (covered, op) = (Nanos::secs(1), Op::Compress);
             let reporter = format!("service-{reporter}");
-            let evidence = Evidence { reporter: &reporter, op, device, covered, busy: 0.0, sizes };
+            let evidence = Evidence { reporter: &reporter, op, device, covered, busy, sizes };
             self.scheduling.observe(&evidence, now);
         }
         if self.scheduling.decide(now) {

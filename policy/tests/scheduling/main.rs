@@ -5,7 +5,7 @@
 
 mod fleet;
 
-use fleet::{Fleet, Line, Nonsense};
+use fleet::{Cores, Fleet, Line, Nonsense};
 use policy::scheduling::{Evidence, Scheduling, SizeSums};
 use units::{Nanos, Op, Prng};
 
@@ -80,6 +80,86 @@ fn a_device_slower_at_every_size_gets_only_probes() {
     assert!(share < 0.01, "{share}");
 }
 
+/// A device that takes every size, and the same ten times slower at each.
+const DEAR_SOFTWARE: Line = Line { fixed_ns: 20_000.0, ns_per_byte: 40.0 };
+const TENFOLD: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 5.0 };
+
+#[test]
+fn a_device_that_slows_down_is_left_within_seconds_however_few_jobs_there_are() {
+    for seed in 0..SEEDS {
+        let mut fleet = Fleet::new(1, DEAR_SOFTWARE, &[DEVICE]).with_seed(seed);
+        fleet.run_s(20);
+        assert!(fleet.bytes_min("virtual") <= 128, "{seed}: {}", fleet.bytes_min("virtual"));
+        fleet.jobs_per_s = 2.0;
+        fleet.run_s(100);
+        fleet.devices[0].line = TENFOLD;
+        fleet.run_s(20);
+        // 70,000 / 35.
+        let found = fleet.bytes_min("virtual");
+        assert!(off_by(&fleet, 2_000.0) < 1.5, "{seed}: {found}");
+        fleet.devices[0].line = DEVICE;
+        fleet.run_s(120);
+        assert!(fleet.bytes_min("virtual") < 512, "{seed}: {}", fleet.bytes_min("virtual"));
+    }
+}
+
+#[test]
+fn more_jobs_probe_where_few_come_and_hardly_any_where_many_do() {
+    let mut fleet = fleet(2);
+    fleet.run_s(30);
+    assert_eq!(fleet.scheduling.probe_every(), 256);
+    fleet.jobs_per_s = 1.0;
+    fleet.run_s(90);
+    assert_eq!(fleet.scheduling.probe_every(), 32);
+    let before = fleet.changes;
+    fleet.run_s(200);
+    assert!(fleet.changes - before <= 12, "{} changes", fleet.changes - before);
+    fleet.jobs_per_s = 500.0;
+    fleet.run_s(4);
+    assert_eq!(fleet.scheduling.probe_every(), 256);
+}
+
+#[test]
+fn with_busy_cores_in_the_loop_it_follows_there_and_back_and_does_not_swing() {
+    let software = Line { fixed_ns: 1_000.0, ns_per_byte: 24.0 };
+    // All in software, cores are at work for 47 % of the time, or for 70 %; with the device for little, or a quarter.
+    for (beside_ns, waits) in [(20_000.0, true), (250_000.0, false)] {
+        for seed in 0..2 {
+            let mut fleet = Fleet::new(2, software, &[DEVICE]).with_seed(seed);
+            fleet.cores = Some(Cores::new(2, beside_ns, 2_000.0));
+            fleet.run_s(20);
+            let mut came_to = Vec::new();
+            for line in [DEVICE, TENFOLD, DEVICE] {
+                fleet.devices[0].line = line;
+                fleet.run_s(15);
+                let before = fleet.changes;
+                let mut sizes = Vec::new();
+                for _ in 0..40 {
+                    fleet.run_s(1);
+                    let decision = fleet.decision("virtual").unwrap();
+                    let is_waited_for = decision.wait_bytes_max > 0;
+                    assert_eq!(is_waited_for, waits && line.fixed_ns < 10_000.0, "{decision:?}");
+                    sizes.push((decision.bytes_min as f64).log2());
+                }
+                let changes = fleet.changes - before;
+                let (low, high) = ends(&sizes);
+                assert!(
+                    high - low < 1.0 && changes <= 4,
+                    "{beside_ns} {seed}: {changes}, {sizes:?}"
+                );
+                came_to.push(high);
+            }
+            let [first, slower, again] = came_to[..] else { panic!("{came_to:?}") };
+            assert!(slower - first.max(again) > 1.0, "{beside_ns} {seed}: {came_to:?}");
+            assert!((first - again).abs() < 1.0, "{beside_ns} {seed}: {came_to:?}");
+        }
+    }
+}
+
+fn ends(sizes: &[f64]) -> (f64, f64) {
+    sizes.iter().fold((f64::MAX, 0.0_f64), |(low, high), size| (low.min(*size), high.max(*size)))
+}
+
 #[test]
 fn outliers_do_not_move_it() {
     for seed in 0..SEEDS {
@@ -132,9 +212,7 @@ fn an_overloaded_device_is_given_what_it_bears_and_does_not_swing() {
         fleet.run_s(1);
         sizes.push((fleet.bytes_min("virtual") as f64).log2());
     }
-    let (low, high) = sizes
-        .iter()
-        .fold((f64::MAX, 0.0_f64), |(low, high), size| (low.min(*size), high.max(*size)));
+    let (low, high) = ends(&sizes);
     assert!(high - low < 1.0, "{sizes:?}");
     assert!(fleet.changes - before <= 10, "{} changes", fleet.changes - before);
     // It is used, and helps.

@@ -18,10 +18,11 @@ pub fn advice(profile: &CpuProfile) -> Vec<Advice> {
     let mut found = Vec::new();
     orchestration(profile, &mut found);
     poor_ipc(profile, &mut found);
+    let counted = if profile.counts_cycles { "cycles" } else { &profile.event };
     for (category, parts, name, opportunity) in BY_SHARE {
         let sums = significant(profile, category, parts);
         if let Some(share) = sums.map(|sums| profile.share(sums)) {
-            let finding = format!("{name}: {} of all cycles", percent(share));
+            let finding = format!("{name}: {} of all {counted}", percent(share));
             found.push(Advice { finding, opportunity });
         }
     }

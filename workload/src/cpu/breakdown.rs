@@ -1,6 +1,7 @@
 //! What a profile came to: samples by category, and what could not be sorted or read. Values only.
 
 use super::rules::Frames;
+use super::weights::StandsFor;
 
 /// What was added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,14 +77,22 @@ impl Breakdown {
 }
 
 /// A profile, sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CpuProfile {
     /// `perf script` or `folded stacks`.
     pub format: &'static str,
-    /// What the weights count: the name of the event, or `samples`.
+    /// What the weights count: the name of the event, of several kinds of cores several, or `samples`.
     pub event: String,
+    /// Whether weights are cycles.
+    pub counts_cycles: bool,
+    /// Time on a core that was sampled beside cycles (ns), where it was.
+    pub clock_ns: Option<u64>,
     /// Everything.
     pub total: Sums,
+    /// What the counts of folded stacks stand for; nothing in other formats.
+    pub stands_for: Option<StandsFor>,
+    /// As sure as so many independent samples of one weight: fewer than there are where weights differ.
+    pub independent_samples: f64,
     /// By leaf function (table 2).
     pub leaf: Breakdown,
     /// By functionality (table 3).
@@ -99,9 +108,9 @@ pub struct CpuProfile {
 }
 
 impl CpuProfile {
-    /// Whether weights are cycles.
-    pub fn counts_cycles(&self) -> bool {
-        self.event.contains("cycles")
+    /// The clock while the profile ran (GHz), where both cycles and the time on cores were sampled.
+    pub fn clock_ghz(&self) -> Option<f64> {
+        self.clock_ns.map(|ns| self.total.weight as f64 / ns as f64)
     }
 
     /// The fraction of all weight.
@@ -111,7 +120,7 @@ impl CpuProfile {
 
     /// Instructions per cycle, where both were recorded.
     pub fn ipc(&self, sums: Sums) -> Option<f64> {
-        let known = self.counts_cycles() && self.total.instructions > 0 && sums.weight > 0;
+        let known = self.counts_cycles && self.total.instructions > 0 && sums.weight > 0;
         known.then(|| sums.instructions as f64 / sums.weight as f64)
     }
 

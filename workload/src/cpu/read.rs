@@ -6,10 +6,12 @@ use std::io::{self, Read};
 use memchr::{memchr_iter, memrchr};
 
 use super::breakdown::{Breakdown, Category, CpuProfile, Malformed, Sums};
+use super::events::{Events, KINDS, Kind};
 use super::lines::Lines;
 use super::pprof::{self, Pprof, Sample};
 use super::rules::{NONE, Ranks, Rules, TABLES, Table};
-use super::symbols::Symbols;
+use super::symbols::{Symbol, Symbols};
+use super::weights::Weights;
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +83,7 @@ pub fn read_within(
     }
     tally.end_sample();
     malformed.lines += lines.too_long();
-    if tally.total.samples == 0 {
+    if tally.is_empty() {
         let first = malformed.examples.first();
         let example =
             first.map(|(number, text)| format!("; line {number} is {text:?}")).unwrap_or_default();
@@ -98,15 +100,18 @@ fn read_pprof(
     let bytes = pprof::bytes(input)?;
     let profile = Pprof::new(&bytes)?;
     let mut tally = Tally::new(rules, limits.symbols_max);
+    let kind = tally.events.kind(profile.event.as_bytes()).unwrap_or(Kind::Other);
+    // Instructions that are the weights of a profile stand for themselves.
+    let kind = if kind == Kind::Instructions { Kind::Other } else { kind };
     (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
     let mut malformed = Malformed::default();
     for index in 0..profile.count() {
         match profile.sample(index) {
-            Some(sample) => tally.sample(&sample),
+            Some(sample) => tally.sample(kind, &sample),
             None => malformed.note(index as u64 + 1, UNREADABLE),
         }
     }
-    if tally.total.samples == 0 {
+    if tally.is_empty() {
         return Err(CpuProfileError::Binary("a pprof profile without a sample that can be read"));
     }
     Ok(tally.profile(malformed))
@@ -127,18 +132,11 @@ enum Format {
     Pprof,
 }
 
-/// What a sample counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    Weight,
-    Instructions,
-    Other,
-}
-
 /// A stack, as far as it is kept.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
-    event: Event,
+    /// Nothing for a sample that is left out.
+    kind: Option<Kind>,
     count: u64,
     leaf: Option<u32>,
     frames: u64,
@@ -147,8 +145,8 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(event: Event, count: u64) -> Self {
-        Self { event, count, leaf: None, frames: 0, rank: [NONE; TABLES] }
+    fn new(kind: Option<Kind>, count: u64) -> Self {
+        Self { kind, count, leaf: None, frames: 0, rank: [NONE; TABLES] }
     }
 
     fn meets(&mut self, ranks: &[Ranks; TABLES], is_leaf: bool) {
@@ -158,17 +156,36 @@ impl Stack {
     }
 }
 
+/// Samples and their weight, by what they count: which kind there is shows only at the end.
+type Counts = [Counted; KINDS];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    samples: u64,
+    weight: u64,
+}
+
+impl Counted {
+    fn add(&mut self, samples: u64, weight: u64) {
+        self.samples = self.samples.saturating_add(samples);
+        self.weight = self.weight.saturating_add(weight);
+    }
+}
+
 struct Tally<'a> {
     rules: &'a Rules,
     symbols: Symbols,
     format: Option<Format>,
-    /// The event that weights count.
+    events: Events,
+    /// What weights count, where the format says it once for all.
     event: Option<String>,
     open: Option<Stack>,
-    total: Sums,
-    sums: [Vec<Sums>; TABLES],
-    uncategorised: [Sums; TABLES],
-    other_events: u64,
+    total: Counts,
+    weights: [Weights; KINDS],
+    sums: [Vec<Counts>; TABLES],
+    uncategorised: [Counts; TABLES],
+    /// Samples of events that stand beside another of their kind.
+    left_out: u64,
 }
 
 impl<'a> Tally<'a> {
@@ -177,13 +194,19 @@ impl<'a> Tally<'a> {
             rules,
             symbols: Symbols::new(symbols_max),
             format: None,
+            events: Events::default(),
             event: None,
             open: None,
-            total: Sums::default(),
-            sums: Table::ALL.map(|table| vec![Sums::default(); rules.of(table).len()]),
-            uncategorised: [Sums::default(); TABLES],
-            other_events: 0,
+            total: Counts::default(),
+            weights: Default::default(),
+            sums: Table::ALL.map(|table| vec![Counts::default(); rules.of(table).len()]),
+            uncategorised: [Counts::default(); TABLES],
+            left_out: 0,
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.total.iter().all(|own| own.weight == 0)
     }
 
     /// Whether the line could be read.
@@ -211,7 +234,7 @@ impl<'a> Tally<'a> {
             return true;
         }
         let Some((frames, count)) = folded_count(line) else { return false };
-        let mut stack = Stack::new(Event::Weight, count);
+        let mut stack = Stack::new(Some(Kind::Other), count);
         let mut from = 0;
         for end in memchr_iter(b';', frames).chain([frames.len()]) {
             let is_leaf = end == frames.len();
@@ -244,7 +267,7 @@ impl<'a> Tally<'a> {
             return true;
         }
         let Some(header) = header(line) else { return false };
-        let mut stack = Stack::new(self.event(header.event), header.period);
+        let mut stack = Stack::new(self.events.kind(header.event), header.period);
         match header.frame {
             Some((symbol, library)) => {
                 self.frame(&mut stack, symbol, library, true);
@@ -253,15 +276,6 @@ impl<'a> Tally<'a> {
             None => self.open = Some(stack),
         }
         true
-    }
-
-    fn event(&mut self, name: &[u8]) -> Event {
-        if name.windows(12).any(|word| word == b"instructions") {
-            return Event::Instructions;
-        }
-        let name = String::from_utf8_lossy(name);
-        let known = self.event.get_or_insert_with(|| name.clone().into_owned());
-        if *known == name { Event::Weight } else { Event::Other }
     }
 
     fn frame(&mut self, stack: &mut Stack, symbol: &[u8], library: &[u8], is_leaf: bool) {
@@ -280,54 +294,94 @@ impl<'a> Tally<'a> {
     }
 
     fn end(&mut self, stack: &Stack) {
-        let sums = match stack.event {
-            Event::Weight => Sums { samples: 1, weight: stack.count, instructions: 0 },
-            Event::Instructions => Sums { samples: 0, weight: 0, instructions: stack.count },
-            Event::Other => {
-                self.other_events += 1;
-                return;
-            }
-        };
-        // A folded line stands for as many samples as it counts.
-        let samples = if self.format == Some(Format::Folded) { sums.weight } else { sums.samples };
-        self.add(stack, Sums { samples, ..sums });
+        match stack.kind {
+            Some(kind) => self.add(stack, kind, 1, stack.count),
+            None => self.left_out += 1,
+        }
     }
 
-    fn sample(&mut self, sample: &Sample<'_>) {
+    fn sample(&mut self, kind: Kind, sample: &Sample<'_>) {
         let Sample { weight, samples, instructions, frames } = sample;
-        let mut stack = Stack::new(Event::Weight, *weight);
+        let mut stack = Stack::new(Some(kind), *weight);
         for (index, (symbol, library)) in frames.iter().enumerate() {
             self.frame(&mut stack, symbol, library, index == 0);
         }
-        let (samples, weight, instructions) = (*samples, *weight, *instructions);
-        self.add(&stack, Sums { samples, weight, instructions });
+        self.add(&stack, kind, *samples, *weight);
+        if *instructions > 0 {
+            self.add(&stack, Kind::Instructions, 0, *instructions);
+        }
     }
 
-    fn add(&mut self, stack: &Stack, sums: Sums) {
-        self.total.add(sums);
+    fn add(&mut self, stack: &Stack, kind: Kind, samples: u64, weight: u64) {
+        let at = kind as usize;
+        self.total[at].add(samples, weight);
+        self.weights[at].add(samples, weight);
         for table in 0..TABLES {
             let own = self.sums[table].get_mut(usize::from(stack.rank[table]));
-            own.unwrap_or(&mut self.uncategorised[table]).add(sums);
+            own.unwrap_or(&mut self.uncategorised[table])[at].add(samples, weight);
         }
         if let Some(leaf) = stack.leaf {
-            self.symbols.add_leaf_weight(leaf, sums.weight);
+            self.symbols.add_leaf_weight(leaf, kind, weight);
         }
+    }
+
+    /// The kind of sample that tells most.
+    fn kind(&self) -> Kind {
+        let has = |kind: &Kind| self.total[*kind as usize].weight > 0;
+        Kind::ALL.into_iter().find(has).unwrap_or(Kind::Other)
+    }
+
+    /// What counts of these in the end: samples of the kind that tells most, and instructions beside them.
+    fn sums(&self, counts: &Counts) -> Sums {
+        let kind = self.kind();
+        let Counted { samples, weight } = counts[kind as usize];
+        let instructions = match kind {
+            Kind::Instructions => 0,
+            _ => counts[Kind::Instructions as usize].weight,
+        };
+        let samples = match self.format {
+            Some(Format::Folded) => {
+                self.weights[kind as usize].stands_for().samples(samples, weight)
+            }
+            _ => samples,
+        };
+        Sums { samples, weight, instructions }
     }
 
     fn profile(self, malformed: Malformed) -> CpuProfile {
+        let kind = self.kind();
+        let samples_of = |kind: Kind| self.total[kind as usize].samples;
+        // Time beside cycles tells the clock, and instructions beside all else the IPC.
+        let is_used = |own: &Kind| match own {
+            Kind::Clock => kind == Kind::Cycles,
+            own => *own == kind || *own == Kind::Instructions,
+        };
+        let unused = Kind::ALL.into_iter().filter(|own| !is_used(own)).map(samples_of);
+        let other_events = self.left_out + unused.sum::<u64>();
+        let named = self.event.clone().or_else(|| self.events.names(kind));
+        let (total, weights) = (self.sums(&self.total), &self.weights[kind as usize]);
+        let is_folded = self.format == Some(Format::Folded);
+        let clock_ns = self.total[Kind::Clock as usize].weight;
         CpuProfile {
             format: match self.format {
                 Some(Format::Perf) => "perf script",
                 Some(Format::Pprof) => "pprof",
                 Some(Format::Folded) | None => "folded stacks",
             },
-            event: self.event.clone().unwrap_or_else(|| "samples".to_owned()),
-            total: self.total,
+            event: named.unwrap_or_else(|| "samples".to_owned()),
+            counts_cycles: kind == Kind::Cycles,
+            clock_ns: (kind == Kind::Cycles && clock_ns > 0).then_some(clock_ns),
+            total,
+            stands_for: is_folded.then(|| weights.stands_for()),
+            independent_samples: match is_folded {
+                true => weights.independent_folded(),
+                false => weights.independent(),
+            },
             leaf: self.breakdown(Table::Leaf),
             functionality: self.breakdown(Table::Functionality),
             malformed,
-            other_events: self.other_events,
-            symbols: self.symbols.all().len(),
+            other_events,
+            symbols: self.symbols.count(),
             frames_beyond: self.symbols.beyond(),
         }
     }
@@ -335,7 +389,8 @@ impl<'a> Tally<'a> {
     fn breakdown(&self, table: Table) -> Breakdown {
         let rules = self.rules.of(table);
         let mut categories: Vec<Category> = Vec::new();
-        for (rule, sums) in rules.iter().zip(&self.sums[table as usize]) {
+        for (rule, counts) in rules.iter().zip(&self.sums[table as usize]) {
+            let sums = &self.sums(counts);
             let frames = rule.frames(table);
             let at = categories.iter().position(|one| one.name == rule.category);
             let at = at.unwrap_or_else(|| {
@@ -364,7 +419,7 @@ impl<'a> Tally<'a> {
         let mut uncategorised = Category {
             name: UNCATEGORISED.to_owned(),
             frames: None,
-            sums: self.uncategorised[table as usize],
+            sums: self.sums(&self.uncategorised[table as usize]),
             parts: Vec::new(),
             top: Vec::new(),
         };
@@ -378,22 +433,18 @@ impl<'a> Tally<'a> {
     /// The leaf functions of a category with the most weight; of none where no category has that name.
     fn top(&self, category: &str) -> Vec<(String, u64)> {
         let rules = self.rules.of(Table::Leaf);
-        let mut own: Vec<_> = self
-            .symbols
-            .all()
-            .iter()
-            .filter(|symbol| symbol.leaf_weight > 0)
-            .filter(|symbol| {
-                let rank = usize::from(symbol.ranks[Table::Leaf as usize].as_leaf);
-                rules.get(rank).map_or(UNCATEGORISED, |rule| rule.category.as_str()) == category
-            })
-            .collect();
+        let is_of = |symbol: &Symbol| {
+            let rank = usize::from(symbol.ranks[Table::Leaf as usize].as_leaf);
+            rules.get(rank).map_or(UNCATEGORISED, |rule| rule.category.as_str()) == category
+        };
+        let all = self.symbols.with_leaf_weights(self.kind());
+        let mut own: Vec<(&Symbol, u64)> =
+            all.filter(|(symbol, weight)| *weight > 0 && is_of(symbol)).collect();
         own.sort_by(|one, other| {
-            let by_weight = other.leaf_weight.cmp(&one.leaf_weight);
-            by_weight.then_with(|| one.text().cmp(&other.text()))
+            other.1.cmp(&one.1).then_with(|| one.0.text().cmp(&other.0.text()))
         });
         own.truncate(TOP);
-        own.into_iter().map(|symbol| (symbol.text(), symbol.leaf_weight)).collect()
+        own.into_iter().map(|(symbol, weight)| (symbol.text(), weight)).collect()
     }
 }
 

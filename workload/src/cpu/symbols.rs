@@ -1,6 +1,7 @@
 //! The distinct symbols of a profile: each is matched against the rules once. Bounded: symbols beyond the bound are
 //! counted and match nothing.
 
+use super::events::{KINDS, Kind};
 use super::rules::{Ranks, Rules, TABLES};
 
 /// What is known of one symbol.
@@ -8,8 +9,6 @@ pub(super) struct Symbol {
     /// Symbol, and behind a zero byte its library.
     name: Box<[u8]>,
     pub(super) ranks: [Ranks; TABLES],
-    /// Weight of the samples that have it as their leaf.
-    pub(super) leaf_weight: u64,
 }
 
 impl Symbol {
@@ -27,6 +26,8 @@ pub(super) struct Symbols {
     /// Open addressing; a position in `symbols` plus 1, or 0.
     slots: Vec<u32>,
     symbols: Vec<Symbol>,
+    /// Of each, the weight of the samples that have it as their leaf, by what they count.
+    leaf_weights: Vec<[u64; KINDS]>,
     bytes: usize,
     symbols_max: usize,
     name: Vec<u8>,
@@ -37,7 +38,8 @@ impl Symbols {
     pub(super) fn new(symbols_max: usize) -> Self {
         let hasher = ahash::RandomState::new();
         let (slots, name) = (vec![0; 1 << 12], Vec::with_capacity(NAME_BYTES_MAX));
-        Self { hasher, slots, symbols: Vec::new(), bytes: 0, symbols_max, name, beyond: 0 }
+        let (symbols, leaf_weights) = (Vec::new(), Vec::new());
+        Self { hasher, slots, symbols, leaf_weights, bytes: 0, symbols_max, name, beyond: 0 }
     }
 
     /// The symbol's index; none beyond the bound.
@@ -64,7 +66,8 @@ impl Symbols {
         }
         self.bytes += self.name.len();
         let ranks = rules.ranks(symbol, library);
-        self.symbols.push(Symbol { name: self.name.as_slice().into(), ranks, leaf_weight: 0 });
+        self.symbols.push(Symbol { name: self.name.as_slice().into(), ranks });
+        self.leaf_weights.push([0; KINDS]);
         self.slots[slot] = self.symbols.len() as u32;
         if self.symbols.len() * 2 > self.slots.len() {
             self.grow();
@@ -88,13 +91,19 @@ impl Symbols {
         &self.symbols[index as usize]
     }
 
-    pub(super) fn add_leaf_weight(&mut self, index: u32, weight: u64) {
-        let symbol = &mut self.symbols[index as usize];
-        symbol.leaf_weight = symbol.leaf_weight.saturating_add(weight);
+    pub(super) fn add_leaf_weight(&mut self, index: u32, kind: Kind, weight: u64) {
+        let own = &mut self.leaf_weights[index as usize][kind as usize];
+        *own = own.saturating_add(weight);
     }
 
-    pub(super) fn all(&self) -> &[Symbol] {
-        &self.symbols
+    /// All of them, each with the weight of the samples of a kind that have it as their leaf.
+    pub(super) fn with_leaf_weights(&self, kind: Kind) -> impl Iterator<Item = (&Symbol, u64)> {
+        let weights = self.leaf_weights.iter().map(move |own| own[kind as usize]);
+        self.symbols.iter().zip(weights)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.symbols.len()
     }
 
     /// Frames whose symbol fell out.

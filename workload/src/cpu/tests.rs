@@ -87,6 +87,74 @@ fn perf_script_without_stacks_has_a_sample_a_line() {
     assert_eq!(parts, [("copy", 200), ("allocation", 100)]);
 }
 
+/// One sample after the other of one function each: what is counted, the period and the function.
+fn perf(samples: &[(&str, u64, &str)]) -> CpuProfile {
+    let line = |(event, period, symbol): &(&str, u64, &str)| {
+        format!("srv  42 [000]  55.1:  {period} {event}:  7f00 {symbol}+0x5 (/srv/x)\n")
+    };
+    read_text(&samples.iter().map(line).collect::<String>())
+}
+
+#[test]
+fn shares_are_of_cycles_whatever_else_was_recorded_and_wherever_it_stands() {
+    let profile = perf(&[
+        ("page-faults:u", 9, "main"),
+        ("cpu_core/cycles/u", 300, "ZSTD_compressBlock_fast"),
+        ("branch-instructions:u", 70, "main"),
+        ("cpu_atom/cycles/u", 100, "main"),
+        ("stalled-cycles-backend:u", 50, "main"),
+        ("cycles:k", 60, "main"),
+        ("page-faults:u", 9, "main"),
+    ]);
+    assert_eq!(profile.total, Sums { samples: 2, weight: 400, instructions: 0 });
+    assert_eq!(profile.event, "cpu_core/cycles/u, cpu_atom/cycles/u");
+    assert_eq!(
+        (profile.leaf.find("ZSTD").map(|one| one.sums.weight), profile.other_events),
+        (Some(300), 5)
+    );
+    assert!(profile.counts_cycles && profile.ipc(profile.total).is_none());
+    assert_eq!(profile.leaf.uncategorised.top, [("main (/srv/x)".to_owned(), 100)]);
+    let stalled = perf(&[("stalled-cycles-backend", 50, "main")]);
+    assert!(!stalled.counts_cycles, "{stalled:?}");
+    let first = perf(&[("page-faults", 3, "main"), ("cache-misses", 9, "main")]);
+    assert_eq!(
+        (first.event.as_str(), first.total.weight, first.other_events),
+        ("page-faults", 3, 1)
+    );
+}
+
+#[test]
+fn time_beside_cycles_tells_the_clock_and_instructions_alone_are_a_profile() {
+    let profile = perf(&[("task-clock:u", 400, "main"), ("cycles:u", 1_000, "main")]);
+    assert_eq!((profile.clock_ghz(), profile.other_events), (Some(2.5), 0));
+    let time = perf(&[("cpu-clock", 400, "main")]);
+    assert_eq!((time.clock_ghz(), time.counts_cycles, time.total.weight), (None, false, 400));
+    let instructions = perf(&[("instructions:u", 500, "main")]);
+    assert_eq!(instructions.total, Sums { samples: 1, weight: 500, instructions: 0 });
+    assert_eq!(
+        (instructions.event.as_str(), instructions.ipc(instructions.total)),
+        ("instructions:u", None)
+    );
+}
+
+#[test]
+fn stacks_weighted_by_time_are_as_sure_as_their_samples_and_no_surer() {
+    let stacks: String = (1..=40).map(|n| format!("main;f{n} {}\n", n % 4 * 1_000_000)).collect();
+    let profile = read_text(&stacks);
+    assert_eq!((profile.total.weight, profile.total.samples), (60_000_000, 60));
+    assert_eq!(profile.stands_for, Some(StandsFor::Each(1_000_000)));
+    assert_eq!(profile.independent_samples, 60.0);
+    let counted = read_text(FOLDED);
+    assert_eq!(
+        (counted.stands_for, counted.independent_samples),
+        (Some(StandsFor::Samples), 100.0)
+    );
+    // Samples of perf have periods of their own.
+    let uneven = perf(&[("cycles", 1_000, "main"), ("cycles", 1, "main")]);
+    assert!((uneven.independent_samples - 1.0).abs() < 0.01, "{uneven:?}");
+    assert_eq!((uneven.total.samples, uneven.stands_for), (2, None));
+}
+
 #[test]
 fn memory_is_bounded_and_what_falls_out_is_counted() {
     let text: String = (0..1_000).map(|index| format!("main;symbol{index} 1\n")).collect();
@@ -133,7 +201,9 @@ fn findings_map_to_table_4() {
     let found = advice(&read_text(FOLDED));
     let finds = |what: &str| found.iter().any(|one| one.finding.contains(what));
     assert!(finds("kernel: 20.0 %") && finds("compression: 40.0 %"), "{found:?}");
-    assert!(finds("memory copies and allocations: 10.0 %"), "{found:?}");
+    assert!(finds("memory copies and allocations: 10.0 % of all samples"), "{found:?}");
+    let of_perf = advice(&read_text(PERF));
+    assert!(of_perf.iter().any(|one| one.finding.ends_with("of all cycles")), "{of_perf:?}");
     assert!(!finds("logging"));
 }
 

@@ -9,7 +9,7 @@ use model::{Bin, Design, Provenance, Quantity, SizeHistogram, Strategy, Symbol, 
 
 use super::line::{Class, Line};
 use super::{Asked, Live};
-use crate::model::question::{Given, Question};
+use crate::model::question::{Given, Question, Sizes};
 
 /// One process's jobs of one op.
 struct Work<'a> {
@@ -146,7 +146,9 @@ impl<'a> Work<'a> {
         let n = (jobs / covered_s, Z * jobs.sqrt() / covered_s);
         let n = Quantity::within((n.0 - n.1).max(0.0), n.0, n.0 + n.1, Provenance::Measured);
         question.given.insert(Symbol::N, Given::new(n, source(&format!("{jobs:.0} jobs"))));
-        question.sizes = Some(self.sizes(covered_s)?);
+        let source = Some(source("jobs by powers of two"));
+        let (histogram, provenance) = (self.sizes(covered_s)?, Provenance::Measured);
+        question.sizes = Some(Sizes { histogram, provenance, source });
         if asked.clock_ghz.is_none() {
             let unit = "cycles are those of a clock of 1 GHz, nanoseconds of CPU (--clock-ghz)";
             question.notes.push(unit.to_owned());
@@ -167,6 +169,7 @@ impl<'a> Work<'a> {
         let ghz = work.clock_ghz.unwrap_or(1.0);
         let mut question = work.clone();
         question.design = self.design(sums.is_waited_for, device);
+        question.awaits_transfer = Some(sums.is_waited_for);
         question.id = format!("{} on {device}", self.name());
         question.device = Some(device.to_owned());
         let source = format!("{:.0} jobs on {device}", sums.jobs());
@@ -199,7 +202,7 @@ impl<'a> Work<'a> {
 
     fn design(&self, is_waited_for: bool, device: &str) -> Design {
         let threading = if is_waited_for { Threading::Sync } else { Threading::Async };
-        let is_remote = device.starts_with(REMOTE_PREFIX);
+        let is_remote = SERVICE_PREFIXES.iter().any(|prefix| device.starts_with(prefix));
         let strategy = if is_remote { Strategy::Remote } else { Strategy::OffChip };
         let mut design = Design::new(threading, strategy);
         // Completions are polled or signalled: the host pays the submission, not the way.
@@ -302,9 +305,19 @@ fn peak(device: &Quantity, software: &Line) -> Quantity {
     }
 }
 
-/// Devices that are threads of the process itself.
+/// Devices that work on the process's own cores: its threads, and libraries that do in software what they have no
+/// hardware for. Hardware of DPDK goes by its PCI address, and all else there by the name of a driver in software;
+/// QPL's automatic path is only opened where there is no hardware.
 fn is_in_process(device: &str) -> bool {
-    device == "worker" || device.starts_with("virtual-")
+    let is_pci = |name: &str| {
+        let (domain, rest) = name.split_once(':').unwrap_or_default();
+        !domain.is_empty()
+            && domain.chars().all(|own| own.is_ascii_hexdigit())
+            && rest.contains('.')
+    };
+    ["worker", "qpl-software", "qpl-auto"].contains(&device)
+        || device.starts_with("virtual-")
+        || device.strip_prefix("dpdk-").is_some_and(|name| !is_pci(name))
 }
 
 fn add(sums: &mut Vec<u64>, counts: &[u64]) {
@@ -347,8 +360,8 @@ const FASTER_MAX: f64 = 1e6;
 const IN_PROCESS_NOTE: &str =
     "C has the work of devices within the process in it as it was spent: it is not added again";
 
-/// Compression services, by the names of their devices.
-const REMOTE_PREFIX: &str = "remote-";
+/// Compression services, over gRPC or a lane, by the names of their devices: another process, whatever host it is on.
+const SERVICE_PREFIXES: [&str; 2] = ["remote-", "lane-"];
 
 #[cfg(test)]
 mod tests {
@@ -442,7 +455,7 @@ mod tests {
 
     #[test]
     fn what_devices_within_the_process_spend_is_counted_once() {
-        for device in ["virtual-iaa", "worker"] {
+        for device in ["virtual-iaa", "worker", "qpl-software", "qpl-auto", "dpdk-compress_isal"] {
             let mut response = response(1_000, 9_000);
             response.instances[0].paths[1].device = device.into();
             let live = live(&response, false);
@@ -450,6 +463,27 @@ mod tests {
             let cycles = question.stated(Symbol::C).expect("known");
             assert!((cycles - 2e8).abs() < 1.0, "{device}: {cycles}");
             assert!(question.notes.iter().any(|note| note == IN_PROCESS_NOTE), "{question:?}");
+        }
+    }
+
+    #[test]
+    fn hardware_and_services_take_no_time_of_the_process_and_services_are_remote() {
+        let devices = [
+            ("qpl-hardware", Strategy::OffChip),
+            ("dpdk-0000:3d:00.0_qat_comp", Strategy::OffChip),
+            ("remote-10.0.0.7:9200", Strategy::Remote),
+            ("lane-/run/rebate/lane", Strategy::Remote),
+        ];
+        for (device, strategy) in devices {
+            let mut response = response(1_000, 9_000);
+            response.instances[0].paths[1].device = device.into();
+            let live = live(&response, false);
+            let [question] = live.questions.as_slice() else { panic!("{live:?}") };
+            assert!(question.stated(Symbol::C) > Some(3e8), "{device}");
+            assert_eq!(
+                (question.design.strategy, question.awaits_transfer),
+                (strategy, Some(false))
+            );
         }
     }
 

@@ -1,0 +1,138 @@
+//! The answers as one page that needs no network: a figure of the shares of a profile, one of the projected gains with
+//! their intervals, and the same tables and remarks as on a terminal. It computes nothing.
+
+use super::answer::{Answer, Ratio};
+use super::{profile, show};
+use crate::report::{
+    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Report, Section, Table,
+};
+
+/// The page.
+pub(super) fn of(
+    answers: &[Answer],
+    profile: Option<&profile::Report>,
+    left_out: &[String],
+) -> Report {
+    let mut sections: Vec<Section> = profile.map(shares).into_iter().collect();
+    if !answers.is_empty() {
+        sections.push(gains(answers, left_out));
+    }
+    sections.extend(answers.iter().map(answer));
+    Report {
+        title: "What acceleration would give".to_owned(),
+        subtitle: "Accelerometer's equations on the numbers given; ends are of 95 % intervals."
+            .to_owned(),
+        facts: vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+        sections,
+    }
+}
+
+fn shares(report: &profile::Report) -> Section {
+    let panels = report.shares().map(|(title, rows)| {
+        let (names, values): (Vec<String>, Vec<f64>) = rows.into_iter().unzip();
+        let share = values.into_iter().map(|share| 100.0 * share).collect();
+        panel(title, "share (%)", names, vec![("share", share)])
+    });
+    Section {
+        heading: "Where the samples are".to_owned(),
+        figures: vec![Figure {
+            id: "profile".to_owned(),
+            caption: "Shares of all samples; without a bar for what has none.".to_owned(),
+            panels: panels.into(),
+        }],
+        tables: report
+            .tables()
+            .map(|(title, rows)| table(title, "category", &profile::COLUMNS, rows))
+            .into(),
+        notes: report.remarks(),
+        ..Section::default()
+    }
+}
+
+fn gains(answers: &[Answer], left_out: &[String]) -> Section {
+    let of = |title: &str, of: &dyn Fn(&Answer) -> Option<Ratio>| {
+        let part = |part: fn(&Ratio) -> Option<f64>| {
+            let value = |answer| of(answer).as_ref().and_then(part).unwrap_or(f64::NAN);
+            answers.iter().map(|answer| 100.0 * (value(answer) - 1.0)).collect()
+        };
+        let low = part(|own| own.ci95.or(own.range).map(|[low, _]| low));
+        let high = part(|own| own.ci95.or(own.range).map(|[_, high]| high));
+        let series =
+            vec![("lower end", low), ("estimate", part(|own| own.value)), ("upper end", high)];
+        let label = |answer: &Answer| answer.device.clone().unwrap_or_else(|| name(answer));
+        panel(title, "gain (%)", answers.iter().map(label).collect(), series)
+    };
+    let rows = answers.iter().map(|answer| {
+        let device = answer.device.is_none().then(|| answer.name.clone());
+        let mut cells = show::device(answer);
+        cells[0] = device.unwrap_or_else(|| cells[0].clone());
+        cells
+    });
+    let [_, columns @ ..] = &show::DEVICE_COLUMNS;
+    Section {
+        heading: "Projected gains".to_owned(),
+        figures: vec![Figure {
+            id: "gains".to_owned(),
+            caption: ENDS.to_owned(),
+            panels: vec![
+                of("speedup", &|answer| Some(answer.speedup)),
+                of("latency reduction", &|answer| answer.latency_reduction),
+            ],
+        }],
+        tables: vec![table("All beside each other.", "what", columns, rows.collect())],
+        notes: left_out.iter().map(|why| format!("Left out: {why}.")).collect(),
+        ..Section::default()
+    }
+}
+
+const ENDS: &str = "What each would give, and the ends of its interval; without an estimate where \
+                    only a range can be told.";
+
+fn answer(answer: &Answer) -> Section {
+    let parameters = answer.parameters.iter().map(show::parameter).collect();
+    let [(parameter, _), rest @ ..] = &show::PARAMETER_COLUMNS;
+    Section {
+        heading: name(answer),
+        tables: vec![
+            table(
+                "The answer.",
+                "",
+                &[("estimate", 0), ("95 % interval", 0)],
+                show::estimates(answer),
+            ),
+            table("What it rests on.", parameter, rest, parameters),
+        ],
+        notes: show::remarks(answer),
+        ..Section::default()
+    }
+}
+
+/// A table whose rows are named by what the title says.
+fn table(caption: &str, title: &str, columns: &[(&str, usize)], rows: Vec<Vec<String>>) -> Table {
+    let names = [title].into_iter().chain(columns.iter().map(|(name, _)| *name));
+    Table { caption: caption.to_owned(), header: names.map(Column::text).collect(), rows }
+}
+
+fn name(answer: &Answer) -> String {
+    let device = answer.device.as_ref().map_or(String::new(), |name| format!(" on {name}"));
+    format!("{}{device}", answer.name)
+}
+
+fn panel(title: &str, unit: &str, names: Vec<String>, series: Vec<(&str, Vec<f64>)>) -> Panel {
+    // Reports tell measured from emulated and published; what is computed is drawn as ours.
+    let origin = Origin::Measured;
+    let series = series.into_iter().enumerate().map(|(colour, (name, values))| {
+        let name = name.to_owned();
+        BarSeries { name, origin, colour, values }
+    });
+    Panel {
+        title: title.to_owned(),
+        plot: Plot::Bars(Bars {
+            y_label: unit.to_owned(),
+            layout: Layout::Grouped,
+            categories: names.into_iter().map(|name| Category { name, origin }).collect(),
+            series: series.collect(),
+            mark: None,
+        }),
+    }
+}

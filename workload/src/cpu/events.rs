@@ -1,0 +1,115 @@
+//! What an event of `perf` counts, by its name: cycles, time, instructions or something else. Of each kind the first
+//! event is taken, on every kind of core that has it; a second one beside it would count the same again.
+
+/// What samples count, the best to tell shares of cycles by first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Of the core.
+    Cycles,
+    /// Nanoseconds on a core.
+    Clock,
+    /// Samples, page faults and all else.
+    Other,
+    Instructions,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; KINDS] =
+        [Kind::Cycles, Kind::Clock, Kind::Other, Kind::Instructions];
+
+    /// Of an event's name without its PMU and modifiers, which must be all of it: branch-instructions are none.
+    fn of(event: &[u8]) -> Self {
+        match event {
+            b"cycles" | b"cpu-cycles" | b"cpu_cycles" => Kind::Cycles,
+            b"cpu-clock" | b"task-clock" => Kind::Clock,
+            b"instructions" | b"inst_retired" | b"inst_retired.any" => Kind::Instructions,
+            _ => Kind::Other,
+        }
+    }
+}
+
+pub(super) const KINDS: usize = 4;
+
+/// The events of a profile.
+#[derive(Debug, Default)]
+pub(super) struct Events([Option<Known>; KINDS]);
+
+#[derive(Debug)]
+struct Known {
+    event: Vec<u8>,
+    modifiers: Vec<u8>,
+    /// As they were met: one, or one for each kind of core.
+    names: Vec<String>,
+}
+
+impl Events {
+    /// What the samples of an event count; nothing for one that stands beside another of its kind.
+    pub(super) fn kind(&mut self, name: &[u8]) -> Option<Kind> {
+        let (event, modifiers) = parts(name);
+        let kind = Kind::of(event);
+        let known = self.0[kind as usize].get_or_insert_with(|| Known {
+            event: event.to_vec(),
+            modifiers: modifiers.to_vec(),
+            names: Vec::new(),
+        });
+        if known.event != event || known.modifiers != modifiers {
+            return None;
+        }
+        let is_new = !known.names.iter().any(|own| own.as_bytes() == name);
+        if is_new && known.names.len() < NAMES_MAX {
+            known.names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        Some(kind)
+    }
+
+    /// The names of a kind.
+    pub(super) fn names(&self, kind: Kind) -> Option<String> {
+        self.0[kind as usize].as_ref().map(|known| known.names.join(", "))
+    }
+}
+
+/// `cycles` and `ppp` of `cycles:ppp`, `cpu_core/cycles/ppp` and `cpu/cycles,period=9/ppp`.
+fn parts(name: &[u8]) -> (&[u8], &[u8]) {
+    let mut halves = name.splitn(3, |byte| *byte == b'/');
+    let first = halves.next().unwrap_or_default();
+    if let Some(terms) = halves.next() {
+        let event = terms.split(|byte| *byte == b',').next().unwrap_or_default();
+        return (event, halves.next().unwrap_or_default());
+    }
+    let colon = first.iter().position(|byte| *byte == b':').unwrap_or(first.len());
+    (&first[..colon], first.get(colon + 1..).unwrap_or_default())
+}
+
+/// More kinds of cores than any machine has.
+const NAMES_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_known_by_all_of_its_name() {
+        let kind = |name: &str| Events::default().kind(name.as_bytes()).expect("the first");
+        for name in ["cycles", "cycles:ppp", "cpu_atom/cycles/", "cpu/cycles,period=9/u"] {
+            assert_eq!(kind(name), Kind::Cycles, "{name}");
+        }
+        for name in ["branch-instructions", "stalled-cycles-backend", "page-faults", "samples"] {
+            assert_eq!(kind(name), Kind::Other, "{name}");
+        }
+        assert_eq!(kind("instructions:u"), Kind::Instructions);
+        assert_eq!(kind("task-clock"), Kind::Clock);
+    }
+
+    #[test]
+    fn kinds_of_cores_are_added_and_a_second_event_is_not() {
+        let mut events = Events::default();
+        let of = |events: &mut Events, name: &str| events.kind(name.as_bytes());
+        assert_eq!(of(&mut events, "cpu_core/cycles/u"), Some(Kind::Cycles));
+        assert_eq!(of(&mut events, "cpu_atom/cycles/u"), Some(Kind::Cycles));
+        assert_eq!(of(&mut events, "cycles:k"), None);
+        assert_eq!(of(&mut events, "cpu-cycles:u"), None);
+        let names = events.names(Kind::Cycles);
+        assert_eq!(names.as_deref(), Some("cpu_core/cycles/u, cpu_atom/cycles/u"));
+        assert_eq!(events.names(Kind::Clock), None);
+    }
+}
