@@ -387,7 +387,7 @@ const EXAMPLES: &str = "Examples:
   rebate model --file parameters.toml --sizes sizes.txt --device iaa --device qat-4xxx
   perf script -i perf.data | rebate model --profile - --kernel Compression
   rebate model --profile - --kernel Compression --sizes sizes.txt --clock-ghz 2.5 --device all
-  rebate model --profile stacks.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --clock-ghz 2.3 --device iaa
+  rebate model --profile a.folded --kernel Compression --sizes sizes.txt --cycles 2.3e9 --clock-ghz 2.3 --device iaa
   rebate model --scheduler 127.0.0.1:7004 --last 10m
   rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
   rebate model --explain ZSTD_compressBlock_fast";
