@@ -18,6 +18,11 @@ from rebate.traces import Catalog, Trace, field, seq, trans
 SMALL = {"run.requests": 2000}
 
 
+def setUpModule() -> None:
+    # A shell that runs this in the background has it ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def listing_1() -> traces.Path:
     decompressed = trans("json", "string").seq("decompress")
     start = seq("tcp", "decrypt", "rpc", "deserialize")
