@@ -362,6 +362,18 @@ fn received(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     bench.page.bytes(app_recv).expect("mapped")[..done.length].to_vec()
 }
 
+/// The application answers that nothing is there, and the engine makes that a frame.
+fn misses(tx: &mut Bench, record: &Record<'_>) {
+    let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
+    let mut reply = rpc::Reply::to(record, resp).expect("room");
+    let block = miss(&mut reply.body).expect("room");
+    let length = reply.seal(block);
+    let (app_resp, net_resp) = (tx.app_resp, tx.net_resp);
+    api::app_call_engine_write(&mut tx.engine, app_resp, length).expect("taken");
+    api::net_call_engine_read(&mut tx.engine, net_resp).expect("taken");
+    while tx.engine.step_tx(&mut tx.page).is_some() {}
+}
+
 #[test]
 fn one_engine_answers_what_another_received() {
     let (mut rx, mut tx) = (cache(2), cache(2));
@@ -372,14 +384,7 @@ fn one_engine_answers_what_another_received() {
         assert_eq!((flight.token(), rx.engine.in_flight()), (record.token, 1));
         assert!(tx.engine.take_over(flight), "round {round}");
         assert!(!tx.engine.take_over(flight), "its place is taken by itself");
-        let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
-        let mut reply = rpc::Reply::to(&record, resp).expect("room");
-        let block = miss(&mut reply.body).expect("room");
-        let length = reply.seal(block);
-        let (app_resp, net_resp) = (tx.app_resp, tx.net_resp);
-        api::app_call_engine_write(&mut tx.engine, app_resp, length).expect("taken");
-        api::net_call_engine_read(&mut tx.engine, net_resp).expect("taken");
-        while tx.engine.step_tx(&mut tx.page).is_some() {}
+        misses(&mut tx, &record);
         let (done, frame) = tx.frame().expect("a frame");
         assert_eq!((done.code, done.about), (Code::Done, rx.net_recv));
         let mut into = [0; 256];
@@ -407,14 +412,7 @@ fn functions_that_requests_may_still_arrive_with_stay_until_all_have() {
     assert_eq!(rx.engine.load(Arc::new(UniqueIdService)), 2);
     let flight = rx.engine.hand_over(record.token).expect("in flight");
     assert!(tx.engine.take_over(flight));
-    let resp = tx.page.bytes_mut(tx.app_resp).expect("mapped");
-    let mut reply = rpc::Reply::to(&record, resp).expect("room");
-    let block = miss(&mut reply.body).expect("room");
-    let length = reply.seal(block);
-    let (app_resp, net_resp) = (tx.app_resp, tx.net_resp);
-    api::app_call_engine_write(&mut tx.engine, app_resp, length).expect("taken");
-    api::net_call_engine_read(&mut tx.engine, net_resp).expect("taken");
-    while tx.engine.step_tx(&mut tx.page).is_some() {}
+    misses(&mut tx, &record);
     let (_, frame) = tx.frame().expect("a frame");
     let answer = call::answer(&Memcached, Memcached::GET, 7, &frame, &mut [0; 256]).is_ok();
     assert!(answer, "on the old functions");

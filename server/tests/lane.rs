@@ -244,13 +244,16 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 const DONE: Outcome = Outcome::Done { output_bytes: RESULT_BYTES };
 
+/// A worker's lanes have a mebibyte, and each a quarter of it.
+fn small(config: &mut Config) {
+    config.store.item_bytes_max = ITEM_BYTES;
+    config.runtime.inflight_bytes_max = ByteCount::mib(1);
+}
+
 #[test]
 fn results_that_a_client_does_not_read_count_against_its_lane() {
     let gate = Gate::new(true);
-    let service = Service::start(&gate, |config| {
-        config.store.item_bytes_max = ITEM_BYTES;
-        config.runtime.inflight_bytes_max = ByteCount::mib(1);
-    });
+    let service = Service::start(&gate, small);
     let pool = Pool::heap(ByteCount(0));
     let mut client = service.client(&pool);
     assert_eq!(client.outcomes(1), [DONE]);
@@ -287,10 +290,7 @@ fn fill(service: &Service, pool: &Pool) -> Client {
 #[test]
 fn lanes_that_read_nothing_leave_room_for_others() {
     let gate = Gate::new(true);
-    let service = Service::start(&gate, |config| {
-        config.store.item_bytes_max = ITEM_BYTES;
-        config.runtime.inflight_bytes_max = ByteCount::mib(1);
-    });
+    let service = Service::start(&gate, small);
     let pool = Pool::heap(ByteCount(0));
     let _hostile = [(); 5].map(|()| fill(&service, &pool));
     let mut honest = service.client(&pool);
