@@ -1,0 +1,56 @@
+"""Ours, NeXosim and SimPy on the same M/M/8 queue, turn by turn, and how many times as many events a second ours fires:
+the median of the rounds' ratios with the least and the most. Needs `pip install simpy`; `--runs N`, `--json FILE`. On a
+machine that does nothing else.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+OURS = ["cargo", "bench", "--quiet", "-p", "sim", "--bench", "events", "--", "--json"]
+NEXOSIM = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(HERE / "nexosim/Cargo.toml"),
+           "--target-dir", str(TOP / "target/rivals")]
+SIMPY = [sys.executable, str(HERE / "mm8_simpy.py")]
+# Which of our cases is read beside which of theirs, and what the design asks for.
+BARS = {"nexosim_station": 4, "nexosim_ports": 4, "simpy": 100}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
+    args = parser.parse_args()
+    rounds = [measure() for _ in range(args.runs)]
+    rows = []
+    for case in ("stations", "network"):
+        for rival, bar in BARS.items():
+            ratios = sorted(each[case] / each[rival] for each in rounds)
+            rows.append({"id": f"events_per_second.{case}.over_{rival}.mm8", "value": statistics.median(ratios),
+                         "low": ratios[0], "high": ratios[-1], "unit": "ratio", "runs": args.runs, "bar": bar})
+    for name in rounds[0]:
+        rates = sorted(each[name] for each in rounds)
+        rows.append({"id": f"events_per_second.{name}.mm8", "value": statistics.median(rates), "low": rates[0],
+                     "high": rates[-1], "unit": "1/s", "runs": args.runs, "bar": None})
+    for row in rows:
+        print(f"{row['id']:55} {row['value']:14.2f} ({row['low']:.2f} .. {row['high']:.2f})")
+    if args.json:
+        args.json.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+def measure():
+    """Each case's events a second, by the middle part of its row's name."""
+    rates = {}
+    for command in (OURS, NEXOSIM, SIMPY):
+        done = subprocess.run(command, cwd=TOP, check=True, stdout=subprocess.PIPE, text=True)
+        for line in done.stdout.splitlines():
+            row = json.loads(line)
+            rates[row["id"].split(".")[1]] = row["value"]
+    return rates
+
+
+main()
