@@ -75,6 +75,8 @@ class Run:
     """steady, window or refused."""
     reason: str | None
     """Why there is no steady state."""
+    precise: bool | None
+    """Whether the precision that was asked for was reached; None where none was."""
     values: Mapping[tuple[str, str], Interval | None] = field(repr=False)
     """By name (a service, all, or what a fact is called) and metric (mean_ns, p99_ns, fact)."""
     reductions: Mapping[str, Reduction] = field(repr=False)
@@ -159,7 +161,8 @@ class Plan:
     """What is simulated: one at every point of a sweep, but for the keys that the sweep gives other values."""
 
     spec: str = "steady"
-    """A scenario that is compiled in, or the path of a specification file."""
+    """A scenario that is compiled in, or the path of a specification file, of AccelFlow's server. Arcalis and RELIEF's
+    applications are simulated by the command `rebate sim` only."""
     set: Mapping[str, Any] = field(default_factory=dict)
     """Keys with other values."""
     architectures: Sequence[str] = COMPARED
@@ -201,7 +204,8 @@ class Plan:
     def _identity(self, files: dict[str, str]) -> dict[str, Any]:
         """What its numbers follow from where its specification is of these texts; threads are not among it."""
         keys = _rebate.sources(self.spec, list(self.set.items()), files)
-        return {
+        recording = _rebate.recording(self.spec, list(self.set.items()), files)
+        identity: dict[str, Any] = {
             "version": _rebate.__version__,
             "spec": self.spec,
             "set": dict(self.set),
@@ -211,6 +215,9 @@ class Plan:
             "runs": self.runs,
             "precision": self.precision,
         }
+        if recording is not None:
+            identity["recording"] = recording
+        return identity
 
 
 def run(
@@ -260,7 +267,7 @@ def points(
     plans = [plan._at(dict(zip(values, point))) for point in itertools.product(*texts)]
     kept = None if keep is None else Kept(keep)
     # Read once, for what is simulated and for what it is kept as: whoever writes them meanwhile changes neither.
-    files = _rebate.files(plan.spec)
+    files = _rebate.files(plan.spec, [list(one.set.items()) for one in plans])
     places = [_Place(one, kept, files) for one in plans]
     found = _on_ray(plans, places, files) if ray else _here(plans, places, files)
     return (Results(runs) for runs in found)
@@ -344,10 +351,16 @@ def _run(plan: Plan, one: dict[str, Any]) -> Run:
         other: Reduction(Interval(*mean), interval(p99))
         for other, mean, p99 in one.pop("reductions")
     }
-    reason = one.pop("reason", None)
+    reason, precise = one.pop("reason", None), one.pop("precise", None)
     point = dict(plan.set)
     return Run(
-        spec=plan.spec, set=point, reason=reason, values=values, reductions=reductions, **one
+        spec=plan.spec,
+        set=point,
+        reason=reason,
+        precise=precise,
+        values=values,
+        reductions=reductions,
+        **one,
     )
 
 
@@ -364,6 +377,7 @@ def _plain(run: Run) -> dict[str, Any]:
         "events": run.events,
         "verdict": run.verdict,
         "reason": run.reason,
+        "precise": run.precise,
         "rows": [[name, metric, flat(found)] for (name, metric), found in run.values.items()],
         "reductions": [
             [other, flat(found.mean), flat(found.p99)] for other, found in run.reductions.items()

@@ -16,7 +16,7 @@ mod _rebate {
     #[pymodule_export]
     use crate::projection::project;
     #[pymodule_export]
-    use crate::simulation::{architectures, files, scenarios, simulate, sources};
+    use crate::simulation::{architectures, files, recording, scenarios, simulate, sources};
     #[pymodule_export]
     use crate::traces::{Block, Catalog, Path, Trace, format_text};
 

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sim::accelflow::{AccelFlow, Architecture, Entries, SCENARIOS, Spec};
 use sim::{
-    Extent, Interval, Names, Plan, Report, RunError, Sample, Simulate, Streams, StudyError, Verdict,
+    Extent, Interval, Names, Plan, RECORDING_BYTES_MAX, Recordings, Report, RunError,
+    SPEC_BYTES_MAX, Sample, Simulate, Streams, StudyError, Verdict,
 };
 
 use crate::value_error;
@@ -43,7 +45,7 @@ pub(crate) fn sources(
     set: Vec<(String, String)>,
     files: Option<BTreeMap<String, String>>,
 ) -> PyResult<Vec<(String, String, String, String)>> {
-    let entries = entries(spec, &set, files.as_ref())?;
+    let entries = keys(spec, &set, files.as_ref())?;
     let row = |(key, value, kind, source): (&str, String, &str, &str)| {
         (key.to_owned(), value, kind.to_owned(), source.to_owned())
     };
@@ -51,17 +53,41 @@ pub(crate) fn sources(
 }
 
 /// The texts of the files that a specification is made of, by path, for a process that does not see them; none for a
-/// scenario that is compiled in.
+/// scenario that is compiled in. With those of the recordings that it names with these keys set, in turn.
 #[pyfunction]
-pub(crate) fn files(spec: &str) -> PyResult<BTreeMap<String, String>> {
+#[pyo3(signature = (spec, sets = Vec::new()))]
+pub(crate) fn files(
+    spec: &str,
+    sets: Vec<Vec<(String, String)>>,
+) -> PyResult<BTreeMap<String, String>> {
     let read = RefCell::new(BTreeMap::new());
-    let open = |path: &Path| {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        read.borrow_mut().insert(path.display().to_string(), text.clone());
-        Ok(text)
+    let open = |bytes_max: usize| {
+        let read = &read;
+        move |path: &Path| {
+            let text = text(path, bytes_max)?;
+            read.borrow_mut().insert(path.display().to_string(), text.clone());
+            Ok(text)
+        }
     };
-    sim::accelflow::entries(spec, &open).map_err(value_error)?;
+    let entries = sim::accelflow::entries(spec, &open(SPEC_BYTES_MAX)).map_err(value_error)?;
+    let mut known = Recordings::default();
+    for set in sets {
+        let recorded = with(entries.clone(), &set)?.record(&mut known, &open(RECORDING_BYTES_MAX));
+        recorded.map_err(value_error)?;
+    }
     Ok(read.into_inner())
+}
+
+/// A hash of the recording that a specification names with these keys set, where it names one.
+#[pyfunction]
+#[pyo3(signature = (spec, set, files = None))]
+pub(crate) fn recording(
+    spec: &str,
+    set: Vec<(String, String)>,
+    files: Option<BTreeMap<String, String>>,
+) -> PyResult<Option<String>> {
+    let found = entries(spec, &set, files.as_ref())?.recording_hash();
+    Ok(found.map(|hash| format!("{hash:016x}")))
 }
 
 /// Simulates a specification with these keys set, under these architectures, with common random numbers. Gives a
@@ -104,23 +130,49 @@ pub(crate) fn simulate<'py>(
     (0..reports.len()).map(one).collect()
 }
 
+/// The keys of a specification with these set.
+fn keys(
+    spec: &str,
+    set: &[(String, String)],
+    files: Option<&BTreeMap<String, String>>,
+) -> PyResult<Entries> {
+    let read = |path: &Path| found(path, SPEC_BYTES_MAX, files);
+    with(sim::accelflow::entries(spec, &read).map_err(value_error)?, set)
+}
+
+/// The same, with the recording that they name.
 fn entries(
     spec: &str,
     set: &[(String, String)],
     files: Option<&BTreeMap<String, String>>,
 ) -> PyResult<Entries> {
-    let read = |path: &Path| match files {
-        None => std::fs::read_to_string(path).map_err(|error| error.to_string()),
-        Some(files) => {
-            let found = files.get(&path.display().to_string()).cloned();
-            found.ok_or_else(|| "not among the files that were sent".to_owned())
-        }
-    };
-    let mut entries = sim::accelflow::entries(spec, &read).map_err(value_error)?;
+    let mut entries = keys(spec, set, files)?;
+    let read = |path: &Path| found(path, RECORDING_BYTES_MAX, files);
+    entries.record(&mut Recordings::default(), &read).map_err(value_error)?;
+    Ok(entries)
+}
+
+fn with(mut entries: Entries, set: &[(String, String)]) -> PyResult<Entries> {
     for (key, value) in set {
         entries.set(key, value).map_err(value_error)?;
     }
     Ok(entries)
+}
+
+/// The text of a file: of the one that was sent, where some were.
+fn found(
+    path: &Path,
+    bytes_max: usize,
+    files: Option<&BTreeMap<String, String>>,
+) -> Result<String, String> {
+    let Some(files) = files else { return text(path, bytes_max) };
+    let found = files.get(&path.display().to_string()).cloned();
+    found.ok_or_else(|| "not among the files that were sent".to_owned())
+}
+
+fn text(path: &Path, bytes_max: usize) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    sim::text_within(file, bytes_max)
 }
 
 fn architecture(name: &str) -> PyResult<Architecture> {
@@ -210,6 +262,7 @@ fn result<'py>(
     dict.set_item("replications", report.replications)?;
     dict.set_item("events", report.events)?;
     dict.set_item("verdict", report.verdict.name())?;
+    dict.set_item("precise", report.precise)?;
     if let Verdict::Refused { reason, .. } = &report.verdict {
         dict.set_item("reason", reason)?;
     }

@@ -30,6 +30,24 @@ def listing_1() -> traces.Path:
 
 
 class Traces(unittest.TestCase):
+    def test_what_is_too_deep_or_too_large_is_refused(self) -> None:
+        deep, wide, condition, doubled = seq("copy"), seq("copy"), field("a") == 1, field("a") == 1
+        for _ in range(20_000):
+            deep = traces.Block().branch("hit", deep)
+            condition = ~condition
+        for _ in range(200):
+            wide = wide.join(wide, wide, wide)
+            doubled = doubled & doubled
+
+        def refused(path: traces.Path, said: str) -> None:
+            with self.assertRaisesRegex(ValueError, said):
+                Catalog([Trace("t", "json", path)], flags=["hit"], numbers=["a"])
+
+        refused(deep.notify(), "9 deep")
+        refused(wide.notify(), "trace t")
+        for one in (condition, doubled):
+            refused(seq("copy").branch(one, seq("copy")).notify(), "units of the encoding")
+
     def test_the_builder_gives_what_the_text_says(self) -> None:
         takes = "encrypted(message(protobuf))"
         catalog = Catalog([Trace("T1", takes, listing_1())], flags=["compressed"])
@@ -124,6 +142,93 @@ class Simulator(unittest.TestCase):
         for ask, said in bad:
             with self.subTest(said), self.assertRaisesRegex(ValueError, said):
                 sim.run(**ask)
+
+    def test_recorded_arrivals_are_read_once_and_known_by_what_they_say(self) -> None:
+        ask = {"architectures": ["accelflow"], "runs": 5}
+        with tempfile.TemporaryDirectory() as folder:
+            times, kept = os.path.join(folder, "times.txt"), os.path.join(folder, "kept")
+            named = SMALL | {"load.process": "recorded", "load.recording": times}
+
+            def swept(text: str) -> tuple[int, sim.Results]:
+                with open(times, "w") as file:
+                    file.write(text)
+                simulate = sim._rebate.simulate
+                with mock.patch.object(sim._rebate, "simulate", side_effect=simulate) as asked:
+                    results = sim.sweep("steady", {"hardware.pes": [8]}, set=named, keep=kept, **ask)
+                    return asked.call_count, results
+
+            even = "".join(f"{100 * at}\n" for at in range(200))
+            made, first = swept(even)
+            self.assertEqual((made, swept(even)), (1, (0, first)))
+            made, other = swept("0\n1\n50\n")
+            self.assertEqual(made, 1)
+            self.assertNotEqual(first, other)
+            with self.assertRaisesRegex(ValueError, "times.txt:2: .*seven.* is no time"):
+                swept("1\nseven\n")
+            with self.assertRaisesRegex(ValueError, "/dev/zero: more than 33554432 bytes"):
+                sim.run("steady", set=named | {"load.recording": "/dev/zero"}, **ask)
+        with self.assertRaisesRegex(ValueError, "/dev/zero: more than 1048576 bytes"):
+            sim.run("/dev/zero", **ask)
+
+    def test_a_precision_that_was_not_reached_is_said(self) -> None:
+        ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
+        self.assertIsNone(sim.run("steady", **ask).run("accelflow").precise)
+        # So few requests that no replication has a percentile.
+        self.assertIs(sim.run("steady", precision=0.9, **ask).run("accelflow").precise, False)
+
+    def test_the_notebook_goes_with_the_package(self) -> None:
+        """Its code, on numbers that nobody simulated and without drawing them."""
+        names = ["CPost", "ReadH", "StoreP", "Follow", "Login", "CUrls", "UniqId", "RegUsr", "all"]
+        one = sim.Interval(1e6, 9e5, 1.1e6)
+
+        def made(plan: sim.Plan) -> list[sim.Run]:
+            cut = sim.Reduction(sim.Interval(0.5, 0.4, 0.6), sim.Interval(0.5, 0.4, 0.6))
+            return [
+                sim.Run(
+                    spec=plan.spec,
+                    set=plan.set,
+                    architecture=name,
+                    seed=1,
+                    replications=5,
+                    events=1,
+                    verdict="steady",
+                    reason=None,
+                    precise=None,
+                    values={(of, "p99_ns"): one for of in names},
+                    reductions={other: cut for other in plan.architectures if other != name},
+                )
+                for name in plan.architectures
+            ]
+
+        def points(
+            spec: str, values: dict[str, list[int]], *, keep: None, ray: bool, **options: object
+        ) -> list[sim.Results]:
+            plan = sim.Plan(spec, **options)
+            found = [dict(zip(values, point)) for point in itertools.product(*values.values())]
+            texts = [{key: str(value) for key, value in point.items()} for point in found]
+            return [sim.Results(tuple(made(plan._at(point)))) for point in texts]
+
+        try:
+            import pandas
+        except ImportError as missing:
+            self.absent(missing)
+        self.assertTrue(pandas)
+        plot = mock.MagicMock()
+        plot.subplots.return_value = (mock.MagicMock(), mock.MagicMock())
+        drawn = {"matplotlib": mock.MagicMock(pyplot=plot), "matplotlib.pyplot": plot}
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "notebooks")
+        with open(os.path.join(folder, "accelflow.ipynb")) as file:
+            cells = [cell for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
+        self.assertGreater(len(cells), 4)
+        home, scope = os.getcwd(), {"__name__": "notebook", "print": lambda *_: None}
+        os.chdir(folder)
+        try:
+            with mock.patch.dict("sys.modules", drawn), mock.patch.object(sim, "points", points):
+                for cell in cells:
+                    exec("".join(cell["source"]), scope)
+        finally:
+            os.chdir(home)
+        self.assertEqual(plot.subplots.call_count, 4)
 
     def test_other_threads_run_and_an_interrupt_ends_it(self) -> None:
         turns = 0

@@ -1,5 +1,7 @@
 //! When requests come: gaps between arrivals, one after another. The simulator schedules; nothing here knows the time.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::durations::{BadValue, DurationSpec, Durations, NS_MAX, nearest};
@@ -35,7 +37,7 @@ pub struct Arrivals {
 enum Kind {
     Gaps(Durations),
     Bursty { gap_ps: [f64; 2], hold_ps: [f64; 2] },
-    Recorded { gaps: Vec<Picos>, random_start: bool },
+    Recorded { gaps_ns: Arc<[f64]>, ps_per_ns: f64, random_start: bool },
 }
 
 /// The arrivals of one source in one replication.
@@ -72,8 +74,23 @@ impl Arrivals {
             ArrivalSpec::Bursty { on_per_s, off_per_s, on_mean_ns, off_mean_ns } => {
                 bursty([*on_per_s, *off_per_s], [*on_mean_ns, *off_mean_ns])
             }
-            ArrivalSpec::Recorded { gaps_ns, random_start } => recorded(gaps_ns, *random_start),
+            ArrivalSpec::Recorded { gaps_ns, random_start } => {
+                let (mean_gap_ns, random_start) = (mean_gap(gaps_ns)?, *random_start);
+                let gaps_ns = gaps_ns.as_slice().into();
+                let kind = Kind::Recorded { gaps_ns, ps_per_ns: 1e3, random_start };
+                Ok(Self { kind, mean_gap_ns })
+            }
         }
+    }
+
+    /// Recorded gaps, all of them longer or shorter by one factor so that `per_s` come in a second; each source begins
+    /// elsewhere in the record.
+    pub(crate) fn recorded(gaps_ns: &Arc<[f64]>, per_s: f64) -> Result<Self, BadValue> {
+        BadValue::check("recorded.per_s", per_s, RATE_MIN, RATE_MAX)?;
+        let mean_gap_ns = 1e9 / per_s;
+        let ps_per_ns = 1e3 * mean_gap_ns / mean_gap(gaps_ns)?;
+        let gaps_ns = Arc::clone(gaps_ns);
+        Ok(Self { kind: Kind::Recorded { gaps_ns, ps_per_ns, random_start: true }, mean_gap_ns })
     }
 
     /// The mean gap (ns).
@@ -89,8 +106,8 @@ impl Arrivals {
                 let off = draws.unit() * (hold_ps[0] + hold_ps[1]) >= hold_ps[0];
                 (usize::from(off), hold_ps[usize::from(off)] * draws.exponential())
             }
-            Kind::Recorded { gaps, random_start } => {
-                (if *random_start { draws.below(gaps.len() as u64) as usize } else { 0 }, 0.0)
+            Kind::Recorded { gaps_ns, random_start, .. } => {
+                (if *random_start { draws.below(gaps_ns.len() as u64) as usize } else { 0 }, 0.0)
             }
         };
         Source { draws, at, left_ps }
@@ -102,9 +119,9 @@ impl Arrivals {
         match &self.kind {
             Kind::Gaps(gap) => gap.draw(&mut source.draws),
             Kind::Bursty { gap_ps, hold_ps } => nearest(source.bursty_gap(gap_ps, hold_ps)),
-            Kind::Recorded { gaps, .. } => {
-                let gap = gaps[source.at];
-                source.at = (source.at + 1) % gaps.len();
+            Kind::Recorded { gaps_ns, ps_per_ns, .. } => {
+                let gap = nearest(gaps_ns[source.at] * ps_per_ns);
+                source.at = (source.at + 1) % gaps_ns.len();
                 gap
             }
         }
@@ -144,7 +161,8 @@ fn bursty(per_s: [f64; 2], hold_ns: [f64; 2]) -> Result<Arrivals, BadValue> {
     Ok(Arrivals { kind: Kind::Bursty { gap_ps, hold_ps: hold_ns.map(|ns| ns * 1e3) }, mean_gap_ns })
 }
 
-fn recorded(gaps_ns: &[f64], random_start: bool) -> Result<Arrivals, BadValue> {
+/// The mean of recorded gaps (ns).
+fn mean_gap(gaps_ns: &[f64]) -> Result<f64, BadValue> {
     if gaps_ns.is_empty() || gaps_ns.len() > GAPS_MAX {
         let valid = format!("it must hold 1 to {GAPS_MAX} gaps");
         return Err(BadValue::new("recorded.gaps_ns", format!("{} gaps", gaps_ns.len()), valid));
@@ -154,8 +172,7 @@ fn recorded(gaps_ns: &[f64], random_start: bool) -> Result<Arrivals, BadValue> {
     }
     let mean_gap_ns = gaps_ns.iter().sum::<f64>() / gaps_ns.len() as f64;
     BadValue::check("recorded.gaps_ns (mean)", mean_gap_ns, GAP_NS_MIN, NS_MAX)?;
-    let gaps = gaps_ns.iter().map(|ns| Picos::from_ns(*ns)).collect();
-    Ok(Arrivals { kind: Kind::Recorded { gaps, random_start }, mean_gap_ns })
+    Ok(mean_gap_ns)
 }
 
 /// One arrival in eleven days.
@@ -214,6 +231,19 @@ mod tests {
         let starts: Vec<f64> =
             (0..20).map(|replication| gaps(&random, replication, 1)[0]).collect();
         assert!(starts.iter().any(|start| *start != starts[0]), "{starts:?}");
+    }
+
+    #[test]
+    fn a_record_is_as_fast_as_it_is_asked_to_be() {
+        let gaps_ns: Arc<[f64]> = [1.0, 0.0, 5.0].into();
+        let arrivals = Arrivals::recorded(&gaps_ns, 1e6).expect("valid");
+        assert_eq!(arrivals.mean_gap_ns(), 1_000.0);
+        let mut source = arrivals.start(&Streams::new(3, 0), "web");
+        let mut drawn: Vec<f64> = (0..6).map(|_| arrivals.gap(&mut source).as_ns()).collect();
+        assert_eq!(drawn[..3], drawn[3..], "from the start again");
+        drawn.sort_by(f64::total_cmp);
+        assert_eq!(drawn, [0.0, 0.0, 500.0, 500.0, 2_500.0, 2_500.0]);
+        assert!(Arrivals::recorded(&gaps_ns, 0.0).is_err());
     }
 
     #[test]

@@ -3,9 +3,13 @@
 //! the model's whose `spec` takes it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::{Table, Value};
+
+use crate::recording::{Recording, Recordings};
 
 /// The keys of a specification.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +21,11 @@ pub struct Entries {
     pub about: String,
     /// Whose specification it is; `accelflow` where it does not say.
     pub model: String,
+    /// The file that was opened, for what stands in none.
+    file: String,
+    /// Where it lies.
+    folder: PathBuf,
+    recording: Option<Recording>,
 }
 
 /// One key's value.
@@ -25,8 +34,14 @@ pub(crate) struct Entry {
     pub(crate) value: Value,
     kind: String,
     source: String,
+    text: Arc<Text>,
+}
+
+/// A text that keys stand in, for who has to say where.
+#[derive(Debug)]
+struct Text {
     file: String,
-    line: usize,
+    text: String,
 }
 
 /// What is wrong with a specification, and where.
@@ -43,7 +58,7 @@ pub struct SpecError {
 pub const KINDS: [&str; 4] = ["published", "derived", "calibrated", "assumed"];
 
 impl SpecError {
-    fn at(file: &str, line: usize, problem: impl Into<String>) -> Self {
+    pub(crate) fn at(file: &str, line: usize, problem: impl Into<String>) -> Self {
         let place = if line > 0 { format!("{file}:{line}") } else { file.to_owned() };
         Self { place, problem: problem.into() }
     }
@@ -81,13 +96,67 @@ impl Entries {
                 SpecError::at(spec, 0, format!("{problem}; compiled in are {known}"))
             })?,
         };
-        let folder = Path::new(spec).parent().unwrap_or(Path::new(""));
+        let folder = Path::new(spec).parent().filter(|_| compiled_in.is_none());
+        let folder = folder.unwrap_or(Path::new(""));
         let open = |base: &str| match (read(&folder.join(base)), builtin(base)) {
             (Ok(text), _) if compiled_in.is_none() => Ok(text),
             (_, Some(text)) => Ok(text.to_owned()),
-            (result, None) => result,
+            (result, None) => result.map_err(|problem| format!("{base}: {problem}")),
         };
-        Self::read(spec, &text, &open)
+        Ok(Self { folder: folder.to_owned(), ..Self::read(spec, &text, &open)? })
+    }
+
+    /// The recording that `load.recording` names, where arrivals are recorded. In a file the path is relative to the
+    /// specification's folder; on the command line it is as it stands.
+    pub fn recording_path(&self) -> Option<PathBuf> {
+        let word = |key: &str| self.map.get(key).map(|entry| (entry, entry.value.as_str()));
+        let (_, process) = word(PROCESS)?;
+        let (entry, Some(name)) = word(RECORDING)? else { return None };
+        let folder = if entry.text.file == COMMAND_LINE { Path::new("") } else { &self.folder };
+        (process == Some(RECORDED) && !name.is_empty()).then(|| folder.join(name))
+    }
+
+    /// Takes up the recording at [`Entries::recording_path`], if there is one: from `known`, or `read` gives its text.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its file and line.
+    pub fn record(
+        &mut self,
+        known: &mut Recordings,
+        read: &dyn Fn(&Path) -> Result<String, String>,
+    ) -> Result<(), SpecError> {
+        let text = |path: &Path| {
+            read(path).map_err(|problem| {
+                self.refuse(RECORDING, &format!("{RECORDING} {}: {problem}", path.display()))
+            })
+        };
+        let path = self.recording_path();
+        self.recording = path.map(|path| known.of(path, text)).transpose()?;
+        Ok(())
+    }
+
+    /// A hash of the recording that was taken up: with the keys, all that arrivals follow from.
+    pub fn recording_hash(&self) -> Option<u64> {
+        self.recording.as_ref().map(Recording::hash)
+    }
+
+    /// The gaps of the recording that was taken up (ns), whose path is taken as a key.
+    pub(crate) fn recorded(&self) -> Result<Arc<[f64]>, SpecError> {
+        let found = self.recording.as_ref().map(Recording::gaps_ns);
+        found.ok_or_else(|| {
+            let (now, valid) = (self.map.get(RECORDING).map(|own| own.value.to_string()), TIMES);
+            let now = now.unwrap_or_else(|| "missing".to_owned());
+            self.refuse(RECORDING, &format!("{RECORDING} is {now}; it must be {valid}"))
+        })
+    }
+
+    /// The path of a recording, which is read by [`Entries::record`].
+    pub(crate) fn recording_key(&mut self) -> Result<(), SpecError> {
+        let entry = self.take(RECORDING, &|| TIMES.to_owned())?;
+        match entry.value {
+            Value::String(_) => Ok(()),
+            _ => Err(entry.refused(RECORDING, TIMES)),
+        }
     }
 
     fn read_within(
@@ -96,59 +165,57 @@ impl Entries {
         open: &dyn Fn(&str) -> Result<String, String>,
         bases: usize,
     ) -> Result<Self, SpecError> {
-        if text.len() > TEXT_BYTES_MAX {
+        if text.len() > SPEC_BYTES_MAX {
             let problem =
-                format!("{} bytes; a specification has at most {TEXT_BYTES_MAX}", text.len());
+                format!("{} bytes; a specification has at most {SPEC_BYTES_MAX}", text.len());
             return Err(SpecError::at(file, 0, problem));
         }
         let table: Table = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(0, |span| 1 + text[..span.start].matches('\n').count());
             SpecError::at(file, line, error.message())
         })?;
+        let text = Arc::new(Text { file: file.to_owned(), text: text.to_owned() });
         let word = |key: &str| match table.get(key) {
             None => Ok(None),
             Some(Value::String(word)) => Ok(Some(word.clone())),
-            Some(other) => {
-                let line = line_of(text, key);
-                Err(SpecError::at(file, line, format!("{key} is {other}; it must be a text")))
-            }
+            Some(other) => Err(text.wrong(key, format!("{key} is {other}; it must be a text"))),
         };
         let mut entries = match word("base")? {
             None => Self { model: MODELS[0].to_owned(), ..Self::default() },
             Some(_) if bases == 0 => {
                 let problem = format!("base: more than {BASES_MAX} files build on each other");
-                return Err(SpecError::at(file, line_of(text, "base"), problem));
+                return Err(text.wrong("base", problem));
             }
             Some(base) => {
-                let bad = |error| SpecError::at(file, line_of(text, "base"), error);
+                let bad = |error| text.wrong("base", error);
                 Self::read_within(&base, &open(&base).map_err(bad)?, open, bases - 1)?
             }
         };
+        file.clone_into(&mut entries.file);
         entries.name = word("name")?.unwrap_or(entries.name);
         entries.about = word("about")?.unwrap_or(entries.about);
         entries.model = word("model")?.unwrap_or(entries.model);
         if !MODELS.contains(&entries.model.as_str()) {
             let problem =
                 format!("model is {:?}; it must be {}", entries.model, MODELS.join(" or "));
-            return Err(SpecError::at(file, line_of(text, "model"), problem));
+            return Err(text.wrong("model", problem));
         }
         for (key, value) in &table {
             if !["base", "name", "about", "model"].contains(&key.as_str()) {
-                entries.add(key, value, file, text)?;
+                entries.add(key, value, &text)?;
             }
         }
         Ok(entries)
     }
 
-    fn add(&mut self, key: &str, value: &Value, file: &str, text: &str) -> Result<(), SpecError> {
-        let line = line_of(text, key);
-        let bad = |problem: String| Err(SpecError::at(file, line, problem));
+    fn add(&mut self, key: &str, value: &Value, text: &Arc<Text>) -> Result<(), SpecError> {
+        let bad = |problem: String| Err(text.wrong(key, problem));
         let Value::Table(table) = value else {
             return bad(format!("{key} is {value}; write {{ value = {value}, kind, source }}"));
         };
         let Some(value) = table.get("value") else {
             for (inner, value) in table {
-                self.add(&format!("{key}.{inner}"), value, file, text)?;
+                self.add(&format!("{key}.{inner}"), value, text)?;
             }
             return Ok(());
         };
@@ -170,8 +237,7 @@ impl Entries {
             value: value.clone(),
             kind: kind.to_owned(),
             source: source.to_owned(),
-            file: file.to_owned(),
-            line,
+            text: Arc::clone(text),
         };
         self.map.insert(key.to_owned(), entry);
         Ok(())
@@ -192,8 +258,7 @@ impl Entries {
             value,
             kind: "assumed".to_owned(),
             source: COMMAND_LINE.to_owned(),
-            file: COMMAND_LINE.to_owned(),
-            line: 0,
+            text: Arc::new(Text { file: COMMAND_LINE.to_owned(), text: String::new() }),
         };
         Ok(())
     }
@@ -206,27 +271,29 @@ impl Entries {
     }
 
     pub(crate) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<f64, SpecError> {
-        let entry = self.take(key)?;
+        let valid = || format!("a number from {low} to {high}");
+        let entry = self.take(key, &valid)?;
         let whole = entry.value.as_integer().map(|whole| whole as f64);
         let number = entry.value.as_float().or(whole);
         match number.filter(|number| *number >= low && *number <= high) {
             Some(number) => Ok(number),
-            None => Err(entry.refused(key, &format!("a number from {low} to {high}"))),
+            None => Err(entry.refused(key, &valid())),
         }
     }
 
     pub(crate) fn whole(&mut self, key: &str, low: u32, high: u32) -> Result<u32, SpecError> {
-        let entry = self.take(key)?;
+        let valid = || format!("a whole number from {low} to {high}");
+        let entry = self.take(key, &valid)?;
         let number = entry.value.as_integer().and_then(|number| u32::try_from(number).ok());
         match number.filter(|number| (low..=high).contains(number)) {
             Some(number) => Ok(number),
-            None => Err(entry.refused(key, &format!("a whole number from {low} to {high}"))),
+            None => Err(entry.refused(key, &valid())),
         }
     }
 
     /// The place of the value among `words`.
     pub(crate) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
-        let entry = self.take(key)?;
+        let entry = self.take(key, &|| words.join(", "))?;
         let found = entry.value.as_str().and_then(|own| words.iter().position(|one| *one == own));
         found.ok_or_else(|| entry.refused(key, &words.join(", ")))
     }
@@ -238,7 +305,7 @@ impl Entries {
         valid: &str,
         item: impl Fn(&str) -> Option<T>,
     ) -> Result<Vec<T>, SpecError> {
-        let entry = self.take(key)?;
+        let entry = self.take(key, &|| valid.to_owned())?;
         let items = entry.value.as_array().filter(|items| items.len() <= LIST_MAX);
         let items = items.and_then(|items| {
             items.iter().map(|one| one.as_str().and_then(&item)).collect::<Option<Vec<T>>>()
@@ -270,11 +337,10 @@ impl Entries {
 
     /// What is wrong with a key's value, and where it stands.
     pub(crate) fn refuse(&self, key: &str, problem: &str) -> SpecError {
-        let (file, line) = self
-            .map
-            .get(key)
-            .map_or((self.name.as_str(), 0), |entry| (entry.file.as_str(), entry.line));
-        SpecError::at(file, line, problem)
+        match self.map.get(key) {
+            Some(entry) => entry.text.wrong(key, problem),
+            None => SpecError::at(&self.file, 0, problem),
+        }
     }
 
     /// Refuses keys that nobody took.
@@ -283,15 +349,14 @@ impl Entries {
             None => Ok(()),
             Some((key, entry)) => {
                 let problem = format!("unknown key {key}; {}", known.hint(key));
-                Err(SpecError::at(&entry.file, entry.line, problem))
+                Err(entry.text.wrong(key, problem))
             }
         }
     }
 
-    fn take(&mut self, key: &str) -> Result<Entry, SpecError> {
-        self.map
-            .remove(key)
-            .ok_or_else(|| SpecError::at(&self.name, 0, format!("{key} is missing")))
+    fn take(&mut self, key: &str, valid: &dyn Fn() -> String) -> Result<Entry, SpecError> {
+        let missing = || format!("{key} is missing; it must be {}", valid());
+        self.map.remove(key).ok_or_else(|| SpecError::at(&self.file, 0, missing()))
     }
 
     fn unknown(&self, key: &str) -> String {
@@ -316,8 +381,27 @@ impl Entries {
 
 impl Entry {
     pub(crate) fn refused(&self, key: &str, valid: &str) -> SpecError {
-        let problem = format!("{key} is {}; it must be {valid}", self.value);
-        SpecError::at(&self.file, self.line, problem)
+        self.text.wrong(key, format!("{key} is {}; it must be {valid}", self.value))
+    }
+}
+
+impl Text {
+    /// What is wrong with a key. Lines are looked for only now: a text has many keys, and mostly none is wrong.
+    fn wrong(&self, key: &str, problem: impl Into<String>) -> SpecError {
+        SpecError::at(&self.file, line_of(&self.text, key), problem)
+    }
+}
+
+/// The text that `from` gives. More than `bytes_max` are refused before they are read.
+///
+/// # Errors
+/// Why there is none.
+pub fn text_within(from: impl Read, bytes_max: usize) -> Result<String, String> {
+    let mut text = String::new();
+    let read = from.take(bytes_max as u64 + 1).read_to_string(&mut text);
+    match read.map_err(|error| error.to_string())? {
+        read if read > bytes_max => Err(format!("more than {bytes_max} bytes, which is the most")),
+        _ => Ok(text),
     }
 }
 
@@ -344,7 +428,12 @@ fn line_of(text: &str, key: &str) -> usize {
 const MODELS: [&str; 3] = ["accelflow", "arcalis", "relief"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
-const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a specification, and of each of its bases.
+pub const SPEC_BYTES_MAX: usize = 1 << 20;
+const PROCESS: &str = "load.process";
+const RECORDED: &str = "recorded";
+const RECORDING: &str = "load.recording";
+const TIMES: &str = "the path of a text of ascending times (us), one a line";
 const BASES_MAX: usize = 4;
 const LIST_MAX: usize = 64;
 const HINTS_MAX: usize = 12;
@@ -374,6 +463,52 @@ mod tests {
         assert_eq!(error.to_string(), "own.toml:4: a.x is 9; it must be a number from 0 to 5");
         entries.set("a.x", "4").expect("it is there");
         assert_eq!(entries.number("a.x", 0.0, 5.0), Ok(4.0));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_its_file_and_range() {
+        let mut entries = read("base = \"base.toml\"").expect("valid");
+        let error = entries.number("a.y", 0.0, 5.0).expect_err("it is in no file").to_string();
+        assert_eq!(error, "own.toml: a.y is missing; it must be a number from 0 to 5");
+        let error = entries.word("a.w", &["one", "two"]).expect_err("nor is this").to_string();
+        assert_eq!(error, "own.toml: a.w is missing; it must be one, two");
+    }
+
+    #[test]
+    fn texts_without_end_are_read_up_to_a_bound() {
+        let error = text_within(std::io::repeat(b'a'), 1_000).expect_err("endless");
+        assert_eq!(error, "more than 1000 bytes, which is the most");
+        assert_eq!(text_within(&b"abc"[..], 3), Ok("abc".to_owned()));
+        assert!(text_within(&[0xff][..], 3).is_err(), "no text");
+    }
+
+    #[test]
+    fn a_recording_is_found_beside_the_file_that_names_it() {
+        let own = "[load]\n\
+                   process = { value = \"recorded\", kind = \"assumed\", source = \"s\" }\n\
+                   recording = { value = \"a.txt\", kind = \"assumed\", source = \"s\" }";
+        let files = |path: &Path| match path.to_str() {
+            Some("in/own.toml") => Ok(own.to_owned()),
+            Some("in/a.txt") => Ok("0\n1\n3\n".to_owned()),
+            Some("b.txt") => Ok("0\n1\n1x\n".to_owned()),
+            _ => Err("there is no such file".to_owned()),
+        };
+        let mut entries = Entries::open("in/own.toml", &[], &|_| None, &files).expect("valid");
+        assert!(entries.recorded().is_err(), "nobody has read it");
+        let mut known = Recordings::default();
+        entries.record(&mut known, &files).expect("two gaps");
+        assert_eq!(*entries.recorded().expect("they are here"), [1_000.0, 2_000.0]);
+        let first = entries.recording_hash();
+        let mut fault = |name: &str| {
+            entries.set(RECORDING, name).expect("a key");
+            entries.record(&mut Recordings::default(), &files).expect_err(name).to_string()
+        };
+        assert!(fault("b.txt").starts_with("b.txt:3: \"1x\" is no time"), "{}", fault("b.txt"));
+        let error = fault("c.txt");
+        assert_eq!(error, "command line: load.recording c.txt: there is no such file");
+        entries.set(PROCESS, "poisson").expect("a key");
+        assert_eq!(entries.record(&mut known, &files), Ok(()), "nobody wants it");
+        assert!(first.is_some() && entries.recording_hash().is_none());
     }
 
     #[test]

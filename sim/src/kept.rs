@@ -15,7 +15,7 @@ pub struct KeptReport {
     replications: u32,
     events: u64,
     verdict: Verdict,
-    precise: bool,
+    precise: Option<bool>,
     responses: Vec<KeptResponse>,
     facts: Vec<(String, Option<[u64; 3]>)>,
 }

@@ -135,8 +135,10 @@ pub enum RunError {
         /// When (ns).
         at_ns: u64,
     },
-    /// A window holds more requests than are kept.
-    #[error("the window holds more than {limit} requests; choose a shorter one")]
+    /// A window, or the windows of a replication together, hold more requests than are kept.
+    #[error(
+        "a window, or those of a replication, hold more than {limit} requests; choose a shorter one"
+    )]
     TooManyRequests {
         /// The limit.
         limit: u64,
@@ -189,8 +191,8 @@ pub struct Report {
     pub events: u64,
     /// What the response times stand for.
     pub verdict: Verdict,
-    /// True if a precision was asked for and reached.
-    pub precise: bool,
+    /// Whether the precision that was asked for was reached, by every mean and every percentile; none where none was.
+    pub precise: Option<bool>,
     /// Response times.
     pub responses: Vec<Response>,
     /// Single numbers.
@@ -314,13 +316,13 @@ impl Plan {
     ) -> Result<Report, StudyError> {
         self.check()?;
         let mut count = self.replications_min;
-        let pilot = self.replications(model, 0..count, &|sample| sample, progress)?;
-        let cuts = self.cuts(&pilot);
-        let mut done: Vec<Reduced> = pilot.into_iter().map(|one| reduce(one, &cuts)).collect();
+        let (cuts, mut done) = self.pilot(model, progress)?;
         loop {
             let report = self.report(model, &cuts, &done);
-            let last = self.precision.is_none() || count == self.replications_max;
-            if last || report.precise || matches!(report.verdict, Verdict::Refused { .. }) {
+            // What a replication lacks, further ones do not give.
+            let misses = report.intervals().any(|one| one.is_none());
+            let last = misses || count == self.replications_max;
+            if last || report.precise != Some(false) {
                 return Ok(report);
             }
             let more = count..(count + self.replications_min).min(self.replications_max);
@@ -336,18 +338,44 @@ impl Plan {
             let fits = value >= low && value <= high;
             if fits { Ok(()) } else { Err(BadPlan { key, value, low, high }) }
         };
-        match self.extent {
-            Extent::Requests(count) => {
-                check("requests", count as f64, 1.0, REQUESTS_MAX as f64)?;
-            }
-            Extent::WindowPs(window) => check("window_ps", window.0 as f64, 1.0, WINDOW_PS_MAX)?,
-        }
         let (least, most) = (f64::from(self.replications_min), f64::from(self.replications_max));
         check("replications_min", least, REPLICATIONS_MIN as f64, PILOTS_MAX)?;
         check("replications_max", most, least, REPLICATIONS_MAX)?;
+        match self.extent {
+            Extent::Requests(count) => {
+                let pilot = (PILOT_REQUESTS_MAX / f64::from(self.replications_min)).floor();
+                check("requests", count as f64, 1.0, pilot.clamp(1.0, REQUESTS_MAX as f64))?;
+            }
+            Extent::WindowPs(window) => check("window_ps", window.0 as f64, 1.0, WINDOW_PS_MAX)?,
+        }
         check("precision", self.precision.unwrap_or(PRECISION_MAX), PRECISION_MIN, PRECISION_MAX)?;
         check("threads", self.threads as f64, 1.0, THREADS_MAX)?;
         check("events_max", self.events_max as f64, 1.0, u64::MAX as f64)
+    }
+
+    /// Each response's warm-up, and the replications that it was found from.
+    fn pilot(
+        &self,
+        model: &impl Simulate,
+        progress: &(impl Fn(u32) + Sync),
+    ) -> Result<(Vec<Cut>, Vec<Reduced>), StudyError> {
+        let range = 0..self.replications_min;
+        match self.extent {
+            Extent::Requests(_) => {
+                let pilot = self.replications(model, range, &|sample| sample, progress)?;
+                let cuts = cuts(&pilot);
+                let done = pilot.into_iter().map(|one| reduce(one, &cuts)).collect();
+                Ok((cuts, done))
+            }
+            // Nothing is cut off, so nobody's times have to wait for the others'.
+            Extent::WindowPs(_) => {
+                let none = |_| Cut { requests: 0, unsteady: false };
+                let cuts: Vec<Cut> = model.names().responses.into_iter().map(none).collect();
+                let done =
+                    self.replications(model, range, &|sample| reduce(sample, &cuts), progress)?;
+                Ok((cuts, done))
+            }
+        }
     }
 
     /// The replications of `range`, in order, each made into what is kept of it on its thread.
@@ -392,20 +420,6 @@ impl Plan {
         kept.collect()
     }
 
-    /// Each response's warm-up.
-    fn cuts(&self, pilot: &[Sample]) -> Vec<Cut> {
-        let responses = pilot.first().map_or(0, |sample| sample.responses.len());
-        let cut = |index: usize| match self.extent {
-            Extent::Requests(_) => {
-                let times = pilot.iter().map(|sample| sample.responses[index].as_slice());
-                let (requests, unsteady) = warm_up(&times.collect::<Vec<_>>());
-                Cut { requests, unsteady }
-            }
-            Extent::WindowPs(_) => Cut { requests: 0, unsteady: false },
-        };
-        (0..responses).map(cut).collect()
-    }
-
     fn report(&self, model: &impl Simulate, cuts: &[Cut], done: &[Reduced]) -> Report {
         let names = model.names();
         let verdict = self.verdict(model, &names, cuts, done);
@@ -421,22 +435,25 @@ impl Plan {
             let values: Vec<f64> = done.iter().map(|one| one.facts[index]).collect();
             Fact { name, value: Interval::of(&values).filter(|_| !overload) }
         });
-        let precise = |wanted: f64| {
-            let intervals = responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns]);
-            let mut known = intervals.flatten().peekable();
-            known.peek().is_some() && known.all(|one| one.relative_half_width() <= wanted)
-        };
-        Report {
+        let facts = facts.collect();
+        let mut report = Report {
             version: env!("CARGO_PKG_VERSION"),
             seed: self.seed,
             extent: self.extent,
             replications: done.len() as u32,
             events: done.iter().map(|one| one.events).sum(),
             verdict,
-            precise: self.precision.is_some_and(precise),
-            facts: facts.collect(),
+            precise: None,
+            facts,
             responses,
-        }
+        };
+        let within = |one: Option<Interval>, wanted: f64| {
+            one.is_some_and(|one| one.relative_half_width() <= wanted)
+        };
+        report.precise = self.precision.map(|wanted| {
+            report.intervals().next().is_some() && report.intervals().all(|one| within(one, wanted))
+        });
+        report
     }
 
     fn verdict(
@@ -465,6 +482,17 @@ impl Plan {
         }
         Verdict::Steady
     }
+}
+
+/// Each response's warm-up.
+fn cuts(pilot: &[Sample]) -> Vec<Cut> {
+    let responses = pilot.first().map_or(0, |sample| sample.responses.len());
+    let cut = |index: usize| {
+        let times = pilot.iter().map(|sample| sample.responses[index].as_slice());
+        let (requests, unsteady) = warm_up(&times.collect::<Vec<_>>());
+        Cut { requests, unsteady }
+    };
+    (0..responses).map(cut).collect()
 }
 
 fn reduce(sample: Sample, cuts: &[Cut]) -> Reduced {
@@ -515,6 +543,11 @@ impl Report {
     /// The fact called `name`.
     pub fn fact(&self, name: &str) -> Option<Interval> {
         self.facts.iter().find(|fact| fact.name == name)?.value
+    }
+
+    /// Of every response the mean and the percentile, which a precision is asked of.
+    fn intervals(&self) -> impl Iterator<Item = Option<Interval>> {
+        self.responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns])
     }
 
     /// This report's response times less `other`'s, paired by replication. Both must come from one seed and extent:
@@ -580,8 +613,10 @@ impl Report {
     }
 }
 
-/// Requests of one replication: 32 MiB of response times, times the replications before the first look.
+/// Requests of one replication: 32 MiB of response times.
 pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
+/// Of the replications before the first look together: 512 MiB.
+const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
 /// Half of what the clock can count, so that what came last can still end.
 const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;
 /// Their response times are held until the warm-up is known.
@@ -609,6 +644,28 @@ mod tests {
             fault(Plan { extent: Extent::Requests(0), ..Plan::default() }).contains("requests")
         );
         assert_eq!(Plan::default().check(), Ok(()));
+        // A hundred of the longest would hold more than 3 GB until the warm-up is known.
+        let longest = Extent::Requests(REQUESTS_MAX);
+        let many = Plan { extent: longest, replications_min: 100, ..Plan::default() };
+        assert_eq!(fault(many), "requests is 4194304; it must be 1 to 671088");
+        let few = Plan { extent: longest, replications_min: 16, ..Plan::default() };
+        assert_eq!(few.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_has_no_percentile_is_not_precise() {
+        let plan = |requests| {
+            let extent = Extent::Requests(requests);
+            let plan = Plan { extent, precision: Some(0.5), ..Plan::default() };
+            plan.run(&Given(|at| 9_000 + at % 7), &|_| {}).expect("a report")
+        };
+        let long = plan(10_000);
+        assert_eq!((long.precise, long.replications), (Some(true), 10));
+        let short = plan(KEPT_MIN as u64 - 1);
+        assert!(short.responses[0].mean_ns.is_some() && short.responses[0].p99_ns.is_none());
+        assert_eq!((short.precise, short.replications), (Some(false), 10), "more would not help");
+        let unasked = Plan { extent: Extent::Requests(500), ..Plan::default() };
+        assert_eq!(unasked.run(&Given(|at| at % 7), &|_| {}).expect("a report").precise, None);
     }
 
     /// Response times that are the same function of the request's place in every replication.

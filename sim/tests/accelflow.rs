@@ -2,7 +2,7 @@
 //! queue, and results that do not depend on threads.
 
 use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
-use sim::{Extent, KeptReport, Plan, Report, Sample, Simulate, Streams, Verdict};
+use sim::{Extent, KeptReport, Plan, Recordings, Report, Sample, Simulate, Streams, Verdict};
 
 fn entries(scenario: &str) -> Entries {
     let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
@@ -87,6 +87,20 @@ fn one_accelerator_alone_is_pollaczeks_and_khinchines() {
     }
 }
 
+#[test]
+fn data_on_its_way_holds_no_pe() {
+    // The same queue, before which every payload is 50 us on its way: what is waited for beyond that stays M/D/1's.
+    // Were the PE held meanwhile, it would be busy for 90 % and the wait 675 us.
+    let at = |per_s| {
+        let slow = [("hardware.pes", "1"), ("hardware.dma_setup_ns", "50000")];
+        let set = [&slow[..], &[("load.total_per_s", per_s)]].concat();
+        unique_us(Architecture::AccelFlow, &alone("services.UniqId.load_balance", &set))
+    };
+    // At 15 % it is 8.8 us.
+    let found = at("6000") - at("1500") + 8.8;
+    assert!((found - 75.0).abs() < 5.0, "{found} us for 75");
+}
+
 fn fact(model: &AccelFlow, sample: &Sample, name: &str) -> f64 {
     let at = model.names().facts.iter().position(|own| own == name).expect("a fact");
     sample.facts[at]
@@ -153,6 +167,34 @@ fn overload_has_no_steady_percentile() {
 }
 
 #[test]
+fn recorded_arrivals_keep_their_shape_at_the_load_that_is_set() {
+    let mean_us = |times: &str| {
+        let mut entries = entries("steady");
+        entries.set("load.process", "recorded").expect("a key");
+        entries.set("load.recording", "times.txt").expect("a key");
+        entries.record(&mut Recordings::default(), &|_| Ok(times.to_owned())).expect("times");
+        let spec = Spec::read(&entries, &trace::accelflow()).expect("valid");
+        let model = AccelFlow::new(&spec, Architecture::AccelFlow, &trace::accelflow());
+        let sample = model.expect("a model").replicate(
+            &Streams::new(2, 0),
+            Extent::Requests(5_000),
+            1 << 32,
+        );
+        let sample = sample.expect("a run");
+        // 13,400 requests a second, whatever was recorded.
+        let rate = 5_000.0 / (sample.duration.as_ns() * 1e-9);
+        assert!((rate / 13_400.0 - 1.0).abs() < 0.15, "{rate}");
+        let times = sample.responses.concat();
+        times.iter().sum::<u64>() as f64 / times.len() as f64 * 1e-6
+    };
+    // One every 100 us, or fifty at once every 5 ms.
+    let even: String = (0..2_000).map(|at| format!("{}\n", 100 * at)).collect();
+    let bursts: String = (0..2_000).map(|at| format!("{}\n", 5_000 * (at / 50))).collect();
+    let (even, bursts) = (mean_us(&even), mean_us(&bursts));
+    assert!(bursts > 1.2 * even, "{bursts} us and {even} us");
+}
+
+#[test]
 fn a_paired_reduction_is_narrower_than_its_parts() {
     let set = [("run.requests", "12000")];
     let reports = [Architecture::NonAcc, Architecture::AccelFlow].map(|architecture| {
@@ -176,7 +218,11 @@ fn bad_values_name_the_key_and_its_range() {
         ("hardware.pes", "0", "hardware.pes is 0; it must be a whole number from 1 to 255"),
         ("hardware.chiplets", "7", "hardware.chiplets is 7; it must be a whole number from 1 to 6"),
         ("load.total_per_s", "nan", "load.total_per_s is nan; it must be a number from"),
-        ("load.process", "steady", "load.process is \"steady\"; it must be poisson, bursty"),
+        (
+            "load.process",
+            "steady",
+            "load.process is \"steady\"; it must be poisson, bursty, recorded",
+        ),
         ("costs.cohort_pairs", "[\"tcp\"]", "costs.cohort_pairs is [\"tcp\"]; it must be a list"),
         ("load.burst_factor", "6", "load.burst_factor is 6; it must be a number from 1 to 5"),
         ("services.CPost.app", "0.5", "services.CPost.app is 0.5; it must be a number from 0"),
@@ -188,6 +234,15 @@ fn bad_values_name_the_key_and_its_range() {
         let error = Spec::read(&entries, &trace::accelflow()).expect_err(key).to_string();
         assert!(error.starts_with(&format!("command line: {expected}")), "{error}");
     }
+}
+
+#[test]
+fn events_of_a_request_are_few() {
+    // 38.1 by the programs (a test beside them); what is displaced from a PE costs one more, and nobody else does.
+    let (_, model) = model(Architecture::AccelFlow, "steady", &[("load.total_per_s", "20000")]);
+    let sample = model.replicate(&Streams::new(2, 0), Extent::Requests(20_000), 1 << 32);
+    let each = fact(&model, &sample.expect("a run"), "events_per_request");
+    assert!((each / 38.1 - 1.0).abs() < 0.03, "{each}");
 }
 
 #[test]

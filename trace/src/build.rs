@@ -5,23 +5,74 @@
 use units::{Nanos, Op};
 
 use crate::condition::Condition;
+use crate::limits::{DEPTH_MAX, GLUE_UNITS_MAX, INVOCATIONS_MAX};
 use crate::payload::{Base, Format};
 use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
 /// A part of a trace that something follows.
+///
+/// What is far larger or deeper than a catalog takes grows no further, and is refused all the same: building can
+/// neither fill the memory nor go deeper than a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Block(Vec<Node>);
+pub struct Block(Nodes);
 
 /// A part of a trace that nothing follows: it ends in a notification or another trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Path(Vec<Node>);
+pub struct Path(Nodes);
 
 /// An arm of a branch, open or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Arm(Vec<Node>);
+pub struct Arm(Nodes);
+
+/// Nodes with how many there are, arms included, and how deep they nest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Nodes {
+    all: Vec<Node>,
+    count: usize,
+    depth: usize,
+}
+
+impl Nodes {
+    /// One more node without arms.
+    fn push(&mut self, node: Node) {
+        if self.count <= COUNT_KEPT {
+            self.all.push(node);
+            self.count += 1;
+        }
+    }
+
+    /// A node made of these arms.
+    fn nest(
+        &mut self,
+        arms: impl IntoIterator<Item = Nodes>,
+        node: impl FnOnce(Vec<Nodes>) -> Node,
+    ) {
+        if self.count > COUNT_KEPT {
+            return;
+        }
+        let (mut kept, mut count, mut depth) = (Vec::new(), self.count + 1, 0);
+        for arm in arms {
+            count += 1 + arm.count;
+            depth = depth.max(1 + arm.depth);
+            kept.push(arm);
+            if count > COUNT_KEPT {
+                break;
+            }
+        }
+        if depth > DEPTH_MAX + 1
+            && let Some(deepest) = kept.iter().position(|arm| arm.depth + 1 == depth)
+        {
+            // It is too deep as it is.
+            *self = kept.swap_remove(deepest);
+            return;
+        }
+        self.all.push(node(kept));
+        (self.count, self.depth) = (count, self.depth.max(depth));
+    }
+}
 
 impl From<Block> for Arm {
     fn from(block: Block) -> Arm {
@@ -38,7 +89,7 @@ impl From<Path> for Arm {
 impl Trace {
     /// A trace that takes a payload of this format.
     pub fn new(name: impl Into<String>, takes: Format, path: Path) -> Trace {
-        Trace { name: name.into(), takes, body: path.0 }
+        Trace { name: name.into(), takes, body: path.0.all }
     }
 }
 
@@ -60,7 +111,9 @@ impl Block {
 
     /// Ops one after the other.
     pub fn seq(mut self, ops: impl IntoIterator<Item = Op>) -> Block {
-        self.0.extend(ops.into_iter().map(|op| Node::Run(Run { op, due: None })));
+        for op in ops.into_iter().take(COUNT_KEPT + 1) {
+            self.0.push(Node::Run(Run { op, due: None }));
+        }
         self
     }
 
@@ -83,30 +136,40 @@ impl Block {
         on_true: impl Into<Arm>,
         on_false: impl Into<Arm>,
     ) -> Block {
-        let (on_true, on_false) = (on_true.into().0, on_false.into().0);
-        self.0.push(Node::Branch(Branch { condition, on_true, on_false }));
+        self.choice(condition, on_true.into().0, on_false.into().0);
         self
     }
 
     /// One of two arms, both of which end.
     pub fn either(mut self, condition: Condition, on_true: Path, on_false: Path) -> Path {
-        let (on_true, on_false) = (on_true.0, on_false.0);
-        self.0.push(Node::Branch(Branch { condition, on_true, on_false }));
+        self.choice(condition, on_true.0, on_false.0);
         Path(self.0)
     }
 
     /// Several arms at once, each of which ends by itself.
     pub fn fork(mut self, arms: impl IntoIterator<Item = Path>) -> Path {
-        let arms = arms.into_iter().map(|path| path.0).collect();
-        self.0.push(Node::Fork(Fork { arms, join: false }));
+        self.fan(arms.into_iter().map(|path| path.0), false);
         Path(self.0)
     }
 
     /// Several arms at once; what follows waits for all and goes on with the first one's payload.
     pub fn join(mut self, arms: impl IntoIterator<Item = Block>) -> Block {
-        let arms = arms.into_iter().map(|block| block.0).collect();
-        self.0.push(Node::Fork(Fork { arms, join: true }));
+        self.fan(arms.into_iter().map(|block| block.0), true);
         self
+    }
+
+    fn choice(&mut self, condition: Condition, on_true: Nodes, on_false: Nodes) {
+        self.0.nest([on_true, on_false], |arms| {
+            let mut arms = arms.into_iter().map(|arm| arm.all);
+            let mut next = || arms.next().unwrap_or_default();
+            Node::Branch(Branch { condition, on_true: next(), on_false: next() })
+        });
+    }
+
+    fn fan(&mut self, arms: impl Iterator<Item = Nodes>, join: bool) {
+        self.0.nest(arms, |arms| {
+            Node::Fork(Fork { arms: arms.into_iter().map(|arm| arm.all).collect(), join })
+        });
     }
 
     /// The core that started the trace is told.
@@ -129,3 +192,6 @@ impl Block {
         Path(self.0)
     }
 }
+
+/// Nodes and arms that are built: each takes a unit of the encoding or is an invocation, so that so many are too many.
+const COUNT_KEPT: usize = 4 * (INVOCATIONS_MAX + GLUE_UNITS_MAX);

@@ -70,12 +70,13 @@ pub(crate) type Formats = BTreeSet<Format>;
 pub(crate) fn check(trace: &Trace, index: usize, scope: Scope<'_>) -> (Vec<Fault>, Vec<Formats>) {
     let mut walk =
         Walk { scope, owner: Owner::Trace(index), next: 0, faults: Vec::new(), before: Vec::new() };
-    if !walk.sizes(trace) {
-        return (walk.faults, walk.before);
-    }
+    // First, for all that follows goes as deep as the trace does.
     let depth = nesting(trace);
     if depth > DEPTH_MAX {
         walk.whole(What::TooDeep { depth, max: DEPTH_MAX });
+        return (walk.faults, walk.before);
+    }
+    if !walk.sizes(trace) {
         return (walk.faults, walk.before);
     }
     let start = State {
@@ -104,7 +105,26 @@ pub(crate) fn formats(nodes: &[Node], start: Formats) -> Vec<Formats> {
 /// How deep the deepest node is nested, the outermost being 0.
 fn nesting(trace: &Trace) -> usize {
     let mut deepest = 0;
-    trace.visit(&mut |_, depth| deepest = deepest.max(depth));
+    let mut left = vec![(trace.body.as_slice(), 0)];
+    while let Some((nodes, depth)) = left.pop() {
+        if nodes.is_empty() {
+            continue;
+        }
+        deepest = deepest.max(depth);
+        for node in nodes {
+            match node {
+                Node::Run(_) | Node::Trans(..) | Node::End(_) => {}
+                Node::Branch(branch) => {
+                    left.extend(
+                        [&branch.on_true, &branch.on_false].map(|arm| (&arm[..], depth + 1)),
+                    );
+                }
+                Node::Fork(fork) => {
+                    left.extend(fork.arms.iter().map(|arm| (arm.as_slice(), depth + 1)));
+                }
+            }
+        }
+    }
     deepest
 }
 

@@ -4,6 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::encode::condition_units;
+use crate::limits::CONDITION_UNITS_MAX;
+
 /// What a branch asks of the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -79,22 +82,42 @@ impl Condition {
     }
 
     /// Both hold.
+    ///
+    /// What has far more units or levels than a catalog takes grows no further: the larger part stands for the whole,
+    /// which is refused all the same. So building can neither fill the memory nor go deeper than a stack.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
-        Condition::And(Box::new(self), Box::new(other))
+        match self.too_large(&other) {
+            Some(larger) => larger,
+            None => Condition::And(Box::new(self), Box::new(other)),
+        }
     }
 
-    /// One holds or both.
+    /// One holds or both; bounded as [`Condition::and`] is.
     #[must_use]
     pub fn or(self, other: Condition) -> Condition {
-        Condition::Or(Box::new(self), Box::new(other))
+        match self.too_large(&other) {
+            Some(larger) => larger,
+            None => Condition::Or(Box::new(self), Box::new(other)),
+        }
     }
 
-    /// This does not hold.
+    /// This does not hold; bounded as [`Condition::and`] is.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Condition {
-        Condition::Not(Box::new(self))
+        if self.depth() >= DEPTH_KEPT { self } else { Condition::Not(Box::new(self)) }
+    }
+
+    /// The deeper of two that are too deep together, or the longer of two that are too long.
+    fn too_large(&self, other: &Condition) -> Option<Condition> {
+        let larger = |own: usize, others: usize| if own >= others { self } else { other }.clone();
+        let depths = (self.depth(), other.depth());
+        if depths.0.max(depths.1) >= DEPTH_KEPT {
+            return Some(larger(depths.0, depths.1));
+        }
+        let units = (condition_units(self), condition_units(other));
+        (units.0 + units.1 >= UNITS_KEPT).then(|| larger(units.0, units.1))
     }
 
     /// Whether it holds where a field has the value that `read` gives; a flag is set when that is not zero.
@@ -212,12 +235,39 @@ pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     })
 }
 
+/// Levels of logic that are built: each takes a unit, so a condition this deep is too long. The text form nests 31 deep
+/// and has 31 tests, and stays below.
+const DEPTH_KEPT: usize = 64;
+/// Units that are built: the larger half of as many is too long. The text form stays below.
+const UNITS_KEPT: usize = 64 * CONDITION_UNITS_MAX;
+const _: () = assert!(DEPTH_KEPT > 2 * CONDITION_UNITS_MAX);
+
 /// Combinations tried at most: a check of a trace of the largest size stays under a second.
 const TRIALS_MAX: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_far_too_large_grows_no_further_and_stays_too_large() {
+        let flag = || Condition::flag("a");
+        let chain = |step: fn(Condition) -> Condition| (0..1_000).fold(flag(), |all, _| step(all));
+        let grown = [
+            chain(Condition::not),
+            chain(|all| all.and(Condition::flag("b"))),
+            chain(|all| Condition::flag("b").or(all)),
+            chain(|all| all.clone().and(all)),
+        ];
+        for one in grown {
+            assert!(one.depth() <= DEPTH_KEPT && condition_units(&one) <= UNITS_KEPT);
+            assert!(condition_units(&one) > CONDITION_UNITS_MAX);
+        }
+        // As deep and as long as the text form can be: each test behind 31 times `not`.
+        let test = || (0..CONDITION_UNITS_MAX).fold(flag(), |all, _| all.not());
+        let long = (1..CONDITION_UNITS_MAX).fold(test(), |all, _| all.and(test()));
+        assert_eq!(condition_units(&long), 31 * 32 + 30, "nothing of it is lost");
+    }
 
     #[test]
     fn contradictions_are_found() {

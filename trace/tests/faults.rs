@@ -256,6 +256,21 @@ fn the_builder_is_checked_as_the_text_is() {
         Block::empty().branch(number, inner, Block::empty())
     });
     assert_eq!(first(deep.notify()), What::TooDeep { depth: 9, max: 8 });
+    // As deep and as large as anybody cares to build: refused, and neither memory nor stack is short.
+    let flag = || Condition::flag("a");
+    let deep = (0..100_000)
+        .fold(seq([Op::Copy]), |inner, _| seq([Op::Copy]).branch(flag(), inner, Block::empty()));
+    assert_eq!(first(deep.notify()), What::TooDeep { depth: 9, max: 8 });
+    let wide = (0..100).fold(seq([Op::Copy]), |own, _| own.clone().join([own.clone(), own]));
+    assert!(matches!(first(wide.notify()), What::TooDeep { .. } | What::TooLong { .. }));
+    let flat =
+        (0..100_000).fold(Block::empty(), |own, _| own.branch(flag(), seq([Op::Copy]), ended()));
+    assert!(matches!(first(flat.notify()), What::TooLong { .. }));
+    let empty = (0..100_000)
+        .fold(seq([Op::Copy]), |own, _| own.branch(flag(), Block::empty(), Block::empty()));
+    assert!(matches!(first(empty.notify()), What::TooMuchControl { .. }));
+    let arms = (0..1_000_000).map(|_| Block::empty());
+    assert!(matches!(first(seq([Op::Copy]).join(arms).notify()), What::TooMuchControl { .. }));
     let bad = Draft::default().trace(Trace::new("two words", json, ended())).check();
     assert_eq!(bad.expect_err("no name")[0].what, What::BadName("two words".to_owned()));
 }

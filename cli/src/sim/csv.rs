@@ -100,6 +100,7 @@ fn whole(rows: &str) -> (usize, BTreeSet<String>) {
 pub(crate) fn inputs(entries: &Entries, precision: Option<f64>) -> Result<u64, String> {
     let mut text = format!("{:016x} {precision:?}", super::build::own()?);
     text.extend(entries.sources().map(|(key, value, ..)| format!("\n{key}={value}")));
+    text.extend(entries.recording_hash().map(|hash| format!("\n{hash:016x}")));
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
@@ -124,7 +125,8 @@ fn rows(here: &Here<'_>, outcome: &Outcome) -> String {
     let rows = report.rows();
     let rows: String =
         rows.into_iter().map(|(name, metric, found)| row(name, metric, found)).collect();
-    rows + &format!("{start}{END}{},,\n", report.events)
+    let precise = report.precise.map(|yes| format!("{start},all,precise,{},,\n", u8::from(yes)));
+    rows + &precise.unwrap_or_default() + &format!("{start}{END}{},,\n", report.events)
 }
 
 /// A field as CSV has it.

@@ -3,11 +3,14 @@
 
 mod build;
 mod csv;
+mod page;
 mod points;
 mod show;
 mod sweep;
 mod system;
 
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -18,7 +21,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use sim::{Entries, Plan, Report, Response};
+use sim::{BadPlan, Entries, Plan, Recordings, Report, Response, SPEC_BYTES_MAX};
 
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
@@ -67,6 +70,9 @@ pub(crate) struct Sim {
     /// With --csv: keep what the file already has and simulate only the rest.
     #[arg(long, requires = "csv")]
     resume: bool,
+    /// Write a page with figures there as well.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Only list every key with its value and where that comes from.
     #[arg(long)]
     sources: bool,
@@ -107,42 +113,59 @@ impl Sim {
             return Ok(());
         }
         let points = points::points(&self.sweep).map_err(Problem::Usage)?;
-        let mut specs = Vec::with_capacity(points.len());
-        for point in &points {
-            let entries = points::set(entries.clone(), point).map_err(Problem::Usage)?;
-            let spec = System::read(&entries).map_err(Problem::Usage)?;
-            // They name what is in a table.
-            let inputs = match self.csv {
-                Some(_) => inputs(&entries, self.precision).map_err(Problem::Failed)?,
-                None => 0,
-            };
-            specs.push((spec, inputs));
-        }
+        let specs = self.specs(&entries, &points)?;
         let architectures = match specs.first() {
             Some((spec, _)) => spec.architectures(&self.architecture)?,
             None => Vec::new(),
         };
+        if let Some(path) = &self.report {
+            // Hours later would be late to hear of it.
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.map_err(|error| Problem::Usage(unwritten(path, &error)))?;
+        }
         let mut csv = match &self.csv {
             None => None,
             Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(Problem::Usage)?),
         };
         let cases = cases(&points, &specs, &architectures);
         let started = Instant::now();
-        let (shown, totals) = self.simulate(&cases, &mut csv)?;
-        self.finish(&entries, shown, &totals, started.elapsed());
-        Ok(())
+        let found = self.simulate(&cases, &mut csv)?;
+        self.finish(&entries, found, started.elapsed())
+    }
+
+    /// What is simulated at each point, and what names it in a table.
+    fn specs(
+        &self,
+        entries: &Entries,
+        points: &[Vec<Assignment>],
+    ) -> Result<Vec<(System, u64)>, Problem> {
+        let mut known = Recordings::default();
+        let spec = |point: &Vec<Assignment>| {
+            let entries = points::set(entries.clone(), point, &mut known);
+            let entries = entries.map_err(Problem::Usage)?;
+            let spec = System::read(&entries).map_err(Problem::Usage)?;
+            self.plan(&spec).check().map_err(|bad| Problem::Usage(flagged(&bad)))?;
+            let inputs = match self.csv {
+                Some(_) => inputs(&entries, self.precision).map_err(Problem::Failed)?,
+                None => 0,
+            };
+            Ok((spec, inputs))
+        };
+        points.iter().map(spec).collect()
     }
 
     /// Simulates what the table has not, and shows each point when it is done.
-    fn simulate(
-        &self,
-        cases: &[Case<'_>],
-        csv: &mut Option<Csv>,
-    ) -> Result<(Vec<serde_json::Value>, Totals), Problem> {
+    fn simulate(&self, cases: &[Case<'_>], csv: &mut Option<Csv>) -> Result<Found, Problem> {
         let is_left = |case: &&Case<'_>| {
             !csv.as_ref().is_some_and(|csv| csv.has(&self.here(case), case.architecture))
         };
-        let left: Vec<&Case<'_>> = cases.iter().filter(is_left).collect();
+        let (left, done): (Vec<_>, Vec<_>) = cases.iter().partition(is_left);
+        let mut kept: BTreeMap<usize, Kept> = BTreeMap::new();
+        for case in done {
+            let point = kept.entry(case.at).or_insert_with(|| (case.point.to_vec(), Vec::new()));
+            point.1.push(case.architecture);
+        }
+        let kept_count = cases.len() - left.len();
         let runs = u64::from(self.runs);
         let bar = Bar::new(cases.len() as u64 * runs);
         bar.skip((cases.len() - left.len()) as u64 * runs);
@@ -151,19 +174,19 @@ impl Sim {
             bar.say(case.point, case.architecture);
             case.spec.simulate(case.architecture, &self.plan(case.spec), &|_| bar.done())
         };
-        let (shown, outcomes, totals) = (Vec::new(), Vec::new(), Totals::default());
+        let found = Found { kept, kept_count, ..Found::default() };
         let mut results =
-            Results { sim: self, bar: &bar, csv, shown, outcomes, totals, result: Ok(()) };
+            Results { sim: self, bar: &bar, csv, found, outcomes: Vec::new(), result: Ok(()) };
         let take = |index: usize, report: Result<Report, Problem>| {
             let is_last = left.get(index + 1).is_none_or(|next| next.at != left[index].at);
             results.take(left[index], report, is_last)
         };
         sweep::in_order(left.len(), sweep::workers(self.threads(), self.runs), study, take);
         bar.end();
-        let Results { csv, shown, totals, result, .. } = results;
+        let Results { csv, found, result, .. } = results;
         result?;
         csv.as_mut().map_or(Ok(()), Csv::sync).map_err(Problem::Failed)?;
-        Ok((shown, totals))
+        Ok(found)
     }
 
     /// Where the numbers of a case belong.
@@ -178,11 +201,12 @@ impl Sim {
     }
 
     fn plan(&self, spec: &System) -> Plan {
+        let more = if self.precision.is_some() { RUNS_MORE } else { 1 };
         Plan {
             seed: self.seed,
             extent: spec.extent(),
             replications_min: self.runs,
-            replications_max: if self.precision.is_some() { 20 * self.runs } else { self.runs },
+            replications_max: self.runs.saturating_mul(more),
             precision: self.precision,
             threads: self.threads(),
             ..Plan::default()
@@ -190,30 +214,78 @@ impl Sim {
     }
 
     /// Rates are of this machine and this moment: for programs, and on stderr.
-    fn finish(
-        &self,
-        entries: &Entries,
-        shown: Vec<serde_json::Value>,
-        totals: &Totals,
-        wall: Duration,
-    ) {
+    fn finish(&self, entries: &Entries, found: Found, wall: Duration) -> Result<(), Problem> {
+        if let Some(path) = &self.report {
+            let title = format!("rebate sim: {}", entries.name);
+            let how = format!(
+                "{} Seed {}, {} replications or more.",
+                entries.about, self.seed, self.runs
+            );
+            let page = page::of(&title, &how, &found.rows, found.kept_count).html();
+            let written = std::fs::write(path, page);
+            written.map_err(|error| Problem::Failed(unwritten(path, &error)))?;
+        }
         let wall_s = wall.as_secs_f64().max(1e-9);
+        let totals = &found.totals;
         let (events, requests) = (totals.events as f64 / wall_s, totals.requests as f64 / wall_s);
         if self.json {
+            let kept: Vec<_> = found.kept.values().map(show::kept_json).collect();
             let all = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "spec": entries.name,
                 "about": entries.about,
                 "seed": self.seed,
-                "results": shown,
+                "precision": self.precision,
+                "results": found.shown,
+                "kept": kept,
                 "events_per_second": events,
                 "requests_per_second": requests,
             });
             say(&format!("{all:#}"));
-        } else if std::io::stderr().is_terminal() {
+            return Ok(());
+        }
+        if !found.kept.is_empty() {
+            let (points, path) = (found.kept.len(), self.csv.as_deref().unwrap_or(Path::new("")));
+            let path = path.display();
+            say(&format!("Points that were in {path} already, not shown: {points}."));
+        }
+        if std::io::stderr().is_terminal() {
             eprintln!("{:.1} s, {:.0} simulated requests/s", wall_s, requests);
         }
+        Ok(())
     }
+}
+
+/// What a plan has to say, by the flag or key that it came from.
+fn flagged(bad: &BadPlan) -> String {
+    let flags = [
+        ("replications_min", "--runs"),
+        ("precision", "--precision"),
+        ("threads", "--threads"),
+        ("requests", "run.requests (with so many --runs)"),
+        ("window_ps", "run.window_us (in ps)"),
+    ];
+    let flag = flags.into_iter().find(|(key, _)| *key == bad.key).map_or(bad.key, |(_, flag)| flag);
+    BadPlan { key: flag, ..bad.clone() }.to_string()
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> String {
+    format!("--report {}: {error}", path.display())
+}
+
+/// A point, and the architectures that a table has of it already.
+type Kept = (Vec<Assignment>, Vec<&'static str>);
+
+/// What there is to say when all is done.
+#[derive(Debug, Default)]
+struct Found {
+    shown: Vec<serde_json::Value>,
+    rows: Vec<page::Row>,
+    /// Points of which nothing was shown.
+    kept: BTreeMap<usize, Kept>,
+    /// Studies that were not made again.
+    kept_count: usize,
+    totals: Totals,
 }
 
 /// A study of a sweep.
@@ -250,10 +322,9 @@ struct Results<'a> {
     sim: &'a Sim,
     bar: &'a Bar,
     csv: &'a mut Option<Csv>,
-    shown: Vec<serde_json::Value>,
+    found: Found,
     /// Of the point that is under way.
     outcomes: Vec<Outcome>,
-    totals: Totals,
     result: Result<(), Problem>,
 }
 
@@ -271,10 +342,12 @@ impl Results<'_> {
         }
         if is_last {
             let outcomes = std::mem::take(&mut self.outcomes);
+            let kept = self.found.kept.remove(&case.at).map_or(Vec::new(), |(_, kept)| kept);
             if self.sim.json {
-                self.shown.push(show::json(case.point, &outcomes));
+                self.found.shown.push(show::json(case.point, &outcomes, &kept));
             } else {
-                let lines = show::lines(case.spec, case.point, &outcomes);
+                let mut lines = show::lines(case.spec, case.point, &outcomes, self.sim.precision);
+                lines.extend(show::kept(&kept));
                 self.bar.hide(|| lines.iter().for_each(|line| say(line)));
             }
         }
@@ -283,10 +356,13 @@ impl Results<'_> {
 
     fn add(&mut self, case: &Case<'_>, report: Report) -> Result<(), Problem> {
         self.bar.made(report.replications, self.sim.runs);
-        self.totals.add(&report);
+        self.found.totals.add(&report);
         let outcome = Outcome { architecture: case.architecture, report };
         if let Some(csv) = self.csv {
             csv.write(&self.sim.here(case), &outcome).map_err(Problem::Failed)?;
+        }
+        if self.sim.report.is_some() {
+            self.found.rows.push(page::Row::of(case.point, &outcome));
         }
         self.outcomes.push(outcome);
         Ok(())
@@ -323,10 +399,17 @@ impl Totals {
 /// # Errors
 /// What is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
-    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let entries = Entries::open(spec, &scenarios(), &builtin, &read);
+    let entries = Entries::open(spec, &scenarios(), &builtin, &text_within(SPEC_BYTES_MAX));
     let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
-    points::set(entries, set).map_err(Problem::Usage)
+    points::set(entries, set, &mut Recordings::default()).map_err(Problem::Usage)
+}
+
+/// Reads the text of a file, refused beyond so many bytes.
+fn text_within(bytes_max: usize) -> impl Fn(&Path) -> Result<String, String> {
+    move |path| {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        sim::text_within(file, bytes_max)
+    }
 }
 
 /// A bar over all replications, on stderr, on a terminal, after two seconds.
@@ -378,6 +461,8 @@ impl Bar {
     }
 }
 
+/// So many times --runs are made for a precision at most.
+const RUNS_MORE: u32 = 20;
 const BAR_AFTER: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "Examples:
@@ -386,6 +471,8 @@ const EXAMPLES: &str = "Examples:
   rebate sim --spec steady --sweep load.total_per_s=5000,10000,15000 --csv loads.csv
   rebate sim --spec steady --architecture accelflow --sweep hardware.pes=2,4,8,16 --json
   rebate sim --spec steady --set load.process=bursty --set hardware.chiplets=4
+  rebate sim --spec steady --set load.process=recorded --set load.recording=times.txt
+  rebate sim --spec steady --sweep load.total_per_s=5000,10000,15000 --report loads.html
   rebate sim --spec arcalis --sweep run.workload=memc_low,memc_high
   rebate sim --spec arcalis --architecture near-cache --sweep attachment.near_cache_ns=5,400,700
   rebate sim --spec relief --sweep run.application=canny,deblur,gru,harris,lstm

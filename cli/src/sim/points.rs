@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sim::Entries;
+use sim::{Entries, RECORDING_BYTES_MAX, Recordings};
 
 /// `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,14 +78,20 @@ pub(super) fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     Ok(points)
 }
 
-/// The keys with these set.
+/// The keys with these set, and the recording that they name.
 ///
 /// # Errors
-/// Which key there is not.
-pub(super) fn set(mut entries: Entries, point: &[Assignment]) -> Result<Entries, String> {
+/// Which key there is not, or what is wrong with the recording.
+pub(super) fn set(
+    mut entries: Entries,
+    point: &[Assignment],
+    known: &mut Recordings,
+) -> Result<Entries, String> {
     for Assignment { key, value } in point {
         entries.set(key, value).map_err(|error| error.to_string())?;
     }
+    let recorded = entries.record(known, &super::text_within(RECORDING_BYTES_MAX));
+    recorded.map_err(|error| error.to_string())?;
     Ok(entries)
 }
 

@@ -7,7 +7,12 @@ use sim::{Extent, Interval, Report, Verdict};
 use super::{Assignment, Outcome, System};
 
 /// The lines of one point.
-pub(super) fn lines(spec: &System, point: &[Assignment], outcomes: &[Outcome]) -> Vec<String> {
+pub(super) fn lines(
+    spec: &System,
+    point: &[Assignment],
+    outcomes: &[Outcome],
+    precision: Option<f64>,
+) -> Vec<String> {
     let Some(first) = outcomes.first() else { return Vec::new() };
     let mut lines = head(spec, point, &first.report);
     let shown: Vec<&Outcome> = outcomes.iter().filter(|one| !refused(&one.report)).collect();
@@ -24,6 +29,9 @@ pub(super) fn lines(spec: &System, point: &[Assignment], outcomes: &[Outcome]) -
         lines.extend(reductions(&shown));
     }
     lines.extend(facts(outcomes));
+    if let Some(wanted) = precision {
+        lines.extend(shown.iter().map(|one| precise(one, wanted)));
+    }
     for outcome in outcomes {
         if let Verdict::Refused { reason, window_ps, .. } = &outcome.report.verdict {
             let name = outcome.architecture;
@@ -54,6 +62,46 @@ fn head(spec: &System, point: &[Assignment], report: &Report) -> Vec<String> {
     let (replications, seed) = (report.replications, report.seed);
     let how = format!("{load}, {replications} replications of {extent}, seed {seed}");
     vec![what, format!("{how}; 95 % intervals"), String::new()]
+}
+
+/// Whether the precision that was asked for was reached, and if not, by what.
+fn precise(outcome: &Outcome, wanted: f64) -> String {
+    let (report, name) = (&outcome.report, outcome.architecture);
+    let (runs, wanted) = (report.replications, (1e6 * wanted).round() / 1e4);
+    if report.precise == Some(true) {
+        return format!("{name}: within {wanted} % after {runs} replications.");
+    }
+    let means = report.responses.iter().map(|one| (one, "mean", one.mean_ns));
+    let p99s = report.responses.iter().map(|one| (one, "99th percentile", one.p99_ns));
+    let all: Vec<_> = means.chain(p99s).collect();
+    let why = match all.iter().find(|(.., found)| found.is_none()) {
+        Some((of, what, _)) => {
+            format!("a replication has too few requests for the {what} of {}", of.name)
+        }
+        None => {
+            let half =
+                |found: &Option<Interval>| found.map_or(0.0, |own| own.relative_half_width());
+            let widest = all.iter().max_by(|a, b| half(&a.2).total_cmp(&half(&b.2)));
+            widest.map_or(String::new(), |(of, what, found)| {
+                format!("the {what} of {} is known to ±{:.1} %", of.name, 100.0 * half(found))
+            })
+        }
+    };
+    format!("{name}: NOT within {wanted} % after {runs} replications: {why}.")
+}
+
+/// What a table has of a point that is shown without it.
+pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
+    if architectures.is_empty() {
+        return Vec::new();
+    }
+    let names = architectures.join(", ");
+    vec![format!("Kept from before, not shown and in no comparison here: {names}."), String::new()]
+}
+
+/// The same of a point of which nothing is shown, for programs.
+pub(super) fn kept_json((point, architectures): &(Vec<Assignment>, Vec<&'static str>)) -> Value {
+    json!({ "set": set(point), "architectures": architectures })
 }
 
 fn refused(report: &Report) -> bool {
@@ -181,9 +229,7 @@ fn percent(interval: Interval) -> String {
 }
 
 /// One point for programs.
-pub(super) fn json(point: &[Assignment], outcomes: &[Outcome]) -> Value {
-    let set: serde_json::Map<String, Value> =
-        point.iter().map(|one| (one.key.clone(), json!(one.value))).collect();
+pub(super) fn json(point: &[Assignment], outcomes: &[Outcome], kept: &[&str]) -> Value {
     let outcomes: Vec<Value> = outcomes
         .iter()
         .map(|one| {
@@ -191,7 +237,11 @@ pub(super) fn json(point: &[Assignment], outcomes: &[Outcome]) -> Value {
             json!({ "architecture": one.architecture, "report": report, "all": across })
         })
         .collect();
-    json!({ "set": set, "architectures": outcomes })
+    json!({ "set": set(point), "architectures": outcomes, "kept": kept })
+}
+
+fn set(point: &[Assignment]) -> serde_json::Map<String, Value> {
+    point.iter().map(|one| (one.key.clone(), json!(one.value))).collect()
 }
 
 const ACCELFLOW: &str = "accelflow";

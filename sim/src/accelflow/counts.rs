@@ -10,16 +10,19 @@ pub(super) struct Counts {
     pub(super) duration: Picos,
     pub(super) events: u64,
     pub(super) requests: u64,
-    /// Invocations of accelerators, fallbacks among them.
-    pub(super) ops: u64,
+    /// Invocations of accelerators, by accelerator, fallbacks among them.
+    pub(super) ops: [u64; KINDS.len()],
     pub(super) overflows: u64,
-    pub(super) fallbacks: u64,
+    /// By accelerator as well.
+    pub(super) fallbacks: [u64; KINDS.len()],
     /// Ops that took their payload from the scratchpad where it was made.
     pub(super) forwards: u64,
     pub(super) wipes: u64,
     pub(super) tlb_misses: u64,
     pub(super) page_faults: u64,
     pub(super) timeouts: u64,
+    /// Requests that ended without an answer.
+    pub(super) failed: u64,
     pub(super) missed: u64,
     pub(super) dispatches: u64,
     pub(super) instructions: u64,
@@ -41,14 +44,13 @@ impl Counts {
         let sums = [
             (&mut self.events, other.events),
             (&mut self.requests, other.requests),
-            (&mut self.ops, other.ops),
             (&mut self.overflows, other.overflows),
-            (&mut self.fallbacks, other.fallbacks),
             (&mut self.forwards, other.forwards),
             (&mut self.wipes, other.wipes),
             (&mut self.tlb_misses, other.tlb_misses),
             (&mut self.page_faults, other.page_faults),
             (&mut self.timeouts, other.timeouts),
+            (&mut self.failed, other.failed),
             (&mut self.missed, other.missed),
             (&mut self.dispatches, other.dispatches),
             (&mut self.instructions, other.instructions),
@@ -66,6 +68,10 @@ impl Counts {
         ];
         times.into_iter().for_each(|(own, more)| *own += more);
         self.pes_busy.iter_mut().zip(other.pes_busy).for_each(|(own, more)| *own += more);
+        let by_kind = [(&mut self.ops, other.ops), (&mut self.fallbacks, other.fallbacks)];
+        for (own, other) in by_kind {
+            own.iter_mut().zip(other).for_each(|(own, more)| *own += more);
+        }
     }
 
     /// In the order of [`names`].
@@ -75,6 +81,7 @@ impl Counts {
             share(part.0 as f64, self.duration.0 as f64 * f64::from(servers))
         };
         let of = |part: u64, whole: u64| share(part as f64, whole as f64);
+        let (ops, fallbacks): (u64, u64) = (self.ops.iter().sum(), self.fallbacks.iter().sum());
         let hardware = &spec.hardware;
         let pes: Picos = self.pes_busy.iter().fold(Picos(0), |sum, busy| sum + *busy);
         let working = pes + self.cores_busy.since(self.visits);
@@ -86,20 +93,23 @@ impl Counts {
         ];
         facts.extend(self.pes_busy.iter().map(|busy| time(*busy, hardware.pes)));
         facts.extend([
-            of(self.overflows, self.ops),
-            of(self.fallbacks, self.ops),
-            of(self.forwards, self.ops),
-            of(self.wipes, self.ops),
-            of(self.tlb_misses, self.ops),
-            of(self.page_faults, self.ops),
+            of(self.overflows, ops),
+            of(fallbacks, ops),
+            of(self.forwards, ops),
+            of(self.wipes, ops),
+            of(self.tlb_misses, ops),
+            of(self.page_faults, ops),
             of(self.instructions, self.dispatches),
             share(self.deciding.0 as f64, handled),
             share(self.moving.0 as f64, handled),
             1e6 * of(self.timeouts, self.requests),
+            of(self.failed, self.requests),
             of(self.missed, self.requests),
-            of(self.ops, self.requests),
+            of(ops, self.requests),
             of(self.events, self.requests),
         ]);
+        facts.extend([share(pes.0 as f64, handled), share(working.since(pes).0 as f64, handled)]);
+        facts.extend(self.fallbacks.iter().zip(self.ops).map(|(own, all)| of(*own, all)));
         facts
     }
 }
@@ -120,10 +130,14 @@ pub(super) fn names() -> Vec<String> {
         "orchestration.share",
         "transfer.share",
         "timeouts_per_million",
+        "requests.failed_share",
         "slo.missed_share",
         "ops_per_request",
         "events_per_request",
+        "accelerators.time_share",
+        "cores.time_share",
     ];
     names.extend(shares.map(str::to_owned));
+    names.extend(KINDS.map(|kind| format!("{}.fallback_share", kind.name())));
     names
 }

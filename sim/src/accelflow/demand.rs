@@ -53,7 +53,7 @@ fn demand(model: &AccelFlow) -> Demand {
                         demand.manager += per_ps * model.manager_dma.0 as f64;
                     }
                 }
-                Step::Fork { .. } | Step::Arrive | Step::Done => {}
+                Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => {}
             }
         }
     }

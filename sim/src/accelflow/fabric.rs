@@ -86,10 +86,12 @@ impl Fabric {
         first.map_or(0, |(index, _)| index)
     }
 
-    /// Reads `bytes` from memory from `start` on; when they are there.
-    pub(super) fn read(&mut self, bytes: u32, start: Picos) -> Picos {
-        self.memory = start.max(self.memory) + self.memory_pace.of(bytes);
-        self.memory + self.memory_latency
+    /// Reads `bytes` from memory from `start` on, which is `now` or later; when they are there. What starts later holds
+    /// up nobody until then.
+    pub(super) fn read(&mut self, bytes: u32, now: Picos, start: Picos) -> Picos {
+        let time = self.memory_pace.of(bytes);
+        self.memory = now.max(self.memory) + time;
+        self.memory.max(start + time) + self.memory_latency
     }
 }
 
@@ -136,7 +138,14 @@ mod tests {
     #[test]
     fn memory_has_bandwidth_and_latency() {
         let mut fabric = fabric(&[]);
-        assert_eq!(fabric.read(4_096, Picos(0)), Picos::nanos(110));
-        assert_eq!(fabric.read(4_096, Picos(0)), Picos::nanos(120));
+        let now = Picos(0);
+        assert_eq!(fabric.read(4_096, now, now), Picos::nanos(110));
+        assert_eq!(fabric.read(4_096, now, now), Picos::nanos(120));
+        assert_eq!(fabric.read(4_096, now, Picos::micros(1)), Picos::nanos(1_110));
+        assert_eq!(
+            fabric.read(4_096, now, now),
+            Picos::nanos(140),
+            "what starts later is no hold-up"
+        );
     }
 }

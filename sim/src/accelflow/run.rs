@@ -12,12 +12,16 @@ use super::orchestrators::{Listed, Queues, Via};
 use super::program::{Goes, OpStep, Step};
 use super::sizes::{SizePoint, SizeTable};
 use super::spec::Order;
-use super::station::{Shape, Station, Taken, Waiting};
+use super::station::{NOBODY, Pe, Shape, Station, Taken, Waiting};
 use super::topology::{CORES, KINDS};
 use crate::draws::ln;
 use crate::laxity::Laxities;
 use crate::study::{Extent, REQUESTS_MAX, RunError};
 use crate::{Agenda, Draws, Model, Picos, Streams, arrivals};
+
+#[cfg(test)]
+mod tests;
+mod traces;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -41,6 +45,8 @@ pub(super) enum Event {
     Answer { token: u32 },
     /// A core knows that a trace has ended.
     Notified { token: u32 },
+    /// A core knows that no answer came in time.
+    Failed { token: u32 },
 }
 
 /// A request, or a part of one.
@@ -112,15 +118,8 @@ impl Model for Run<'_> {
             Event::Loaded { kind, pe, token } => self.loaded(kind, pe, token, agenda),
             Event::Retired { kind, pe, token } => self.retired(kind, pe, token, agenda),
             Event::Written { kind, pe } => self.written(kind, pe, agenda),
-            Event::Answer { token } => {
-                let op = self.op(token);
-                self.stations[usize::from(op.kind)].asleep -= 1;
-                if self.model.queues == Queues::None {
-                    self.run_on_core(token, agenda);
-                } else {
-                    self.enqueue(token, op, now, false, agenda);
-                }
-            }
+            Event::Answer { token } => self.answer(token, agenda),
+            Event::Failed { token } => self.fail(token, agenda),
             Event::Notified { token } => {
                 self.tokens[token as usize].at += 1;
                 self.end_trace(token, agenda);
@@ -151,6 +150,8 @@ impl<'a> Run<'a> {
             overflow_max: hardware.overflow_entries,
             output_entries: hardware.output_entries,
             ranked: hardware_queues && model.spec.dispatcher.discipline != Order::Fifo,
+            // The manager chooses a PE before it has data moved there.
+            awaits_data: hardware_queues,
         };
         let sources = model.spec.services.iter().zip(&model.arrivals).map(|(service, arrivals)| {
             let name = if window == 0 {
@@ -234,7 +235,7 @@ impl<'a> Run<'a> {
 
     fn add(&mut self, token: Token, agenda: &Agenda<Event>) -> Option<u32> {
         let limit = self.model.spec.tokens_max;
-        if self.tokens.len() - self.vacant.len() >= limit {
+        if self.live() >= limit {
             let at_ns = agenda.now().0 / 1_000;
             self.fault = Some(RunError::TooManyTokens { limit, at_ns });
             return None;
@@ -245,6 +246,11 @@ impl<'a> Run<'a> {
         }
         self.tokens.push(token);
         Some(self.tokens.len() as u32 - 1)
+    }
+
+    /// Requests and parts of requests under way.
+    fn live(&self) -> usize {
+        self.tokens.len() - self.vacant.len()
     }
 
     /// The step that the token is at.
@@ -276,7 +282,7 @@ impl<'a> Run<'a> {
         let model = self.model;
         let own = &mut self.tokens[token as usize];
         match &model.steps[usize::from(own.at)] {
-            Step::Core { .. } | Step::Op(_) if model.queues == Queues::None => {
+            Step::Core { .. } | Step::Op(_) | Step::Notify if model.queues == Queues::None => {
                 self.run_on_core(token, agenda);
             }
             Step::Core { ps, submits_ps } => {
@@ -286,6 +292,11 @@ impl<'a> Run<'a> {
             }
             Step::Op(op) => return self.submit(token, op, place, ready, agenda),
             Step::Fork { arms, .. } => return self.fork(token, arms, place, ready, agenda),
+            Step::Notify if place == CORES => {
+                own.at += 1;
+                return self.reach(token, CORES, ready, agenda);
+            }
+            Step::Notify => return self.notify(token, place, ready, agenda),
             Step::Arrive => self.join(token, agenda),
             Step::Done => self.complete(token, agenda),
         }
@@ -328,6 +339,7 @@ impl<'a> Run<'a> {
                         break;
                     }
                 }
+                Step::Notify => {}
                 Step::Fork { .. } | Step::Arrive | Step::Done => break,
             }
             at += 1;
@@ -416,10 +428,9 @@ impl<'a> Run<'a> {
         by_core: bool,
         agenda: &mut Agenda<Event>,
     ) {
-        let entry = Waiting { token, ready };
-        self.counts.ops += 1;
+        self.counts.ops[usize::from(op.kind)] += 1;
         if self.model.queues == Queues::Central {
-            self.central.push_back((op.kind, entry));
+            self.central.push_back((op.kind, Waiting { token, place: 0, ready }));
             self.drain_central(agenda);
             return;
         }
@@ -427,25 +438,45 @@ impl<'a> Run<'a> {
             self.list(token, ready, agenda);
             return;
         }
-        let own = &self.tokens[token as usize];
-        let rank = match self.model.spec.dispatcher.discipline {
-            Order::Fifo => 0,
-            Order::Priority => {
-                u64::from(self.model.spec.services[usize::from(own.service)].priority)
-            }
-            Order::Deadline => (own.born + op.due).0,
-        };
-        match self.stations[usize::from(op.kind)].offer(entry, rank, !by_core) {
+        let rank = self.rank(token, op);
+        let station = &mut self.stations[usize::from(op.kind)];
+        let entry = Waiting { token, place: station.allocate(), ready };
+        match station.offer(entry, rank, !by_core) {
             Taken::Pe(pe) => self.begin(op, pe, entry, agenda),
+            Taken::Instead(pe) => {
+                self.displace(op.kind, pe);
+                self.begin(op, pe, entry, agenda);
+            }
             Taken::Waits => {}
             Taken::Overflows => self.counts.overflows += 1,
             Taken::Refused => self.fall_back(token, op, by_core, agenda),
         }
     }
 
+    /// Which of the ready ops goes first: the smaller.
+    #[inline(always)]
+    fn rank(&self, token: u32, op: &OpStep) -> u64 {
+        let own = &self.tokens[token as usize];
+        match self.model.spec.dispatcher.discipline {
+            Order::Fifo => 0,
+            Order::Priority => {
+                u64::from(self.model.spec.services[usize::from(own.service)].priority)
+            }
+            Order::Deadline => (own.born + op.due).0,
+        }
+    }
+
+    /// Another op's data lands before that of the op which a PE was given to: this one waits again.
+    #[inline(never)]
+    fn displace(&mut self, kind: u8, pe: u8) {
+        let entry = self.stations[usize::from(kind)].displace(pe);
+        let rank = self.rank(entry.token, self.op(entry.token));
+        self.stations[usize::from(kind)].put_back(rank, entry);
+    }
+
     /// The op finds no place and runs on a core.
     fn fall_back(&mut self, token: u32, op: &OpStep, by_core: bool, agenda: &mut Agenda<Event>) {
-        self.counts.fallbacks += 1;
+        self.counts.fallbacks[usize::from(op.kind)] += 1;
         let factor = self.drawn(token, self.tokens[token as usize].at, op.kind).factor();
         let tries = if by_core { self.model.spec.hardware.enqueue } else { Picos(0) };
         let time = Picos((op.cpu_ps * factor + 0.5) as u64) + tries;
@@ -461,21 +492,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A PE begins with an entry: load, compute.
+    /// A PE begins with an entry, once its data has landed: load, compute.
     #[inline(never)]
     fn begin(&mut self, op: &OpStep, pe: u8, entry: Waiting, agenda: &mut Agenda<Event>) {
         let hardware = &self.model.spec.hardware;
         let at = self.tokens[entry.token as usize].at;
         let point = self.drawn(entry.token, at, op.kind);
-        let start = agenda.now().max(entry.ready);
+        let now = agenda.now();
+        let start = now.max(entry.ready);
         let inline = point.bytes.min(hardware.inline_bytes);
         let load = hardware.scratchpad + hardware.scratchpad_pace.of(inline);
         let mut end = start + load + point.of(op.pe);
         if point.bytes > inline {
-            let there = self.fabric.read(point.bytes - inline, start);
+            let there = self.fabric.read(point.bytes - inline, now, start);
             end += there.since(start);
         }
-        self.compute(op.kind, pe, entry.token, (start, end), agenda);
+        // Under a manager a PE is held while its data comes.
+        let from = if self.model.queues == Queues::Hardware { start } else { now };
+        self.compute(op.kind, pe, entry, (from, end), agenda);
     }
 
     /// A PE computes what was drawn last for the token, from a start to an end or somewhat longer.
@@ -484,31 +518,40 @@ impl<'a> Run<'a> {
         &mut self,
         kind: u8,
         pe: u8,
-        token: u32,
+        entry: Waiting,
         (start, mut end): (Picos, Picos),
         agenda: &mut Agenda<Event>,
     ) {
         let hardware = &self.model.spec.hardware;
-        let own = &self.tokens[token as usize];
-        let hash = own.hash;
-        let last = &mut self.stations[usize::from(kind)].tenants[usize::from(pe)];
-        if *last != own.tenant {
-            *last = own.tenant;
+        let own = &self.tokens[entry.token as usize];
+        let (hash, tenant) = (own.hash, own.tenant);
+        let station = &mut self.stations[usize::from(kind)];
+        if station.pes[usize::from(pe)].tenant != tenant {
             end += hardware.wipe;
-            self.counts.wipes += 1;
         }
         if hardware.tlb_misses.has(hash) {
             end += hardware.tlb_walk;
-            self.counts.tlb_misses += 1;
         }
         if hardware.page_faults.is_any() && hardware.page_faults.has(crate::streams::mix(hash)) {
             end += hardware.page_fault;
+        }
+        station.give_to(pe, entry, tenant, (start, end));
+        agenda.at(end, Event::Done { kind, pe, token: entry.token });
+    }
+
+    /// Counts what a PE has done, which is certain only now.
+    #[inline(always)]
+    fn count(&mut self, kind: u8, pe: &Pe, agenda: &mut Agenda<Event>) {
+        let hardware = &self.model.spec.hardware;
+        let hash = self.tokens[pe.token as usize].hash;
+        self.counts.pes_busy[usize::from(kind)] += pe.end.since(pe.start);
+        self.counts.wipes += u64::from(pe.tenant != pe.tenant_before);
+        self.counts.tlb_misses += u64::from(hardware.tlb_misses.has(hash));
+        if hardware.page_faults.is_any() && hardware.page_faults.has(crate::streams::mix(hash)) {
             self.counts.page_faults += 1;
             let time = hardware.page_fault;
             self.offer_core(CoreJob { token: NOBODY, what: What::System, time }, agenda);
         }
-        self.counts.pes_busy[usize::from(kind)] += end.since(start);
-        agenda.at(end, Event::Done { kind, pe, token });
     }
 
     #[inline(always)]
@@ -521,13 +564,21 @@ impl<'a> Run<'a> {
         if self.model.queues == Queues::Central {
             station.give(pe);
             self.drain_central(agenda);
-        } else if let Some(next) = station.release(pe) {
+        } else if let Some(next) = station.release(pe, agenda.now()) {
             self.begin(self.op(next.token), pe, next, agenda);
         }
     }
 
     /// A PE is done: its output needs an entry, and somebody decides what follows.
     fn done(&mut self, kind: u8, pe: u8, token: u32, agenda: &mut Agenda<Event>) {
+        let own = &mut self.stations[usize::from(kind)].pes[usize::from(pe)];
+        if (own.token, own.end) != (token, agenda.now()) {
+            // It was displaced before its start, and is done at another time.
+            return;
+        }
+        let was = *own;
+        own.token = NOBODY;
+        self.count(kind, &was, agenda);
         if self.model.queues == Queues::Laxity {
             self.computed(kind, pe, token, agenda);
             return;
@@ -612,75 +663,28 @@ impl<'a> Run<'a> {
                 self.end_trace(token, agenda);
                 self.reach(token, CORES, ready, agenda)
             }
-            Goes::Notify => {
-                let at = own.at;
-                let bytes = self.drawn(token, at, op.kind).bytes;
-                let inline = bytes.min(self.model.spec.hardware.inline_bytes);
-                let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
-                self.counts.moving += landed.since(ready);
-                agenda.at(landed, Event::Notified { token });
-                landed
-            }
+            Goes::Notify => self.notify(token, place, ready, agenda),
         }
     }
 
-    /// The trace that receives an answer sleeps in TCP's input queue.
-    fn wait(&mut self, token: u32, ready: Picos, agenda: &mut Agenda<Event>) {
-        let (op, own) = (self.op(token), self.tokens[token as usize]);
-        let kind = op.kind;
-        if self.model.spec.work.remote_ns == 0.0 {
-            self.enqueue(token, op, ready, false, agenda);
-            return;
-        }
-        let remote = self.remote(&own, kind);
-        self.time_out(token, remote);
-        self.stations[usize::from(kind)].asleep += 1;
-        let time = ready + remote.min(self.model.spec.work.timeout);
-        agenda.at(time, Event::Answer { token });
+    /// The payload goes from an accelerator to memory, and a core is told. When the output entry is clear.
+    fn notify(
+        &mut self,
+        token: u32,
+        place: usize,
+        ready: Picos,
+        agenda: &mut Agenda<Event>,
+    ) -> Picos {
+        let at = self.tokens[token as usize].at;
+        let bytes = self.drawn(token, at, place as u8).bytes;
+        let inline = bytes.min(self.model.spec.hardware.inline_bytes);
+        let landed = self.fabric.carry(place, CORES, inline, ready) + self.model.notify;
+        self.counts.moving += landed.since(ready);
+        agenda.at(landed, Event::Notified { token });
+        landed
     }
 
-    /// What the other side takes: the same for all architectures.
-    fn remote(&self, own: &Token, kind: u8) -> Picos {
-        let hash = crate::streams::mix(own.draw(own.at, kind, &self.model.sizes).0 ^ REMOTE);
-        let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        Picos::from_ns(-ln(unit) * self.model.spec.work.remote_ns)
-    }
-
-    fn time_out(&mut self, token: u32, remote: Picos) {
-        if remote > self.model.spec.work.timeout {
-            self.counts.timeouts += 1;
-            self.tokens[token as usize].failed = true;
-        }
-    }
-
-    /// A trace starts: true if its tenant has as many as it may and this one is held back.
-    fn held(&mut self, token: u32, place: usize) -> bool {
-        let Some(limit) = self.model.spec.tenants.traces_max else { return false };
-        let own = &mut self.tokens[token as usize];
-        let tenant = &mut self.tenants[usize::from(own.tenant)];
-        if tenant.live >= limit {
-            tenant.held.push_back((token, place));
-            return true;
-        }
-        tenant.live += 1;
-        own.traced = true;
-        false
-    }
-
-    fn end_trace(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let own = &mut self.tokens[token as usize];
-        if !own.traced {
-            return;
-        }
-        own.traced = false;
-        let tenant = &mut self.tenants[usize::from(own.tenant)];
-        tenant.live -= 1;
-        if let Some((held, place)) = tenant.held.pop_front() {
-            self.reach(held, place, agenda.now(), agenda);
-        }
-    }
-
-    /// A part is through; with the last one the request goes on.
+    /// A part is through; with the last one the request goes on, or ends if one has failed.
     fn join(&mut self, token: u32, agenda: &mut Agenda<Event>) {
         let part = self.tokens[token as usize];
         self.vacant.push(token);
@@ -688,6 +692,10 @@ impl<'a> Run<'a> {
         whole.parts -= 1;
         whole.failed |= part.failed;
         if whole.parts > 0 {
+            return;
+        }
+        if whole.failed {
+            self.fail(part.parent, agenda);
             return;
         }
         if let Step::Fork { join, .. } = &self.model.steps[usize::from(whole.at)] {
@@ -703,10 +711,10 @@ impl<'a> Run<'a> {
         let time = agenda.now().since(own.born);
         let service = usize::from(own.service);
         self.counts.requests += 1;
-        self.counts.missed += u64::from(time > self.model.due[service]);
-        if !own.failed {
-            self.responses[service].push(time.0);
-        }
+        self.counts.failed += u64::from(own.failed);
+        self.counts.missed += u64::from(own.failed || time > self.model.due[service]);
+        // Also of one that failed: its caller has waited so long for nothing.
+        self.responses[service].push(time.0);
         if self.counts.requests > REQUESTS_MAX {
             self.fault = Some(RunError::TooManyRequests { limit: REQUESTS_MAX });
         }
@@ -727,12 +735,8 @@ impl Token {
 const NOT_DRAWN: u16 = u16::MAX;
 /// The parent of a token that is no part of another.
 const WHOLE: u32 = u32::MAX;
-/// The token of work that nobody waits for.
-const NOBODY: u32 = u32::MAX;
 /// After what else happens at the same time, which may free what an arrival needs.
 const ARRIVALS_LAST: u8 = 255;
 const TOKENS_CAPACITY: usize = 1_024;
 /// Odd, so that steps have different draws.
 const STEP_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Tells the draws of answers from those of sizes.
-const REMOTE: u64 = 0x5851_f42d_4c95_7f2d;

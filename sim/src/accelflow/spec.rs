@@ -1,6 +1,8 @@
 //! What the keys of a specification mean: hardware, costs, work, load and how long to look. Each is taken with its
 //! range; what nobody takes is refused. Where values come from is in the files.
 
+use std::sync::Arc;
+
 use trace::Catalog;
 use units::Op;
 
@@ -8,7 +10,7 @@ use super::fabric::Pace;
 use super::sizes::SizeShape;
 use super::topology::{Distances, KINDS, kind_of};
 use crate::entries::{Entries, SpecError};
-use crate::{ArrivalSpec, Extent, Picos};
+use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
 
 /// A checked specification.
 #[derive(Clone, Debug)]
@@ -112,10 +114,19 @@ pub(super) struct Work {
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     total_per_s: f64,
-    bursty: bool,
+    process: Process,
     burst_factor: f64,
     burst_on_us: f64,
     burst_off_us: f64,
+}
+
+/// How requests of a service come.
+#[derive(Clone, Debug)]
+enum Process {
+    Poisson,
+    Bursty,
+    /// At these gaps (ns), from the start again at their end, as fast as the load is.
+    Recorded(Arc<[f64]>),
 }
 
 /// One accelerator.
@@ -201,14 +212,22 @@ impl Spec {
     }
 
     /// When requests of a service come.
-    pub(super) fn arrivals(&self, service: &Service) -> ArrivalSpec {
+    pub(super) fn arrivals(&self, service: &Service) -> Result<Arrivals, BadValue> {
         let weights: f64 = self.services.iter().map(|service| service.weight).sum();
         let per_s = self.load.total_per_s * service.weight / weights;
-        if !self.load.bursty {
-            return ArrivalSpec::Poisson { per_s };
+        match &self.load.process {
+            Process::Poisson => Arrivals::new(&ArrivalSpec::Poisson { per_s }),
+            Process::Bursty => Arrivals::new(&self.load.bursts(per_s)),
+            Process::Recorded(gaps_ns) => Arrivals::recorded(gaps_ns, per_s),
         }
-        let (on, off) = (self.load.burst_on_us, self.load.burst_off_us);
-        let on_per_s = per_s * self.load.burst_factor;
+    }
+}
+
+impl Load {
+    /// Bursts with this mean rate.
+    fn bursts(&self, per_s: f64) -> ArrivalSpec {
+        let (on, off) = (self.burst_on_us, self.burst_off_us);
+        let on_per_s = per_s * self.burst_factor;
         let off_per_s = (per_s * (on + off) - on_per_s * on) / off;
         ArrivalSpec::Bursty {
             on_per_s,
@@ -345,9 +364,15 @@ fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {
         Extent::Requests(count) => (count as f64 / RUN_S_MAX).max(PER_S_MIN),
         Extent::WindowPs(_) => PER_S_MIN,
     };
+    let process = match from.word("load.process", &["poisson", "bursty", "recorded"])? {
+        0 => Process::Poisson,
+        1 => Process::Bursty,
+        _ => Process::Recorded(from.recorded()?),
+    };
+    from.recording_key()?;
     Ok(Load {
         total_per_s: from.number("load.total_per_s", least, 1e12)?,
-        bursty: from.word("load.process", &["poisson", "bursty"])? == 1,
+        process,
         burst_factor: from.number("load.burst_factor", 1.0, most)?,
         burst_on_us,
         burst_off_us,

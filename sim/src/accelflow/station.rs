@@ -1,8 +1,10 @@
 //! One accelerator: PEs, an input queue with its overflow area, an output queue and the dispatcher behind it. It
 //! decides who waits, who is next and who must wait for an output entry; what an op takes is the caller's.
 //!
-//! An entry is allocated when it is pushed and is ready when its data has landed; entries are taken in the order of
-//! allocation. So a hand-over needs no event of its own.
+//! An entry is allocated when it is pushed and is ready when its data has landed; PEs take ready entries in the order
+//! of allocation. A hand-over needs no event of its own: where a PE is free, an entry whose data is on the way is given
+//! it from the landing on, and loses it again to one that lands before. Until the landing the PE is free, and an entry
+//! that has one holds no place in the queue.
 
 use std::collections::VecDeque;
 
@@ -12,8 +14,25 @@ use crate::{FourAry, Picos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) token: u32,
+    /// Its place in the order of allocation.
+    pub(super) place: u32,
     /// When its data has landed.
     pub(super) ready: Picos,
+}
+
+/// A PE, and what it works on or is given to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pe {
+    /// The op's token, or [`NOBODY`].
+    pub(super) token: u32,
+    place: u32,
+    /// From when on; before that it is free.
+    pub(super) start: Picos,
+    pub(super) end: Picos,
+    /// The tenant that it worked for last.
+    pub(super) tenant: u16,
+    /// The one before.
+    pub(super) tenant_before: u16,
 }
 
 /// What became of an entry.
@@ -21,6 +40,8 @@ pub(super) struct Waiting {
 pub(super) enum Taken {
     /// A PE takes it.
     Pe(u8),
+    /// A PE takes it that was given to another whose data lands later: that one is to be put back.
+    Instead(u8),
     /// It waits.
     Waits,
     /// It waits in the overflow area.
@@ -32,10 +53,13 @@ pub(super) enum Taken {
 #[derive(Clone, Debug)]
 pub(super) struct Station {
     free: Vec<u8>,
-    /// The tenant that each PE worked for last.
-    pub(super) tenants: Vec<u16>,
+    pub(super) pes: Vec<Pe>,
+    /// The latest start that a PE was ever given.
+    latest_start: Picos,
     queue: Queue,
+    places: u32,
     entries: usize,
+    awaits_data: bool,
     overflow: VecDeque<(u64, Waiting)>,
     overflow_max: usize,
     /// Entries held by traces that wait for an answer.
@@ -51,8 +75,8 @@ pub(super) struct Station {
 #[derive(Clone, Debug)]
 enum Queue {
     InOrder(VecDeque<Waiting>),
-    /// By rank, then in order.
-    Ranked(FourAry<Waiting>, u64),
+    /// By rank, then in order; and those that were passed over in a search.
+    Ranked(FourAry<Waiting>, Vec<(u128, Waiting)>),
 }
 
 /// How large a station is.
@@ -63,20 +87,25 @@ pub(super) struct Shape {
     pub(super) overflow_max: usize,
     pub(super) output_entries: usize,
     pub(super) ranked: bool,
+    /// PEs take what is ready. Otherwise a PE is given to what is first and held while its data comes.
+    pub(super) awaits_data: bool,
 }
 
 impl Station {
     pub(super) fn new(shape: Shape) -> Self {
         let queue = if shape.ranked {
-            Queue::Ranked(FourAry::with_capacity(0), 0)
+            Queue::Ranked(FourAry::with_capacity(0), Vec::new())
         } else {
             Queue::InOrder(VecDeque::new())
         };
         Self {
             free: (0..shape.pes as u8).rev().collect(),
-            tenants: vec![0; shape.pes as usize],
+            pes: vec![Pe::IDLE; shape.pes as usize],
+            latest_start: Picos(0),
             queue,
+            places: 0,
             entries: shape.entries,
+            awaits_data: shape.awaits_data,
             overflow: VecDeque::new(),
             overflow_max: shape.overflow_max,
             asleep: 0,
@@ -87,6 +116,14 @@ impl Station {
         }
     }
 
+    /// The next place in the order of allocation.
+    #[inline(always)]
+    pub(super) fn allocate(&mut self) -> u32 {
+        // Wraps after more ops than a run may have.
+        self.places = self.places.wrapping_add(1);
+        self.places
+    }
+
     /// An entry comes; `may_overflow` unless a core brings it. The smaller `rank` goes first where ranks matter.
     #[inline(always)]
     pub(super) fn offer(&mut self, entry: Waiting, rank: u64, may_overflow: bool) -> Taken {
@@ -94,6 +131,12 @@ impl Station {
             return Taken::Pe(pe);
         }
         if self.overflow.is_empty() && self.waiting() + self.asleep < self.entries {
+            if entry.ready < self.latest_start
+                && self.awaits_data
+                && let Some(pe) = self.landing_after(entry.ready)
+            {
+                return Taken::Instead(pe);
+            }
             self.push(rank, entry);
             return Taken::Waits;
         }
@@ -104,12 +147,58 @@ impl Station {
         Taken::Overflows
     }
 
-    /// `pe` is free: the entry that it takes next. One from the overflow area follows into the queue.
+    /// The PE given to the entry that lands last, if that is after `ready`, which is no earlier than now.
+    #[inline(never)]
+    fn landing_after(&self, ready: Picos) -> Option<u8> {
+        let (pe, last) = (0..).zip(&self.pes).max_by_key(|(_, pe)| pe.start)?;
+        (last.start > ready).then_some(pe)
+    }
+
+    /// Takes from a PE, before its start, the op that it was given to.
+    pub(super) fn displace(&mut self, pe: u8) -> Waiting {
+        let own = &mut self.pes[usize::from(pe)];
+        own.tenant = own.tenant_before;
+        Waiting { token: own.token, place: own.place, ready: own.start }
+    }
+
+    /// An entry that was displaced waits again, before all that were allocated after it.
+    pub(super) fn put_back(&mut self, rank: u64, entry: Waiting) {
+        match &mut self.queue {
+            Queue::InOrder(queue) => {
+                let at = queue.iter().position(|other| other.place > entry.place);
+                queue.insert(at.unwrap_or(queue.len()), entry);
+            }
+            Queue::Ranked(..) => self.push(rank, entry),
+        }
+    }
+
+    /// A PE works on an op, from the first time to the second.
     #[inline(always)]
-    pub(super) fn release(&mut self, pe: u8) -> Option<Waiting> {
+    pub(super) fn give_to(
+        &mut self,
+        pe: u8,
+        op: Waiting,
+        tenant: u16,
+        (start, end): (Picos, Picos),
+    ) {
+        let own = &mut self.pes[usize::from(pe)];
+        let (token, place, tenant_before) = (op.token, op.place, own.tenant);
+        *own = Pe { token, place, start, end, tenant, tenant_before };
+        self.latest_start = self.latest_start.max(start);
+    }
+
+    /// `pe` is free at `now`: the entry that it takes next, which is ready or the first to be. One from the overflow
+    /// area follows into the queue.
+    #[inline(always)]
+    pub(super) fn release(&mut self, pe: u8, now: Picos) -> Option<Waiting> {
+        let by = if self.awaits_data { now } else { Picos(u64::MAX) };
         let next = match &mut self.queue {
-            Queue::InOrder(queue) => queue.pop_front(),
-            Queue::Ranked(queue, _) => queue.pop().map(|(_, entry)| entry),
+            Queue::InOrder(queue) => match queue.front() {
+                Some(first) if first.ready <= by => queue.pop_front(),
+                Some(_) => first_landed(queue, by),
+                None => None,
+            },
+            Queue::Ranked(queue, passed) => first_ranked(queue, passed, by),
         };
         // With an empty queue and all entries asleep, the overflow area's head is next.
         let next = next.or_else(|| self.overflow.pop_front().map(|(_, entry)| entry));
@@ -149,9 +238,8 @@ impl Station {
     fn push(&mut self, rank: u64, entry: Waiting) {
         match &mut self.queue {
             Queue::InOrder(queue) => queue.push_back(entry),
-            Queue::Ranked(queue, sequence) => {
-                queue.push(u128::from(rank) << 64 | u128::from(*sequence), entry);
-                *sequence += 1;
+            Queue::Ranked(queue, _) => {
+                queue.push(u128::from(rank) << 64 | u128::from(entry.place), entry);
             }
         }
     }
@@ -187,15 +275,77 @@ impl Station {
     }
 }
 
+impl Pe {
+    const IDLE: Self = Self {
+        token: NOBODY,
+        place: 0,
+        start: Picos(0),
+        end: Picos(0),
+        tenant: 0,
+        tenant_before: 0,
+    };
+}
+
+/// The first entry that is ready; where none is, the one that lands first.
+#[inline(never)]
+fn first_landed(queue: &mut VecDeque<Waiting>, by: Picos) -> Option<Waiting> {
+    let ready = queue.iter().position(|entry| entry.ready <= by);
+    let lands = || (0..queue.len()).min_by_key(|at| queue[*at].ready);
+    ready.or_else(lands).and_then(|at| queue.remove(at))
+}
+
+/// The same by rank.
+fn first_ranked(
+    queue: &mut FourAry<Waiting>,
+    passed: &mut Vec<(u128, Waiting)>,
+    by: Picos,
+) -> Option<Waiting> {
+    let mut found = None;
+    while let Some((key, entry)) = queue.pop() {
+        if entry.ready <= by {
+            found = Some(entry);
+            break;
+        }
+        passed.push((key, entry));
+    }
+    if found.is_none() {
+        let first = (0..passed.len()).min_by_key(|at| (passed[*at].1.ready, passed[*at].0));
+        found = first.map(|at| passed.swap_remove(at).1);
+    }
+    passed.drain(..).for_each(|(key, entry)| queue.push(key, entry));
+    found
+}
+
+/// No op's token: of a PE that does nothing, of work that nobody waits for.
+pub(super) const NOBODY: u32 = u32::MAX;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHAPE: Shape =
-        Shape { pes: 1, entries: 2, overflow_max: 1, output_entries: 2, ranked: false };
+    const SHAPE: Shape = Shape {
+        pes: 1,
+        entries: 2,
+        overflow_max: 1,
+        output_entries: 2,
+        ranked: false,
+        awaits_data: true,
+    };
 
     fn entry(token: u32) -> Waiting {
-        Waiting { token, ready: Picos(0) }
+        landing(token, 0)
+    }
+
+    fn landing(token: u32, ready: u64) -> Waiting {
+        Waiting { token, place: token, ready: Picos(ready) }
+    }
+
+    fn begin(station: &mut Station, pe: u8, entry: Waiting) {
+        station.give_to(pe, entry, 0, (entry.ready, entry.ready + Picos(100)));
+    }
+
+    fn next(station: &mut Station, pe: u8, now: u64) -> Option<u32> {
+        station.release(pe, Picos(now)).map(|next| next.token)
     }
 
     #[test]
@@ -205,8 +355,7 @@ mod tests {
         use Taken::{Overflows, Pe, Refused, Waits};
         assert_eq!(taken, [Pe(0), Waits, Waits, Overflows, Refused]);
         assert_eq!(station.offer(entry(9), 0, false), Refused, "cores have no overflow area");
-        let order: Vec<u32> =
-            std::iter::from_fn(|| station.release(0).map(|next| next.token)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| next(&mut station, 0, 0)).collect();
         assert_eq!(order, [1, 2, 3]);
         assert_eq!(station.offer(entry(6), 0, true), Pe(0));
     }
@@ -218,11 +367,54 @@ mod tests {
         for (token, rank) in [(1, 5), (2, 3), (3, 4)] {
             assert_eq!(station.offer(entry(token), rank, true), Taken::Waits);
         }
-        assert_eq!(station.release(0).map(|next| next.token), Some(2));
+        assert_eq!(next(&mut station, 0, 0), Some(2));
         station.asleep = 1;
         assert_eq!(station.offer(entry(4), 0, true), Taken::Overflows);
-        assert_eq!(station.release(0).map(|next| next.token), Some(3));
-        assert_eq!(station.release(0).map(|next| next.token), Some(4), "it came in and goes first");
+        assert_eq!(next(&mut station, 0, 0), Some(3));
+        assert_eq!(next(&mut station, 0, 0), Some(4), "it came in and goes first");
+    }
+
+    #[test]
+    fn ready_entries_pass_those_whose_data_is_on_the_way() {
+        for ranked in [false, true] {
+            let mut station = Station::new(Shape { entries: 8, ranked, ..SHAPE });
+            station.offer(entry(0), 0, true);
+            begin(&mut station, 0, entry(0));
+            for (token, ready) in [(1, 500), (2, 90), (3, 80), (4, 300)] {
+                assert_eq!(station.offer(landing(token, ready), 0, true), Taken::Waits);
+            }
+            let order = [100, 200, 250, 260].map(|now| next(&mut station, 0, now));
+            assert_eq!(order, [Some(2), Some(3), Some(4), Some(1)], "ranked: {ranked}");
+        }
+        // A PE that is held while its data comes takes what is first.
+        let mut held = Station::new(Shape { entries: 8, awaits_data: false, ..SHAPE });
+        held.offer(entry(0), 0, true);
+        held.offer(landing(1, 500), 0, true);
+        held.offer(landing(2, 90), 0, true);
+        assert_eq!(next(&mut held, 0, 100), Some(1));
+    }
+
+    #[test]
+    fn a_pe_is_free_until_the_data_has_landed() {
+        let mut station = Station::new(Shape { pes: 2, entries: 8, ..SHAPE });
+        for (token, ready) in [(1, 500), (2, 400)] {
+            let Taken::Pe(pe) = station.offer(landing(token, ready), 0, true) else {
+                panic!("a PE is free")
+            };
+            begin(&mut station, pe, landing(token, ready));
+        }
+        assert_eq!(station.offer(landing(3, 600), 0, true), Taken::Waits, "it lands last");
+        // One that lands before takes the PE of the one that lands last, which goes first among those that wait.
+        let Taken::Instead(pe) = station.offer(landing(4, 450), 0, true) else {
+            panic!("the first one's PE is free until 500")
+        };
+        let displaced = station.displace(pe);
+        assert_eq!(displaced, landing(1, 500));
+        station.put_back(0, displaced);
+        begin(&mut station, pe, landing(4, 450));
+        assert_eq!(station.offer(landing(5, 450), 0, true), Taken::Waits);
+        assert_eq!(next(&mut station, pe, 550), Some(1));
+        assert_eq!(next(&mut station, 1 - pe, 560), Some(5), "it was ready before 3");
     }
 
     #[test]

@@ -67,7 +67,10 @@ impl Applications {
     /// # Errors
     /// Why its requests cannot come.
     pub fn new(spec: &Spec, orchestrator: Orchestrator) -> Result<Self, String> {
-        let arrivals = spec.per_s.map(|per_s| Arrivals::new(&ArrivalSpec::Poisson { per_s }));
+        let arrivals = spec.per_s.map(|per_s| match &spec.recorded {
+            Some(gaps_ns) => Arrivals::recorded(gaps_ns, per_s),
+            None => Arrivals::new(&ArrivalSpec::Poisson { per_s }),
+        });
         let arrivals = arrivals.transpose().map_err(|bad| format!("load.per_s: {bad}"))?;
         Ok(Self { spec: spec.clone(), orchestrator, arrivals })
     }

@@ -2,6 +2,7 @@
 //! taken with its range; what nobody takes is refused. Where values come from is in the files.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::graph::{Graph, Line, Moves, Op};
 use crate::entries::{Entries, SpecError};
@@ -21,6 +22,8 @@ pub struct Spec {
     /// Requests each second; none where the next comes when one is done.
     pub per_s: Option<f64>,
     in_flight: u32,
+    /// Recorded gaps (ns), at which they come in the place of Poisson's.
+    pub(super) recorded: Option<Arc<[f64]>>,
     pub(super) tokens_max: usize,
     pub(super) instances: u32,
     pub(super) graph: Graph,
@@ -97,11 +100,14 @@ impl Spec {
         };
         let words = ["pointer", "payload", "arguments"];
         let hold = from.word("accelflow.entries_hold", &words)?;
+        let per_s = Some(from.number("load.per_s", 0.0, 1e9)?).filter(|per_s| *per_s > 0.0);
+        let recorded = recorded(&mut from, per_s)?;
         let spec = Self {
             name: entries.name.clone(),
             about: entries.about.clone(),
             extent: Extent::Requests(u64::from(from.whole("run.requests", 1, 1 << 22)?)),
-            per_s: Some(from.number("load.per_s", 0.0, 1e9)?).filter(|per_s| *per_s > 0.0),
+            per_s,
+            recorded,
             in_flight: from.whole("load.in_flight", 1, 4_096)?,
             tokens_max: from.whole("run.tokens_max", 1, 1 << 20)? as usize,
             instances: from.whole("hardware.instances", 1, 64)?,
@@ -133,6 +139,17 @@ impl Spec {
 /// The names of the applications that a specification has.
 pub fn applications_of(entries: &Entries) -> Vec<String> {
     entries.names("applications")
+}
+
+fn recorded(from: &mut Entries, per_s: Option<f64>) -> Result<Option<Arc<[f64]>>, SpecError> {
+    let known = from.clone();
+    let is_recorded = from.word("load.process", &["poisson", "recorded"])? == 1;
+    from.recording_key()?;
+    if is_recorded && per_s.is_none() {
+        let problem = "load.process is \"recorded\", whose rate is load.per_s: set it above 0";
+        return Err(known.refuse("load.process", problem));
+    }
+    is_recorded.then(|| known.recorded()).transpose()
 }
 
 fn ops(from: &mut Entries) -> Result<BTreeMap<String, Op>, SpecError> {

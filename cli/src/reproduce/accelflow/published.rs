@@ -15,9 +15,12 @@ pub(super) struct Published {
     pub(super) chiplets_ms: Figure,
     pub(super) pes_ms: Figure,
     pub(super) relief_apps_ratio: Figure,
+    pub(super) overhead_percent: Figure,
+    pub(super) loads_ms: Figure,
+    pub(super) generations_ms: Figure,
 }
 
-/// One figure: bars by service and column.
+/// One figure: bars by service, or by architecture, and column.
 #[derive(Debug, Deserialize)]
 pub(super) struct Figure {
     pub(super) columns: Vec<String>,
@@ -30,6 +33,11 @@ impl Figure {
     pub(super) fn bar(&self, service: &str, column: &str) -> Option<f64> {
         let at = self.columns.iter().position(|own| own == column)?;
         self.bars.get(service)?.get(at).copied()
+    }
+
+    /// By how much one bar is below another of its row (%).
+    pub(super) fn cut(&self, service: &str, column: &str, below: &str) -> Option<f64> {
+        Some(100.0 * (1.0 - self.bar(service, column)? / self.bar(service, below)?))
     }
 }
 
@@ -46,18 +54,23 @@ mod tests {
     #[test]
     fn the_published_cuts_are_ratios_of_the_mean_bars() {
         let p99 = published().p99_ms;
-        let accelflow = p99.bar("mean", "accelflow").expect("a bar");
         for (other, cut) in
             [("non-acc", 90.7), ("cpu-centric", 81.2), ("relief", 68.8), ("cohort", 70.1)]
         {
-            let bar = p99.bar("mean", other).expect("a bar");
-            let found = 100.0 * (1.0 - accelflow / bar);
+            let found = p99.cut("mean", "accelflow", other).expect("two bars");
             assert!((found - cut).abs() < 0.1, "{other}: {found}");
         }
         let all = published();
+        let ablation = [("per-type-queues", 6.7), ("direct", 32.7), ("control-flow", 55.1)];
+        for (step, cut) in ablation {
+            let found = all.ablation_ms.cut("mean", step, "relief").expect("two bars");
+            assert!((found - cut).abs() < 0.1, "{step}: {found}");
+        }
         assert_eq!(all.ablation_ms.bar("Login", "direct"), Some(5.908));
         assert_eq!(all.throughput_krps.bar("mean", "ideal"), Some(56.105));
         assert_eq!(all.pes_ms.bar("UniqId", "36"), Some(0.39));
         assert_eq!(all.chiplets_ms.bar("nobody", "1"), None);
+        assert_eq!(all.overhead_percent.bar("direct", "15000"), Some(4.0));
+        assert_eq!(all.generations_ms.bar("relief", "emerald-rapids"), Some(3.58));
     }
 }

@@ -2,9 +2,10 @@
 //! document says neither what limits the throughput (both are run: work that always waits, and figure 14's objective)
 //! nor what an entry of a queue holds of 64 KiB (it is varied).
 
-use sim::{Interval, Report, Verdict};
+use sim::{Interval, Report};
 
-use super::runs::{Runs, base, why_not};
+use super::lab::{Lab, TOO_FEW, base, exact, ratio, why_not};
+use super::search::{Range, Verdict, highest};
 use crate::reproduce::Problem;
 use crate::reproduce::rows::Kind;
 
@@ -15,10 +16,12 @@ const OBJECTIVE_FACTOR: f64 = 5.0;
 const WAITING: &str = "figure 15: throughput when work always waits, AccelFlow over RELIEF";
 const OBJECTIVE: &str =
     "figure 15: highest load within figure 14's objective, AccelFlow over RELIEF";
+/// The bracket that a search leaves, of its upper end.
+const WITHIN: f64 = 0.02;
 /// What an entry of AccelFlow's queues holds: the published reading first.
 const HOLDS: [&str; 3] = ["pointer", "payload", "arguments"];
 
-impl Runs {
+impl Lab {
     /// Figure 15, both ways.
     pub(super) fn figure_15(&self) -> Result<(), Problem> {
         self.begin("relief");
@@ -32,42 +35,37 @@ impl Runs {
                 let found = self.saturated("accelflow", &set(application, &holds))?;
                 let id = |what: &str| named(what, hold, Some(application));
                 self.throughput(&id("max_throughput.relief_apps.accelflow"), found);
-                let ratio = found.value / relief.value;
                 let (id, what) = (id("throughput_ratio.relief_apps"), WAITING);
-                self.ratio(&id, what, Some(ratio), application);
-                ratios.push(ratio);
+                let ratio = ratio(found, relief);
+                self.ratio(&id, what, ratio, application);
+                ratios.extend(ratio);
             }
             let dma = set(application, &[("manager.dma_ns", "1500")]);
             let id = format!("max_throughput.relief_apps.relief.{application}.dma_1500");
             self.throughput(&id, self.saturated("relief", &dma)?);
-            within.push(self.within_objective(application)?);
+            within.extend(self.within_objective(application)?);
         }
         for (hold, ratios) in HOLDS.into_iter().zip(ratios) {
             self.summary(&named("relief_apps", hold, None), WAITING, &ratios);
         }
-        let within: Vec<f64> = within.into_iter().flatten().collect();
-        if within.len() == APPLICATIONS.len() {
-            self.summary("relief_apps_objective", OBJECTIVE, &within);
-        }
+        self.summary("relief_apps_objective", OBJECTIVE, &within);
         Ok(())
     }
 
     /// The highest loads whose percentile is within the objective, AccelFlow's over RELIEF's; none where that is not
     /// known.
-    fn within_objective(&self, application: &str) -> Result<Option<f64>, Problem> {
+    fn within_objective(&self, application: &str) -> Result<Option<Interval>, Problem> {
         let objective_ns = self.objective_ns(application)?;
         let mut found = Vec::new();
         for architecture in ["relief", "accelflow"] {
-            let per_s = self.highest_load(architecture, application, objective_ns)?;
+            let (per_s, note) = self.highest_load(architecture, application, objective_ns)?;
             let id = format!("max_throughput.relief_apps_objective.{architecture}.{application}");
             let what = "figure 15: highest load whose P99 is within 5 times the unloaded time";
-            let reason = per_s.as_ref().err().cloned();
-            let pair = (per_s.as_ref().ok().map(|per_s| point(*per_s)), None);
-            self.add(&id, what, "1/s", Kind::Predicted, pair, reason);
-            found.push(per_s.ok());
+            self.add(&id, what, "1/s", Kind::Predicted, (Some(per_s), None), note);
+            found.push(per_s);
         }
         let ratio = match found[..] {
-            [Some(relief), Some(accelflow)] if relief > 0.0 => Some(accelflow / relief),
+            [relief, accelflow] => ratio(accelflow, relief),
             _ => None,
         };
         let id = format!("throughput_ratio.relief_apps_objective.{application}");
@@ -75,29 +73,30 @@ impl Runs {
         Ok(ratio)
     }
 
-    /// By halving, to 2 %, of what the architecture can do and a little more; the inner error is why it cannot be said.
+    /// Of what the architecture can do and a little more; and the last load of which runs do not say it.
     fn highest_load(
         &self,
         architecture: &'static str,
         application: &str,
         objective_ns: f64,
-    ) -> Result<Result<f64, String>, Problem> {
+    ) -> Result<(Interval, Option<String>), Problem> {
         let most_per_s = self.saturated(architecture, &set(application, &[]))?.value;
-        let (mut low, mut high) = (0.0, 1.1 * most_per_s);
-        while high - low > 0.02 * high {
-            if high < 0.01 * most_per_s {
-                return Ok(Err(format!("not even {high:.1} requests/s keep the objective")));
-            }
-            let middle = f64::midpoint(low, high);
-            match self.keeps_at(architecture, application, middle, objective_ns)? {
-                Ok(true) => low = middle,
-                Ok(false) => high = middle,
+        let range = Range { least: 0.01 * most_per_s, most: 1.1 * most_per_s, within: WITHIN };
+        let mut note = None;
+        let found = highest(range, &mut |per_s| {
+            let kept = self.keeps_at(architecture, application, per_s, objective_ns)?;
+            Ok(match kept {
+                Ok(verdict) => verdict,
                 // More comes than it can do: times that grow are no accident of a short run.
-                Err(_) if middle > most_per_s => high = middle,
-                Err(reason) => return Ok(Err(format!("at {middle:.0} requests/s {reason}"))),
-            }
-        }
-        Ok(Ok(low))
+                Err(_) if per_s > most_per_s => Verdict::NO,
+                Err(reason) => {
+                    let at = format!("at {per_s:.0} requests/s {reason}");
+                    note = Some(format!("not known between the ends: {at}"));
+                    Verdict::UNKNOWN
+                }
+            })
+        })?;
+        Ok((found, note))
     }
 
     /// Whether the objective is met at a load; runs that do not say it are made twice as long once.
@@ -107,7 +106,7 @@ impl Runs {
         application: &str,
         per_s: f64,
         objective_ns: f64,
-    ) -> Result<Result<bool, String>, Problem> {
+    ) -> Result<Result<Verdict, String>, Problem> {
         let load = [("load.per_s", per_s.to_string())];
         let set: Vec<_> = set(application, &[]).into_iter().chain(load).collect();
         let base = base("relief")?;
@@ -119,7 +118,7 @@ impl Runs {
             }
             reason = why_not(&report);
         }
-        Ok(Err(reason.unwrap_or_else(|| "too few requests are left".to_owned())))
+        Ok(Err(reason.unwrap_or_else(|| TOO_FEW.to_owned())))
     }
 
     /// Five times what a request takes alone under RELIEF.
@@ -128,23 +127,25 @@ impl Runs {
         Ok(OBJECTIVE_FACTOR * 1e9 / alone.value)
     }
 
-    fn ratio(&self, id: &str, what: &str, ratio: Option<f64>, application: &str) {
+    fn ratio(&self, id: &str, what: &str, ratio: Option<Interval>, application: &str) {
         let reason = ratio.is_none().then(|| "one of the two throughputs is not known".to_owned());
-        let pair = (ratio.map(point), self.bar(application));
+        let pair = (ratio, self.bar(application));
         self.add(id, what, "times", Kind::Predicted, pair, reason);
     }
 
     /// The mean of the ratios, and in how many pairs of applications the larger one is the published one.
-    fn summary(&self, of: &str, what: &str, ratios: &[f64]) {
-        let product: f64 = ratios.iter().product();
-        let mean = product.powf(1.0 / ratios.len() as f64);
-        let pair = (Some(point(mean)), self.bar("mean"));
-        let id = format!("throughput_ratio.{of}");
-        self.add(&id, &format!("{what}; geometric mean"), "times", Kind::Predicted, pair, None);
+    fn summary(&self, of: &str, what: &str, ratios: &[Interval]) {
+        let whole = ratios.len() == APPLICATIONS.len();
+        let reason = (!whole).then(|| "a ratio is not known".to_owned());
+        let mean = whole.then(|| geometric(ratios));
+        let (id, named) = (format!("throughput_ratio.{of}"), format!("{what}; geometric mean"));
+        let pair = (mean, self.bar("mean"));
+        self.add(&id, &named, "times", Kind::Predicted, pair, reason.clone());
         let published = APPLICATIONS.map(|own| self.bar(own).unwrap_or(f64::NAN));
+        let ours: Vec<f64> = ratios.iter().map(|own| own.value).collect();
         let what = "figure 15: of ten pairs of applications, those ordered as published";
-        let pair = (Some(point(concordant(ratios, &published) as f64)), Some(10.0));
-        self.add(&format!("order.{of}"), what, "1", Kind::Predicted, pair, None);
+        let pairs = whole.then(|| exact(concordant(&ours, &published) as f64));
+        self.add(&format!("order.{of}"), what, "1", Kind::Predicted, (pairs, Some(10.0)), reason);
     }
 
     fn bar(&self, application: &str) -> Option<f64> {
@@ -183,15 +184,21 @@ fn set(application: &str, more: &[(&'static str, &str)]) -> Vec<(&'static str, S
 
 /// Whether the percentile is within the objective: certainly not where more comes than can be done; none where a run
 /// does not say it.
-fn keeps(report: &Report, objective_ns: f64) -> Option<bool> {
-    if let Verdict::Refused { overload, .. } = report.verdict {
-        return overload.then_some(false);
+fn keeps(report: &Report, objective_ns: f64) -> Option<Verdict> {
+    if let sim::Verdict::Refused { overload, .. } = report.verdict {
+        return overload.then_some(Verdict::NO);
     }
-    Some(report.responses.first()?.p99_ns?.value <= objective_ns)
+    Some(Verdict::at_most(report.responses.first()?.p99_ns?, objective_ns))
 }
 
-fn point(value: f64) -> Interval {
-    Interval { value, ci95: [value, value] }
+/// The geometric mean, wide enough however they hang together.
+fn geometric(all: &[Interval]) -> Interval {
+    let mean =
+        |of: fn(&Interval) -> f64| all.iter().map(of).product::<f64>().powf(1.0 / all.len() as f64);
+    Interval {
+        value: mean(|own| own.value),
+        ci95: [mean(|own| own.ci95[0]), mean(|own| own.ci95[1])],
+    }
 }
 
 /// Pairs that both lists order alike.
@@ -217,5 +224,8 @@ mod tests {
         assert_eq!(concordant(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 3);
         assert_eq!(concordant(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), 0);
         assert_eq!(named("a", "payload", Some("gru")), "a.gru.entries_hold_payload");
+        let mean =
+            geometric(&[1.0, 4.0].map(|own| Interval { value: own, ci95: [own, 4.0 * own] }));
+        assert_eq!(mean, Interval { value: 2.0, ci95: [2.0, 8.0] });
     }
 }

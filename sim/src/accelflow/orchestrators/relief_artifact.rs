@@ -11,6 +11,7 @@
 use super::{Orchestrator, Queues, relief};
 use crate::accelflow::program::{Goes, Step};
 use crate::accelflow::run::{Event, Run};
+use crate::accelflow::station::Waiting;
 use crate::accelflow::topology::CORES;
 use crate::laxity::Due;
 use crate::{Agenda, Picos};
@@ -61,7 +62,7 @@ impl Run<'_> {
             let landed = match listed.from {
                 Some(place) => self.fabric.carry(usize::from(place), index, bytes, start),
                 None => {
-                    let there = self.fabric.read(bytes, start);
+                    let there = self.fabric.read(bytes, agenda.now(), start);
                     self.fabric.carry(index, index, bytes, start).max(there)
                 }
             };
@@ -89,7 +90,8 @@ impl Run<'_> {
         let start = self.interrupt(self.model.manager_dma, agenda.now());
         let point = self.drawn(token, self.tokens[token as usize].at, kind);
         let compute = point.of(self.op(token).pe);
-        self.compute(kind, pe, token, (start, start + compute), agenda);
+        let entry = Waiting { token, place: 0, ready: start };
+        self.compute(kind, pe, entry, (start, start + compute), agenda);
     }
 
     /// The PE has computed: the manager is told, and the PE waits for it.
@@ -130,7 +132,7 @@ impl Run<'_> {
         let due = self.due(token).1;
         let listed = Listed { token, ready: now, from: Some(kind) };
         let place = self.ready[index].insert(listed, due, now, idle > 0);
-        self.counts.ops += 1;
+        self.counts.ops[index] += 1;
         if place.is_ahead || place.at < idle {
             self.counts.forwards += 1;
             self.stations[usize::from(kind)].give(pe);

@@ -1,0 +1,142 @@
+//! Runs seen from within: what they lose, what they draw, and what becomes of who gets no answer.
+
+use std::collections::BTreeMap;
+
+use super::super::orchestrators::Architecture;
+use super::super::tests::spec;
+use super::*;
+
+/// Short of everything: PEs, entries, traces of a tenant, and answers in time.
+const TIGHT: [(&str, &str); 9] = [
+    ("hardware.pes", "1"),
+    ("hardware.input_entries", "1"),
+    ("hardware.output_entries", "1"),
+    ("hardware.overflow_entries", "2"),
+    ("tenants.count", "3"),
+    ("tenants.traces_max", "4"),
+    ("work.remote_ns", "50000"),
+    ("work.timeout_ns", "200000"),
+    ("hardware.page_fault_share", "0.001"),
+];
+
+fn model(architecture: Architecture, per_s: &str, set: &[(&str, &str)]) -> AccelFlow {
+    let set: Vec<_> =
+        [("load.total_per_s", per_s)].into_iter().chain(set.iter().copied()).collect();
+    AccelFlow::new(&spec("steady", &set), architecture, &trace::accelflow()).expect("a model")
+}
+
+/// A request as it came: when, of which service, and what its work is drawn by.
+type Came = (Picos, u16, u64, u64);
+
+/// By step: what it is, and what it takes on a core.
+type Work = Vec<(u8, f64)>;
+
+/// All that happens to the requests of a window, and they.
+fn window(model: &AccelFlow, window: Picos) -> (Run<'_>, Vec<Came>) {
+    let mut run = Run::new(model, &Streams::new(7, 3), Extent::WindowPs(window), 0);
+    let mut agenda = Agenda::with_capacity(8);
+    run.start(&mut agenda);
+    let mut came = Vec::new();
+    while let Some(event) = agenda.fire() {
+        let place = run.vacant.last().map_or(run.tokens.len(), |place| *place as usize);
+        assert!(run.handle(event, &mut agenda).is_continue(), "{:?}", run.fault);
+        if let Event::Arrive { service } = event {
+            let own = &run.tokens[place];
+            came.push((agenda.now(), service, own.key, own.app.to_bits()));
+        }
+    }
+    (run, came)
+}
+
+/// Nobody is under way, waits, sleeps or holds anything.
+fn assert_quiet(run: &Run<'_>, name: &str) {
+    assert_eq!(run.live(), 0, "{name}: requests or parts were lost");
+    assert!(run.central.is_empty() && run.ready.iter().all(Laxities::is_empty), "{name}");
+    for (station, kind) in run.stations.iter().zip(KINDS) {
+        let pes = station.pes.iter().filter(|pe| pe.token != NOBODY).count();
+        let idle = (station.idle(), station.asleep, pes);
+        assert_eq!(idle, (station.pes.len(), 0, 0), "{name}: {kind}");
+    }
+    for tenant in &run.tenants {
+        assert_eq!((tenant.live, tenant.held.len()), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn every_request_ends_whatever_falls_short() {
+    for architecture in Architecture::ALL {
+        let name = architecture.name();
+        let model = model(architecture, "5000", &TIGHT);
+        let (run, came) = window(&model, Picos::millis(300));
+        assert_quiet(&run, name);
+        assert!(came.len() > 1_200, "{name}: {}", came.len());
+        let mut expected = vec![0; run.responses.len()];
+        came.iter().for_each(|(_, service, ..)| expected[usize::from(*service)] += 1);
+        let done: Vec<usize> = run.responses.iter().map(Vec::len).collect();
+        assert_eq!(done, expected, "{name}");
+        assert_eq!(run.counts.requests as usize, came.len(), "{name}");
+        assert!(run.counts.failed > 0 && run.counts.failed <= run.counts.timeouts, "{name}");
+        if architecture == Architecture::AccelFlow {
+            let counts = &run.counts;
+            let rare =
+                [counts.overflows, counts.fallbacks.iter().sum(), counts.wipes, counts.page_faults];
+            assert!(rare.iter().all(|count| *count > 0), "{rare:?}");
+        }
+    }
+}
+
+#[test]
+fn architectures_see_the_same_requests_and_the_same_work() {
+    // What the services' requests invoke, as published.
+    let invoked = [87, 28, 18, 30, 29, 19, 9, 25];
+    let mut first: Option<(Vec<Came>, Work)> = None;
+    for architecture in Architecture::ALL {
+        let name = architecture.name();
+        let model = model(architecture, "2000", &[]);
+        let (run, came) = window(&model, Picos::millis(50));
+        assert_quiet(&run, name);
+        let expected: u64 =
+            came.iter().map(|(_, service, ..)| invoked[usize::from(*service)]).sum();
+        if architecture != Architecture::NonAcc {
+            assert_eq!(run.counts.ops.iter().sum::<u64>(), expected, "{name}");
+        }
+        // Sizes are a function of a request's key and the step, so the steps are to be the same as well.
+        let work = |step: &Step| match step {
+            Step::Core { ps, .. } => (u8::MAX, *ps),
+            Step::Op(op) => (op.kind, op.cpu_ps),
+            _ => (u8::MAX - 1, 0.0),
+        };
+        let work: Work = model.steps.iter().map(work).collect();
+        let (requests, steps) = first.get_or_insert_with(|| (came.clone(), work.clone()));
+        assert_eq!((&came, &work), (&*requests, &*steps), "{name}");
+    }
+    let (requests, _) = first.expect("ten architectures");
+    assert!(requests.len() > 60, "{}", requests.len());
+    let keys: BTreeMap<u64, u64> = requests.iter().map(|(.., key, app)| (*key, *app)).collect();
+    assert_eq!(keys.len(), requests.len(), "each draws its own");
+}
+
+#[test]
+fn who_gets_no_answer_ends_when_a_core_is_told() {
+    // Nobody answers within the millisecond that is waited for.
+    let set = [("work.remote_ns", "1e12"), ("work.timeout_ns", "1000000")];
+    for architecture in [Architecture::NonAcc, Architecture::Relief, Architecture::AccelFlow] {
+        let name = architecture.name();
+        let model = model(architecture, "2000", &set);
+        let (run, came) = window(&model, Picos::millis(50));
+        assert_quiet(&run, name);
+        let unique = model.spec.services().position(|name| name == "UniqId").expect("it is there");
+        let asked = came.iter().filter(|(_, service, ..)| usize::from(*service) != unique).count();
+        assert!(asked > 40 && asked < came.len(), "{name}: UniqId asks nobody");
+        assert_eq!(run.counts.failed as usize, asked, "{name}");
+        for (service, times) in run.responses.iter().enumerate().filter(|(at, _)| *at != unique) {
+            let shortest = times.iter().min().map(|time| Picos(*time));
+            assert!(shortest >= Some(Picos::millis(1)), "{name} {service}: {shortest:?}");
+        }
+        // What would have followed the answer is not done.
+        let whole: u64 = 28 * came.len() as u64;
+        let ops: u64 = run.counts.ops.iter().sum();
+        assert!(ops < whole / 2, "{name}: {ops}");
+        assert!(run.counts.missed >= run.counts.failed, "{name}");
+    }
+}
