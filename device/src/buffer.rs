@@ -12,6 +12,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use units::ByteCount;
 
+use crate::job::TenantId;
+
 /// Where a buffer's memory comes from. A device that needs registered memory compares ids; a buffer
 /// from elsewhere costs it a copy, which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +38,8 @@ pub trait Memory: Send + Sync {
     /// The id that buffers of this memory carry.
     fn id(&self) -> MemoryId;
 
-    /// An initialised block of at least `bytes`, or none when the region is exhausted.
+    /// An initialised block of at least `bytes`, or none when the region is exhausted. What is in it may be seen by
+    /// whoever is given it: a region that a peer maps holds nobody else's bytes.
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
 
     /// Whether several pools share it. Then none retains any of it: what an idle one kept, the others would lack.
@@ -94,9 +97,9 @@ impl Pool {
         ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
     }
 
-    fn hand_out(&self, block: Block) -> Buffer {
+    fn hand_out(&self, Kept { block, user }: Kept) -> Buffer {
         self.0.outstanding_bytes.fetch_add(block.bytes().len(), Ordering::Relaxed);
-        Buffer { block: Some(block), filled_bytes: 0, pool: self.clone() }
+        Buffer { block: Some(block), filled_bytes: 0, user, pool: self.clone() }
     }
 
     fn build(memory: Option<Arc<dyn Memory>>, retained_max: ByteCount) -> Self {
@@ -125,7 +128,21 @@ impl fmt::Debug for Pool {
 pub struct Buffer {
     block: Option<Block>,
     filled_bytes: usize,
+    user: User,
     pool: Pool,
+}
+
+/// Whose bytes may be in a block beyond those that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    /// Nobody's: it is new.
+    Nobody,
+    /// Anybody's.
+    Unknown,
+    /// This tenant's alone, left there by the buffer before.
+    Was(TenantId),
+    /// This tenant's alone: the buffer was handed to it.
+    Is(TenantId),
 }
 
 impl Buffer {
@@ -151,16 +168,25 @@ impl Buffer {
         self.filled_bytes = bytes.len();
         let had = self.block.replace(Block::Adopted(bytes));
         if let Some(had) = had {
-            self.pool.0.give_back(had);
+            self.pool.0.give_back(had, self.user);
         }
     }
 
-    /// The whole capacity, for writing; [`Buffer::set_len`] then says how much counts.
+    /// The whole capacity, for writing; [`Buffer::set_len`] then says how much counts. Who writes here without that the
+    /// buffer was handed or lent to a tenant leaves what may be anybody's.
     pub fn space(&mut self) -> &mut [u8] {
+        if !matches!(self.user, User::Is(_)) || matches!(self.block, Some(Block::Adopted(_))) {
+            self.user = User::Unknown;
+        }
+        self.room()
+    }
+
+    fn room(&mut self) -> &mut [u8] {
         if let Some(Block::Adopted(bytes)) = &self.block {
             let bytes = bytes.clone();
             let mut own = self.pool.take_heap(bytes.len());
             own.extend(&bytes);
+            own.user = self.user;
             std::mem::swap(self, &mut own);
         }
         match self.block.as_mut() {
@@ -169,13 +195,43 @@ impl Buffer {
         }
     }
 
+    /// What is written from now on is this tenant's. Whatever another user left at `from` and behind it is wiped; where
+    /// nobody else had it, as with a buffer that comes back to the same tenant, nothing is.
+    pub fn hand_to(&mut self, tenant: TenantId, from: usize) {
+        if let Some(Block::Adopted(_)) = self.block {
+            // In memory of its own it may be written to, with a copy in it of what was someone's.
+            self.space();
+        }
+        if !self.is_own(tenant)
+            && let Some(behind) = self.room().get_mut(from..)
+        {
+            behind.fill(0);
+        }
+        self.user = User::Is(tenant);
+    }
+
+    /// Whether nobody else's bytes can be in it.
+    fn is_own(&self, tenant: TenantId) -> bool {
+        match self.user {
+            User::Nobody => true,
+            User::Unknown => false,
+            User::Was(other) | User::Is(other) => other == tenant,
+        }
+    }
+
+    /// Who writes no more than it states, as software does, writes for this tenant: nothing is wiped now, and what
+    /// others left is remembered as theirs.
+    pub fn lend_to(&mut self, tenant: TenantId) {
+        self.user = if self.is_own(tenant) { User::Is(tenant) } else { User::Unknown };
+    }
+
     /// Appends `bytes`.
     ///
     /// # Panics
     /// If they do not fit.
     pub fn extend(&mut self, bytes: &[u8]) {
         let start = self.filled_bytes;
-        self.space()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.room()[start..start + bytes.len()].copy_from_slice(bytes);
         self.filled_bytes += bytes.len();
     }
 
@@ -223,7 +279,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         let filled_bytes = self.filled_bytes;
-        &mut self.space()[..filled_bytes]
+        &mut self.room()[..filled_bytes]
     }
 }
 
@@ -236,7 +292,7 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            self.pool.0.give_back(block);
+            self.pool.0.give_back(block, self.user);
         }
     }
 }
@@ -288,7 +344,13 @@ impl Deref for Input {
 }
 
 /// Blocks by their class.
-type Shelves = [Mutex<Vec<Block>>; CLASSES];
+type Shelves = [Mutex<Vec<Kept>>; CLASSES];
+
+/// A block and who had it last.
+struct Kept {
+    block: Block,
+    user: User,
+}
 
 struct Shared {
     memory: Option<Arc<dyn Memory>>,
@@ -301,30 +363,30 @@ struct Shared {
 }
 
 impl Shared {
-    fn registered_block(&self, capacity: usize) -> Option<Block> {
+    fn registered_block(&self, capacity: usize) -> Option<Kept> {
         let memory = self.memory.as_ref()?;
         let class = class_of(capacity);
         self.reused(&self.registered, class).or_else(|| {
             let block = memory.allocate(class.map_or(capacity, class_bytes))?;
-            Some(Block::Registered(memory.id(), block))
+            Some(Kept { block: Block::Registered(memory.id(), block), user: User::Nobody })
         })
     }
 
-    fn heap_block(&self, capacity: usize) -> Block {
+    fn heap_block(&self, capacity: usize) -> Kept {
         let class = class_of(capacity);
         self.reused(&self.heap, class).unwrap_or_else(|| {
             let bytes = class.map_or(capacity, class_bytes);
-            Block::Heap(vec![0; bytes].into_boxed_slice())
+            Kept { block: Block::Heap(vec![0; bytes].into_boxed_slice()), user: User::Nobody }
         })
     }
 
-    fn reused(&self, shelves: &Shelves, class: Option<usize>) -> Option<Block> {
-        let block = shelves[class?].lock().pop()?;
-        self.retained_bytes.fetch_sub(block.bytes().len(), Ordering::Relaxed);
-        Some(block)
+    fn reused(&self, shelves: &Shelves, class: Option<usize>) -> Option<Kept> {
+        let kept = shelves[class?].lock().pop()?;
+        self.retained_bytes.fetch_sub(kept.block.bytes().len(), Ordering::Relaxed);
+        Some(kept)
     }
 
-    fn give_back(&self, block: Block) {
+    fn give_back(&self, block: Block, user: User) {
         let is_shared = || self.memory.as_ref().is_some_and(|memory| memory.is_shared());
         let shelves = match block {
             Block::Adopted(_) => return,
@@ -340,7 +402,12 @@ impl Shared {
         let class = class_of(bytes).filter(|class| class_bytes(*class) == bytes);
         if let Some(class) = class.filter(|_| retained + bytes <= self.retained_bytes_max) {
             self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
-            shelves[class].lock().push(block);
+            let user = match user {
+                User::Is(tenant) => User::Was(tenant),
+                // Whoever had it may have written to it.
+                User::Nobody | User::Unknown | User::Was(_) => User::Unknown,
+            };
+            shelves[class].lock().push(Kept { block, user });
         }
     }
 }
@@ -447,6 +514,52 @@ mod tests {
         buffer.extend(b"secret");
         drop(buffer);
         assert!(pool.take(100).is_empty());
+    }
+
+    #[test]
+    fn what_another_user_left_is_wiped_and_what_was_ones_own_is_not() {
+        let pool = Pool::heap(ByteCount::mib(1));
+        // What lies behind the first four bytes once the next buffer, of the same block, was handed on.
+        let left = |secret: &[u8], hand: Option<u16>, next: u16| {
+            let mut buffer = pool.take(600);
+            if let Some(tenant) = hand {
+                buffer.hand_to(TenantId(tenant), 0);
+            }
+            buffer.space()[10..10 + secret.len()].copy_from_slice(secret);
+            drop(buffer);
+            let mut buffer = pool.take(600);
+            buffer.extend(b"head");
+            buffer.hand_to(TenantId(next), 4);
+            assert_eq!(&buffer[..], b"head", "a header is whose the buffer is");
+            let found = buffer.space()[4..].to_vec();
+            found.windows(secret.len()).any(|part| part == secret)
+        };
+        assert!(left(b"first", Some(1), 1));
+        assert!(!left(b"second", Some(1), 2));
+        assert!(!left(b"third", Some(2), 1), "and back");
+        assert!(!left(b"fourth", None, 1), "whoever it was that read into it");
+        // Used in place by one after the other, software among them.
+        let mut buffer = Pool::heap(ByteCount::mib(1)).take(600);
+        let mut is_left = |lent: u16, next: u16| {
+            buffer.lend_to(TenantId(lent));
+            buffer.space()[10] = 7;
+            buffer.hand_to(TenantId(next), 4);
+            buffer.space()[10] == 7
+        };
+        assert!(is_left(1, 1) && !is_left(2, 1) && is_left(1, 1));
+        buffer.adopt(Bytes::from(vec![7; 600]));
+        buffer.lend_to(TenantId(1));
+        buffer.space()[10] = 7;
+        buffer.hand_to(TenantId(2), 4);
+        assert_eq!(buffer.space()[10], 0);
+        let mut new = Pool::heap(ByteCount(0)).take(600);
+        new.space()[10] = 7;
+        new.hand_to(TenantId(1), 4);
+        assert_eq!(new.space()[10], 0, "whoever wrote, nobody said for whom");
+        let mut buffer = Pool::heap(ByteCount(0)).take(600);
+        buffer.adopt(Bytes::from_static(b"adopted"));
+        buffer.hand_to(TenantId(3), 0);
+        assert!(buffer.space().iter().all(|byte| *byte == 0));
     }
 
     #[test]

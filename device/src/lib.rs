@@ -29,17 +29,19 @@
 //!   leaves what lies behind its result untouched.
 //!
 //! # Between tenants
-//! Pools, contexts and scratch are reused from job to job and not wiped: that would cost more than
-//! most jobs. Instead nothing of them can be had from outside. A result is a function of its job
-//! alone, whatever a device did before and a buffer held before, and of a buffer only what
-//! [`Buffer::set_len`] declared leaves the process; the contract suite holds every device to the
-//! first, damaged streams and matches that reach before the output included. A decryption that
-//! fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
+//! Contexts and scratch are reused from job to job and not wiped: that would cost more than most jobs. Instead nothing
+//! of them can be had from outside. A result is a function of its job alone, whatever a device did before and a buffer
+//! held before, and of a buffer only what [`Buffer::set_len`] declared leaves the process; the contract suite holds
+//! every device to the first, damaged streams and matches that reach before the output included. Hardware may break
+//! that promise and state more than it wrote: an output that goes to a device beside software is therefore wiped when
+//! it had another user before ([`Buffer::hand_to`]), so that what is beyond the result is the tenant's own or nothing.
+//! A decryption that fails leaves no plaintext. Memory that a peer maps is the pool of that peer alone.
 
 pub mod buffer;
 pub mod cipher;
 pub mod codec;
 pub mod contract;
+pub mod cores;
 pub mod engines;
 pub mod faulty;
 pub mod job;
@@ -58,4 +60,4 @@ pub use kernels::Kernel;
 pub use queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 pub use software::Software;
 pub use virtual_device::{Virtual, VirtualCounters, VirtualOptions};
-pub use worker::Worker;
+pub use worker::{Worker, WorkerCores};

@@ -1,6 +1,6 @@
 //! Other cores as a device: named threads with engines of their own take jobs from one bounded
-//! channel, so that a large codec job does not stall its caller. It refuses rather than blocks, and
-//! never chooses which jobs come.
+//! channel, so that a large codec job does not stall its caller. Each stays on a core, or none does.
+//! It refuses rather than blocks, and never chooses which jobs come.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::Mutex;
 use units::Nanos;
 
 use crate::codec::EngineFactory;
+use crate::cores;
 use crate::engines::EngineSet;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
@@ -24,12 +26,24 @@ pub struct Worker {
     /// The only strong sender: without it the threads run out of work and end.
     work: Option<Arc<Sender<Work>>>,
     threads: Vec<JoinHandle<()>>,
+    cores: Vec<Option<usize>>,
     capabilities: Capabilities,
 }
 
+/// Where the threads of a [`Worker`] run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkerCores {
+    /// Each on one core: the last that the starting thread may run on, the one before it, and so on, from the last
+    /// again when there are no more. The first is left to the caller for as long as there are others.
+    #[default]
+    Last,
+    /// Wherever the kernel puts them: for a process beside others of its kind, all of which would take the same cores.
+    Any,
+}
+
 impl Worker {
-    /// Starts `threads` threads, each with the given engines; one queue holds at most `queue_depth`
-    /// jobs, and so do all queues together before a thread takes them.
+    /// Starts `threads` threads on the last cores, each with the given engines; one queue holds at
+    /// most `queue_depth` jobs, and so do all queues together before a thread takes them.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`] when the system gives no thread.
@@ -38,23 +52,77 @@ impl Worker {
         queue_depth: NonZeroUsize,
         factories: &[EngineFactory],
     ) -> Result<Self, DeviceError> {
+        Self::start_on(WorkerCores::Last, threads, queue_depth, factories)
+    }
+
+    /// The same on the cores of choice. A kernel that does not keep a thread on its core costs
+    /// precision and nothing else; [`Worker::cores`] tells.
+    ///
+    /// # Errors
+    /// As [`Worker::start`].
+    pub fn start_on(
+        cores: WorkerCores,
+        threads: NonZeroUsize,
+        queue_depth: NonZeroUsize,
+        factories: &[EngineFactory],
+    ) -> Result<Self, DeviceError> {
+        let allowed = match cores {
+            WorkerCores::Last => allowed(),
+            WorkerCores::Any => Vec::new(),
+        };
+        Self::start_each(&from_the_last(&allowed, threads.get()), queue_depth, factories)
+    }
+
+    /// One thread for each core, or for none.
+    fn start_each(
+        cores: &[Option<usize>],
+        queue_depth: NonZeroUsize,
+        factories: &[EngineFactory],
+    ) -> Result<Self, DeviceError> {
         let capabilities =
             EngineSet::open(factories).capabilities(queue_depth.get(), Waiting::Signalled);
         let (sender, receiver) = bounded(queue_depth.get());
-        let mut worker = Self { work: Some(Arc::new(sender)), threads: Vec::new(), capabilities };
-        for index in 0..threads.get() {
-            let (receiver, factories) = (receiver.clone(), factories.to_vec());
+        let work = Some(Arc::new(sender));
+        let mut worker = Self { work, threads: Vec::new(), cores: Vec::new(), capabilities };
+        let (tell, told) = bounded(cores.len());
+        for (index, core) in cores.iter().copied().enumerate() {
+            let (receiver, factories, tell) = (receiver.clone(), factories.to_vec(), tell.clone());
             let thread = thread::Builder::new()
                 .name(format!("worker-{index}"))
-                .spawn(move || serve(&receiver, &factories))
+                .spawn(move || {
+                    // Without a receiver another thread did not start, and this one ends.
+                    let _ = tell.send((index, core.filter(|core| cores::pin(*core).is_ok())));
+                    drop(tell);
+                    serve(&receiver, &factories);
+                })
                 .map_err(|error| {
-                    let count = threads.get();
+                    let count = cores.len();
                     DeviceError::Misconfigured(format!("thread {index} of {count}: {error}"))
                 })?;
             worker.threads.push(thread);
         }
+        drop(tell);
+        let mut placed: Vec<_> = told.iter().collect();
+        placed.sort_unstable();
+        worker.cores = placed.into_iter().map(|(_, core)| core).collect();
         Ok(worker)
     }
+
+    /// The core of each thread; none of one that is wherever the kernel puts it.
+    pub fn cores(&self) -> &[Option<usize>] {
+        &self.cores
+    }
+}
+
+/// The cores that the calling thread may run on; none where the system does not tell.
+fn allowed() -> Vec<usize> {
+    cores::allowed().unwrap_or_default()
+}
+
+/// One for each thread.
+fn from_the_last(allowed: &[usize], threads: usize) -> Vec<Option<usize>> {
+    let cores = allowed.iter().rev().copied().cycle().map(Some);
+    cores.chain(std::iter::repeat(None)).take(threads).collect()
 }
 
 impl Device for Worker {
@@ -68,10 +136,10 @@ impl Device for Worker {
 
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let work = self.work.as_ref().map(Arc::downgrade).ok_or(DeviceError::Lost)?;
-        let (finished, done) = bounded(self.capabilities.queue_depth);
-        let signal = Arc::new(Signal { waker, woken: AtomicBool::new(false) });
         let capabilities = self.capabilities.clone();
-        Ok(Box::new(WorkerQueue { work, capabilities, finished, done, signal, pending: 0 }))
+        let finished = Mutex::new(Some(Vec::with_capacity(capabilities.queue_depth)));
+        let reply = Arc::new(Reply { finished, waker, woken: AtomicBool::new(false) });
+        Ok(Box::new(WorkerQueue { work, capabilities, reply, pending: 0 }))
     }
 }
 
@@ -89,13 +157,11 @@ impl Drop for Worker {
     }
 }
 
-/// One thread's way in. Dropping it detaches the jobs inside: their completions find no receiver.
+/// One thread's way in. Dropping it detaches the jobs inside: nobody keeps their completions.
 struct WorkerQueue {
     work: Weak<Sender<Work>>,
     capabilities: Capabilities,
-    finished: Sender<Completion>,
-    done: Receiver<Completion>,
-    signal: Arc<Signal>,
+    reply: Arc<Reply>,
     pending: usize,
 }
 
@@ -110,8 +176,8 @@ impl Queue for WorkerQueue {
         let Some(sender) = self.work.upgrade() else {
             return Err(Refused { job, reason: RefusedReason::Lost });
         };
-        let reply = Reply { finished: self.finished.clone(), signal: Arc::clone(&self.signal) };
-        let refused = match sender.try_send(Work { job: Some(job), reply }) {
+        let work = Work { job: Some(job), reply: Arc::clone(&self.reply) };
+        let refused = match sender.try_send(work) {
             Ok(()) => {
                 self.pending += 1;
                 return Ok(());
@@ -125,12 +191,14 @@ impl Queue for WorkerQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        // Before the channel is drained: whoever sends after the drain finds the flag down and
-        // wakes.
-        self.signal.woken.swap(false, Ordering::AcqRel);
-        let before = done.len();
-        done.extend(self.done.try_iter());
-        let count = done.len() - before;
+        // Before the list is looked at: whoever adds to it after that finds the flag down and wakes.
+        self.reply.woken.swap(false, Ordering::AcqRel);
+        // A thread that has the list now wakes when it has added to it. It may have been stopped there, by the very
+        // thread that polls where both are on one core: that one must not wait for it.
+        let Some(mut finished) = self.reply.finished.try_lock() else { return 0 };
+        let Some(finished) = finished.as_mut() else { return 0 };
+        let count = finished.len();
+        done.append(finished);
         self.pending -= count;
         count
     }
@@ -140,11 +208,19 @@ impl Queue for WorkerQueue {
     }
 }
 
+impl Drop for WorkerQueue {
+    fn drop(&mut self) {
+        // The completions go when the lock is open again: a buffer may be given back to anything.
+        let finished = self.reply.finished.lock().take();
+        drop(finished);
+    }
+}
+
 /// A job on its way through the channel. Dropped unanswered (its thread panicked, the channel
 /// closed), it comes back as lost.
 struct Work {
     job: Option<Box<Job>>,
-    reply: Reply,
+    reply: Arc<Reply>,
 }
 
 impl Drop for Work {
@@ -156,30 +232,23 @@ impl Drop for Work {
     }
 }
 
-/// Where a job's completion goes.
+/// Where the completions of a queue's jobs go.
 struct Reply {
-    finished: Sender<Completion>,
-    signal: Arc<Signal>,
-}
-
-impl Reply {
-    /// Never blocks: a queue's channel holds as many completions as the queue may have jobs.
-    /// Without a receiver the queue is gone and the job's buffers go with the completion.
-    fn send(&self, completion: Completion) {
-        if self.finished.try_send(completion).is_ok() {
-            self.signal.wake();
-        }
-    }
-}
-
-/// The queue's waker, called once for all completions between two polls.
-struct Signal {
+    /// As many as the queue may have jobs at most; without the queue, none.
+    finished: Mutex<Option<Vec<Completion>>>,
     waker: Waker,
+    /// Whether the waker was called since the last poll.
     woken: AtomicBool,
 }
 
-impl Signal {
-    fn wake(&self) {
+impl Reply {
+    /// Without the queue the job's buffers go with the completion. The waker is called once for all completions between
+    /// two polls.
+    fn send(&self, completion: Completion) {
+        let mut finished = self.finished.lock();
+        let Some(open) = finished.as_mut() else { return };
+        open.push(completion);
+        drop(finished);
         if !self.woken.swap(true, Ordering::AcqRel) {
             self.waker.wake_by_ref();
         }
@@ -201,6 +270,9 @@ fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
     use bytes::Bytes;
     use units::ByteCount;
 
@@ -238,6 +310,108 @@ mod tests {
         assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })));
         let refused = queue.try_submit(job(10)).expect_err("no threads");
         assert_eq!((refused.reason, queue.pending()), (RefusedReason::Lost, 0));
+    }
+
+    #[test]
+    fn a_poll_does_not_wait_for_a_thread_that_was_stopped_while_it_answers() {
+        /// Counts wakes.
+        struct Wakes(AtomicUsize);
+
+        impl Wake for Wakes {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let finished = Mutex::new(Some(Vec::new()));
+        let (waker, woken) = (Waker::from(Arc::clone(&wakes)), AtomicBool::new(false));
+        let reply = Arc::new(Reply { finished, waker, woken });
+        let capabilities = start(1, 1, &BUILT_IN).capabilities().clone();
+        let mut queue =
+            WorkerQueue { work: Weak::new(), capabilities, reply: Arc::clone(&reply), pending: 1 };
+        let mut done = Vec::new();
+        let stopped = reply.finished.lock();
+        assert_eq!(queue.poll(&mut done), 0);
+        drop(stopped);
+        let outcome = Outcome::DoesNotFit;
+        reply.send(Completion { job: job(10), outcome, service: Nanos(0) });
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "the poll did not take the wake with it");
+        assert_eq!((queue.poll(&mut done), queue.pending()), (1, 0));
+        drop(queue);
+        let pool = Pool::heap(ByteCount(0));
+        let late = Box::new(Job::new(Task::Copy, Input::heap(Bytes::new()), pool.take(10)));
+        reply.send(Completion { job: late, outcome: Outcome::DoesNotFit, service: Nanos(0) });
+        assert_eq!(pool.outstanding().0, 0, "nobody keeps what comes late");
+    }
+
+    #[test]
+    fn threads_are_dealt_out_to_the_cores_from_the_last() {
+        assert_eq!(from_the_last(&[0, 1], 1), [Some(1)]);
+        assert_eq!(from_the_last(&[2, 3, 7], 4), [7, 3, 2, 7].map(Some));
+        assert_eq!(from_the_last(&[], 2), [None, None]);
+    }
+
+    /// Writes down how many cores its thread may run on, and the last of them.
+    struct Where;
+
+    impl Engine for Where {
+        fn name(&self) -> &'static str {
+            "where"
+        }
+        fn codec(&self) -> Codec {
+            Codec::Lz4
+        }
+        fn writes(&self, dialect: Dialect, _: usize) -> bool {
+            dialect == Dialect::of(Codec::Lz4)
+        }
+        fn compress(
+            &mut self,
+            _: Dialect,
+            _: Level,
+            _: &[u8],
+            output: &mut [u8],
+        ) -> Result<usize, EngineError> {
+            let cores = allowed();
+            let last = cores.last().map_or(0, |last| *last as u16);
+            output[..2].copy_from_slice(&(cores.len() as u16).to_le_bytes());
+            output[2..4].copy_from_slice(&last.to_le_bytes());
+            Ok(4)
+        }
+        fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<(), DeviceError> {
+            Ok(())
+        }
+    }
+
+    /// How many cores the one thread of this device may run on, and the last of them.
+    fn runs_on(worker: Worker) -> (usize, usize) {
+        let mut queue = open(&worker);
+        queue.try_submit(job(100)).expect("room for one");
+        drop(worker);
+        let mut done = Vec::new();
+        assert_eq!(queue.poll(&mut done), 1);
+        let output: &[u8] = done[0].job.output.as_ref();
+        let word = |at: usize| u16::from_le_bytes([output[at], output[at + 1]]).into();
+        (word(0), word(2))
+    }
+
+    #[test]
+    fn a_thread_stays_on_its_core_unless_it_is_left_to_the_kernel() {
+        const WHERE: [EngineFactory; 1] = [|| Box::new(Where)];
+        let (own, depth) = (allowed(), NonZeroUsize::MIN);
+        let last = *own.last().expect("it runs somewhere");
+        let pinned = start(1, 1, &WHERE);
+        assert_eq!(pinned.cores(), [Some(last)]);
+        assert_eq!(runs_on(pinned), (1, last));
+        let any = Worker::start_on(WorkerCores::Any, NonZeroUsize::MIN, depth, &WHERE);
+        let any = any.expect("a thread");
+        assert_eq!(any.cores(), [None]);
+        assert_eq!(runs_on(any), (own.len(), last));
+        // No machine of ours has it: the kernel refuses, and the jobs are done all the same.
+        let none = Worker::start_each(&[Some(rustix::thread::CpuSet::MAX_CPU - 1)], depth, &WHERE);
+        let none = none.expect("a thread");
+        assert_eq!(none.cores(), [None]);
+        assert_eq!(runs_on(none), (own.len(), last));
     }
 
     /// An engine with the worst of bugs.

@@ -13,8 +13,10 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::thread;
@@ -95,6 +97,31 @@ impl NumaNode {
     }
 }
 
+/// Not one of the words for a [`NumaNode`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotANode(pub String);
+
+impl fmt::Display for NotANode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no NUMA node; give socket, current, any or a node's number", self.0)
+    }
+}
+
+impl std::error::Error for NotANode {}
+
+impl FromStr for NumaNode {
+    type Err = NotANode;
+
+    fn from_str(text: &str) -> Result<Self, NotANode> {
+        match text {
+            "socket" => Ok(NumaNode::Socket),
+            "current" => Ok(NumaNode::Current),
+            "any" => Ok(NumaNode::Any),
+            number => number.parse().map(NumaNode::Node).map_err(|_| NotANode(text.to_owned())),
+        }
+    }
+}
+
 /// Which Huffman code compressed streams have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Huffman {
@@ -124,7 +151,8 @@ pub struct QplOptions {
     /// queue lives.
     pub queue_depth: NonZeroUsize,
     /// Largest input and output of a job where a device may run it: the `max_transfer_size` of its work queue, which
-    /// Linux sets to 2 MiB unless told otherwise.
+    /// Linux sets to 2 MiB unless told otherwise. A larger one is not sent; one that the queue refuses for its size
+    /// takes the device out of use.
     pub transfer_bytes_max: ByteCount,
 }
 
