@@ -1,10 +1,13 @@
 //! What a runtime is made of, and what keeps one from starting. Nothing here acts.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use device::{Capabilities, Device, DeviceError, Task, Waiting};
 use policy::Policy;
 use units::{Clock, Nanos};
+
+use crate::waiting::Limits;
 
 /// What a runtime is made of.
 pub struct RuntimeConfig {
@@ -27,9 +30,35 @@ pub struct RuntimeConfig {
     pub clock: Arc<dyn Clock>,
     /// Seed of the draws that the policy is given.
     pub seed: u64,
+    /// What keeps jobs from devices, between tenants and where these are full; by default nothing.
+    pub limits: Limits,
+    /// One in so many of the streams that devices write is read back in software before it is used; none: no stream.
+    /// Too small: what decompression takes of the core, for that many. Too large: a device that writes what cannot be
+    /// read is found late.
+    pub verify_every: Option<NonZeroU32>,
 }
 
 impl RuntimeConfig {
+    /// With software for what devices do not do, and the times and checks that serve well.
+    pub fn new(
+        devices: Vec<Arc<dyn Device>>,
+        policy: Arc<dyn Policy>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            devices,
+            policy,
+            compress: Fallback::Prefer,
+            decompress: Fallback::Prefer,
+            job_timeout: Nanos::secs(1),
+            reprobe_after: Nanos::secs(1),
+            clock,
+            seed: 0,
+            limits: Limits::NONE,
+            verify_every: Some(VERIFY_EVERY),
+        }
+    }
+
     /// Whether every job has a home and every requirement a device that may meet it.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let (home, others) = self.devices.split_first().ok_or(StartError::NoSoftware)?;
@@ -79,6 +108,9 @@ pub enum StartError {
     #[error("device {0:?} did not open: {1}")]
     Open(String, DeviceError),
 }
+
+/// Costs a thousandth of what decompression does, and finds a device that errs now and then within seconds of load.
+const VERIFY_EVERY: NonZeroU32 = NonZeroU32::new(1_000).expect("not zero");
 
 /// A codec of the other device's that software does not read.
 fn unreadable(home: &Capabilities, other: &Capabilities) -> Option<&'static str> {

@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use device::{Completion, DeviceError, Job, Outcome, Refused, Task};
+use device::{Completion, DeviceError, Job, Outcome, Refused, Task, TenantId};
 use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 use units::{Nanos, Op, Prng};
 
@@ -74,6 +74,8 @@ pub struct Runtime {
     redo_bytes_left: usize,
     sample: Sample,
     followed: Followed,
+    /// Whether there were jobs of any tenant but the default one.
+    has_tenants: bool,
 }
 
 impl Runtime {
@@ -94,7 +96,7 @@ impl Runtime {
         fallback[Op::Compress.index()] = config.compress;
         fallback[Op::Decompress.index()] = config.decompress;
         let names = config.devices.iter().map(|device| device.name().to_owned()).collect();
-        Ok(Self {
+        let mut runtime = Self {
             slots,
             retired: 0,
             states,
@@ -118,9 +120,12 @@ impl Runtime {
             service: None,
             redos: VecDeque::new(),
             redo_bytes_left: 0,
-            sample: Sample::default(),
+            sample: Sample::of(config.verify_every),
             followed: Followed::default(),
-        })
+            has_tenants: false,
+        };
+        runtime.set_limits(config.limits);
+        Ok(runtime)
     }
 
     /// The counters of this core, readable from any thread.
@@ -275,6 +280,11 @@ impl Runtime {
         self.outstanding()
     }
 
+    /// Jobs that came since the start.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.history.arrivals()
+    }
+
     /// What is inside devices now, and how to learn of it.
     pub fn outstanding(&self) -> Outstanding {
         let turn_within = self.expiry_check_every();
@@ -417,8 +427,16 @@ impl Runtime {
         entry.tag = job.tag;
         entry.submitted = now;
         entry.choice = choice;
+        self.has_tenants |= job.tenant != TenantId::default();
         let slot = &mut self.slots[choice.device()];
         slot.waiting += 1;
+        if self.has_tenants {
+            // Should the device state more than it wrote, that is not another tenant's.
+            match choice.device() {
+                0 => job.output.lend_to(job.tenant),
+                _ => job.output.hand_to(job.tenant, job.output_offset),
+            }
+        }
         match choice.device() {
             0 => {}
             _ if slot.shows_jobs => entry.again.keep_size(&job),
@@ -515,7 +533,9 @@ impl Runtime {
             let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
                 return;
             };
-            if now.since(entry.submitted) >= self.job_timeout {
+            // One that its device failed is software's, behind others that are: it is on its way, and not overdue.
+            let is_inside = entry.choice.device() != 0;
+            if is_inside && now.since(entry.submitted) >= self.job_timeout {
                 return self.expire_one(ticket);
             }
             std::hint::spin_loop();

@@ -13,6 +13,7 @@ mod entry;
 mod history;
 mod ledger;
 pub mod metrics;
+pub mod qualification;
 mod run;
 mod slot;
 mod time;

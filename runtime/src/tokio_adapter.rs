@@ -4,7 +4,6 @@
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
-use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -20,7 +19,6 @@ use crate::core::Runtime;
 use crate::entry::Ticket;
 use crate::metrics::Metrics;
 use crate::run::{Behind, Run};
-use crate::waiting::Limits;
 
 /// A core's runtime, shared by the tasks of its thread.
 #[derive(Clone)]
@@ -75,16 +73,6 @@ impl TokioRuntime {
         self.core.borrow_mut().set_policy(policy);
     }
 
-    /// Follows other limits from the next job on; at first there are none.
-    pub fn set_limits(&self, limits: Limits) {
-        self.core.borrow_mut().set_limits(limits);
-    }
-
-    /// Reads back one in so many of the streams that devices write, or none, as at first.
-    pub fn set_verify_every(&self, every: Option<NonZeroU32>) {
-        self.core.borrow_mut().set_verify_every(every);
-    }
-
     /// The core, and what sees to it that it is turned soon.
     pub(crate) fn shared(&self) -> (Rc<RefCell<Runtime>>, impl Fn() + 'static) {
         let (signal, turning) = (Arc::clone(&self.signal), Rc::clone(&self.turning));
@@ -137,8 +125,13 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
         }
         let mut runtime = core.borrow_mut();
         let was_polled = runtime.outstanding().polled.is_some();
+        let arrivals = runtime.arrivals();
         outstanding = runtime.spin();
-        lingers = was_polled && outstanding.polled.is_none();
+        // A turn that submitted is followed by another, as a task that submits is: that took a while, and other jobs
+        // may be done. To look costs less than a sleep that they end.
+        let submitted = runtime.arrivals() - arrivals;
+        let has_worked = submitted > 0 && outstanding.jobs as u64 > submitted;
+        lingers = (was_polled || has_worked) && outstanding.polled.is_none();
         if outstanding.polled.is_none() && !lingers {
             runtime.rest();
         }

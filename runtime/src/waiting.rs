@@ -12,7 +12,8 @@ use crate::entry::Ticket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs of one tenant inside devices at most; at least one. Too few: a tenant alone cannot fill a device. Too many:
-    /// one tenant can.
+    /// one tenant can. Jobs that are waited for in their placement (sync) count, and are never held back: a thread has
+    /// one of them at most.
     pub tenant_jobs_max: usize,
     /// Jobs that wait for a device at most, all tenants together; with zero a job that a device has no room for is
     /// done in software at once. A policy lets a job wait by choosing a device that is full.

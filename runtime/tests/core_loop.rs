@@ -4,7 +4,7 @@
 mod common;
 
 use std::future::poll_fn;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
@@ -15,7 +15,7 @@ use device::engines::BUILT_IN;
 use device::{Device, FaultPlan, Job, Pool, Worker};
 use policy::{Placement, Reason};
 use runtime::core_loop::yield_now;
-use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop};
+use runtime::{BlockingRuntime, Core, CoreConfig, CoreLoop, Limits, RuntimeConfig};
 use units::{ByteCount, ManualClock, Nanos, SystemClock};
 
 fn core_config(other: Arc<dyn Device>) -> CoreConfig {
@@ -54,6 +54,64 @@ fn jobs_of_many_tasks_end_on_polled_and_on_signalled_devices() {
         let paths = core_loop.core().metrics().paths();
         assert_eq!(paths.iter().map(|path| path.jobs).sum::<u64>(), 200);
     }
+}
+
+/// The same settings for every executor: they are the runtime's.
+#[test]
+fn streams_are_read_back_on_our_loop_and_on_a_plain_thread() {
+    let config = || {
+        let device = faulty(FaultPlan { corrupt_every: 3, ..FaultPlan::default() });
+        let mut config = config(vec![software(), device], Arc::new(SystemClock::new()));
+        config.verify_every = NonZeroU32::new(2);
+        config
+    };
+    let pool = Pool::heap(ByteCount(0));
+    let core_loop = CoreLoop::new(CoreConfig::new(config())).expect("the devices open");
+    let (core, own_pool) = (core_loop.core().clone(), pool.clone());
+    core_loop.block_on(async move {
+        for tag in 0..12 {
+            core.run(compress(&own_pool, tag)).await;
+        }
+    });
+    let mut blocking = BlockingRuntime::open(config()).expect("the devices open");
+    for tag in 0..12 {
+        blocking.run_blocking(compress(&pool, tag));
+    }
+    for metrics in [core_loop.core().metrics(), blocking.metrics()] {
+        assert_eq!(metrics.corrupt()[DEVICE].1, 2);
+    }
+}
+
+#[test]
+fn limits_hold_on_our_loop() {
+    let device = Script::new(|capabilities| capabilities.queue_depth = 1);
+    let mut config = core_config(Arc::clone(&device) as _);
+    let there = policy::Choice::to(DEVICE, Placement::Async, Reason::Policy);
+    config.runtime.policy = Arc::new(Always(there));
+    config.runtime.limits = Limits { waiting_max: 1, ..Limits::NONE };
+    let core_loop = CoreLoop::new(config).expect("the devices open");
+    let (core, pool) = (core_loop.core().clone(), Pool::heap(ByteCount(0)));
+    let paths = core_loop.block_on(async move {
+        let [inside, waits, beyond] = [0, 1, 2].map(|tag| core.run(compress(&pool, tag)));
+        let beyond = beyond.await.path;
+        assert_eq!(device.state().accepted, 1);
+        device.do_one();
+        let inside = inside.await.path;
+        while device.state().accepted < 2 {
+            yield_now().await;
+        }
+        device.do_one();
+        [inside, waits.await.path, beyond]
+    });
+    let there = on(Placement::Async, Reason::Policy);
+    assert_eq!(paths, [there, there, in_software(Reason::QueueFull)]);
+}
+
+#[test]
+fn a_runtime_reads_back_a_thousandth_of_the_streams_if_it_is_not_told_otherwise() {
+    let policy = Arc::new(policy::AlwaysSoftware);
+    let config = RuntimeConfig::new(vec![software()], policy, Arc::new(SystemClock::new()));
+    assert_eq!((config.verify_every, config.limits), (NonZeroU32::new(1_000), Limits::NONE));
 }
 
 #[test]

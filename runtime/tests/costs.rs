@@ -10,6 +10,7 @@ mod on_loop;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use common::*;
 use device::{Class, Job};
@@ -92,13 +93,29 @@ fn it_follows_the_better_place_from_idle_to_past_what_the_device_carries() {
     assert!(wins >= 2, "better than every static policy at {wins} loads");
 }
 
-/// Jobs a second, jobs, and what the policy's own work takes, as [`on_loop::run`] has them: median and 99th percentile
-/// (us) of those after the first fifth.
-fn on_our_loop(policy: Arc<dyn Policy>, per_second: f64, jobs: u32, weighing: Nanos) -> [f64; 2] {
-    let mut took = on_loop::run(policy, per_second, jobs, weighing);
+/// Median and 99th percentile (us) of the jobs after the first fifth.
+fn on_our_loop(policy: Arc<dyn Policy>, load: on_loop::Load) -> [f64; 2] {
+    let mut took = on_loop::run(policy, load);
     let mut took = took.split_off(took.len() / 5);
     took.sort_unstable();
     [50, 99].map(|percent| took[(took.len() - 1) * percent / 100].0 as f64 / 1e3)
+}
+
+/// So many jobs a second whose placement takes nothing, on a machine that does nothing else.
+const fn alone(per_second: f64, jobs: u32) -> on_loop::Load {
+    on_loop::Load { per_second, jobs, takes: Nanos(0), pauses: false }
+}
+
+/// On one that pauses, requests taking what makes the medians of `AsyncOffload` from 100,000 to 400,000 a second what
+/// they are in bench/results/2c/runtime.json: 6.3, 6.6, 6.9, 7.9 and 9.6 us.
+const fn beside(per_second: f64, jobs: u32) -> on_loop::Load {
+    on_loop::Load { takes: Nanos(500), pauses: true, ..alone(per_second, jobs) }
+}
+
+/// The 99th percentiles of `LeastLatency` and of offloading everything.
+fn beside_offloading(load: on_loop::Load) -> [f64; 2] {
+    let offload = Arc::new(AsyncOffload { work_bytes_min: 0 });
+    [least_latency(), offload].map(|policy| on_our_loop(policy, load)[1])
 }
 
 /// At that load most jobs find the device empty or with one other. What it does beside one was once learnt from what
@@ -106,30 +123,64 @@ fn on_our_loop(policy: Arc<dyn Policy>, per_second: f64, jobs: u32, weighing: Na
 /// high.
 #[test]
 fn it_does_not_confirm_what_it_expects_of_a_device_that_is_seldom_busy() {
-    let p99 = |policy| on_our_loop(policy, 75e3, 12_000, Nanos(0))[1];
-    let offloads = p99(Arc::new(AsyncOffload { work_bytes_min: 0 }));
-    let least = p99(least_latency());
+    let [least, offloads] = beside_offloading(alone(75e3, 12_000));
     assert!(least <= 1.12 * offloads, "{least} against {offloads}");
+}
+
+/// What a busy core is held for makes many wait, see docs/measurements.md, "The offload runtime's experiments".
+#[test]
+fn it_holds_a_busy_core_for_less() {
+    let [least, offloads] = beside_offloading(beside(400e3, 40_000));
+    assert!(least <= 1.08 * offloads, "{least} against {offloads}");
 }
 
 #[test]
 #[ignore = "prints a table, asserts nothing, some minutes: cargo test --release -p runtime --test costs -- \
             --ignored --nocapture"]
 fn what_weighing_adds_on_our_loop() {
-    const LOADS: [f64; 9] = [10e3, 25e3, 50e3, 75e3, 100e3, 200e3, 300e3, 400e3, 500e3];
-    let row = |name: &str, policy: Arc<dyn Policy>, weighing_ns| {
-        print!("{name:24}");
+    const LOADS: [f64; 10] = [10e3, 25e3, 50e3, 75e3, 100e3, 150e3, 200e3, 300e3, 400e3, 500e3];
+    let row = |name: &str, policy: Arc<dyn Policy>, load: &dyn Fn(f64) -> on_loop::Load| {
+        print!("{name:32}");
         for per_second in LOADS {
-            let [p50, p99] =
-                on_our_loop(Arc::clone(&policy), per_second, 100_000, Nanos(weighing_ns));
+            let [p50, p99] = on_our_loop(Arc::clone(&policy), load(per_second));
             print!(" {p50:5.1}/{p99:5.1}");
         }
         println!();
     };
     println!("p50/p99 (us) by load");
-    row("async", Arc::new(AsyncOffload { work_bytes_min: 0 }), 0);
-    for weighing_ns in [0, 150, 300, 450] {
-        row(&format!("least, {weighing_ns} ns"), least_latency(), weighing_ns);
+    let offload: Arc<dyn Policy> = Arc::new(AsyncOffload { work_bytes_min: 0 });
+    row("async", Arc::clone(&offload), &|per_second| alone(per_second, 100_000));
+    row("async, requests, pauses", offload, &|per_second| beside(per_second, 200_000));
+    for weighing in [0, 75, 150, 300].map(Nanos) {
+        let with = |load: on_loop::Load| on_loop::Load { takes: load.takes + weighing, ..load };
+        let name = format!("least, {} ns", weighing.0);
+        row(&name, least_latency(), &|per_second| with(alone(per_second, 100_000)));
+        let name = format!("{name}, requests, pauses");
+        row(&name, least_latency(), &|per_second| with(beside(per_second, 200_000)));
+    }
+}
+
+/// What takes the core from a thread that does nothing but look at the clock.
+#[test]
+#[ignore = "prints what this machine does, asserts nothing, ten seconds: cargo test --release -p runtime --test costs \
+            what_pauses -- --ignored --nocapture"]
+fn what_pauses_the_machine_makes() {
+    const SECONDS: u64 = 10;
+    let last = device::cores::allowed().expect("known").pop().expect("one");
+    device::cores::pin(last).expect("this process's");
+    let (start, mut counts) = (Instant::now(), [0_u64; on_loop::Pauses::MEASURED.len()]);
+    let mut before = start;
+    while before.duration_since(start).as_secs() < SECONDS {
+        let now = Instant::now();
+        let took = now.duration_since(before).as_nanos() as u64;
+        let class = on_loop::Pauses::MEASURED.iter().position(|(_, own)| own.contains(&took));
+        if let Some(class) = class {
+            counts[class] += 1;
+        }
+        before = now;
+    }
+    for ((before, range), count) in on_loop::Pauses::MEASURED.iter().zip(counts) {
+        println!("{range:?} ns: {:.1} a second, drawn {before}", count as f64 / SECONDS as f64);
     }
 }
 

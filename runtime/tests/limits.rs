@@ -15,9 +15,9 @@ const ASYNC: Choice = Choice::to(DEVICE, Placement::Async, Reason::Policy);
 /// A device for two jobs that every job goes to.
 fn rig(limits: Limits) -> (Arc<Script>, Rig) {
     let device = Script::new(|capabilities| capabilities.queue_depth = 2);
-    let mut rig =
-        Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::new(Always(ASYNC)));
-    rig.core.set_limits(limits);
+    let rig = Rig::with(Arc::clone(&device) as _, |config| {
+        (config.policy, config.limits) = (Arc::new(Always(ASYNC)), limits);
+    });
     (device, rig)
 }
 

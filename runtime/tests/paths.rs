@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
-use device::{Codec, DeviceError, Dialect, FaultPlan, Level, Loss, Outcome, Task};
+use device::{Codec, Device, DeviceError, Dialect, FaultPlan, Level, Loss, Outcome, Task};
 use policy::{AlwaysSoftware, AsyncOffload, Choice, Placement, Reason, SyncOffload};
 use runtime::{Fallback, Runtime};
 use units::{Clock, ManualClock, Nanos};
@@ -132,6 +132,29 @@ fn a_sync_job_does_not_wait_longer_than_the_timeout() {
     assert_eq!(finished.path, in_software(Reason::Timeout));
     let took = looks.now();
     assert!(took >= TIMEOUT && took < TIMEOUT + Nanos::micros(20), "{took:?}");
+}
+
+/// What such a job was is known to nobody but the queue of those that are to be redone: taking it for overdue lost it.
+#[test]
+fn a_sync_job_that_its_device_failed_waits_for_software_as_long_as_it_takes() {
+    let clock = ManualClock::default();
+    let script = Script::new(|capabilities| capabilities.queue_depth = 1_000);
+    let capabilities = script.capabilities().clone();
+    let mut rig = Rig::with(Arc::new(Failing(capabilities, clock.clone())), |config| {
+        config.clock = Arc::new(clock);
+    });
+    // More than two turns may redo.
+    let tickets: Vec<_> = (0..350).map(|tag| rig.submit(tag)).collect();
+    rig.core.set_policy(Arc::new(SyncOffload { work_bytes_min: 0 }));
+    let ticket = rig.submit(350);
+    for (tag, ticket) in tickets.into_iter().chain([ticket]).enumerate() {
+        let finished = rig.finished(ticket);
+        check(&finished, tag as u64);
+        assert_eq!(finished.path, in_software(Reason::DeviceFault), "{tag}");
+    }
+    let overdue = rig.core.metrics().losses().iter().map(|own| own.2).sum::<u64>();
+    assert_eq!(overdue, 0);
+    assert_eq!((rig.jobs_counted(), rig.core.outstanding().jobs), (351, 0));
 }
 
 #[test]
@@ -402,8 +425,9 @@ fn what_timed_out_and_is_given_back_is_redone_once() {
 fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
     for (every, found) in [(1, 4), (2, 2)] {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
-        let mut rig = Rig::new(faulty(plan));
-        rig.core.set_verify_every(std::num::NonZeroU32::new(every));
+        let mut rig = Rig::with(faulty(plan), |config| {
+            config.verify_every = std::num::NonZeroU32::new(every);
+        });
         let mut redone = 0;
         for tag in 0..12 {
             let ticket = rig.submit(tag);

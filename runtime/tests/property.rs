@@ -68,9 +68,9 @@ impl Model {
     fn new(plans: [FaultPlan; 2], limits: Limits, batch: usize) -> Self {
         let clock = ManualClock::default();
         let [first, second] = plans.map(faulty);
-        let config = config(vec![software(), first, second], Arc::new(clock.clone()));
+        let mut config = config(vec![software(), first, second], Arc::new(clock.clone()));
+        config.limits = limits;
         let mut core = Runtime::new(config, Waker::noop()).expect("the devices open");
-        core.set_limits(limits);
         core.set_dequeue_batch(NonZeroUsize::new(batch).expect("not zero"));
         let pool = Pool::heap(ByteCount(0));
         Self { core, clock, pool, held: Vec::new(), submitted: 0, delivered: 0 }

@@ -295,11 +295,8 @@ fn with_limits<F: Future<Output = ()>>(
     let script = Arc::clone(&device);
     in_tokio(
         device,
-        |config| config.policy = Arc::new(Always(there)),
-        |runtime| {
-            runtime.set_limits(limits);
-            body(runtime, script)
-        },
+        |config| (config.policy, config.limits) = (Arc::new(Always(there)), limits),
+        |runtime| body(runtime, script),
     );
 }
 
@@ -362,9 +359,8 @@ fn one_stream_in_so_many_is_read_back_or_none() {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
         let corrupt = in_tokio(
             faulty(plan),
-            |_| {},
+            |config| config.verify_every = every.and_then(NonZeroU32::new),
             |runtime| async move {
-                runtime.set_verify_every(every.and_then(NonZeroU32::new));
                 let pool = Pool::heap(ByteCount(0));
                 for tag in 0..12 {
                     runtime.run(compress(&pool, tag)).await;

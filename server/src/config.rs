@@ -190,6 +190,17 @@ pub struct RuntimeSection {
     pub waiting_max: usize,
     /// One in so many streams that devices write is read back in software; 0 for none. (restart)
     pub verify_every: u32,
+    /// Which Intel IAAs QPL takes: those of the calling thread's `socket`, of its `current` NUMA node, `any`, or those
+    /// of the node of this number. (restart)
+    pub qpl_numa: String,
+    /// Larger jobs are not sent to an IAA: the `max_transfer_size` of its work queues. (restart)
+    pub qpl_transfer_bytes_max: ByteCount,
+    /// Jobs that one worker thread has in a QPL device. (restart)
+    pub qpl_queue_depth: usize,
+    /// The code of streams that QPL writes: `dynamic`, made for the data, or `fixed`. (restart)
+    pub qpl_huffman: HuffmanName,
+    /// Whether an IAA decompresses every stream that it wrote, and compares. (restart)
+    pub qpl_verify: bool,
 }
 
 impl Default for RuntimeSection {
@@ -211,6 +222,11 @@ impl Default for RuntimeSection {
             tenant_jobs_max: 1_000_000,
             waiting_max: 0,
             verify_every: 1_000,
+            qpl_numa: "socket".to_owned(),
+            qpl_transfer_bytes_max: ByteCount::mib(2),
+            qpl_queue_depth: 32,
+            qpl_huffman: HuffmanName::Dynamic,
+            qpl_verify: true,
         }
     }
 }
@@ -383,6 +399,15 @@ pub enum FallbackName {
     Prefer,
     Require,
     Forbid,
+}
+
+/// The Huffman code of compressed streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum HuffmanName {
+    Dynamic,
+    Fixed,
 }
 
 /// Whether new values are compressed.

@@ -150,8 +150,10 @@ counters! {
         frame_invalid,
         /// Frames whose payload did not decode to the value they were sealed for: misses.
         frame_corrupt,
-        /// Results of a device that failed the frame's checksum and were redone in software.
+        /// Results of a device that failed the frame's checksum; redone in software where that may stand in.
         device_corrupt,
+        /// Values that no device read, where software may not stand in for one: misses.
+        no_device,
         /// Logical bytes of values written.
         logical_bytes_written,
         /// Stored bytes of values written.

@@ -21,6 +21,7 @@ pub mod counters;
 mod grpc;
 mod lane;
 mod out;
+mod qualify;
 pub mod rpc;
 pub mod rules;
 mod running;

@@ -27,6 +27,8 @@ struct Shared {
     /// No logical value is longer; nothing is allocated for a frame that claims more.
     original_bytes_max: usize,
     counters: Arc<Counters>,
+    /// Whether software may read what a device did not: not where devices are required.
+    software_reads: bool,
     /// Stored values pass as they are.
     raw: bool,
 }
@@ -96,23 +98,32 @@ impl Values {
         runtime: TokioRuntime,
         pool: Pool,
         rules: Rules,
-        original_bytes_max: usize,
+        limits: ReadLimits,
         counters: Arc<Counters>,
     ) -> Self {
         let rules = RefCell::new(rules);
-        let raw = false;
-        Self(Rc::new(Shared { runtime, pool, rules, original_bytes_max, counters, raw }))
+        let ReadLimits { original_bytes_max, software_reads } = limits;
+        Self(Rc::new(Shared {
+            runtime,
+            pool,
+            rules,
+            original_bytes_max,
+            counters,
+            software_reads,
+            raw: false,
+        }))
     }
 
     /// For a service whose clients pack and unpack: bytes are stored and served as they are, frames among them.
     pub(crate) fn as_stored(&self) -> Self {
-        let Shared { runtime, pool, rules, original_bytes_max, counters, .. } = &*self.0;
+        let Shared { runtime, pool, rules, counters, .. } = &*self.0;
         Self(Rc::new(Shared {
             runtime: runtime.clone(),
             pool: pool.clone(),
             rules: rules.clone(),
-            original_bytes_max: *original_bytes_max,
+            original_bytes_max: self.0.original_bytes_max,
             counters: Arc::clone(counters),
+            software_reads: self.0.software_reads,
             raw: true,
         }))
     }
@@ -335,8 +346,15 @@ impl Values {
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
         {
+            // What was not done the runtime has counted; whether it was done right it cannot know.
+            if matches!(finished.outcome, Outcome::Done { .. }) {
+                counters.device_corrupt.up();
+            }
+            if !self.0.software_reads {
+                counters.no_device.up();
+                return Logical::Unreadable;
+            }
             // A device that errs must not cost a value: software has the last word.
-            counters.device_corrupt.up();
             finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
         }
         if !is_whole(&finished.outcome, &header, &finished.job.output) {
@@ -346,6 +364,14 @@ impl Values {
         counters.read_compressed.up();
         Logical::Value(finished.job.output.freeze(0..original_bytes))
     }
+}
+
+/// What reading is bound to.
+pub(crate) struct ReadLimits {
+    /// No logical value is longer.
+    pub(crate) original_bytes_max: usize,
+    /// Whether software may read what a device did not.
+    pub(crate) software_reads: bool,
 }
 
 /// What a stored form must keep.

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
 use crate::backend::{Backend, Cluster, Local, Seconds};
-use crate::config::{Config, Services};
+use crate::config::{Config, FallbackName, Services};
 use crate::config_source::{HostPort, StoreUrl};
 use crate::context::{Connections, Ending, WorkerContext};
 use crate::counters::Counters;
@@ -32,7 +32,7 @@ use crate::stats::StatsPages;
 use crate::stream::Stream;
 use crate::traces::{self, Secrets, Traced};
 use crate::upstream::{Limits, Link};
-use crate::values::Values;
+use crate::values::{ReadLimits, Values};
 
 /// What all workers are made from.
 pub(crate) struct Plan {
@@ -224,12 +224,15 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let counters = Arc::clone(&plan.counters[index]);
     let pool = pool(&plan.devices);
     let runtime = start_runtime(plan, index)?;
-    let value_bytes_max = config.store.item_bytes_max.as_usize();
+    let limits = ReadLimits {
+        original_bytes_max: config.store.item_bytes_max.as_usize(),
+        software_reads: config.runtime.fallback_decompress != FallbackName::Require,
+    };
     let values = Values::new(
         runtime.clone(),
         pool.clone(),
         rules::rules(&config.compress),
-        value_bytes_max,
+        limits,
         Arc::clone(&counters),
     );
     let backend = backend(plan, index, &pool, &counters);
@@ -292,9 +295,9 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
         reprobe_after: REPROBE_AFTER,
         clock: Arc::clone(&plan.clock),
         seed: index as u64,
+        limits: rules::limits(config),
+        verify_every: NonZeroU32::new(config.verify_every),
     })?;
-    runtime.set_limits(rules::limits(config));
-    runtime.set_verify_every(NonZeroU32::new(config.verify_every));
     plan.runtimes.write().push(runtime.metrics());
     Ok(runtime)
 }

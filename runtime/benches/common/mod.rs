@@ -12,7 +12,7 @@ use device::{
     Pool, Queue, Refused, RefusedReason, Software, Task, Waiting,
 };
 use policy::AsyncOffload;
-use runtime::{Fallback, RuntimeConfig};
+use runtime::{Fallback, Limits, RuntimeConfig};
 use units::{Clock, Nanos, SystemClock};
 
 /// Accepts every job at once and returns it with the next poll, untouched: all that is left is the host's time.
@@ -143,6 +143,9 @@ pub fn config() -> RuntimeConfig {
         reprobe_after: Nanos::secs(1),
         clock: clock(),
         seed: 1,
+        limits: Limits::NONE,
+        // What is timed is the way there and back.
+        verify_every: None,
     }
 }
 

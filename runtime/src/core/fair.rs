@@ -11,7 +11,7 @@ use crate::slot::Asked;
 use crate::waiting::{Limits, Service};
 
 impl Runtime {
-    /// Follows other limits from the next job on; at first there are none.
+    /// Follows other limits from the next job on.
     pub fn set_limits(&mut self, limits: Limits) {
         // With none allowed in, what waits would wait for ever.
         let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
@@ -113,7 +113,9 @@ impl Runtime {
         }
     }
 
-    /// Whether the choice may have to wait. A probe of a retired device never does: its queue was opened for it.
+    /// Whether the choice may have to wait. A job that is waited for in its placement (sync) never does: its thread
+    /// does nothing else meanwhile, so there is one at most, and nobody would serve what waits. It counts as inside
+    /// while it is. A probe of a retired device never waits either: its queue was opened for it.
     #[inline]
     pub(super) fn is_limited(&self, choice: Choice) -> bool {
         self.service.is_some()

@@ -10,18 +10,19 @@ use super::{BOOKED, Runtime};
 use crate::entry::{Entry, Ticket};
 
 /// Which streams are read back.
-#[derive(Default)]
 pub(super) struct Sample {
     every: Option<NonZeroU32>,
     seen: u32,
 }
 
-impl Runtime {
-    /// Reads back one in so many of the streams that devices write, or none, as at first.
-    pub fn set_verify_every(&mut self, every: Option<NonZeroU32>) {
-        self.sample = Sample { every, seen: 0 };
+impl Sample {
+    /// One in so many, or none.
+    pub(super) fn of(every: Option<NonZeroU32>) -> Self {
+        Self { every, seen: 0 }
     }
+}
 
+impl Runtime {
     /// Whether the job's stream is one of those that are read back.
     #[inline]
     pub(super) fn is_drawn(&mut self, device: usize, completion: &Completion) -> bool {

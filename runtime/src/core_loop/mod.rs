@@ -40,7 +40,6 @@ use crate::config::{RuntimeConfig, StartError};
 use crate::core::{Outstanding, Runtime};
 use crate::metrics::Metrics;
 use crate::run::{Behind, Run};
-use crate::waiting::Limits;
 pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
 use home::Home;
 pub use join::Join;
@@ -168,11 +167,6 @@ impl Core {
     /// Follows another policy from the next job on.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.0.runtime.borrow_mut().set_policy(policy);
-    }
-
-    /// Follows other limits from the next job on; at first there are none.
-    pub fn set_limits(&self, limits: Limits) {
-        self.0.runtime.borrow_mut().set_limits(limits);
     }
 
     pub(crate) fn shared(&self) -> Rc<RefCell<Runtime>> {

@@ -156,7 +156,7 @@ mod tests {
     use units::{ManualClock, Nanos};
 
     use super::*;
-    use crate::config::{Fallback, RuntimeConfig};
+    use crate::config::RuntimeConfig;
     use crate::core::follow::Follower;
 
     /// Keeps what it is to be answered by.
@@ -177,16 +177,9 @@ mod tests {
 
     #[test]
     fn nobody_is_waited_for_who_has_answered_or_is_given_up() {
-        let config = RuntimeConfig {
-            devices: vec![Arc::new(Software::default())],
-            policy: Arc::new(AlwaysSoftware),
-            compress: Fallback::Prefer,
-            decompress: Fallback::Prefer,
-            job_timeout: Nanos::secs(1),
-            reprobe_after: Nanos::secs(1),
-            clock: Arc::new(ManualClock::default()),
-            seed: 1,
-        };
+        let devices: Vec<Arc<dyn device::Device>> = vec![Arc::new(Software::default())];
+        let clock = Arc::new(ManualClock::default());
+        let config = RuntimeConfig::new(devices, Arc::new(AlwaysSoftware), clock);
         let core = Runtime::new(config, Waker::noop()).expect("software opens");
         let core = Rc::new(RefCell::new(core));
         let text = "trace ask takes bytes { copy tcp await hear }

@@ -13,7 +13,7 @@ use device::{
 };
 use parking_lot::Mutex;
 use policy::{AsyncOffload, Placement, Policy, Reason};
-use runtime::{Fallback, Finished, Path, Runtime, RuntimeConfig, Ticket};
+use runtime::{Finished, Path, Runtime, RuntimeConfig, Ticket};
 use units::{ByteCount, Clock, ManualClock, Nanos};
 
 pub const TIMEOUT: Nanos = Nanos::millis(80);
@@ -24,15 +24,14 @@ pub const SOFTWARE: usize = 0;
 pub const DEVICE: usize = 1;
 
 pub fn config(devices: Vec<Arc<dyn Device>>, clock: Arc<dyn Clock>) -> RuntimeConfig {
+    let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
     RuntimeConfig {
-        devices,
-        policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
-        compress: Fallback::Prefer,
-        decompress: Fallback::Prefer,
         job_timeout: TIMEOUT,
         reprobe_after: REPROBE,
-        clock,
         seed: 1,
+        // Some devices here do nothing with a job: what they would be found out by is its test's to ask for.
+        verify_every: None,
+        ..RuntimeConfig::new(devices, policy, clock)
     }
 }
 
@@ -381,3 +380,54 @@ impl Policy for Always {
 }
 
 pub const TURNS_MAX: usize = 10_000;
+
+/// A device that shows its jobs, takes as long as the runtime allows a job, and has then failed all of them.
+pub struct Failing(pub Capabilities, pub ManualClock);
+
+impl Device for Failing {
+    fn name(&self) -> &str {
+        "failing"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(FailingQueue(Vec::new(), self.1.clone())))
+    }
+}
+
+#[expect(clippy::vec_box, reason = "jobs come and go in their boxes")]
+struct FailingQueue(Vec<Box<Job>>, ManualClock);
+
+impl Queue for FailingQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.0.push(job);
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let before = done.len();
+        done.extend(self.0.drain(..).map(|job| {
+            let outcome = Outcome::Failed(DeviceError::Fault("on purpose"));
+            Completion { job, outcome, service: Nanos(0) }
+        }));
+        if done.len() > before {
+            self.1.advance(TIMEOUT);
+        }
+        done.len() - before
+    }
+
+    fn pending(&self) -> usize {
+        self.0.len()
+    }
+
+    fn shows_jobs(&self) -> bool {
+        true
+    }
+
+    fn inside(&self, tag: u64) -> Option<&Job> {
+        self.0.iter().find(|job| job.tag == tag).map(AsRef::as_ref)
+    }
+}

@@ -1,8 +1,9 @@
 //! The open loop of `rebate reproduce runtime` in virtual time: our loop, the seed's software and its BlueField-2 as
-//! their profiles have them, Cache-1, and a clock that every look moves on, so that what spins or polls takes time. A
-//! run is a function of its arguments.
+//! their profiles have them, Cache-1, and a clock that every look moves on, so that what spins or polls takes time; if
+//! that is asked for, the machine does something else now and then. A run is a function of its arguments.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use device::{
     Codec, Device, Dialect, EngineFactory, Input, Job, Level, Pool, Task, Virtual, VirtualOptions,
     engines,
 };
+use parking_lot::Mutex;
 use policy::{AlwaysSoftware, AsyncOffload, Choice, JobFacts, Policy, Snapshot};
 use runtime::core_loop::yield_now;
 use runtime::{Core, CoreConfig, CoreLoop};
@@ -23,23 +25,79 @@ use workload::{
 const LOOK: Nanos = Nanos(40);
 
 #[derive(Clone, Default)]
-struct Looked(ManualClock);
+struct Looked {
+    clock: ManualClock,
+    pauses: Arc<Mutex<Option<Pauses>>>,
+}
 
 impl Clock for Looked {
     fn now(&self) -> Nanos {
-        self.0.advance(LOOK);
-        self.0.now()
+        self.clock.advance(LOOK);
+        if let Some(pauses) = &mut *self.pauses.lock() {
+            pauses.take(&self.clock);
+        }
+        self.clock.now()
     }
 }
 
-/// A policy whose own work takes time.
-struct Weighing {
+/// When the machine next does something else, at random.
+pub(crate) struct Pauses {
+    at: Nanos,
+    random: Prng,
+}
+
+impl Pauses {
+    /// So many a second of so many nanoseconds: thirty seconds as `what_pauses_the_machine_makes` looks, class 2c,
+    /// 2026-11-22; the fewer than one a second that take longer are left out.
+    pub(crate) const MEASURED: [(f64, Range<u64>); 8] = [
+        (70.0, 500..2_000),
+        (120.0, 2_000..5_000),
+        (160.0, 5_000..10_000),
+        (127.0, 10_000..15_000),
+        (87.0, 15_000..20_000),
+        (30.0, 20_000..30_000),
+        (11.0, 30_000..50_000),
+        (3.0, 50_000..100_000),
+    ];
+
+    fn from(now: Nanos) -> Self {
+        let mut pauses = Self { at: now, random: Prng::new(2) };
+        pauses.draw_next(now);
+        pauses
+    }
+
+    fn per_second() -> f64 {
+        Self::MEASURED.iter().map(|(per_second, _)| per_second).sum()
+    }
+
+    fn draw_next(&mut self, now: Nanos) {
+        let gap_s = -(1.0 - self.random.unit()).ln() / Self::per_second();
+        self.at = now + Nanos((gap_s * 1e9) as u64);
+    }
+
+    /// All that are due by now; the next begins after the one before.
+    fn take(&mut self, clock: &ManualClock) {
+        while self.at <= clock.now() {
+            let mut left = self.random.unit() * Self::per_second();
+            let class = Self::MEASURED.iter().find(|(share, _)| {
+                left -= share;
+                left < 0.0
+            });
+            let (_, range) = class.unwrap_or(&Self::MEASURED[0]);
+            clock.advance(Nanos(range.start + self.random.below(range.end - range.start)));
+            self.draw_next(clock.now());
+        }
+    }
+}
+
+/// A policy whose own work takes time, and whatever else a request does.
+struct Taking {
     inner: Arc<dyn Policy>,
     takes: Nanos,
     clock: Looked,
 }
 
-impl Policy for Weighing {
+impl Policy for Taking {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -49,7 +107,7 @@ impl Policy for Weighing {
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
-        self.clock.0.advance(self.takes);
+        self.clock.clock.advance(self.takes);
         self.inner.place(job, snapshot, draw)
     }
 }
@@ -78,13 +136,19 @@ impl Run {
     }
 }
 
+/// What a run is beside its policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) per_second: f64,
+    pub(crate) jobs: u32,
+    /// What placing a job takes, and whatever else of a request takes the core and looks at no clock.
+    pub(crate) takes: Nanos,
+    /// Whether the machine pauses.
+    pub(crate) pauses: bool,
+}
+
 /// From due to answered, of each job in the order of the answers.
-pub(crate) fn run(
-    policy: Arc<dyn Policy>,
-    per_second: f64,
-    jobs: u32,
-    weighing: Nanos,
-) -> Vec<Nanos> {
+pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
     let (clock, inputs) = (Looked::default(), inputs());
     let devices = ["epyc7542-isal", "bluefield2"].map(|name| emulated(name, &clock)).to_vec();
     // Results are made before; in virtual time that takes none, but it does in a test.
@@ -99,7 +163,8 @@ pub(crate) fn run(
             }
         });
     }
-    let policy = Arc::new(Weighing { inner: policy, takes: weighing, clock: clock.clone() });
+    let policy = Arc::new(Taking { inner: policy, takes: load.takes, clock: clock.clone() });
+    *clock.pauses.lock() = load.pauses.then(|| Pauses::from(clock.clock.now()));
     let own = core_loop(&devices, policy, &clock);
     let run = Rc::new(Run {
         core: own.core().clone(),
@@ -108,7 +173,7 @@ pub(crate) fn run(
         pool: Pool::heap(ByteCount::mib(8)),
         took: RefCell::default(),
     });
-    own.core().spawn(source(Rc::clone(&run), inputs, per_second, jobs));
+    own.core().spawn(source(Rc::clone(&run), inputs, load.per_second, load.jobs));
     own.run();
     run.took.take()
 }

@@ -1,12 +1,12 @@
 //! What paths of traces do beyond the templates: forks that join, tails, transforms, checksums, long work that does not
-//! hold up the thread, other traces registered while some run; on tokio and on our own loop.
+//! hold up the thread, other traces registered while some run, turns before a sleep; on tokio and on our own loop.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::FaultPlan;
+use device::{FaultPlan, Waiting};
 use runtime::trace::kernels::{Documents, transform};
 use runtime::trace::{
     About, Cause, Ended, LoadBalance, Notify, PortError, TraceConfig, TraceInput, Traces,
@@ -15,7 +15,7 @@ use runtime::{CoreConfig, CoreLoop};
 use trace::{Base, Catalog, read};
 use units::SystemClock;
 
-use crate::common::{config, faulty};
+use crate::common::{Script, config, faulty};
 use crate::rig::{Reply, devices, with};
 
 pub(crate) fn catalog(text: &str) -> Catalog {
@@ -219,6 +219,39 @@ fn ports_are_told_whose_payload_it_is_and_may_refuse() {
         );
         assert_eq!((&error.input.payload[..], ports.ended.get()), (&b"abc"[..], 1));
     });
+}
+
+#[test]
+fn the_driver_turns_once_more_before_it_sleeps_when_a_turn_has_submitted_beside_others() {
+    let script = Script::new(|capabilities| capabilities.waiting = Waiting::Signalled);
+    let text = "trace t takes bytes { copy copy notify }";
+    with(
+        catalog(text),
+        Some(script.clone()),
+        |_| {},
+        |rig| async move {
+            // It never signals: whoever submits sees to the turns.
+            let start = || rig.traces.run_trace("t", rig.input("payload"));
+            let polls = async || {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                std::mem::take(&mut script.state().polls)
+            };
+            let _first = (start(), start());
+            assert_eq!(polls().await, 1, "for those that have just started");
+            script.do_one();
+            let _third = start();
+            assert_eq!(
+                polls().await,
+                2,
+                "one finds the job and submits the next step, one follows"
+            );
+            assert_eq!(script.state().accepted, 4);
+            let _fourth = start();
+            assert_eq!(polls().await, 1, "it found nothing");
+        },
+    );
 }
 
 #[test]

@@ -191,11 +191,12 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&stored("read"), workers.sum(|c| &c.values.stored_bytes_read));
     page.counter(
         "rebate_frame_errors_total",
-        "Values not served as stored; all but device_corrupt, which is redone, were misses.",
+        "Values not served as stored; all but device_corrupt, which is redone, are misses.",
     )
     .sample(&[("kind", "invalid")], workers.sum(|c| &c.values.frame_invalid))
     .sample(&[("kind", "corrupt")], workers.sum(|c| &c.values.frame_corrupt))
     .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
+    .sample(&[("kind", "no_device")], workers.sum(|c| &c.values.no_device))
     .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
     let (client, store) = ([("from", "client")], [("from", "store")]);
     page.counter("rebate_value_copies_total", "Values copied in part or whole from a read buffer.")

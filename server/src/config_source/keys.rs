@@ -61,6 +61,8 @@ pub enum Kind {
     Names,
     /// See [`StoreUrl`].
     StoreUrl,
+    /// `socket`, `current`, `any`, or the number of a NUMA node.
+    NumaNode,
 }
 
 /// Every key, by section and in the order of the structs' fields.
@@ -113,6 +115,14 @@ pub const KEYS: &[Key] = &[
     restart("runtime.tenant_jobs_max", Kind::Count(1, JOBS_MAX)),
     restart("runtime.waiting_max", Kind::Count(0, JOBS_MAX)),
     restart("runtime.verify_every", Kind::Count(0, JOBS_MAX)),
+    restart("runtime.qpl_numa", Kind::NumaNode),
+    restart(
+        "runtime.qpl_transfer_bytes_max",
+        Kind::Bytes(ByteCount::kib(4), limits::ITEM_BYTES_MAX_HIGHEST),
+    ),
+    restart("runtime.qpl_queue_depth", Kind::Count(1, QPL_JOBS_MAX)),
+    restart("runtime.qpl_huffman", Kind::Choice(&["dynamic", "fixed"])),
+    restart("runtime.qpl_verify", Kind::Switch),
     restart("scheduler.address", Kind::GrpcAddress),
     restart("scheduler.instance", Kind::Name),
     hot("scheduler.report_every_ms", Kind::Count(10, TIME_MS_MAX)),
@@ -235,6 +245,9 @@ impl Kind {
             Kind::StoreUrl => "embedded, memcached://HOST:PORT,... or grpc://HOST:PORT,... naming \
                                each server once"
                 .to_owned(),
+            Kind::NumaNode => {
+                "socket, current, any, or the number of a NUMA node in quotes".to_owned()
+            }
         }
     }
 
@@ -268,6 +281,7 @@ impl Kind {
             Kind::Address => value.as_str().is_some_and(|text| text.is_empty() || address(text)),
             Kind::Addresses => list_of(&address),
             Kind::StoreUrl => value.as_str().is_some_and(|url| url.parse::<StoreUrl>().is_ok()),
+            Kind::NumaNode => value.as_str().is_some_and(is_numa_node),
         }
     }
 
@@ -298,6 +312,7 @@ impl Kind {
             | Kind::Address
             | Kind::GrpcAddress
             | Kind::Name
+            | Kind::NumaNode
             | Kind::StoreUrl => Some(Value::String(text.to_owned())),
         }
     }
@@ -306,6 +321,10 @@ impl Kind {
 fn is_name(text: &str) -> bool {
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.bytes().all(valid)
+}
+
+fn is_numa_node(text: &str) -> bool {
+    ["socket", "current", "any"].contains(&text) || text.parse::<u16>().is_ok()
 }
 
 fn byte_count(value: &Value) -> Option<ByteCount> {
@@ -331,6 +350,8 @@ const TURN_REQUESTS_MAX: i64 = 1_000_000;
 const BACKLOG_MAX: i64 = i32::MAX as i64;
 /// Each job holds buffers: memory is spent long before.
 const JOBS_MAX: i64 = 1_000_000;
+/// A job structure of QPL's takes up to 831 kB: more of them for each worker thread would be gigabytes.
+const QPL_JOBS_MAX: i64 = 1_024;
 /// A day: a longer wait is a mistyped unit.
 const TIME_MS_MAX: i64 = 86_400_000;
 /// A minute: longer than any job may take, and so no bound.

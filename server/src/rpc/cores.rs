@@ -4,7 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::str::FromStr;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+pub use device::cores::allowed;
+use rustix::thread::CpuSet;
 
 use super::RpcError;
 
@@ -201,21 +202,9 @@ impl Display for RpcPlacement {
     }
 }
 
-/// The cores that this process may run on.
-///
-/// # Errors
-/// The system does not tell.
-pub fn allowed() -> io::Result<Vec<usize>> {
-    let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
-}
-
 /// Keeps the calling thread, and those that it starts, on this core; on any if it is none.
 pub(super) fn pin(core: Option<usize>) -> io::Result<()> {
-    let Some(core) = core else { return Ok(()) };
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
+    core.map_or(Ok(()), device::cores::pin)
 }
 
 #[cfg(test)]

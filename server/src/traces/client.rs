@@ -13,7 +13,7 @@ use policy::AlwaysSoftware;
 use runtime::trace::{
     About, Answer, PortError, Session, Tcp, TraceConfig, TraceError, TraceInput, Traces,
 };
-use runtime::{Fallback, RuntimeConfig, TokioRuntime};
+use runtime::{RuntimeConfig, TokioRuntime};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::sync::mpsc;
@@ -58,16 +58,11 @@ impl TraceClient {
         let (incoming, outgoing) = stream.into_split();
         let (out, queue) = mpsc::channel(OUT_MAX);
         let line = Line { out, answers: Rc::new(RefCell::new(Some(VecDeque::new()))) };
-        let runtime = TokioRuntime::start(RuntimeConfig {
-            devices: vec![Arc::new(Software::default())],
-            policy: Arc::new(AlwaysSoftware),
-            compress: Fallback::Prefer,
-            decompress: Fallback::Prefer,
-            job_timeout: Nanos::secs(1),
-            reprobe_after: Nanos::secs(1),
-            clock: Arc::new(SystemClock::new()),
-            seed: 0,
-        });
+        let runtime = TokioRuntime::start(RuntimeConfig::new(
+            vec![Arc::new(Software::default())],
+            Arc::new(AlwaysSoftware),
+            Arc::new(SystemClock::new()),
+        ));
         let mut config = TraceConfig::new(trace::accelflow());
         config.limits.answer_within = answer_within;
         config.tcp = Box::new(line.clone());

@@ -1,0 +1,165 @@
+//! The way around a device that fails, tried before it is needed: a runtime whose device fails every job, and one
+//! whose device is lost, must have the same jobs back from software, whole and with the reason on record. Those
+//! runtimes are made for this and thrown away: none of their jobs is in a server's counters.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::{
+    Capabilities, Device, DeviceError, FaultPlan, Faulty, Job, Level, Outcome, Pool, RefusedReason,
+    Task,
+};
+use policy::{AsyncOffload, Reason};
+use units::{ByteCount, Nanos, SystemClock};
+
+use super::Problem;
+use super::trip::{Line, fitting, job, task_of};
+use crate::blocking::BlockingRuntime;
+use crate::config::{RuntimeConfig, StartError};
+use crate::entry::Finished;
+
+/// Has a runtime over `software` and `device`, which is made to fail and then to be lost, do every kind of job that the
+/// capabilities name. No job is begun once all of it has taken `patience`.
+///
+/// # Errors
+/// The first job that does not come back as it should.
+pub fn fallback(
+    device: &Arc<dyn Device>,
+    can: &Capabilities,
+    software: &Arc<dyn Device>,
+    sample: &Bytes,
+    patience: Duration,
+) -> Result<(), Problem> {
+    let give_up = Instant::now() + patience;
+    let mut oracle = Line::open(software.as_ref(), patience)?;
+    let asked = asked(can, software.capabilities(), &mut oracle, &fitting(can, sample))?;
+    let faults = [
+        (FaultPlan { fail_every: 1, ..FaultPlan::default() }, Reason::DeviceFault),
+        (FaultPlan { lose_every: 1, ..FaultPlan::default() }, Reason::DeviceLost),
+    ];
+    for (plan, reason) in faults {
+        let failing: Arc<dyn Device> = Arc::new(Faulty::new(Arc::clone(device), plan));
+        let devices = vec![Arc::clone(software), failing];
+        let mut runtime = open(devices, patience)?;
+        for one in &asked {
+            if Instant::now() > give_up {
+                return Err(Problem::Late { op: one.task.op().name(), patience });
+            }
+            let finished = one.run(&mut runtime, give_up);
+            one.check(finished, reason, patience, &mut oracle)?;
+        }
+    }
+    Ok(())
+}
+
+fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRuntime, Problem> {
+    let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
+    let clock = Arc::new(SystemClock::new());
+    let config = RuntimeConfig {
+        job_timeout: Nanos::from(patience),
+        ..RuntimeConfig::new(devices, policy, clock)
+    };
+    BlockingRuntime::open(config).map_err(|error| match error {
+        StartError::Open(_, error) => Problem::Open(error),
+        error => Problem::Fallback(error.to_string()),
+    })
+}
+
+/// One job, and what it must come to.
+struct Asked {
+    task: Task,
+    input: Bytes,
+    /// Of a compression, what its stream must be read back to.
+    expected: Bytes,
+}
+
+/// A job of every kind that the capabilities name and software does as well.
+fn asked(
+    can: &Capabilities,
+    home: &Capabilities,
+    oracle: &mut Line,
+    sample: &Bytes,
+) -> Result<Vec<Asked>, Problem> {
+    let both = |task: &Task, bytes: usize| can.accepts(task, bytes) && home.accepts(task, bytes);
+    let mut all = Vec::new();
+    for dialect in can.writes.iter().chain(&can.reads).copied() {
+        let compress = Task::Compress { dialect, level: Level::Default };
+        let decompress = Task::Decompress { dialect, original_bytes: sample.len() };
+        if !home.accepts(&compress, sample.len()) {
+            continue;
+        }
+        let (stream, _) = oracle.run(compress.clone(), sample.clone())?;
+        for (task, input) in [(compress, sample.clone()), (decompress, stream)] {
+            let is_new = all.iter().all(|other: &Asked| other.task != task);
+            if is_new && both(&task, sample.len()) {
+                all.push(Asked { task, input, expected: sample.clone() });
+            }
+        }
+    }
+    for kernel in &can.kernels {
+        let task = task_of(*kernel);
+        if both(&task, sample.len()) {
+            let (expected, _) = oracle.run(task.clone(), sample.clone())?;
+            all.push(Asked { task, input: sample.clone(), expected });
+        }
+    }
+    Ok(all)
+}
+
+impl Asked {
+    fn job(&self) -> Box<Job> {
+        job(&Pool::heap(ByteCount(0)), self.task.clone(), self.input.clone())
+    }
+
+    fn run(&self, runtime: &mut BlockingRuntime, give_up: Instant) -> Finished {
+        loop {
+            let finished = runtime.run_blocking(self.job());
+            // Another process may keep a shared queue full for a while.
+            if finished.path.reason != Reason::QueueFull || Instant::now() > give_up {
+                return finished;
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        finished: Finished,
+        reason: Reason,
+        patience: Duration,
+        oracle: &mut Line,
+    ) -> Result<(), Problem> {
+        let op = self.task.op().name();
+        let Finished { job, outcome, path, .. } = finished;
+        // What was to be tried was not.
+        match path.reason {
+            Reason::Timeout => return Err(Problem::Late { op, patience }),
+            Reason::QueueFull => {
+                return Err(Problem::Refused { op, reason: RefusedReason::Full });
+            }
+            // Its own, and not the one that was to be tried.
+            Reason::DeviceLost if reason != Reason::DeviceLost => {
+                return Err(Problem::Failed { op, error: DeviceError::Lost });
+            }
+            _ => {}
+        }
+        let broken = |why: String| Problem::Fallback(format!("{op}: {why}"));
+        if (path.device, path.reason) != (0, reason) {
+            let (device, ran) = (path.device, path.reason.name());
+            let should = reason.name();
+            return Err(broken(format!("ran on device {device} for {ran}, not 0 for {should}")));
+        }
+        let Outcome::Done { output_bytes } = outcome else {
+            return Err(broken(format!("{outcome:?}")));
+        };
+        let mut result = job.output.freeze(0..output_bytes);
+        if let Task::Compress { dialect, .. } = self.task {
+            let task = Task::Decompress { dialect, original_bytes: self.expected.len() };
+            result = oracle.run(task, result).map_err(|error| broken(error.to_string()))?.0;
+        }
+        match result == self.expected {
+            true => Ok(()),
+            false => Err(broken("something else comes out".to_owned())),
+        }
+    }
+}

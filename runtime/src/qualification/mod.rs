@@ -1,0 +1,119 @@
+//! Qualification: whether a device does what it says and whether software stands in for it, found out when a process
+//! starts and not in an incident. Every result is read back. It keeps no counters and decides nothing about a device
+//! that serves: that is the runtime's, by what becomes of jobs.
+
+mod fallback;
+mod problem;
+mod trip;
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use device::{Capabilities, Device, DeviceError, Queue, Refused, RefusedReason};
+use units::Prng;
+
+pub use fallback::fallback;
+pub use problem::Problem;
+pub use trip::{CodecTrip, Trip, round_trip};
+
+/// One round trip of every kind of job on the device, and then the same jobs with the device failing, which must come
+/// back from software. Each half is given `patience`.
+///
+/// # Errors
+/// What keeps it from being used, or from being known to work; see [`Problem::disqualifies`].
+pub fn qualify(
+    device: &Arc<dyn Device>,
+    software: &Arc<dyn Device>,
+    patience: Duration,
+) -> Result<(), Problem> {
+    let sample = sample();
+    round_trip(device.as_ref(), software.as_ref(), &sample, patience)?;
+    fallback(device, device.capabilities(), software, &sample, patience)
+}
+
+/// The second half of [`qualify`] for a device that is not to be asked: software takes its place, and fails.
+///
+/// # Errors
+/// As [`qualify`].
+pub fn qualify_fallback(
+    can: &Capabilities,
+    software: &Arc<dyn Device>,
+    patience: Duration,
+) -> Result<(), Problem> {
+    fallback(software, can, software, &sample(), patience)
+}
+
+/// The device's place without the device: it does nothing, takes no job and says so among its counters.
+pub fn withdrawn(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+    let capabilities = Capabilities {
+        writes: Vec::new(),
+        reads: Vec::new(),
+        kernels: Vec::new(),
+        ..device.capabilities().clone()
+    };
+    Arc::new(Withdrawn { inner: Arc::clone(device), capabilities })
+}
+
+struct Withdrawn {
+    inner: Arc<dyn Device>,
+    capabilities: Capabilities,
+}
+
+impl Device for Withdrawn {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(NoQueue))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters().into_iter().chain([("withdrawn", 1)]).collect()
+    }
+}
+
+struct NoQueue;
+
+impl Queue for NoQueue {
+    fn try_submit(&mut self, job: Box<device::Job>) -> Result<(), Refused> {
+        Err(Refused { job, reason: RefusedReason::Unsupported })
+    }
+
+    fn poll(&mut self, _done: &mut Vec<device::Completion>) -> usize {
+        0
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+}
+
+/// Words in no order, always the same: it compresses, and no two stretches of it are alike.
+fn sample() -> Bytes {
+    let mut draws = Prng::new(SEED);
+    let mut text = String::with_capacity(SAMPLE_BYTES + LONGEST_WORD_BYTES);
+    while text.len() < SAMPLE_BYTES {
+        text.push_str(WORDS[draws.below(WORDS.len() as u64) as usize]);
+    }
+    text.truncate(SAMPLE_BYTES);
+    Bytes::from(text)
+}
+
+/// As many values of a cache are, and about where an accelerator begins to be worth its while.
+const SAMPLE_BYTES: usize = 4_096;
+
+const WORDS: [&str; 16] = [
+    "cache ", "value ", "of ", "a ", "frame", ", ", "window ", "stream ", "and ", "then ",
+    "device ", "its ", "queue ", "back", ". ", "tenant ",
+];
+
+const LONGEST_WORD_BYTES: usize = 8;
+
+const SEED: u64 = 4;

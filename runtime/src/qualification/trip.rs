@@ -1,0 +1,227 @@
+//! One round trip of every kind of job that a device does, its results compared with what went in and with what
+//! software makes of them. Jobs go to the device's own queue, so that the path that ran is the device's or none.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
+use device::{
+    Capabilities, Completion, Device, DeviceError, Dialect, Input, Job, Kernel, Level, Outcome,
+    Polynomial, Pool, Queue, Refused, RefusedReason, Task,
+};
+use serde::Serialize;
+use units::ByteCount;
+
+use super::Problem;
+
+/// What a device did, all of it right.
+#[derive(Clone, Debug)]
+pub struct Trip {
+    /// Size of the input (bytes): the sample's, or the largest that the device takes.
+    pub bytes: usize,
+    /// Each codec of the device's, once.
+    pub codecs: Vec<CodecTrip>,
+    /// Kernels.
+    pub kernels: Vec<&'static str>,
+}
+
+/// There and back in one codec; a time is none where the device has no such direction and software stood in.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CodecTrip {
+    /// Its name.
+    pub codec: &'static str,
+    /// Size of the stream (bytes).
+    pub compressed_bytes: usize,
+    /// From submission to completion (us).
+    pub compress_us: Option<u64>,
+    /// The same on the way back (us).
+    pub decompress_us: Option<u64>,
+}
+
+/// Has the device do every kind of job that it says it does, with as much of the sample as it takes, and every result
+/// read back or made again by `software`. No job is waited for once all of it has taken `patience`.
+///
+/// # Errors
+/// The first thing that it does not do.
+pub fn round_trip(
+    device: &dyn Device,
+    software: &dyn Device,
+    sample: &Bytes,
+    patience: Duration,
+) -> Result<Trip, Problem> {
+    let can = device.capabilities();
+    let input = fitting(can, sample);
+    let mut own = Line::open(device, patience)?;
+    let mut oracle = Line::open(software, patience)?;
+    let mut codecs: Vec<CodecTrip> = Vec::new();
+    for dialect in can.writes.iter().chain(&can.reads) {
+        if codecs.iter().all(|trip| trip.codec != dialect.codec.name()) {
+            codecs.push(codec_trip(can, &mut own, &mut oracle, *dialect, &input)?);
+        }
+    }
+    for kernel in &can.kernels {
+        kernel_trip(&mut own, &mut oracle, *kernel, &input)?;
+    }
+    let kernels = can.kernels.iter().map(|kernel| kernel.name()).collect();
+    Ok(Trip { bytes: input.len(), codecs, kernels })
+}
+
+/// As much of the sample as a device takes.
+pub(super) fn fitting(can: &Capabilities, sample: &Bytes) -> Bytes {
+    let room = can.work_bytes_max.as_usize().saturating_sub(ROOM_FOR_TAG);
+    sample.slice(..room.min(sample.len()))
+}
+
+fn codec_trip(
+    can: &Capabilities,
+    own: &mut Line,
+    oracle: &mut Line,
+    dialect: Dialect,
+    input: &Bytes,
+) -> Result<CodecTrip, Problem> {
+    let codec = dialect.codec.name();
+    let compress = Task::Compress { dialect, level: Level::Default };
+    let decompress = Task::Decompress { dialect, original_bytes: input.len() };
+    let does = |task| can.accepts(task, input.len());
+    let writer = if does(&compress) { &mut *own } else { &mut *oracle };
+    let (stream, compress_us) = writer.run(compress.clone(), input.clone())?;
+    // Software has no faults of its own: what it cannot read is the device's doing, if the device wrote it.
+    let read = oracle.run(decompress.clone(), stream.clone());
+    let read = read.map_err(|error| match does(&compress) {
+        true => wrong("compress", codec, error.to_string()),
+        false => error,
+    });
+    right(&read?.0, input, "compress", codec)?;
+    let mut decompress_us = None;
+    if does(&decompress) {
+        let (read, us) =
+            own.run(decompress.clone(), stream.clone()).map_err(|error| match error {
+                // Software has read it.
+                Problem::Failed { error: DeviceError::InvalidInput(why), .. } => {
+                    wrong("decompress", codec, why.to_owned())
+                }
+                error => error,
+            })?;
+        right(&read, input, "decompress", codec)?;
+        decompress_us = Some(us);
+    }
+    Ok(CodecTrip {
+        codec,
+        compressed_bytes: stream.len(),
+        compress_us: does(&compress).then_some(compress_us),
+        decompress_us,
+    })
+}
+
+fn kernel_trip(
+    own: &mut Line,
+    oracle: &mut Line,
+    kernel: Kernel,
+    input: &Bytes,
+) -> Result<(), Problem> {
+    let task = task_of(kernel);
+    let (got, _) = own.run(task.clone(), input.clone())?;
+    let (expected, _) = oracle.run(task.clone(), input.clone())?;
+    right(&got, &expected, "compute", kernel.name())?;
+    if let Task::Encrypt { key, nonce } = task {
+        let (plain, _) = own.run(Task::Decrypt { key, nonce }, got)?;
+        right(&plain, input, "undo", kernel.name())?;
+    }
+    Ok(())
+}
+
+/// The job that a kernel is for.
+pub(super) fn task_of(kernel: Kernel) -> Task {
+    match kernel {
+        Kernel::AesGcm => {
+            Task::Encrypt { key: Key::new(&[7; KEY_BYTES]), nonce: Nonce([7; NONCE_BYTES]) }
+        }
+        Kernel::Crc32c => Task::Checksum { polynomial: Polynomial::Crc32c },
+        Kernel::Crc64 => Task::Checksum { polynomial: Polynomial::Crc64 },
+        Kernel::Copy => Task::Copy,
+    }
+}
+
+fn right(
+    got: &[u8],
+    expected: &[u8],
+    what: &'static str,
+    how: &'static str,
+) -> Result<(), Problem> {
+    match got == expected {
+        true => Ok(()),
+        false => Err(wrong(what, how, "something else comes out".to_owned())),
+    }
+}
+
+fn wrong(what: &'static str, how: &'static str, why: String) -> Problem {
+    Problem::Wrong { what, how, why }
+}
+
+/// A queue of a device, and the pool for what comes out of it.
+pub(super) struct Line {
+    queue: Box<dyn Queue>,
+    pool: Pool,
+    patience: Duration,
+    give_up: Instant,
+}
+
+impl Line {
+    pub(super) fn open(device: &dyn Device, patience: Duration) -> Result<Self, Problem> {
+        let queue = device.open_queue(Waker::noop().clone()).map_err(Problem::Open)?;
+        let give_up = Instant::now() + patience;
+        Ok(Self { queue, pool: Pool::heap(ByteCount(0)), patience, give_up })
+    }
+
+    /// Runs one job to its end: its result and how long it took (us).
+    pub(super) fn run(&mut self, task: Task, input: Bytes) -> Result<(Bytes, u64), Problem> {
+        let op = task.op().name();
+        let mut job = job(&self.pool, task, input);
+        loop {
+            let start = Instant::now();
+            let over = start > self.give_up;
+            job = match self.queue.try_submit(job) {
+                // Another process may keep a shared queue full for a while.
+                Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
+                Err(Refused { reason, .. }) => return Err(Problem::Refused { op, reason }),
+                Ok(()) => {
+                    let late = Problem::Late { op, patience: self.patience };
+                    let completion = self.finished().ok_or(late)?;
+                    let us = start.elapsed().as_micros() as u64;
+                    match completion.outcome {
+                        Outcome::Done { output_bytes } => {
+                            return Ok((completion.job.output.freeze(0..output_bytes), us));
+                        }
+                        Outcome::DoesNotFit => return Err(Problem::DidNotShrink { op }),
+                        Outcome::Failed(DeviceError::Busy) if !over => completion.job,
+                        Outcome::Failed(error) => return Err(Problem::Failed { op, error }),
+                    }
+                }
+            };
+            std::thread::yield_now();
+        }
+    }
+
+    /// The one job that is inside; none in time.
+    fn finished(&mut self) -> Option<Completion> {
+        let mut done = Vec::new();
+        while self.queue.poll(&mut done) == 0 {
+            if Instant::now() > self.give_up {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        done.pop()
+    }
+}
+
+/// A job with room for its result.
+pub(super) fn job(pool: &Pool, task: Task, input: Bytes) -> Box<Job> {
+    let room = task.output_bytes(input.len()).unwrap_or(2 * input.len() + ROOM_FOR_TAG);
+    let output = pool.take(room);
+    Box::new(Job::new(task, Input::heap(input), output))
+}
+
+/// An encryption's tag, and what a compressed stream of little may be longer than it.
+const ROOM_FOR_TAG: usize = 64;

@@ -1,0 +1,90 @@
+//! What a device has to do to qualify, and what is said of one that does not.
+
+mod common;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use device::engines::BUILT_IN;
+use device::{Capabilities, Device, FaultPlan, Loss, RefusedReason, Worker};
+use runtime::qualification::{Problem, qualify, qualify_fallback, withdrawn};
+
+/// Much more than any job here takes, for machines however busy.
+const PATIENT: Duration = Duration::from_secs(20);
+const IMPATIENT: Duration = Duration::from_millis(5);
+
+fn problem(plan: FaultPlan, patience: Duration) -> Problem {
+    qualify(&faulty(plan), &software(), patience).expect_err("it has faults")
+}
+
+#[test]
+fn devices_that_do_what_they_say_qualify_however_their_completions_are_learnt() {
+    let count = |count| NonZeroUsize::new(count).expect("not zero");
+    let signalled = Worker::start(count(1), count(4), &BUILT_IN).expect("a thread starts");
+    let polled = faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
+    let now_and_then = faulty(FaultPlan { refuse_every: 2, ..FaultPlan::default() });
+    let devices: [Arc<dyn Device>; 4] = [software(), Arc::new(signalled), polled, now_and_then];
+    for device in devices {
+        let qualified = qualify(&device, &software(), PATIENT);
+        assert_eq!(qualified, Ok(()), "{}", device.name());
+    }
+}
+
+#[test]
+fn wrong_bytes_disqualify() {
+    for plan in [
+        FaultPlan { corrupt_every: 1, ..FaultPlan::default() },
+        FaultPlan { shorten_every: 1, ..FaultPlan::default() },
+        // Right at first.
+        FaultPlan { corrupt_every: 5, seed: 3, ..FaultPlan::default() },
+    ] {
+        let told = format!("{plan:?}");
+        let problem = problem(plan, PATIENT);
+        assert!(matches!(problem, Problem::Wrong { .. }), "{told}: {problem}");
+        assert!(problem.disqualifies());
+    }
+}
+
+#[test]
+fn what_fails_is_lost_or_hangs_is_told_apart_and_does_not_disqualify() {
+    let sound = FaultPlan::default;
+    let failed = problem(FaultPlan { fail_every: 1, ..sound() }, PATIENT);
+    assert!(matches!(failed, Problem::Failed { .. }), "{failed}");
+    let lost = problem(FaultPlan { lose_every: 1, ..sound() }, PATIENT);
+    assert!(matches!(lost, Problem::Failed { .. }), "{lost}");
+    let gone = problem(FaultPlan { lose_after: Some(0), ..sound() }, PATIENT);
+    assert!(matches!(gone, Problem::Open(_)), "{gone}");
+    let hung = FaultPlan { lose_after: Some(0), loss: Loss::Hang, ..sound() };
+    let hung = problem(hung, IMPATIENT);
+    assert!(matches!(hung, Problem::Late { patience: IMPATIENT, .. }), "{hung}");
+    let full = problem(FaultPlan { refuse_every: 1, ..sound() }, IMPATIENT);
+    let reason = RefusedReason::Full;
+    assert!(matches!(&full, Problem::Refused { reason: own, .. } if *own == reason), "{full}");
+    for problem in [failed, lost, gone, hung, full] {
+        assert!(!problem.disqualifies(), "{problem}");
+    }
+}
+
+/// Whatever a device would have done, its failure is tried, not its success.
+#[test]
+fn software_stands_in_for_every_kind_of_job_that_is_named() {
+    let all = software().capabilities().clone();
+    assert_eq!(qualify_fallback(&all, &software(), PATIENT), Ok(()));
+    let iaa = Capabilities { writes: vec![device::Dialect::IAA], ..all.clone() };
+    assert_eq!(qualify_fallback(&iaa, &software(), PATIENT), Ok(()));
+    let wrong = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
+    assert!(qualify_fallback(&all, &wrong, PATIENT).is_err(), "software that errs is no home");
+}
+
+#[test]
+fn a_withdrawn_device_takes_no_job_and_says_so() {
+    let inner = software();
+    let device = withdrawn(&inner);
+    assert_eq!(device.name(), inner.name());
+    assert_eq!(device.counters(), [("withdrawn", 1)]);
+    let mut rig = Rig::new(device);
+    assert_eq!(rig.path(1), in_software(policy::Reason::Ineligible));
+    assert!(rig.core.metrics().fallbacks().is_empty());
+}

@@ -1,0 +1,130 @@
+//! What `runtime.fallback_decompress` promises, through a server whose one device is lost or errs: software reads what
+//! the device did not, or nothing does. The device is software in a wrapper that fails on purpose.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::{Device, FaultPlan, Faulty, Software};
+use server::config::{FallbackName, PolicyName};
+use server::{Config, Devices, Running, Server};
+use units::ByteCount;
+
+/// Compresses what is set, and is lost with that.
+const LOST: FaultPlan = FaultPlan { lose_after: Some(1), ..SOUND };
+
+/// Gives wrong bytes each time. What it compresses is read back, and made again in software.
+const WRONG: FaultPlan = FaultPlan { corrupt_every: 1, ..SOUND };
+
+#[test]
+fn a_value_that_a_lost_device_should_read_is_software_s_or_a_miss() {
+    for (fallback, is_served, no_device) in
+        [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
+    {
+        let cache = Cache::over(LOST, fallback);
+        assert_eq!(cache.set_and_get(), is_served, "{fallback:?}");
+        assert_eq!(cache.frame_errors("device_corrupt"), 0.0, "{fallback:?}: none was wrong");
+        assert_eq!(cache.frame_errors("no_device"), no_device, "{fallback:?}");
+        assert_eq!(cache.frame_errors("corrupt"), 0.0, "{fallback:?}: the frame is sound");
+        let redone = cache.counted("rebate_jobs_total{", "device=\"software\"");
+        assert_eq!(redone, f64::from(u8::from(is_served)), "{fallback:?}: {}", cache.page());
+    }
+}
+
+#[test]
+fn a_value_that_a_device_read_wrong_is_software_s_or_a_miss() {
+    for (fallback, is_served, no_device) in
+        [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
+    {
+        let cache = Cache::over(WRONG, fallback);
+        assert_eq!(cache.set_and_get(), is_served, "{fallback:?}");
+        assert_eq!(cache.frame_errors("device_corrupt"), 1.0, "{fallback:?}");
+        assert_eq!(cache.frame_errors("no_device"), no_device, "{fallback:?}");
+    }
+}
+
+/// A server over software and one device that gets every job.
+struct Cache(Running);
+
+impl Cache {
+    fn over(plan: FaultPlan, fallback: FallbackName) -> Self {
+        let device = Faulty::new(Arc::new(Software::default()), plan);
+        let mut config = Config::default();
+        config.server.listen = vec!["127.0.0.1:0".to_owned()];
+        config.server.admin_listen = "127.0.0.1:0".to_owned();
+        config.server.threads = 1;
+        config.runtime.policy = PolicyName::AsyncOffload;
+        config.runtime.offload_bytes_min = ByteCount(0);
+        config.runtime.verify_every = 1;
+        config.runtime.fallback_decompress = fallback;
+        let all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default()), Arc::new(device)];
+        Self(Server::start(config, Devices { all, accelerators: 1 }).expect("starts"))
+    }
+
+    /// Stores a value that compresses; whether it is there afterwards.
+    fn set_and_get(&self) -> bool {
+        let mut stream = connect(self.0.addresses()[0]);
+        let value = "a value that compresses well, ".repeat(100);
+        write!(stream, "set key 0 0 {}\r\n{value}\r\n", value.len()).expect("is taken");
+        let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut line = || {
+            let mut line = String::new();
+            answers.read_line(&mut line).expect("an answer");
+            line
+        };
+        assert_eq!(line(), "STORED\r\n");
+        stream.write_all(b"get key\r\n").expect("is taken");
+        match line().as_str() {
+            "END\r\n" => false,
+            first => {
+                assert!(first.starts_with("VALUE key 0 "), "{first}");
+                assert_eq!(line().trim_end_matches("\r\n"), value);
+                true
+            }
+        }
+    }
+
+    fn frame_errors(&self, kind: &str) -> f64 {
+        self.counted("rebate_frame_errors_total{", &format!("kind=\"{kind}\""))
+    }
+
+    /// The sum of a family's samples with this label.
+    fn counted(&self, family: &str, label: &str) -> f64 {
+        let page = self.page();
+        let of = |line: &&str| line.starts_with(family) && line.contains(label);
+        let value = |line: &str| line.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok());
+        page.lines().filter(of).map(|line| value(line).expect("a number")).sum()
+    }
+
+    fn page(&self) -> String {
+        let mut stream = connect(self.0.admin_address().expect("pages are on"));
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("is read");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("answers");
+        page
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream
+}
+
+const SOUND: FaultPlan = FaultPlan {
+    seed: 1,
+    fail_every: 0,
+    busy_every: 0,
+    corrupt_every: 0,
+    shorten_every: 0,
+    refuse_every: 0,
+    delay_polls: 0,
+    late_every: 0,
+    late_by: Duration::ZERO,
+    hang_every: 0,
+    lose_every: 0,
+    lose_after: None,
+    loss: device::Loss::Reported,
+};
