@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{
-    Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, engines,
+    Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, WorkerCores,
+    engines,
 };
-use drivers::qpl::{self, Qpl, QplOptions};
+use drivers::qpl::{self, Huffman, NotANode, NumaNode, Qpl, QplOptions};
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
-use server::config::{Config, RuntimeSection};
+use server::config::{Config, HuffmanName, RuntimeSection};
 use server::config_source::{CompressionAddress, NotAnAddress};
 use workload::{DeviceProfile, Variant};
 
@@ -41,7 +42,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
         all.push(service(address, config)?);
     }
     for path in &names.qpl {
-        all.push(Arc::new(Qpl::open(*path, &QplOptions::default()).map_err(failed)?));
+        all.push(Arc::new(Qpl::open(*path, &qpl_options(&config.runtime)?).map_err(failed)?));
     }
     all.extend(dpdk::open(&names.dpdk)?);
     for profile in &names.profiles {
@@ -50,7 +51,8 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     }
     let accelerators = all.len() - 1;
     if let Some(threads) = NonZeroUsize::new(config.runtime.workers).filter(|_| names.worker) {
-        let worker = Worker::start(threads, WORKER_QUEUE_DEPTH, ENGINES);
+        // Services that share a host would all pin theirs to its last cores.
+        let worker = Worker::start_on(WorkerCores::Any, threads, WORKER_QUEUE_DEPTH, ENGINES);
         all.push(Arc::new(worker.map_err(failed)?));
     }
     Ok(server::Devices { all, accelerators })
@@ -166,6 +168,25 @@ fn lane_options(config: &Config) -> LaneOptions {
     }
 }
 
+/// How the configuration wants QPL's devices; the library is the environment's to name.
+///
+/// # Errors
+/// The NUMA node is none.
+pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String> {
+    let numa = runtime.qpl_numa.parse::<NumaNode>();
+    Ok(QplOptions {
+        library: None,
+        numa: numa.map_err(|error: NotANode| format!("runtime.qpl_numa: {error}"))?,
+        huffman: match runtime.qpl_huffman {
+            HuffmanName::Dynamic => Huffman::Dynamic,
+            HuffmanName::Fixed => Huffman::Fixed,
+        },
+        verify: runtime.qpl_verify,
+        queue_depth: NonZeroUsize::new(runtime.qpl_queue_depth).unwrap_or(NonZeroUsize::MIN),
+        transfer_bytes_max: runtime.qpl_transfer_bytes_max,
+    })
+}
+
 /// A little less than the runtime waits: a slow job is one job, a silent service a lost one.
 fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
@@ -222,6 +243,37 @@ mod tests {
         let third = "lane-/run/lane";
         assert_eq!(names, ["software", first, second, third, "virtual-iaa-low", "worker"]);
         assert_eq!(devices.accelerators, 4);
+    }
+
+    #[test]
+    fn the_keys_of_qpl_reach_its_driver_and_are_its_defaults() {
+        let mut runtime = Config::default().runtime;
+        let asked = |runtime: &RuntimeSection| format!("{:?}", qpl_options(runtime));
+        assert_eq!(asked(&runtime), format!("{:?}", Ok::<_, String>(QplOptions::default())));
+        runtime.qpl_huffman = HuffmanName::Fixed;
+        (runtime.qpl_queue_depth, runtime.qpl_verify) = (7, false);
+        runtime.qpl_transfer_bytes_max = units::ByteCount::kib(64);
+        for (word, node) in [
+            ("socket", NumaNode::Socket),
+            ("current", NumaNode::Current),
+            ("any", NumaNode::Any),
+            ("3", NumaNode::Node(3)),
+        ] {
+            word.clone_into(&mut runtime.qpl_numa);
+            let options = qpl_options(&runtime).expect("a node");
+            assert_eq!((options.numa, options.huffman), (node, Huffman::Fixed));
+            assert_eq!((options.queue_depth.get(), options.verify), (7, false));
+            assert_eq!(options.transfer_bytes_max, units::ByteCount::kib(64));
+        }
+        // What the table of keys admits, the driver reads, and nothing else.
+        let key = server::config_source::Key::named("runtime.qpl_numa").expect("it is a key");
+        for word in ["socket", "any", "0", "65535", "65536", "-1", "node0", "", "Any"] {
+            word.clone_into(&mut runtime.qpl_numa);
+            let config = Config { runtime: runtime.clone(), ..Config::default() };
+            let refused = server::config_source::validate(&config);
+            let refused = refused.iter().any(|error| error.key == Some(key.name));
+            assert_eq!(refused, qpl_options(&runtime).is_err(), "{word:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod accelerators;
 mod dpdk;
 mod finding;
 mod machine;
+mod mending;
 mod round_trip;
 mod service;
 mod work_queue;
@@ -13,11 +14,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use drivers::host::{IdxdKind, Machine};
-use drivers::qpl::{LIBRARY_VARIABLE, Path, Qpl, QplOptions};
+use drivers::qpl::{LIBRARY_VARIABLE, NumaNode, Path, Qpl, QplOptions};
 use serde::Serialize;
 use server::config::Config;
+use units::ByteCount;
 
-use crate::devices::{Configuration, Opened, Refused, WIDTH, wrapped};
+use crate::devices::{Configuration, Opened, Refused, WIDTH, qpl_options, wrapped};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use finding::{Finding, Mend, Severity};
 use round_trip::RoundTrip;
@@ -46,7 +48,7 @@ struct Report {
 }
 
 /// What of the machine the configuration cannot do without: what is wrong there is a problem, elsewhere a note.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     /// An IAA.
     iaa: bool,
@@ -54,6 +56,9 @@ struct Wanted {
     iaa_works: bool,
     /// Hardware behind DPDK.
     dpdk: bool,
+    /// From which nodes QPL takes IAAs, and how large jobs it sends them.
+    numa: NumaNode,
+    transfer_bytes: ByteCount,
 }
 
 impl Doctor {
@@ -87,18 +92,19 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
     let mut of_devices: Vec<Finding> = refused.iter().map(cannot_serve).collect();
     let mut round_trips = Vec::new();
     for device in &devices.all {
-        let (finding, trip) = round_trip::finding(device.as_ref(), Severity::Problem);
+        let (finding, trip) = round_trip::finding(device.as_ref(), Severity::Problem)?;
         of_devices.push(service::explained(finding, config));
         round_trips.extend(trip);
     }
     let tried = |name: &str| {
         configured.iter().any(|own| own == name) || refused.iter().any(|own| own.name == name)
     };
-    for (finding, trip) in unasked(machine, tried) {
+    let options = qpl_options(&config.runtime)?;
+    for (finding, trip) in unasked(machine, &options, tried)? {
         of_devices.push(finding);
         round_trips.extend(trip);
     }
-    let wanted = Wanted::by(config, &round_trips);
+    let wanted = Wanted::by(config, &options, &round_trips);
     let mut findings = machine::findings(machine);
     findings.extend(accelerators::findings(machine, wanted));
     findings.extend(dpdk::findings(machine, wanted));
@@ -109,7 +115,7 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
 }
 
 impl Wanted {
-    fn by(config: &Config, round_trips: &[RoundTrip]) -> Self {
+    fn by(config: &Config, options: &QplOptions, round_trips: &[RoundTrip]) -> Self {
         let names = &config.runtime.devices;
         let hardware = Path::Hardware.device();
         // Software behind DPDK goes by its driver's name, hardware by an address or the kernel's name.
@@ -120,6 +126,8 @@ impl Wanted {
             iaa: names.iter().any(|name| name == hardware),
             iaa_works: round_trips.iter().any(|trip| trip.device == hardware),
             dpdk: names.iter().any(|name| behind_dpdk(name)),
+            numa: options.numa,
+            transfer_bytes: options.transfer_bytes_max,
         }
     }
 }
@@ -134,7 +142,11 @@ fn cannot_serve(refused: &Refused) -> Finding {
 }
 
 /// QPL's devices where someone went to the trouble of naming its library, or where there is an IAA for it.
-fn unasked(machine: &Machine, tried: impl Fn(&str) -> bool) -> Vec<(Finding, Option<RoundTrip>)> {
+fn unasked(
+    machine: &Machine,
+    options: &QplOptions,
+    tried: impl Fn(&str) -> bool,
+) -> Result<Vec<(Finding, Option<RoundTrip>)>, String> {
     let has_iaa = machine.idxd_of(IdxdKind::Iaa).any(|device| device.usable().next().is_some());
     let named = std::env::var_os(LIBRARY_VARIABLE).is_some_and(|value| !value.is_empty());
     let mut found = Vec::new();
@@ -143,15 +155,15 @@ fn unasked(machine: &Machine, tried: impl Fn(&str) -> bool) -> Vec<(Finding, Opt
         if tried(path.device()) || !sensible {
             continue;
         }
-        found.push(match Qpl::open(path, &QplOptions::default()) {
-            Ok(device) => round_trip::finding(&device, Severity::Note),
+        found.push(match Qpl::open(path, options) {
+            Ok(device) => round_trip::finding(&device, Severity::Note)?,
             Err(error) => {
                 let what = format!("not in this configuration, and would not open: {error}");
                 (Finding::new(Severity::Note, path.device(), what), None)
             }
         });
     }
-    found
+    Ok(found)
 }
 
 fn text(report: &Report) -> String {

@@ -42,7 +42,7 @@ pub(crate) fn serve(
     let _ = drivers::heap::keep_large_blocks();
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut config = loaded.config;
-    let devices = devices::open(&config)?;
+    let devices = devices::open(&config)?.qualified(config.runtime.compression.len());
     let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
     announce(&running, &config, handover);
     for signal in signals.forever() {

@@ -165,6 +165,30 @@ fn each_thing_that_is_wrong_with_an_iaa_names_its_mend() {
 }
 
 #[test]
+fn keys_can_suit_the_machine_where_the_machine_does_not_suit_them() {
+    let machine = Machine::with_iaa();
+    machine.queue(&[("max_transfer_size", "65536")]);
+    machine.write("sys/devices/system/node/node1/x", "");
+    let hardware = ["doctor", "--device", "qpl-hardware"];
+    let (report, _) = json(&machine, &hardware);
+    let mend = |about: &str| {
+        let all = report["machine"].as_array().unwrap();
+        let own = all.iter().find(|own| own["about"] == about).unwrap();
+        own["mend"]["how"].as_str().unwrap().to_owned()
+    };
+    assert!(mend("wq1.0").contains("runtime.qpl_transfer_bytes_max to 64KiB"), "{report:#}");
+    assert!(mend("NUMA").contains("runtime.qpl_numa=any"), "{report:#}");
+    let suited = ["--set", "runtime.qpl_transfer_bytes_max=64KiB", "--set", "runtime.qpl_numa=any"];
+    let (report, _) = json(&machine, &[&hardware[..], &suited].concat());
+    for about in ["wq1.0", "NUMA"] {
+        assert_eq!(finding(&report, about), None);
+    }
+    let larger = ["--set", "runtime.qpl_transfer_bytes_max=128KiB"];
+    let (report, _) = json(&machine, &[&hardware[..], &larger].concat());
+    assert!(finding(&report, "wq1.0").unwrap().1.contains("jobs of up to 128KiB"));
+}
+
+#[test]
 fn an_iommu_that_was_asked_for_is_the_firmwares_and_an_old_kernel_is_too_old() {
     let machine = Machine::with_iaa();
     machine.device(&[("pasid_enabled", "0")]);

@@ -113,6 +113,19 @@ fn serve_answers_clients_and_ends_well_on_a_signal() {
     assert_eq!(server.code(), Some(0));
 }
 
+/// Nobody is at the service's address, and a busy machine may keep the worker's threads from their first jobs: neither
+/// keeps the server from starting.
+#[test]
+fn devices_are_tried_before_a_server_says_that_it_listens() {
+    let service = ["--compression", "127.0.0.1:9"];
+    let args = [&["serve", "--listen", "127.0.0.1:0", "--device", "worker"][..], &service].concat();
+    let mut server = Serving::start(&mut rebate(&args));
+    let address = server.address();
+    assert_eq!(ask(&address, b"mn\r\n", 4), "MN\r\n");
+    let tried = server.logged("qualified in ");
+    assert!(tried.contains("remote-127.0.0.1:9 (its fallback)"), "{tried}");
+}
+
 #[test]
 fn a_second_signal_ends_a_drain_at_once() {
     let forever = "server.drain_timeout_ms=86400000";

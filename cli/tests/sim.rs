@@ -141,7 +141,91 @@ fn json_has_rates_results_and_sources_are_listed() {
     assert_eq!(architectures[1]["architecture"], "accelflow");
     assert_eq!(architectures[1]["report"]["responses"].as_array().map(Vec::len), Some(8));
     let listed = text(&sim(&["--spec", "window", "--sources"]).stdout);
-    assert!(listed.contains("costs.manager_ns = 410  # calibrated: decision 0018"), "{listed}");
+    assert!(listed.contains("costs.manager_ns = 422  # calibrated: decision 0018"), "{listed}");
+}
+
+#[test]
+fn recorded_arrivals_come_from_a_file_beside_the_specification() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (spec, times) = (folder.path().join("own.toml"), folder.path().join("times.txt"));
+    let own = "base = \"accelflow-steady.toml\"\nname = \"own\"\n[load]\n\
+               process = { value = \"recorded\", kind = \"assumed\", source = \"me\" }\n\
+               recording = { value = \"times.txt\", kind = \"assumed\", source = \"me\" }\n";
+    std::fs::write(&spec, own).expect("written");
+    let run = |text_of: &str, more: &[&str]| {
+        std::fs::write(&times, text_of).expect("written");
+        let spec = spec.to_str().expect("text");
+        let short = ["--set", "run.requests=2000", "--runs", "5", "--architecture", "accelflow"];
+        sim(&[&["--spec", spec][..], &short, more].concat())
+    };
+    let events = |times: &str| {
+        let output = run(times, &["--json"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        found["results"][0]["architectures"][0]["report"]["events"].as_u64().expect("a count")
+    };
+    let even: String = (0..2_000).map(|at| format!("{}\n", 100 * at)).collect();
+    assert_ne!(events(&even), events("0\n1\n50\n51\n"), "others come at other times");
+    let bad = run("0\n7\nseven\n", &[]);
+    assert_eq!(bad.status.code(), Some(2));
+    let said = format!("{}:3: \"seven\" is no time", times.display());
+    assert!(text(&bad.stderr).contains(&said), "{}", text(&bad.stderr));
+    let none = run("", &["--set", "load.recording=nowhere.txt"]);
+    assert!(text(&none.stderr).contains("load.recording nowhere.txt: "), "{}", text(&none.stderr));
+    let none = sim(&["--spec", "steady", "--set", "load.process=recorded"]);
+    assert!(text(&none.stderr).contains("it must be the path of a text of ascending times (us)"));
+    let relief = ["--spec", "relief", "--set", "load.per_s=100", "--set", "run.requests=60"];
+    let recorded = format!("load.recording={}", times.display());
+    let recorded = ["--set", "load.process=recorded", "--set", &recorded, "--runs", "5"];
+    std::fs::write(&times, "0\n1\n5\n").expect("written");
+    let output = sim(&[&relief[..], &recorded].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_page_has_figures_of_every_service_and_of_what_was_busy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("page.html");
+    let path = file.to_str().expect("text");
+    let swept = ["--sweep", "hardware.pes=4,8", "--report", path];
+    let output = sim(&[&SHORT[..], &swept].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(&file).expect("a page");
+    for said in ["CPost", "UniqId", "mean of all", "Utilisation", "hardware.pes", "relief", "±"] {
+        assert!(page.contains(said), "{said}");
+    }
+    // Eight services and all together, each with two panels, and what was busy under two architectures.
+    assert_eq!(page.matches("<figure ").count(), 11);
+    let nowhere = sim(&[&SHORT[..], &["--report", "/nowhere/page.html"]].concat());
+    assert_eq!(nowhere.status.code(), Some(2), "before anything is simulated");
+}
+
+#[test]
+fn who_asks_for_a_precision_hears_whether_it_was_reached() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rows.csv");
+    let path = file.to_str().expect("text");
+    // So few requests that no replication has a percentile.
+    let asked = [&SHORT[..], &["--precision", "0.9", "--csv", path]].concat();
+    let shown = text(&sim(&asked).stdout);
+    let said =
+        "accelflow: NOT within 90 % after 5 replications: a replication has too few requests";
+    assert!(shown.contains(said), "{shown}");
+    let rows = std::fs::read_to_string(&file).expect("rows");
+    assert_eq!(rows.matches(",steady,all,precise,0,,\n").count(), 2, "{rows}");
+    // What was kept is not shown, and that is said.
+    let output = sim(&[&asked[..], &["--resume"]].concat());
+    assert!(text(&output.stdout).contains("already, not shown: 1."), "{}", text(&output.stdout));
+    let whole = rows.find("steady,accelflow").expect("the second");
+    std::fs::write(&file, &rows[..whole]).expect("written");
+    let output = text(&sim(&[&asked[..], &["--resume"]].concat()).stdout);
+    assert!(
+        output.contains("Kept from before, not shown and in no comparison here: relief."),
+        "{output}"
+    );
+    let output = sim(&[&asked[..], &["--resume", "--json"]].concat());
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["kept"][0]["architectures"][1], "accelflow");
 }
 
 #[test]
@@ -166,6 +250,21 @@ fn errors_name_file_line_key_and_range() {
     assert!(fault("x = [", &["--spec", path]).contains(":1: "));
     assert!(fault("", &["--spec", "nowhere.toml"]).contains("compiled in are steady, window"));
     assert!(fault("", &["--spec", "steady", "--set", "a.b=1"]).contains("unknown key a.b"));
-    assert!(fault("", &["--spec", "steady", "--runs", "4"]).contains("replications_min is 4"));
+    assert!(
+        fault("", &["--spec", "steady", "--runs", "4"]).contains("--runs is 4; it must be 5 to")
+    );
+    let threads = ["--spec", "steady", "--threads", "10000000", "--runs", "5"];
+    assert!(fault("", &threads).contains("--threads is 10000000; it must be 1 to 1024"));
+    let runs = ["--spec", "steady", "--runs", "4000000000", "--precision", "0.1"];
+    assert!(fault("", &runs).contains("--runs is 4000000000"), "it is no panic");
+    assert!(fault("", &["--spec", "/dev/zero"]).contains("/dev/zero: more than 1048576 bytes"));
+    let error = fault("base = \"/dev/zero\"", &["--spec", path]);
+    assert!(error.contains(&format!("{path}:1: /dev/zero: more than 1048576 bytes")), "{error}");
+    let error =
+        fault("[run]\nx = { value = 1, kind = \"assumed\", source = \"me\" }", &["--spec", path]);
+    assert!(
+        error.contains(&format!("{path}: ")) && error.contains(" is missing; it must be "),
+        "{error}"
+    );
     assert!(fault("", &["--spec", "steady", "--architecture", "x"]).contains("there are non-acc"));
 }

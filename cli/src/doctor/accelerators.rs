@@ -2,6 +2,7 @@
 //! queues, rights, library (Linux idxd; requirements of QPL's hardware path).
 
 use drivers::host::{Capability, IdxdDevice, IdxdKind, Machine, PciKind};
+use drivers::qpl::NumaNode;
 
 use super::Wanted;
 use super::finding::{ADMINISTRATOR, Finding, Mend, Severity};
@@ -23,12 +24,12 @@ pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     found.extend(iommu(machine, &devices, wanted));
     let needed = wanted.iaa && usable.is_empty();
     for device in devices {
-        found.extend(work_queue::findings(machine, device, needed, wanted.iaa));
+        found.extend(work_queue::findings(machine, device, needed, &wanted));
     }
     found.extend(library(machine, wanted));
     if !usable.is_empty() {
         found.extend(portal(machine));
-        found.extend(numa(machine, &usable));
+        found.extend(numa(machine, &usable, wanted));
     }
     found
 }
@@ -148,8 +149,12 @@ fn portal(machine: &Machine) -> Option<Finding> {
     })
 }
 
-/// QPL takes devices of the caller's socket; a node that the kernel does not know counts as anywhere.
-fn numa(machine: &Machine, usable: &[&IdxdDevice]) -> Option<Finding> {
+/// QPL takes devices of the caller's socket unless it is told otherwise; a node that the kernel does not know counts as
+/// anywhere.
+fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
+    if wanted.numa != NumaNode::Socket {
+        return None;
+    }
     let mut nodes: Vec<u16> =
         usable.iter().map(|device| device.numa_node).collect::<Option<_>>()?;
     nodes.sort_unstable();
@@ -171,7 +176,9 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice]) -> Option<Finding> {
             far.join(",")
         );
         let who = "Whoever starts the server";
-        let how = "keeps it on a node that has one".to_owned();
+        let how = "keeps it on a node that has one, or lets QPL take any (QPL 1.6 and later: \
+                   --set runtime.qpl_numa=any), which costs the way between sockets"
+            .to_owned();
         let command = format!("numactl --cpunodebind={here} --membind={here} rebate serve ...");
         let mend = Mend { who: who.to_owned(), how, commands: vec![command] };
         Finding::new(Severity::Note, "NUMA", what).mend(mend)
@@ -205,7 +212,8 @@ mod tests {
     fn what_a_working_device_does_without_is_no_problem() {
         let machine = machine();
         for (iaa_works, severity) in [(false, Severity::Problem), (true, Severity::Note)] {
-            let found = findings(&machine, Wanted { iaa: true, iaa_works, dpdk: false });
+            let wanted = Wanted { iaa: true, iaa_works, ..Wanted::default() };
+            let found = findings(&machine, wanted);
             for about in ["kernel", "accel-config"] {
                 let own = found.iter().find(|own| own.about == about).expect("it is found");
                 assert_eq!(own.severity, severity, "{about}");

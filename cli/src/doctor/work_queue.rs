@@ -4,14 +4,15 @@
 use drivers::host::{IdxdDevice, Machine, Node, Obstacle, WorkQueue};
 use units::ByteCount;
 
+use super::Wanted;
 use super::finding::{Finding, Mend, Severity};
 
-/// `needed`: without this device the configuration does not work; `wanted`: the configuration uses an IAA.
+/// `needed`: without this device the configuration does not work.
 pub(super) fn findings(
     machine: &Machine,
     device: &IdxdDevice,
     needed: bool,
-    wanted: bool,
+    wanted: &Wanted,
 ) -> Vec<Finding> {
     let usable: Vec<&WorkQueue> = device.usable().collect();
     if usable.is_empty() {
@@ -31,28 +32,29 @@ pub(super) fn findings(
 }
 
 /// A queue that can be used and will fail some jobs.
-fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: bool) -> Option<Finding> {
-    let small = queue.transfer_bytes_max.filter(|bytes| *bytes < TRANSFER_BYTES);
-    let (severity, what) = match small {
-        Some(bytes) => (
-            Severity::of(wanted),
-            format!(
-                "max_transfer_size is {}; the driver sends jobs of up to {}, and one that is \
-                 refused for its size takes the device out of use",
-                ByteCount(bytes),
-                ByteCount(TRANSFER_BYTES)
-            ),
-        ),
-        None if !queue.block_on_fault => (
-            Severity::Note,
-            "block_on_fault is 0: a job that meets a page that is not there is repeated the first \
-             time, and later ones fail and are redone in software"
-                .to_owned(),
-        ),
-        None => return None,
-    };
-    let mend = Mend::root("sets it up anew, which fails the jobs in it", anew(device, queue));
-    Some(Finding::new(severity, &queue.name, what).mend(mend))
+fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: &Wanted) -> Option<Finding> {
+    let small = queue.transfer_bytes_max.map(ByteCount).filter(|own| *own < wanted.transfer_bytes);
+    let anew = |how| Mend::root(how, anew(device, queue));
+    if let Some(own) = small {
+        let what = format!(
+            "max_transfer_size is {own}; the driver sends jobs of up to {} \
+             (runtime.qpl_transfer_bytes_max), and one that is refused for its size takes the \
+             device out of use",
+            wanted.transfer_bytes
+        );
+        let how = format!(
+            "sets it up anew, which fails the jobs in it; or whoever configures the server sets \
+             runtime.qpl_transfer_bytes_max to {own}, and larger jobs stay in software"
+        );
+        let severity = Severity::of(wanted.iaa);
+        return Some(Finding::new(severity, &queue.name, what).mend(anew(&how)));
+    }
+    (!queue.block_on_fault).then(|| {
+        let what = "block_on_fault is 0: a job that meets a page that is not there is repeated the \
+                    first time, and later ones fail and are redone in software";
+        let mend = anew("sets it up anew, which fails the jobs in it");
+        Finding::new(Severity::Note, &queue.name, what.to_owned()).mend(mend)
+    })
 }
 
 fn unusable(machine: &Machine, device: &IdxdDevice, severity: Severity) -> Finding {
@@ -176,7 +178,7 @@ fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     )
 }
 
-/// What the driver sends at most (`QplOptions::transfer_bytes_max`), and Linux's default (bytes).
+/// Linux's default, and ours (bytes).
 const TRANSFER_BYTES: u64 = 2 << 20;
 
 const ENABLED: &str = "enabled";

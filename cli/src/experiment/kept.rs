@@ -51,6 +51,11 @@ impl Kept {
         self.done.len()
     }
 
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A part, if it is there and can still be read.
     pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_value(self.done.get(key)?.clone()).ok()

@@ -12,7 +12,7 @@ use device::{
 };
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use policy::{AlwaysSoftware, AsyncOffload, Form, FormPolicy, Policy};
-use runtime::{Fallback, RuntimeConfig, TokioRuntime};
+use runtime::{Fallback, Limits, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Nanos, Op, SystemClock};
 use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
@@ -158,6 +158,9 @@ impl Probe {
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 0,
+            limits: Limits::NONE,
+            // The stages of a job that is not read back, as nearly all are.
+            verify_every: None,
         });
         let runtime = runtime.map_err(|error| error.to_string())?;
         let material = self.material(codec)?;

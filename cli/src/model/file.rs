@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use model::{BadParameter, Design, Provenance, Quantity, Strategy, Symbol, Variant};
+use model::{BadParameter, Design, Provenance, Quantity, Queueing, Strategy, Symbol, Variant};
 use toml::{Table, Value};
 
 use super::question::{Given, Published, Question, Sizes, counted, objective};
@@ -122,27 +122,45 @@ fn design(table: &Table) -> Result<Design, String> {
     Ok(design)
 }
 
-/// A number, or a table of `value` with `interval`, or `range`; `provenance` and `source` with either.
+/// A number, or a table of `value` with `interval`, or `range`, or Q's `offloads`; `provenance` and `source` with any.
 fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Given, String> {
     let Value::Table(table) = value else {
         let exact = Quantity::exact(number(key, value)?, Provenance::Configured);
         return Ok(Given { quantity: exact, source: source.map(str::to_owned) });
     };
-    let keys = ["value", "interval", "range", "provenance", "source"];
+    let keys = ["value", "interval", "range", OFFLOADS, "provenance", "source"];
+    let keys = keys.into_iter().filter(|own| *own != OFFLOADS || key == Symbol::Q.name());
+    let keys: Vec<&str> = keys.collect();
     if let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) {
         return Err(format!("{key} has an unknown key {unknown:?}; there are {}", keys.join(", ")));
     }
     let provenance = provenance(table)?.unwrap_or(Provenance::Configured);
     let stated = table.get("value").map(|value| number(key, value)).transpose()?;
     let pair = |name: &str| table.get(name).map(|value| pair(key, value)).transpose();
-    let quantity = match (stated, pair("interval")?, pair("range")?) {
-        (Some(value), None, None) => Quantity::exact(value, provenance),
-        (Some(value), Some((low, high)), None) => Quantity::within(low, value, high, provenance),
-        (None, None, Some((low, high))) => Quantity::range(low, high, provenance),
-        _ => return Err(must(key, value, "a value, a value with an interval, or a range")),
+    let queued = table.get(OFFLOADS).map(queued).transpose()?;
+    let quantity = match (stated, pair("interval")?, pair("range")?, queued) {
+        (Some(value), None, None, None) => Quantity::exact(value, provenance),
+        (Some(value), Some((low, high)), None, None) => {
+            Quantity::within(low, value, high, provenance)
+        }
+        (None, None, Some((low, high)), None) => Quantity::range(low, high, provenance),
+        (None, None, None, Some(queueing)) => queueing.quantity(provenance),
+        _ => return Err(must(key, value, GIVEN)),
     };
     let source = text_of(table, "source")?.or_else(|| source.map(str::to_owned));
     Ok(Given { quantity, source })
+}
+
+const GIVEN: &str = "a value, a value with an interval, a range, or of Q offloads";
+
+/// Queueing as a distribution: what each offload queued (cycles).
+const OFFLOADS: &str = "offloads";
+
+fn queued(value: &Value) -> Result<Queueing, String> {
+    let list = "a list of the cycles that offloads queued, such as [0, 0, 400]";
+    let cycles = value.as_array().ok_or_else(|| must(OFFLOADS, value, list))?;
+    let cycles: Result<_, _> = cycles.iter().map(|each| number(OFFLOADS, each)).collect();
+    Queueing::of_offloads(cycles?).map_err(|error| error.to_string())
 }
 
 fn provenance(table: &Table) -> Result<Option<Provenance>, String> {
@@ -289,6 +307,25 @@ mod tests {
         let sizes = said.sizes.as_ref().expect("given");
         assert_eq!((sizes.provenance, sizes.source.as_deref()), (Provenance::Assumed, Some("us")));
         assert_eq!((one.awaits_transfer, one.sizes.as_ref()), (None, None));
+    }
+
+    #[test]
+    fn queueing_may_be_a_distribution_and_nothing_else_may() {
+        let read = |given: &str| read(&format!("threading = \"Sync\"\n{given}"), None);
+        let questions = read("Q = { offloads = [400, 0, 0, 0], provenance = \"measured\" }");
+        let queueing = &questions.expect("valid")[0].given[&Symbol::Q].quantity;
+        assert_eq!(queueing.stated, 100.0);
+        assert_eq!(queueing.spread, model::Spread::Interval { low: 0.0, high: 296.0 });
+        for (given, text) in [
+            ("L = { offloads = [1] }", "L has an unknown key \"offloads\"; there are value, "),
+            ("Q = { offloads = [] }", "Q is 0 offloads' cycles; it must be 1 to 1048576"),
+            ("Q = { offloads = [-1] }", "Q is -1; it must be"),
+            ("Q = { offloads = 7 }", "offloads is 7; it must be a list of the cycles"),
+            ("Q = { value = 7, offloads = [7] }", "Q is { "),
+        ] {
+            let error = read(given).expect_err(text);
+            assert!(error.starts_with(&format!("case 1: {text}")), "{error}");
+        }
     }
 
     #[test]

@@ -118,19 +118,22 @@ fn name(answer: &Answer) -> String {
     format!("{}{device}", answer.name)
 }
 
+/// What its bars are, they say.
+fn category(name: String) -> Category {
+    Category { name, origin: Origin::Measured }
+}
+
 fn panel(title: &str, unit: &str, names: Vec<String>, series: Vec<(&str, Vec<f64>)>) -> Panel {
-    // Reports tell measured from emulated and published; what is computed is drawn as ours.
-    let origin = Origin::Measured;
     let series = series.into_iter().enumerate().map(|(colour, (name, values))| {
         let name = name.to_owned();
-        BarSeries { name, origin, colour, values }
+        BarSeries { name, origin: Origin::Computed, colour, values }
     });
     Panel {
         title: title.to_owned(),
         plot: Plot::Bars(Bars {
             y_label: unit.to_owned(),
             layout: Layout::Grouped,
-            categories: names.into_iter().map(|name| Category { name, origin }).collect(),
+            categories: names.into_iter().map(category).collect(),
             series: series.collect(),
             mark: None,
         }),

@@ -196,6 +196,6 @@ pub(super) fn fill(shape: &str, colour: usize, origin: Origin) -> String {
             let pattern = colour % svg::COLOURS;
             format!("{body}<rect class=\"hatch\" {shape} fill=\"url(#hatch_{pattern})\"/>")
         }
-        Origin::Measured | Origin::Published => body,
+        Origin::Measured | Origin::Computed | Origin::Published => body,
     }
 }

@@ -157,6 +157,8 @@ pub(crate) enum Origin {
     Measured,
     /// With a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says "emulated".
     Emulated,
+    /// By equations or a simulator: long dashes, hollow markers, half-pale bars, and the legend says "computed".
+    Computed,
     /// Someone else's numbers: dotted lines, hollow markers, pale bars, and the legend says "published".
     Published,
 }

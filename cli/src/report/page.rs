@@ -184,7 +184,7 @@ fn bar_entries(plot: &Bars, add: &mut impl FnMut(String, String)) {
         let class = svg::class(series.colour, series.origin);
         add(svg::full_name(&series.name, series.origin), key(&class, &sample));
     }
-    for origin in [Origin::Emulated, Origin::Published] {
+    for origin in [Origin::Emulated, Origin::Computed, Origin::Published] {
         let grey = svg::COLOURS - 1;
         if plot.categories.iter().any(|category| category.origin == origin) {
             let class = svg::class(grey, origin);

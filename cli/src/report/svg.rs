@@ -123,6 +123,7 @@ pub(super) fn origin_word(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Measured => None,
         Origin::Emulated => Some("emulated"),
+        Origin::Computed => Some("computed"),
         Origin::Published => Some("published"),
     }
 }

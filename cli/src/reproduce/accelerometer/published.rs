@@ -162,7 +162,7 @@ fn figure(rows: &Rows) -> Figure {
         categories: speedups.iter().map(category).collect(),
         series: vec![
             series("Accelerometer", Origin::Published, 0, |row| row.published),
-            series("our model", Origin::Measured, 1, |row| row.ours),
+            series("our model", Origin::Computed, 1, |row| row.ours),
         ],
         mark: None,
     };

@@ -17,6 +17,8 @@ pub(super) struct Lab {
     pub(super) published: Platform,
     pub(super) own_codec: Platform,
     pub(super) worker: Platform,
+    /// The one core of the worker thread, if the system keeps it there.
+    pub(super) worker_core: Option<usize>,
     pub(super) on_chip: Platform,
     /// Others' codecs on the calling core.
     pub(super) libraries: Vec<Platform>,
@@ -37,17 +39,28 @@ impl Lab {
         stop: Arc<AtomicBool>,
         bar: ProgressBar,
     ) -> Result<Self, String> {
+        let (worker, worker_core) = Platform::worker()?;
         Ok(Self {
             plan,
             published: Platform::published()?,
             own_codec: Platform::own_codec()?,
-            worker: Platform::worker()?,
+            worker,
+            worker_core,
             on_chip: Platform::on_chip()?,
             libraries,
             stock: Stock::new()?,
             stop,
             bar,
         })
+    }
+
+    /// Where threads run.
+    pub(super) fn conditions(&self) -> String {
+        let others = "threads not pinned";
+        match self.worker_core {
+            Some(core) => format!("in one process, {others} but the worker's, to core {core}"),
+            None => format!("in one process, {others}"),
+        }
     }
 
     /// Those that modes are compared on.
@@ -78,12 +91,17 @@ impl Lab {
         sample: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
         self.bar.set_message(what.to_owned());
-        if self.stop.load(Ordering::Relaxed) {
+        if self.is_to_stop() {
             return Err("stopped".to_owned());
         }
         let taken = sample().map_err(|error| format!("{what}: {error}"));
         self.bar.inc(1);
         taken
+    }
+
+    /// Whether the run was interrupted.
+    pub(super) fn is_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// The bar is not needed any more.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sim::OpenLoopRun;
 use units::Nanos;
 use workload::PayloadClass;
 
@@ -19,18 +20,22 @@ use super::work::Work;
 use crate::report::{Axis, Figure, Section};
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
-use crate::reproduce::rows::Rows;
+use crate::reproduce::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws.
+/// Measures, adds the rows and draws. Interrupted, what the runs give that went through all loads by then.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// That a job failed, or that the run is to stop before one went through all loads.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for platform in lab.platforms() {
-        warm(platform, &work)?;
-        let found = Found::measure(lab, platform, &work)?;
+        let found = match warm(platform, &work).and_then(|()| Found::measure(lab, platform, &work))
+        {
+            Ok(found) => found,
+            Err(_) if lab.is_to_stop() && !figures.is_empty() => break,
+            Err(error) => return Err(error),
+        };
         found.write(rows);
         let first = rows.rows.len();
         found.write_followed(rows);
@@ -41,8 +46,15 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         found.write_simulated(rows, &work, lab.plan.window);
         let caption = format!("{}: the simulator's answer over the runtime's", platform.name);
         if rows.rows.len() > first {
-            tables.push(table(&caption, rows.rows[first..].iter()));
+            let over = rows.rows[first..].iter().filter(|row| row.unit == "ratio");
+            tables.push(table(&caption, over));
         }
+        if lab.is_to_stop() {
+            break;
+        }
+    }
+    if lab.is_to_stop() {
+        rows.unfinished = Some("interrupted within loads: the runs that were whole".into());
     }
     Ok(Section {
         heading: "From idle past saturation".into(),
@@ -64,10 +76,14 @@ fn seed(run: usize, rate_per_s: f64) -> u64 {
     (run as u64) << 32 | rate_per_s as u64
 }
 
+/// A sample and its mode and offered load (1/s).
+type Taken = ((Mode, u64), Sample);
+
 /// By mode and offered load (1/s).
 struct Found<'a> {
     platform: &'a Platform,
     loads_per_s: Vec<f64>,
+    /// So many went through all loads.
     runs: usize,
     samples: BTreeMap<(Mode, u64), Vec<Sample>>,
 }
@@ -78,31 +94,46 @@ impl<'a> Found<'a> {
         let mut loads_per_s = plan.loads_per_s.clone();
         loads_per_s.sort_by(f64::total_cmp);
         loads_per_s.dedup_by_key(|per_s| *per_s as u64);
-        let mut samples = BTreeMap::<(Mode, u64), Vec<Sample>>::new();
         lab.begin("loads", plan.runs * Mode::ALL.len() * loads_per_s.len());
+        let mut found = Self { platform, loads_per_s, runs: 0, samples: BTreeMap::new() };
         for run in 0..plan.runs {
-            // Beyond the load at which it falls behind only the queue grows.
-            let mut open: Vec<Mode> = Mode::ALL.to_vec();
-            for &rate_per_s in &loads_per_s {
-                let mut kept_up = Vec::new();
-                for mode in Mode::ALL {
-                    let what = format!("{}, {rate_per_s}/s, {}", mode.id(), platform.id);
-                    if !open.contains(&mode) {
-                        lab.take(&what, || Ok(()))?;
-                        continue;
-                    }
-                    let seed = seed(run, rate_per_s);
-                    let open = Open { rate_per_s, window: plan.window, batch: None, seed };
-                    let sample = lab.take(&what, || open.run(platform, mode, work))?;
-                    if sample.kept_up() {
-                        kept_up.push(mode);
-                    }
-                    samples.entry((mode, rate_per_s as u64)).or_default().push(sample);
-                }
-                open = kept_up;
+            let taken = match found.run_through(lab, work, run) {
+                Ok(taken) => taken,
+                Err(_) if lab.is_to_stop() && run > 0 => break,
+                Err(error) => return Err(error),
+            };
+            for (at, sample) in taken {
+                found.samples.entry(at).or_default().push(sample);
             }
+            found.runs += 1;
         }
-        Ok(Self { platform, loads_per_s, runs: plan.runs, samples })
+        Ok(found)
+    }
+
+    /// One run through all loads.
+    fn run_through(&self, lab: &Lab, work: &Work, run: usize) -> Result<Vec<Taken>, String> {
+        let mut taken = Vec::new();
+        // Beyond the load at which it falls behind only the queue grows.
+        let mut open: Vec<Mode> = Mode::ALL.to_vec();
+        for &rate_per_s in &self.loads_per_s {
+            let mut kept_up = Vec::new();
+            for mode in Mode::ALL {
+                let what = format!("{}, {rate_per_s}/s, {}", mode.id(), self.platform.id);
+                if !open.contains(&mode) {
+                    lab.take(&what, || Ok(()))?;
+                    continue;
+                }
+                let (window, seed) = (lab.plan.window, seed(run, rate_per_s));
+                let open = Open { rate_per_s, window, batch: None, seed };
+                let sample = lab.take(&what, || open.run(self.platform, mode, work))?;
+                if sample.kept_up() {
+                    kept_up.push(mode);
+                }
+                taken.push(((mode, rate_per_s as u64), sample));
+            }
+            open = kept_up;
+        }
+        Ok(taken)
     }
 
     fn of(&self, mode: Mode, per_s: f64) -> &[Sample] {
@@ -185,30 +216,69 @@ impl<'a> Found<'a> {
     fn write_simulated(&self, rows: &mut Rows, work: &Work, window: Nanos) {
         let warm_up = Nanos(window.0 / WARM_UP);
         for mode in Mode::ALL {
+            if let Some(ratio) = simulated::over_model(self.platform, mode, work) {
+                self.compute(
+                    rows,
+                    mode,
+                    &format!("simulated_over_model.p50.{}.cache1.{}", mode.id(), self.platform.id),
+                    ("median latency where nobody waits, simulated over the model's", "ratio"),
+                    vec![ratio],
+                );
+            }
             for &per_s in &self.loads_per_s {
                 let samples = self.of(mode, per_s);
-                let seeds = (0..samples.len()).map(|run| seed(run, per_s));
+                let seeds = || (0..samples.len()).map(|run| seed(run, per_s));
                 let load = (per_s, window, warm_up);
-                let Some(runs) = simulated::open_loop(self.platform, mode, work, load, seeds)
+                let Some(runs) = simulated::open_loop(self.platform, mode, work, load, seeds())
                 else {
                     return;
                 };
-                let virtuals = self.platform.virtuals(mode);
-                let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
-                    let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));
-                    let what = format!("{}, {per_s}/s: {what}", mode.name());
-                    let reason = invalid(samples).or_else(|| behind(samples));
-                    rows.add(id, what, "ratio", ratios, virtuals.clone(), reason);
+                self.write_ratios(rows, mode, per_s, &runs);
+                let p99_us = |runs: &[OpenLoopRun]| {
+                    runs.iter().filter_map(|run| run.quantile_us(0.99)).collect::<Vec<f64>>()
                 };
-                let pairs = || samples.iter().zip(&runs);
-                let throughput = pairs().map(|(own, run)| run.achieved / own.achieved);
-                add("throughput", "requests answered in the window", throughput.collect());
-                let p50 = pairs().map(|(own, run)| {
-                    run.quantile_us(0.5).unwrap_or(f64::NAN) / own.quantile_kept_up_us(0.5)
-                });
-                add("p50", "median latency", p50.collect());
+                let id = format!("simulated.p99.{}", self.at(mode, per_s));
+                let what = format!("{per_s}/s: 99th percentile, simulated");
+                self.compute(rows, mode, &id, (&what, "us"), p99_us(&runs));
+                let free = simulated::open_loop_unweighed(self.platform, mode, work, load, seeds());
+                if let Some(free) = free {
+                    let id = format!("simulated.p99_choice_free.{}", self.at(mode, per_s));
+                    let what = format!("{what}, weighing the places taking no time");
+                    self.compute(rows, mode, &id, (&what, "us"), p99_us(&free));
+                }
             }
         }
+    }
+
+    /// A row that nothing was run for.
+    fn compute(
+        &self,
+        rows: &mut Rows,
+        mode: Mode,
+        id: &str,
+        (what, unit): (&str, &'static str),
+        values: Vec<f64>,
+    ) {
+        let what = format!("{}, {what}", mode.name());
+        let row = Row::of(id.to_owned(), what, unit, values, self.platform.virtuals(mode), None);
+        rows.rows.push(row.by(Kind::Computed));
+    }
+
+    fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[OpenLoopRun]) {
+        let samples = self.of(mode, per_s);
+        let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
+            let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));
+            let what = format!("{}, {per_s}/s: {what}", mode.name());
+            let reason = invalid(samples).or_else(|| behind(samples));
+            rows.add(id, what, "ratio", ratios, self.platform.virtuals(mode), reason);
+        };
+        let pairs = || samples.iter().zip(runs);
+        let throughput = pairs().map(|(own, run)| run.achieved / own.achieved);
+        add("throughput", "requests answered in the window", throughput.collect());
+        let p50 = pairs().map(|(own, run)| {
+            run.quantile_us(0.5).unwrap_or(f64::NAN) / own.quantile_kept_up_us(0.5)
+        });
+        add("p50", "median latency", p50.collect());
     }
 
     fn figure(&self) -> Figure {

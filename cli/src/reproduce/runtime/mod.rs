@@ -13,6 +13,7 @@ mod page;
 mod plan;
 mod platform;
 mod predicted;
+mod published;
 mod sample;
 mod simulated;
 mod sizes;
@@ -22,7 +23,7 @@ mod work;
 
 use std::sync::atomic::Ordering;
 
-use super::rows::Rows;
+use super::rows::{Bar, Rows};
 use super::{Part, Problem, Reproduce, figures};
 use crate::experiment::Machine;
 use crate::report::{Report, Section};
@@ -44,7 +45,8 @@ const EXPERIMENTS: [(Part, Experiment); 7] = [
     (Part::Mix, mix::run),
 ];
 
-/// Runs everything and writes `runtime.json` and `runtime.html`; interrupted, the experiments that are done.
+/// Runs everything and writes `runtime.json` and `runtime.html`; interrupted, the experiments that are done
+/// and the whole runs of the open loop.
 ///
 /// # Errors
 /// Why there are no results.
@@ -60,13 +62,18 @@ pub(super) fn run(flags: &Reproduce) -> Result<(), Problem> {
         false => Vec::new(),
     };
     let lab = Lab::new(plan, libraries, stop.clone(), super::progress_bar()).map_err(failed)?;
-    let mut rows = Rows::new("runtime", &Machine::here(), "in one process, threads not pinned");
+    let mut rows = Rows::new("runtime", &Machine::here(), &lab.conditions());
     let asked = EXPERIMENTS.iter().filter(|(part, _)| lab.plan.parts.contains(part));
     let mut sections = Vec::new();
     for (part, experiment) in asked {
         let done = (rows.rows.len(), rows.bars.len());
         match experiment(&lab, &mut rows) {
-            Ok(section) => sections.push(section),
+            Ok(section) => {
+                sections.push(section);
+                if rows.unfinished.is_some() {
+                    break;
+                }
+            }
             Err(_) if stop.load(Ordering::Relaxed) && !sections.is_empty() => {
                 rows.rows.truncate(done.0);
                 rows.bars.truncate(done.1);
@@ -100,6 +107,7 @@ fn summary(rows: &Rows) -> Vec<String> {
         format!("{:<44} {published:>10} {ours:>10} {} {kind}", row.id, row.unit)
     }));
     lines.push("calibrated: an input; it proves nothing. emulated: a virtual device".to_owned());
+    lines.extend(rows.bars.iter().map(Bar::line));
     lines
 }
 

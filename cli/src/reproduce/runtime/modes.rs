@@ -12,6 +12,7 @@ use super::mode::Mode;
 use super::page::{colour, figure, line, origin, panel};
 use super::platform::Platform;
 use super::predicted;
+use super::published::{self, BAR, Range, medians};
 use super::sample::{Sample, invalid};
 use super::work::Work;
 use crate::report::{
@@ -59,6 +60,11 @@ const WORKLOADS: [Workload; 2] = [
         under_10us: 0.70,
     },
 ];
+
+/// Why throughput in software may be off. Which of the two it is cannot be told from one number.
+const LEFT_OPEN: &str = "the seed states no sizes, and the preset's are derived from another document \
+     (specs/workloads); the software's times away from 8 KiB follow those of another machine \
+     (docs/decisions/0015); neither was tuned to this";
 
 pub(super) const CACHE1: &str = "accelerometer-cache1";
 
@@ -118,12 +124,39 @@ impl<'a> Found<'a> {
                 self.write_predicted(rows, workload, arm)?;
             }
         }
+        let pairs = self.arms.iter().filter(|arm| arm.is_published() && arm.in_flight == ALL);
+        pairs.for_each(|arm| self.write_pair(rows, arm));
         Ok(())
+    }
+
+    /// Throughput over that of software, of each run, by workload.
+    fn ratios(&self, arm: &Arm<'_>) -> [Vec<f64>; 2] {
+        let base = Arm { mode: Mode::Software, in_flight: ALL, ..*arm };
+        [&WORKLOADS[0], &WORKLOADS[1]].map(|workload| {
+            let pairs = self.of(workload, arm).iter().zip(self.of(workload, &base));
+            pairs.map(|(own, base)| own.per_s() / base.per_s()).collect()
+        })
+    }
+
+    /// Both workloads' ratios beside what is published of both.
+    fn write_pair(&self, rows: &mut Rows, arm: &Arm<'_>) {
+        let Some(range) = Range::of(arm.mode) else { return };
+        let ratios = self.ratios(arm);
+        let ratios = ratios.each_ref().map(Vec::as_slice);
+        let ours = medians(ratios);
+        let off = range.off(ours, range.beside(ours));
+        let what = format!(
+            "Cache-1 and Feed-1 together, {}: how far the throughput ratio that is farther off the \
+             published ones is off",
+            arm.name()
+        );
+        let id = format!("off_published.{}.cache1_and_feed1", arm.mode.id());
+        let row = Row::of(id, what, "share", [off], arm.devices(), None);
+        range.judge(rows, row, WORKLOADS.each_ref().map(|own| own.name), ratios);
     }
 
     fn write_arm(&self, rows: &mut Rows, workload: &Workload, arm: &Arm<'_>) {
         let samples = self.of(workload, arm);
-        let base = self.of(workload, &Arm { mode: Mode::Software, in_flight: ALL, ..*arm });
         let at = arm.at(workload);
         let name = format!("{}, {}", workload.name, arm.name());
         let row = |metric: &str, what: &str, unit, values: Vec<f64>| {
@@ -133,21 +166,27 @@ impl<'a> Found<'a> {
         let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
         let per_s = row("throughput", "requests done", "1/s", of(&Sample::per_s));
         rows.rows.push(if arm.is_published() && arm.mode == Mode::Software {
-            let row = per_s.beside(workload.software_per_s);
-            if workload.id == "cache1" { half_input(row) } else { row }
+            let row = if workload.id == "cache1" { half_input(per_s) } else { per_s };
+            published::beside(row, workload.software_per_s, LEFT_OPEN)
         } else {
             per_s
         });
         if arm.mode != Mode::Software {
-            let ratios = samples.iter().zip(base).map(|(own, base)| own.per_s() / base.per_s());
-            let ratio =
-                row("throughput_ratio", "throughput over software's", "ratio", ratios.collect());
-            let range = RANGES.iter().find(|(modes, _)| modes.contains(&arm.mode));
-            let range = range.filter(|_| arm.is_published());
-            rows.rows.push(range.map_or_else(|| ratio.clone(), |(_, ends)| within(&ratio, *ends)));
+            let index = WORKLOADS.iter().position(|own| own.id == workload.id).unwrap_or_default();
+            let what = arm.compared("throughput over software's", ALL, "latency", FEW);
+            let ratios = self.ratios(arm);
+            let ratio = row("throughput_ratio", &what, "ratio", ratios[index].clone());
+            rows.rows.push(match Range::of(arm.mode).filter(|_| arm.is_published()) {
+                Some(range) => {
+                    let ours = medians(ratios.each_ref().map(Vec::as_slice));
+                    range.row(ratio, range.beside(ours)[index])
+                }
+                None => ratio,
+            });
         }
         let under = |own: &Sample| own.under(Nanos::micros(10));
-        let under = row("under_10us", "requests under 10 us", "share", of(&under));
+        let what = arm.compared("requests under 10 us", FEW, "throughput", ALL);
+        let under = row("under_10us", &what, "share", of(&under));
         rows.rows.push(if arm.is_published() && Mode::SEED.contains(&arm.mode) {
             more_than(under, workload, arm)
         } else {
@@ -208,7 +247,9 @@ impl<'a> Found<'a> {
         let named = |prefixes: &'static [&str]| {
             rows.iter().filter(|row| prefixes.iter().any(|own| row.id.starts_with(own)))
         };
-        let published = rows.iter().filter(|row| row.published.is_some());
+        let published = rows
+            .iter()
+            .filter(|row| row.published.is_some() || row.id.starts_with("off_published."));
         Section {
             heading: "Cache-1 and Feed-1 (the seed's section 4.2.1)".into(),
             prose: PROSE.iter().map(|text| (*text).to_owned()).collect(),
@@ -312,6 +353,20 @@ impl Arm<'_> {
         self.platform.virtuals(self.mode)
     }
 
+    /// What a row is of, where the published number of this kind is to be compared with so many requests under way,
+    /// and that of the other kind with so many: no one number gives both (Little's law).
+    fn compared(&self, what: &str, own: usize, other_kind: &str, other: usize) -> String {
+        if !self.is_published() || self.mode.keeps_core() || !Mode::SEED.contains(&self.mode) {
+            return what.to_owned();
+        }
+        let place = |in_flight: usize| match self.in_flight == in_flight {
+            true => "here".to_owned(),
+            false => format!("with {in_flight} under way"),
+        };
+        let (own, other) = (place(own), place(other));
+        format!("{what} (to be compared with the seed's {own}, its {other_kind} {other})")
+    }
+
     fn is_on_seed(&self) -> bool {
         self.platform.id == SEED
     }
@@ -348,17 +403,6 @@ fn parts_us(work: &Work, profile: &workload::DeviceProfile) -> Vec<(&'static str
     [("submit", submit)].into_iter().chain(pace.map(|pace| ("pace", pace))).collect()
 }
 
-/// The published range has one end for each workload, and does not say which: the nearer one stands beside ours.
-fn within(row: &Row, [low, high]: [f64; 2]) -> Row {
-    let ours = row.ours.unwrap_or(f64::NAN);
-    let nearer = if (ours / low).ln().abs() <= (ours / high).ln().abs() { low } else { high };
-    let inside = (low * (1.0 - BAR)..=high * (1.0 + BAR)).contains(&ours);
-    let verdict = if inside { "within" } else { "not within" };
-    let said = format!("published {low} to {high} for both; {verdict} 10 % of that");
-    let reason = Some(row.reason.clone().unwrap_or(said));
-    Row { reason, ..row.clone().beside(nearer) }
-}
-
 fn more_than(row: Row, workload: &Workload, arm: &Arm<'_>) -> Row {
     let least = workload.under_10us;
     let met = row.ours.is_some_and(|ours| ours >= least * (1.0 - BAR));
@@ -369,8 +413,8 @@ fn more_than(row: Row, workload: &Workload, arm: &Arm<'_>) -> Row {
         }
         (false, ..) => "missed",
     };
-    let reason = Some(row.reason.clone().unwrap_or(format!("published: more than; {why}")));
-    Row { reason, ..row.beside(least) }
+    let said = row.ours.is_some().then(|| format!("published: more than; {why}"));
+    published::with(row, said).beside(least)
 }
 
 /// Cache-1's sizes come from its throughput beside Feed-1's.
@@ -382,13 +426,6 @@ fn half_input(row: Row) -> Row {
 const SEED: &str = "bluefield2";
 
 const ALL: usize = super::plan::TASKS;
-
-/// Throughput over software's.
-const RANGES: [([Mode; 2], [f64; 2]); 2] =
-    [([Mode::Sync, Mode::LatencyCritical], [1.12, 1.6]), ([Mode::Async, Mode::Batch], [3.4, 3.8])];
-
-/// How far off a number may be.
-const BAR: f64 = 0.1;
 
 const PROSE: [&str; 4] = [
     "100 tasks make 100 requests each, on one core; a request is one compression. The sizes are \
@@ -403,3 +440,56 @@ const PROSE: [&str; 4] = [
     "The model's ratio is Accelerometer's equation (1) for Sync and (6) for Async, of the software \
      run's own measured shares, bounded by the device's pace.",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Machine;
+
+    /// As recorded: software's throughput, and the ratio of the mode to it.
+    fn per_s(workload: &Workload, mode: Mode) -> f64 {
+        match (workload.id, mode) {
+            ("cache1", Mode::Software) => 136_900.0,
+            ("cache1", Mode::Async) => 4.10 * 136_900.0,
+            (_, Mode::Software) => 96_000.0,
+            (_, _) => 3.07 * 96_000.0,
+        }
+    }
+
+    #[test]
+    fn rows_say_what_they_are_beside_with_how_many_under_way_and_why_they_are_off() {
+        let platform = Platform::published().expect("its profiles ship");
+        let class = PayloadClass::Html;
+        let of = |mode, in_flight| Arm { platform: &platform, class, in_flight, mode };
+        let arms = [(Mode::Software, ALL), (Mode::Async, ALL), (Mode::Async, FEW)];
+        let arms = arms.map(|(mode, in_flight)| of(mode, in_flight)).to_vec();
+        let (works, samples) = (BTreeMap::new(), BTreeMap::new());
+        let mut found = Found { arms: arms.clone(), works, samples };
+        let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        for (workload, arm) in
+            WORKLOADS.iter().flat_map(|own| arms.iter().map(move |arm| (own, arm)))
+        {
+            let elapsed = Nanos((100e9 / per_s(workload, arm.mode)) as u64);
+            let samples = vec![Sample::new(vec![5_000; 100], elapsed)];
+            found.samples.insert((workload.id, arm.at(workload)), samples);
+        }
+        for workload in &WORKLOADS {
+            arms.iter().for_each(|arm| found.write_arm(&mut rows, workload, arm));
+        }
+        found.write_pair(&mut rows, &arms[1]);
+
+        let row = |id: &str| rows.rows.iter().find(|row| row.id == id).expect(id);
+        let ratios = ["throughput_ratio.async.cache1", "throughput_ratio.async.feed1"].map(row);
+        assert_eq!(ratios.map(|row| row.published), [Some(3.8), Some(3.4)]);
+        let said = "(to be compared with the seed's here, its latency with 2 under way)";
+        assert!(ratios[0].what.ends_with(said), "{}", ratios[0].what);
+        let under = row("under_10us.async.feed1.in_flight_2");
+        let said = "(to be compared with the seed's here, its throughput with 100 under way)";
+        assert!(under.what.ends_with(said), "{}", under.what);
+        assert!(row("under_10us.software.feed1").what.ends_with("requests under 10 us"));
+        let off = row("throughput.software.feed1").reason.as_deref().expect("it is off by 40 %");
+        assert!(off.contains("+40 %") && off.contains("specs/workloads"), "{off}");
+        let bars: Vec<_> = rows.bars.iter().map(|bar| (bar.id.as_str(), bar.met)).collect();
+        assert_eq!(bars, [("off_published.async.cache1_and_feed1", Some(true))]);
+    }
+}

@@ -43,6 +43,18 @@ struct Log {
     problem: Option<String>,
 }
 
+impl Log {
+    /// With room for the latencies to come, up to a bound, and that written to: memory that is touched for the first
+    /// time in the middle of a run holds the core for as long as many requests take.
+    fn of(rate_per_s: f64, window: Nanos) -> Self {
+        let counted_s = window.0 as f64 / 1e9 * (1.0 - 1.0 / WARM_UP as f64);
+        let requests = (rate_per_s * counted_s * 1.05) as usize;
+        let mut latency_ns = vec![u64::MAX; requests.min(LATENCIES_AHEAD_MAX)];
+        latency_ns.clear();
+        Self { latency_ns, ..Self::default() }
+    }
+}
+
 impl Open<'_> {
     /// One run on the calling thread.
     ///
@@ -60,9 +72,9 @@ impl Open<'_> {
         let run = Rc::new(Run {
             core: core_loop.core().clone(),
             pool: Pool::heap(POOL_BYTES),
-            start: Instant::now(),
             window: self.window,
-            log: RefCell::default(),
+            log: RefCell::new(Log::of(self.rate_per_s, self.window)),
+            start: Instant::now(),
         });
         let arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
         core_loop.core().spawn(source(Rc::clone(&run), work.clone(), arrivals, self.seed));
@@ -195,5 +207,8 @@ pub(super) const WARM_UP: u64 = 5;
 
 /// Enough that one is always under way.
 const BATCH_TASKS: u64 = 4;
+
+/// 32 MiB.
+const LATENCIES_AHEAD_MAX: usize = 1 << 22;
 
 const POOL_BYTES: ByteCount = ByteCount::mib(8);

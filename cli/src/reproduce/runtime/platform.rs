@@ -7,7 +7,7 @@ use std::sync::Arc;
 use device::virtual_device::VirtualCounters;
 use device::{Device, Software, Virtual, VirtualOptions, Worker};
 use drivers::qpl::{self, Qpl, QplOptions};
-use runtime::{Fallback, RuntimeConfig};
+use runtime::{Fallback, Limits, RuntimeConfig};
 use units::{Nanos, SystemClock};
 use workload::DeviceProfile;
 
@@ -58,20 +58,17 @@ impl Platform {
         Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
     }
 
-    /// Another core as the device; nothing is emulated.
+    /// Another core as the device; nothing is emulated. And which core that is, if the thread stays on one.
     ///
     /// # Errors
     /// That there is no thread.
-    pub(super) fn worker() -> Result<Self, String> {
+    pub(super) fn worker() -> Result<(Self, Option<usize>), String> {
         let worker = Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES);
-        let worker: Arc<dyn Device> = Arc::new(worker.map_err(|error| error.to_string())?);
-        let device = Member { device: worker, emulation: None };
-        Ok(Self {
-            id: "worker",
-            name: "worker thread, own codec",
-            software: own_software(),
-            device,
-        })
+        let worker = worker.map_err(|error| error.to_string())?;
+        let core = worker.cores().first().copied().flatten();
+        let device = Member { device: Arc::new(worker), emulation: None };
+        let (id, name) = ("worker", "worker thread, own codec");
+        Ok((Self { id, name, software: own_software(), device }, core))
     }
 
     /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its
@@ -107,6 +104,12 @@ impl Platform {
         used.map(|member| member.device.name().to_owned()).collect()
     }
 
+    /// The device, where it is emulated: what is in the path of jobs that software did not do.
+    pub(super) fn virtual_device(&self) -> Vec<String> {
+        let emulated = self.device.emulation.is_some();
+        emulated.then(|| self.device.device.name().to_owned()).into_iter().collect()
+    }
+
     /// What the emulations did up to now.
     pub(super) fn counters(&self) -> Vec<VirtualCounters> {
         let members = [&self.software, &self.device];
@@ -135,6 +138,9 @@ impl Platform {
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 1,
+            limits: Limits::NONE,
+            // The seed reads nothing back.
+            verify_every: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::lab::Lab;
 use super::mode::Mode;
 use super::page::{figure, line, origin, panel, size_id};
 use super::platform::Platform;
+use super::published;
 use super::work::{CLASSES, Work};
 use crate::report::{
     Axis, BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section,
@@ -102,7 +103,7 @@ impl<'a> Found<'a> {
 
     fn write(&self, rows: &mut Rows) {
         for arm in &self.arms {
-            let devices = || arm.platform.virtuals(arm.mode);
+            let devices = || arm.virtuals();
             for &size in &self.sizes {
                 for class in CLASSES {
                     let id = format!("latency.{}.{class}.{}", arm.id, size_id(size));
@@ -133,24 +134,23 @@ impl<'a> Found<'a> {
             let id = format!("break_even.{}.{}", device.id, software.id);
             let (own, other) = (device.name, software.name);
             let what = format!("{own} quicker than {other} from this size on, median of classes");
-            let devices = [device, software].map(|own| own.platform.virtuals(own.mode));
-            let mut devices = devices.concat();
-            devices.dedup();
-            let values = self.break_even(device, software);
-            let row = Row::of(id, what, "B", values, devices, None);
+            let found = self.break_even(device, software);
+            let devices = virtuals([device, software]);
+            let values = found.iter().copied().map(Crossing::bytes);
+            let row = Row::of(id, what, "B", values, devices, self.open_end(&found));
             rows.rows.push(match software.id {
-                EPYC => Row {
-                    reason: Some("an input of both profiles".to_owned()),
-                    ..row.beside(256.0).by(Kind::Calibrated)
-                },
+                EPYC => {
+                    let input = Some("an input of both profiles".to_owned());
+                    let row = published::with(row.by(Kind::Calibrated), input);
+                    let cause = self.gap(device, software, CALIBRATED);
+                    published::beside(row, CALIBRATED.0 as f64, &cause)
+                }
                 _ => row,
             });
         }
         let id = "off_chip_over_on_chip.from_8KiB".to_owned();
         let what = "latency off-chip over on-chip, setups aside, the highest from 8 KiB on";
-        let devices = [BLUEFIELD, ON_CHIP].map(|id| self.arm(id).platform.virtuals(Mode::Async));
-        let mut devices = devices.concat();
-        devices.dedup();
+        let devices = virtuals([BLUEFIELD, ON_CHIP].map(|id| self.arm(id)));
         let row = Row::of(id, what.to_owned(), "ratio", self.off_chip(), devices, None);
         let reason = Some("published: at most; an input of both profiles at 8 KiB".to_owned());
         rows.rows.push(Row { reason, ..row.beside(1.25).by(Kind::Calibrated) });
@@ -195,7 +195,8 @@ impl<'a> Found<'a> {
         (0..runs).map(widest).collect()
     }
 
-    fn break_even(&self, device: &Arm<'_>, software: &Arm<'_>) -> Vec<f64> {
+    /// Of each run.
+    fn break_even(&self, device: &Arm<'_>, software: &Arm<'_>) -> Vec<Crossing> {
         let at = |arm| self.sizes.iter().map(|size| self.middle(arm, *size, total)).collect();
         let (device, software): (Vec<Vec<f64>>, Vec<Vec<f64>>) = (at(device), at(software));
         let runs = device.iter().chain(&software).map(Vec::len).min().unwrap_or(0);
@@ -203,9 +204,46 @@ impl<'a> Found<'a> {
         let of = |run: usize| {
             let saved =
                 device.iter().zip(&software).map(|(device, other)| other[run] - device[run]);
-            crossing(&sizes, &saved.collect::<Vec<_>>())
+            Crossing::of(&sizes, &saved.collect::<Vec<_>>())
         };
         (0..runs).map(of).collect()
+    }
+
+    /// What the sizes that were measured leave open of a break-even.
+    fn open_end(&self, found: &[Crossing]) -> Option<String> {
+        let (first, last) = (self.sizes.first()?, self.sizes.last()?);
+        let ends = [
+            (
+                found.iter().filter(|own| matches!(own, Crossing::Before(_))).count(),
+                format!("at most: quicker at {} already, the smallest measured", size_id(*first)),
+            ),
+            (
+                found.iter().filter(|own| matches!(own, Crossing::Never)).count(),
+                format!("never quicker up to {}, the greatest size measured", size_id(*last)),
+            ),
+        ];
+        let said = ends.into_iter().filter(|(count, _)| *count > 0).map(|(count, said)| {
+            if count == found.len() {
+                return said;
+            }
+            format!("in {count} of {} runs {said}", found.len())
+        });
+        let said: Vec<String> = said.collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    /// Why two that were made to meet at a size do not meet there.
+    fn gap(&self, device: &Arm<'_>, software: &Arm<'_>, size: ByteCount) -> String {
+        let [device, software] = [device, software].map(|arm| self.middle(arm, size, total));
+        let gaps = software.iter().zip(device).map(|(software, device)| software - device);
+        let gap = Spread::of(gaps).map_or(String::new(), |gap| {
+            format!(": there software's time less the device's is {:+.2} us", gap.median)
+        });
+        format!(
+            "the profiles meet at {}; what is measured has the runtime's and the emulation's own \
+             part of a job in it, which is not the same for both{gap}",
+            size_id(size)
+        )
     }
 
     /// Off-chip over on-chip, setups aside: the highest from 8 KiB on, of each run.
@@ -241,7 +279,7 @@ impl<'a> Found<'a> {
     fn curves(&self) -> Figure {
         let by_class = |id: &str| {
             let arm = self.arm(id);
-            let origin = origin(&arm.platform.virtuals(arm.mode));
+            let origin = origin(&arm.virtuals());
             let lines = CLASSES.iter().enumerate().map(move |(index, class)| {
                 let at = |size: &ByteCount| (size.0 as f64, self.of(arm, *class, *size, total));
                 line(&format!("software, {class}"), index, origin, self.sizes.iter().map(at))
@@ -251,7 +289,7 @@ impl<'a> Found<'a> {
         let device = |id: &str, index: usize| {
             let arm = self.arm(id);
             let at = |size: &ByteCount| (size.0 as f64, self.middle(arm, *size, total));
-            let origin = origin(&arm.platform.virtuals(arm.mode));
+            let origin = origin(&arm.virtuals());
             line(arm.name, index, origin, self.sizes.iter().map(at))
         };
         let panel = |title: &str, software: &str, devices: &[(&str, usize)]| {
@@ -288,7 +326,23 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Of both, each once.
+fn virtuals(arms: [&Arm<'_>; 2]) -> Vec<String> {
+    let mut all = arms.map(Arm::virtuals).concat();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 impl Arm<'_> {
+    /// The virtual device in the path of its jobs: all of them ran where they were to run.
+    fn virtuals(&self) -> Vec<String> {
+        match self.mode {
+            Mode::Software => self.platform.virtuals(self.mode),
+            _ => self.platform.virtual_device(),
+        }
+    }
+
     fn measure(&self, work: &Work, jobs: usize) -> Result<Split, String> {
         let config = CoreConfig::new(self.platform.runtime(self.mode));
         let core_loop = CoreLoop::new(config).map_err(|error| error.to_string())?;
@@ -355,29 +409,115 @@ const PARTS: [(&str, Part); 3] = [
     ("completion", |own| own.completion_us),
 ];
 
-/// The size from which on all savings are above zero: between two sizes on a line over the logarithm. The smallest
-/// size where all are; not a number where the largest is not.
-fn crossing(sizes: &[f64], saved: &[f64]) -> f64 {
-    let Some(last) = saved.iter().rposition(|saved| *saved <= 0.0) else {
-        return sizes.first().copied().unwrap_or(f64::NAN);
-    };
-    let Some(next) = sizes.get(last + 1) else { return f64::NAN };
-    let along = -saved[last] / (saved[last + 1] - saved[last]);
-    sizes[last] * (next / sizes[last]).powf(along)
+/// The size from which on all savings are above zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Crossing {
+    /// This one, between two sizes on a line over the logarithm (bytes).
+    At(f64),
+    /// The smallest (bytes), or any below it.
+    Before(f64),
+    /// None up to the largest.
+    Never,
+    /// A size without a number.
+    Unknown,
 }
+
+impl Crossing {
+    fn of(sizes: &[f64], saved: &[f64]) -> Self {
+        if saved.iter().any(|saved| saved.is_nan()) {
+            return Self::Unknown;
+        }
+        let Some(last) = saved.iter().rposition(|saved| *saved <= 0.0) else {
+            return sizes.first().map_or(Self::Unknown, |first| Self::Before(*first));
+        };
+        let Some(next) = sizes.get(last + 1) else { return Self::Never };
+        let along = -saved[last] / (saved[last + 1] - saved[last]);
+        Self::At(sizes[last] * (next / sizes[last]).powf(along))
+    }
+
+    fn bytes(self) -> f64 {
+        match self {
+            Self::At(bytes) | Self::Before(bytes) => bytes,
+            Self::Never | Self::Unknown => f64::NAN,
+        }
+    }
+}
+
+/// Where the published profiles meet, at the median of the classes of data.
+const CALIBRATED: ByteCount = ByteCount(256);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Machine;
 
     #[test]
     fn the_break_even_is_where_savings_begin_for_good() {
         let sizes = [64.0, 256.0, 1_024.0];
-        assert_eq!(crossing(&sizes, &[-1.0, 0.0, 1.0]), 256.0);
-        assert!((crossing(&sizes, &[-1.0, 1.0, 2.0]) - 128.0).abs() < 1e-9);
-        assert_eq!(crossing(&sizes, &[1.0, -1.0, 1.0]), 512.0);
-        assert_eq!(crossing(&sizes, &[1.0, 1.0, 1.0]), 64.0);
-        assert!(crossing(&sizes, &[1.0, 1.0, -1.0]).is_nan());
+        let crossing = |saved: [f64; 3]| Crossing::of(&sizes, &saved);
+        assert_eq!(crossing([-1.0, 0.0, 1.0]), Crossing::At(256.0));
+        assert!((crossing([-1.0, 1.0, 2.0]).bytes() - 128.0).abs() < 1e-9);
+        assert_eq!(crossing([1.0, -1.0, 1.0]), Crossing::At(512.0));
+        assert_eq!(crossing([1.0, 1.0, 1.0]), Crossing::Before(64.0));
+        assert_eq!(crossing([1.0, 1.0, -1.0]), Crossing::Never);
+        assert_eq!(crossing([1.0, f64::NAN, 1.0]), Crossing::Unknown);
+        assert!(Crossing::Never.bytes().is_nan());
+    }
+
+    /// Latencies of one job (us) of all classes alike, at 64 B, 256 B and 1 KiB, two runs of each.
+    fn found<'a>(lab: &'a [Platform; 2], latencies_us: &[(&'static str, [f64; 3])]) -> Found<'a> {
+        let [published, own] = lab;
+        let arm = |id: &'static str| match id {
+            EPYC => Arm { id, name: id, platform: published, mode: Mode::Software },
+            OWN => Arm { id, name: id, platform: own, mode: Mode::Software },
+            // The platforms' device is the same.
+            _ => Arm { id, name: id, platform: published, mode: Mode::Async },
+        };
+        let arms = [EPYC, OWN, BLUEFIELD, ON_CHIP, WORKER].map(arm).into();
+        let sizes = [64, 256, 1 << 10].map(ByteCount).to_vec();
+        let mut splits = BTreeMap::<Key, Vec<Split>>::new();
+        for (id, all_us) in latencies_us {
+            for (size, us) in sizes.iter().zip(all_us) {
+                for class in CLASSES {
+                    let split = Split::of(0.0, *us, *us, true);
+                    splits.insert((*id, class.name(), *size), vec![split; 2]);
+                }
+            }
+        }
+        Found { arms, sizes, splits }
+    }
+
+    #[test]
+    fn a_break_even_says_what_the_sizes_leave_open_and_names_what_is_compared() {
+        let lab = [Platform::published(), Platform::own_codec()];
+        let lab = lab.map(|platform| platform.expect("its profiles ship"));
+        let found = found(
+            &lab,
+            &[
+                (EPYC, [2.0, 3.3, 9.0]),
+                (OWN, [3.5, 4.0, 9.0]),
+                (BLUEFIELD, [3.0, 3.1, 4.0]),
+                (ON_CHIP, [3.0, 3.1, 4.0]),
+                (WORKER, [14.0, 15.0, 20.0]),
+            ],
+        );
+        let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        found.write_crossings(&mut rows);
+        let row = |id: &str| rows.rows.iter().find(|row| row.id == id).expect(id);
+        let said = |id: &str| row(id).reason.as_deref().expect("a reason");
+        let never = said("break_even.worker.own_codec");
+        assert_eq!(never, "never quicker up to 1KiB, the greatest size measured");
+        assert_eq!(row("break_even.worker.own_codec").kind, Kind::Unreachable);
+        let own = row("break_even.bluefield2.own_codec");
+        assert_eq!((own.ours, own.devices.concat().as_str()), (Some(64.0), "virtual-bluefield2"));
+        let before = said("break_even.bluefield2.own_codec");
+        assert_eq!(before, "at most: quicker at 64B already, the smallest measured");
+        let calibrated = row("break_even.bluefield2.epyc7542");
+        assert_eq!(calibrated.devices, ["virtual-bluefield2", "virtual-epyc7542-isal"]);
+        let off = said("break_even.bluefield2.epyc7542");
+        assert!(off.contains("meet at 256B") && off.contains("is +0.20 us"), "{off}");
+        let both = row("off_chip_over_on_chip.from_8KiB");
+        assert_eq!(both.devices, ["virtual-bluefield2"], "the stand-in has the same device");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct Cell {
     pub(super) load: f64,
     pub(super) rate_per_s: f64,
     samples: BTreeMap<Arm, Vec<Sample>>,
+    /// How often a run was taken again.
+    again: usize,
     /// What the scheduler had in force after the last run.
     in_force: String,
 }
@@ -214,6 +216,9 @@ impl Grid {
         let what =
             "a second process that always offloads: latency over the first's, over all cells";
         rows.rows.push(self.row("twin".into(), what.to_owned(), "ratio", self.over_twin()));
+        let what = "runs taken again because something else kept the load from its core";
+        let again: usize = self.cells.iter().map(|cell| cell.again).sum();
+        rows.rows.push(self.row("taken_again".into(), what.to_owned(), "runs", [again as f64]));
         let what = "CPU time of the scheduler over that of the frontend that follows it".to_owned();
         let share = [self.scheduler_share];
         rows.rows.push(self.row("scheduler_cpu".into(), what, "ratio", share));
@@ -327,7 +332,7 @@ impl Grid {
 impl Cell {
     fn new(size: ByteCount, load: f64, rate_per_s: f64) -> Self {
         let (samples, in_force) = (BTreeMap::new(), String::new());
-        Self { size, load, rate_per_s, samples, in_force }
+        Self { size, load, rate_per_s, samples, again: 0, in_force }
     }
 
     fn measure(
@@ -345,7 +350,8 @@ impl Cell {
             for arm in Arm::ALL.into_iter().cycle().skip(run).take(Arm::ALL.len()) {
                 let (size, per_s) = (self.size, self.rate_per_s);
                 bar.set_message(format!("{size} at {per_s}/s, {}", arm.name()));
-                let sample = load.take(arms.of(arm), stop)?;
+                let (sample, again) = load.take_undisturbed(arms.of(arm), stop)?;
+                self.again += again;
                 self.samples.entry(arm).or_default().push(sample);
                 bar.inc(1);
             }
@@ -497,7 +503,8 @@ mod tests {
     const SIZES: [ByteCount; 3] = [ByteCount(256), ByteCount(1_024), ByteCount(4_096)];
 
     fn sample(latency_us: f64) -> Sample {
-        Sample { latency_us, core_us: 1.0, achieved: 1.0, invalid: None }
+        let (core_us, achieved) = (1.0, 1.0);
+        Sample { latency_us, core_us, achieved, invalid: None, is_disturbed: false }
     }
 
     fn cell(size: ByteCount, latencies_us: [f64; 4]) -> Cell {

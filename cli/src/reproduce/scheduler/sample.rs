@@ -22,6 +22,8 @@ pub(super) struct Sample {
     pub(super) achieved: f64,
     /// Why the numbers do not hold, if they do not.
     pub(super) invalid: Option<String>,
+    /// Whether that is the load's own lack of CPU time: no arm has a part in it.
+    pub(super) is_disturbed: bool,
 }
 
 impl Sample {
@@ -91,6 +93,24 @@ impl Load {
         Ok(short.run(frontend, stop)?.generator.cpu_utilisation)
     }
 
+    /// Loads the frontend, and again where something else kept the load from its core; with how often that was.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn take_undisturbed(
+        &self,
+        frontend: &Frontend,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(Sample, usize), String> {
+        let mut sample = self.take(frontend, stop)?;
+        let mut again = 0;
+        while sample.is_disturbed && again < AGAIN_MAX {
+            sample = self.take(frontend, stop)?;
+            again += 1;
+        }
+        Ok((sample, again))
+    }
+
     /// Loads the frontend.
     ///
     /// # Errors
@@ -113,11 +133,13 @@ impl Load {
         // The warm-up and the first pass over the keys are in the CPU time as well.
         let all_s = (self.warmup + self.duration).0 as f64 / 1e9;
         let requests = (offered / report.measured_s.max(1e-9)) * all_s;
+        let invalid = invalid(&report, late);
         Ok(Sample {
             latency_us: ops.iter().map(median).sum::<f64>() / offered,
             core_us: cpu_s * 1e6 / requests,
             achieved: achieved_per_s * report.measured_s / offered,
-            invalid: invalid(&report, late),
+            is_disturbed: invalid.is_some() && invalid == report.generator.reason,
+            invalid,
         })
     }
 
@@ -171,6 +193,9 @@ const SATURATING_DEPTH: usize = 4;
 
 /// How long a load is offered to see whether it can be.
 const OFFER_FOR: Nanos = Nanos::millis(300);
+
+/// A run is taken so often again before it stays as it is.
+const AGAIN_MAX: usize = 3;
 
 /// More failed requests than this share, and a run says nothing.
 const FAILED_MAX: f64 = 0.001;

@@ -121,9 +121,10 @@ fn cells(found: &Found) -> Vec<String> {
 
 fn gains(found: &[Found]) -> Figure {
     let median = |value: Option<Interval>| value.map_or(f64::NAN, |own| own.median);
-    let series = |name: &str, colour, of: &dyn Fn(&Found) -> Option<Interval>| BarSeries {
+    type Of<'a> = &'a dyn Fn(&Found) -> Option<Interval>;
+    let series = |name: &str, origin, colour, of: Of<'_>| BarSeries {
         name: name.to_owned(),
-        origin: Origin::Measured,
+        origin,
         colour,
         values: found.iter().map(|own| median(of(own).filter(|_| own.invalid.is_none()))).collect(),
     };
@@ -132,7 +133,10 @@ fn gains(found: &[Found]) -> Figure {
         y_label: "gain in throughput (%)".to_owned(),
         layout: Layout::Grouped,
         categories: found.iter().map(|own| category(own, own.case.id.to_owned())).collect(),
-        series: vec![series("measured", 0, &Found::gain), series("estimated", 1, &estimated)],
+        series: vec![
+            series("measured", Origin::Measured, 0, &Found::gain),
+            series("estimated", Origin::Computed, 1, &estimated),
+        ],
         mark: None,
     };
     Figure {
