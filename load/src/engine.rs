@@ -12,16 +12,15 @@ use crate::poller::Poller;
 use crate::recorder::Recorder;
 use crate::run::Opened;
 use crate::source::Request;
+use crate::turns::Turns;
 use crate::work::{HOUSEKEEPING_EVERY, OPEN_TIMEOUT, Work};
 
 /// One thread's state.
 pub(crate) struct Engine<'a> {
     work: Work<'a>,
     connections: Vec<Connection>,
-    /// The connection to try first for the next request.
-    cursor: usize,
-    /// Whether some connection may have room; spares looking at all of them when none has.
-    room: bool,
+    /// Who is given the next request of the backlog.
+    turns: Turns,
     dirty: Vec<usize>,
     key: Vec<u8>,
     answers: Vec<Answer>,
@@ -41,8 +40,7 @@ impl<'a> Engine<'a> {
         Ok(Self {
             work,
             connections,
-            cursor: 0,
-            room: true,
+            turns: Turns::new(),
             dirty: Vec::new(),
             key: Vec::new(),
             answers: Vec::new(),
@@ -79,23 +77,14 @@ impl<'a> Engine<'a> {
 
     /// Gives the backlog to connections with room, in order.
     fn send_backlog(&mut self, now: Nanos) {
-        while self.room && self.work.has_backlog() {
-            let Some(index) = self.connection_with_room() else {
-                self.room = false;
-                return;
-            };
+        let depth = self.work.shared.limits.pipeline_max;
+        while self.work.has_backlog() {
+            let has_room = |index: usize| self.connections[index].has_room(depth);
+            let Some(index) = self.turns.take(self.connections.len(), has_room) else { return };
             if let Some(request) = self.work.next_waiting() {
                 self.push(index, request, now);
             }
         }
-    }
-
-    fn connection_with_room(&mut self) -> Option<usize> {
-        let (count, depth) = (self.connections.len(), self.work.shared.limits.pipeline_max);
-        let tried = (0..count).map(|step| (self.cursor + step) % count);
-        let found = tried.into_iter().find(|&index| self.connections[index].has_room(depth));
-        self.cursor = found.map_or(self.cursor, |index| (index + 1) % count);
-        found
     }
 
     /// Tops a connection up with requests that do not come by the clock.
@@ -148,7 +137,7 @@ impl<'a> Engine<'a> {
                     self.receive(index, ready.closing, now);
                 }
             }
-            self.room = true;
+            self.turns.open();
             self.refill(index, now);
         }
     }

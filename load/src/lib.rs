@@ -18,6 +18,7 @@ mod source;
 mod spec;
 mod table;
 mod timer;
+mod turns;
 mod work;
 
 pub use address::{Address, BadAddress, Place, Protocol};

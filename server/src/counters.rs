@@ -31,6 +31,12 @@ impl Counter {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// One more for as long as what is returned lives, however its scope ends.
+    pub fn during(&self) -> Up<'_> {
+        self.up();
+        Up(self)
+    }
+
     /// The count.
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -39,6 +45,16 @@ impl Counter {
     /// Back to zero (`stats reset`).
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A counter that goes down again when this is dropped.
+#[must_use = "what is counted ends when this is dropped"]
+pub struct Up<'a>(&'a Counter);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.0.down();
     }
 }
 

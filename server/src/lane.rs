@@ -24,13 +24,12 @@ use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
 use crate::context::{Peer, WorkerContext};
-use crate::counters::Counter;
 use crate::session::Open;
 
 /// Serves one lane to its end.
 pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context);
-    let _counted = Counted::count(&context.counters.lanes.open);
+    let _counted = context.counters.lanes.open.during();
     match converse(stream, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
         Err(error) => tracing::warn!(%error, "a lane was cut"),
@@ -399,22 +398,6 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.set(0);
-    }
-}
-
-/// Counts a lane for as long as it lives, however it ends.
-struct Counted<'a>(&'a Counter);
-
-impl<'a> Counted<'a> {
-    fn count(open: &'a Counter) -> Self {
-        open.up();
-        Self(open)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.down();
     }
 }
 

@@ -24,6 +24,7 @@ use crate::recorder::Recorder;
 use crate::run::Opened;
 use crate::source::Request;
 use crate::timer::{self, Timer};
+use crate::turns::Turns;
 use crate::work::{BACKOFF_FIRST, BACKOFF_LAST, HOUSEKEEPING_EVERY, OPEN_TIMEOUT, Work};
 use call::{Ask, Client, Given};
 use link::{Link, Traffic};
@@ -37,10 +38,8 @@ pub(crate) fn run(work: Work<'_>, opened: Vec<Opened>) -> rustix::io::Result<Rec
 struct Engine<'a> {
     work: Work<'a>,
     connections: Vec<Connection>,
-    /// The connection to try first for the next request.
-    cursor: usize,
-    /// Whether some connection may have room; spares looking at all of them when none has.
-    room: bool,
+    /// Who is given the next request of the backlog.
+    turns: Turns,
     /// Bounded by the calls in flight.
     arriving: UnboundedReceiver<Event>,
     sender: UnboundedSender<Event>,
@@ -93,8 +92,7 @@ impl<'a> Engine<'a> {
         let mut engine = Self {
             work,
             connections: Vec::with_capacity(opened.len()),
-            cursor: 0,
-            room: true,
+            turns: Turns::new(),
             arriving,
             sender,
             events: Vec::new(),
@@ -166,23 +164,14 @@ impl<'a> Engine<'a> {
 
     /// Gives the backlog to connections with room, in order.
     fn send_backlog(&mut self, now: Nanos) {
-        while self.room && self.work.has_backlog() {
-            let Some(index) = self.connection_with_room() else {
-                self.room = false;
-                return;
-            };
+        let depth = self.work.shared.limits.pipeline_max;
+        while self.work.has_backlog() {
+            let has_room = |index: usize| self.connections[index].has_room(depth);
+            let Some(index) = self.turns.take(self.connections.len(), has_room) else { return };
             if let Some(request) = self.work.next_waiting() {
                 self.push(index, request, now);
             }
         }
-    }
-
-    fn connection_with_room(&mut self) -> Option<usize> {
-        let (count, depth) = (self.connections.len(), self.work.shared.limits.pipeline_max);
-        let tried = (0..count).map(|step| (self.cursor + step) % count);
-        let found = tried.into_iter().find(|&index| self.connections[index].has_room(depth));
-        self.cursor = found.map_or(self.cursor, |index| (index + 1) % count);
-        found
     }
 
     /// Tops a connection up with requests that do not come by the clock.
@@ -232,7 +221,7 @@ impl<'a> Engine<'a> {
                     index
                 }
             };
-            self.room = true;
+            self.turns.open();
             self.refill(index, now);
         }
         self.events = events;

@@ -22,7 +22,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::context::WorkerContext;
-use crate::counters::Counter;
 use crate::session::Open;
 use crate::stream::Stream;
 use charge::Meter;
@@ -32,29 +31,13 @@ use router::Router;
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context);
-    let _counted = Counted::count(&context.counters.grpc.connections);
+    let _counted = context.counters.grpc.connections.during();
     let ended = match stream {
         Stream::Tcp(stream) => converse(stream, &context).await,
         Stream::Unix(stream) => converse(stream, &context).await,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "gRPC connection ended");
-    }
-}
-
-/// Counts a connection for as long as it lives, however it ends.
-struct Counted<'a>(&'a Counter);
-
-impl<'a> Counted<'a> {
-    fn count(open: &'a Counter) -> Self {
-        open.up();
-        Self(open)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.down();
     }
 }
 
