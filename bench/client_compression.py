@@ -19,7 +19,7 @@ import time
 import venv
 import zlib
 
-from harness import SCRATCH, Bench, fail, html_pages, memcached, ratios, rebate
+from harness import PATIENCE_S, SCRATCH, Bench, fail, html_pages, memcached, ratios, rebate
 
 PYLIBMC = "pylibmc==1.6.3"
 COMPRESSING = {"min_compress_len": 1}
@@ -51,7 +51,8 @@ class Side:
 
     def __init__(self, server, how):
         import pylibmc
-        self.client = pylibmc.Client([server.address], behaviors={"tcp_nodelay": True})
+        behaviors = {"tcp_nodelay": True, "_poll_timeout": PATIENCE_S * 1000}
+        self.client = pylibmc.Client([server.address], behaviors=behaviors)
         self.how = how
         self.now_us = {"set": [], "get": []}
         self.p50_us = {"set": [], "get": []}

@@ -26,7 +26,8 @@ from urllib.request import urlopen
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "target" / "bench"
 BINARY = pathlib.Path(os.environ.get("REBATE_BINARY", ROOT / "target" / "release" / "rebate"))
-PATIENCE_S = 15
+# Longer than any pause of a busy machine: who waits so long waits for what hangs.
+PATIENCE_S = 60
 PAGE_BYTES = 64 << 10
 PAGES_PER_FILE_MAX = 4
 
@@ -178,27 +179,30 @@ def rebate(*arguments):
         ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
         return int(ports[0]) if ports else None
 
-    return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *arguments], port_of)
+    limits = ["timeout_ms", "connect_timeout_ms"]
+    patient = [f"--set=store.{limit}={PATIENCE_S * 1000}" for limit in limits]
+    return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *patient, *arguments], port_of)
 
 
 def nutcracker(upstream):
     """twemproxy with ketama over fnv1a before one server; its statistics page gets a port too."""
-    folder = tempfile.TemporaryDirectory()
-    port, stats_port = free_port(), free_port()
-    config = pathlib.Path(folder.name) / "nutcracker.yml"
-    config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
-                      "  distribution: ketama\n  auto_eject_hosts: false\n"
-                      f"  servers:\n   - {upstream.address}:1\n")
-    command = ["nutcracker", "-c", config, "-p", pathlib.Path(folder.name) / "pid",
-               "-a", "127.0.0.1", "-s", str(stats_port)]
-    server = Server(command, lambda _: port)
-    folder.cleanup()
-    return server
+    with tempfile.TemporaryDirectory() as folder, held_port() as port, held_port() as stats_port:
+        config = pathlib.Path(folder) / "nutcracker.yml"
+        config.write_text(f"pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n"
+                          "  distribution: ketama\n  auto_eject_hosts: false\n"
+                          f"  servers:\n   - {upstream.address}:1\n")
+        command = ["nutcracker", "-c", config, "-p", pathlib.Path(folder) / "pid",
+                   "-a", "127.0.0.1", "-s", str(stats_port)]
+        return Server(command, lambda _: port)
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+@contextlib.contextmanager
+def held_port():
+    """A port that nobody else is given in here. As nobody listens on it, a server that is told it may."""
+    with socket.socket() as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own.bind(("127.0.0.1", 0))
+        yield own.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -225,7 +229,8 @@ def load(target, *arguments):
 
 def start_load(target, *arguments):
     """A running `rebate load`, for `load_report`; SIGINT ends it early and in order."""
-    command = [BINARY, "load", target.address, "--json", *map(str, arguments)]
+    command = [BINARY, "load", target.address, "--json", "--timeout", f"{PATIENCE_S}s",
+               *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

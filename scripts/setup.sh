@@ -23,7 +23,7 @@ if [ "${#absent[@]}" -gt 0 ]; then
   [ "$(id -u)" = 0 ] || as_root=(sudo)
   echo "installing: ${absent[*]}" >&2
   "${as_root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${absent[@]}" >/dev/null
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq -o DPkg::Lock::Timeout=300 "${absent[@]}" >/dev/null
 fi
 
 if ! command -v cargo >/dev/null; then

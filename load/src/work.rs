@@ -86,7 +86,7 @@ impl<'a> Work<'a> {
             Source::Open(open) if open.next_due() < self.shared.limits.end => false,
             Source::Open(_) | Source::Closed { .. } => {
                 let end = self.shared.limits.end;
-                now >= end && (idle || now >= end + patience.min(DRAIN_MAX))
+                now >= end && (idle || now >= end + patience)
             }
         }
     }
@@ -204,8 +204,6 @@ impl<'a> Work<'a> {
 
 /// Bounds how late the stop flag, a timeout or a retry is noticed.
 pub(crate) const HOUSEKEEPING_EVERY: Nanos = Nanos::millis(10);
-/// Stragglers of a long request timeout are not worth a longer run.
-const DRAIN_MAX: Nanos = Nanos::secs(5);
 /// How long a lost connection may take to open again.
 pub(crate) const OPEN_TIMEOUT: Nanos = Nanos::secs(1);
 pub(crate) const BACKOFF_FIRST: Nanos = Nanos::millis(10);

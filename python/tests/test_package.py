@@ -231,29 +231,28 @@ class Simulator(unittest.TestCase):
         self.assertEqual(plot.subplots.call_count, 4)
 
     def test_other_threads_run_and_an_interrupt_ends_it(self) -> None:
-        turns = 0
-        over = threading.Event()
+        simulate = sim._rebate.simulate
+        began = threading.Event()
 
-        def turn() -> None:
-            nonlocal turns
-            while not over.wait(0.002):
-                turns += 1
+        def begun(*args: object, **options: object) -> object:
+            began.set()
+            return simulate(*args, **options)
 
         def interrupt() -> None:
-            time.sleep(0.3)
+            began.wait()
+            # It has a turn whenever it wants one: at the simulation's own looks alone, these would take a minute.
+            for _ in range(1_000):
+                time.sleep(0.0005)
             os.kill(os.getpid(), signal.SIGINT)
 
-        workers = [threading.Thread(target=one) for one in (turn, interrupt)]
-        for worker in workers:
-            worker.start()
+        worker = threading.Thread(target=interrupt)
+        worker.start()
         started = time.monotonic()
         # More than a minute's work.
-        with self.assertRaises(KeyboardInterrupt):
-            sim.run("steady", architectures=sim.ALL, runs=100, set={"run.requests": 20_000})
-        over.set()
-        for worker in workers:
-            worker.join()
-        self.assertGreater(turns, 10)
+        with mock.patch.object(sim._rebate, "simulate", begun):
+            with self.assertRaises(KeyboardInterrupt):
+                sim.run("steady", architectures=sim.ALL, runs=100, set={"run.requests": 20_000})
+        worker.join()
         self.assertLess(time.monotonic() - started, 30)
 
     def test_a_local_ray_cluster_gives_the_same_numbers(self) -> None:
@@ -262,7 +261,7 @@ class Simulator(unittest.TestCase):
         except ImportError as missing:
             self.absent(missing)
         ask = {"set": SMALL, "architectures": ["accelflow"], "runs": 5}
-        ray.init(num_cpus=2, log_to_driver=False)
+        ray.init("local", num_cpus=2, log_to_driver=False)
         try:
             with tempfile.TemporaryDirectory() as folder:
                 # Of the process that asks, not of the one that simulates.

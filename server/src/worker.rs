@@ -332,6 +332,7 @@ fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> 
         value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
         // Sessions keep to the limit; what is beyond it is what they have asked for already.
         held_bytes_max: ByteCount(config.runtime.inflight_bytes_max.0.saturating_mul(2)),
+        clock: Arc::clone(&plan.clock),
     };
     let (servers, links) = match (&plan.url, &plan.embedded) {
         (StoreUrl::Embedded, Some(embedded)) => {

@@ -3,13 +3,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use load::{Address, LoadReport};
 use units::{ByteCount, limits};
 
 use super::comparison::Side;
-use crate::experiment::{Backing, Process, start_memcached};
+use crate::experiment::{Backing, PATIENCE, Process, start_memcached};
 
 /// A running side.
 pub(super) struct Arm {
@@ -127,7 +126,7 @@ impl Sample {
 
 fn ask_stats(host_port: &str, page: &str) -> std::io::Result<Vec<(String, f64)>> {
     let mut stream = TcpStream::connect(host_port)?;
-    stream.set_read_timeout(Some(START_PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(page.as_bytes())?;
     let mut stats = Vec::new();
     for line in BufReader::new(stream).lines() {
@@ -141,5 +140,3 @@ fn ask_stats(host_port: &str, page: &str) -> std::io::Result<Vec<(String, f64)>>
     }
     Ok(stats)
 }
-
-const START_PATIENCE: Duration = Duration::from_secs(10);

@@ -197,5 +197,6 @@ fn get(host_port: &str, path: &str) -> std::io::Result<String> {
     Ok(page)
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than any pause of a busy machine: who waits so long waits for what hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);

@@ -17,6 +17,7 @@ use units::{ByteCount, Nanos, Op, SystemClock};
 use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
 use super::deployment::Way;
+use super::process::PATIENCE;
 use crate::devices::ENGINES;
 
 /// One stage at one size and op.
@@ -109,10 +110,15 @@ impl Probe {
     pub(crate) fn hop(&self, way: &Way) -> Result<Stage, String> {
         let device: Arc<dyn Device> = match way {
             Way::Grpc(address) => {
-                let remote = Remote::new(address.clone(), &RemoteOptions::default());
+                let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+                let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
+                let remote = Remote::new(address.clone(), &options);
                 Arc::new(remote.map_err(|error| error.to_string())?)
             }
-            Way::Lane(path) => Arc::new(Lane::new(path, &LaneOptions::default())),
+            Way::Lane(path) => {
+                let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
+                Arc::new(Lane::new(path, &options))
+            }
         };
         let finished = self.run(Some(device), Arc::new(OFFLOAD), SEED_CODEC)?;
         Ok(Stage::of(&finished, |own| own.total.since(own.service)))
@@ -154,7 +160,7 @@ impl Probe {
             policy,
             compress: fallback,
             decompress: fallback,
-            job_timeout: Nanos::secs(1),
+            job_timeout: Nanos::from(PATIENCE),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 0,

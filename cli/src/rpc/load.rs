@@ -105,13 +105,13 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::experiment::Port;
 
     #[test]
     fn of_several_addresses_the_one_that_listens_is_loaded() {
-        let bound = || TcpListener::bind("127.0.0.1:0").expect("a port");
-        let (gone, there) = (bound(), bound());
-        let [closed, open] = [&gone, &there].map(|own| own.local_addr().expect("bound"));
-        drop(gone);
+        let nobodys = Port::free().expect("a port");
+        let there = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (closed, open) = (nobodys.address(), there.local_addr().expect("bound"));
         assert_eq!(listening(&[closed, open]).ok(), Some(open));
         assert_eq!(listening(&[closed]).ok(), Some(closed), "the load says what is wrong");
         assert!(listening(&[closed, closed]).is_err());

@@ -352,8 +352,13 @@ impl Drop for DpdkQueue {
         let give_up = Instant::now() + DRAIN;
         let slots = std::mem::take(&mut self.slots);
         let mut leftover = Leftover { pair: self.pair, raw: Raw(self.raw.0), slots };
-        while !leftover.is_over(&self.port) {
-            if Instant::now() > give_up {
+        loop {
+            // What the device let go of while this thread had no core came in time.
+            let over = Instant::now() > give_up;
+            if leftover.is_over(&self.port) {
+                return;
+            }
+            if over {
                 let left = leftover.slots.iter().flatten().count();
                 self.port.counters.abandoned_jobs.fetch_add(left as u64, Ordering::Relaxed);
                 tracing::error!(

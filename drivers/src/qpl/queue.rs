@@ -167,8 +167,13 @@ impl Drop for QplQueue {
     /// process's life, which costs at most a queue of them and can never be written to by the wrong owner.
     fn drop(&mut self) {
         let give_up = Instant::now() + DETACH_WAIT;
-        while !self.inside.is_empty() && Instant::now() < give_up {
+        loop {
+            // What was done while this thread had no core was done in time.
+            let over = Instant::now() >= give_up;
             self.inside.retain_mut(|inside| inside.slot.check() == status::BEING_PROCESSED);
+            if over || self.inside.is_empty() {
+                break;
+            }
             hint::spin_loop();
         }
         for inside in self.inside.drain(..) {

@@ -206,13 +206,14 @@ impl Line {
     /// The one job that is inside; none in time.
     fn finished(&mut self) -> Option<Completion> {
         let mut done = Vec::new();
-        while self.queue.poll(&mut done) == 0 {
-            if Instant::now() > self.give_up {
-                return None;
+        loop {
+            // What came while this thread had no core came in time.
+            let over = Instant::now() > self.give_up;
+            if self.queue.poll(&mut done) > 0 || over {
+                return done.pop();
             }
             std::thread::yield_now();
         }
-        done.pop()
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(15);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_sleeper_is_woken_and_nothing_is_lost_or_out_of_order() {

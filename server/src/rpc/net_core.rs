@@ -361,5 +361,5 @@ mod tests {
         assert!(!lacks(Errno::AGAIN) && !lacks(Errno::CONNABORTED));
     }
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
 }

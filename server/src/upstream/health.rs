@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 #[cfg(test)]
 use std::cell::RefMut;
-use std::time::{Duration, Instant};
+
+use units::Nanos;
 
 use super::Timing;
 
@@ -18,17 +19,17 @@ enum State {
     /// It answered since it was last found otherwise.
     Up,
     Down {
-        until: Instant,
-        backoff: Duration,
+        until: Nanos,
+        backoff: Nanos,
         why: String,
     },
 }
 
 impl Health {
     /// Why requests fail without being sent, while they do.
-    pub(super) fn down(&self) -> Option<String> {
+    pub(super) fn down(&self, now: Nanos) -> Option<String> {
         match &*self.0.borrow() {
-            State::Down { until, why, .. } if Instant::now() < *until => Some(why.clone()),
+            State::Down { until, why, .. } if now < *until => Some(why.clone()),
             _ => None,
         }
     }
@@ -39,13 +40,13 @@ impl Health {
         }
     }
 
-    pub(super) fn mark_down(&self, why: String, timing: Timing) {
+    pub(super) fn mark_down(&self, why: String, timing: Timing, now: Nanos) {
         let mut state = self.0.borrow_mut();
         let backoff = match &*state {
-            State::Down { backoff, .. } => (*backoff * 2).min(timing.retry_max),
-            _ => timing.retry_min,
+            State::Down { backoff, .. } => (*backoff + *backoff).min(timing.retry_max.into()),
+            _ => timing.retry_min.into(),
         };
-        *state = State::Down { until: Instant::now() + backoff, backoff, why };
+        *state = State::Down { until: now + backoff, backoff, why };
     }
 
     pub(super) fn is_up(&self) -> bool {

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use device::Pool;
-use units::ByteCount;
+use units::{ByteCount, Clock};
 
 pub(crate) use answer::{Answer, LinkError, LinkFault};
 
@@ -36,7 +36,7 @@ pub(crate) enum Link {
     Service(Rc<Service>),
 }
 
-/// What answers may hold, and who counts them.
+/// What answers may hold, who counts them, and the time that requests take.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
@@ -44,6 +44,7 @@ pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
     /// Values that would take what `pool` has out over this are refused.
     pub(crate) held_bytes_max: ByteCount,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// How long to wait for a server.

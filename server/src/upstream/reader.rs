@@ -384,7 +384,8 @@ mod tests {
 
     fn reader(pool: Pool, held_bytes_max: ByteCount) -> Reader {
         let value_bytes_max = 1 << 20;
-        Reader::new(&Limits { pool, counters: Arc::default(), value_bytes_max, held_bytes_max })
+        let (counters, clock) = (Arc::default(), Arc::new(units::ManualClock::default()));
+        Reader::new(&Limits { pool, counters, value_bytes_max, held_bytes_max, clock })
     }
 
     fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, String> {

@@ -65,7 +65,7 @@ impl Service {
     }
 
     pub(super) fn request(self: &Rc<Self>, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
-        if let Some(why) = self.health.down() {
+        if let Some(why) = self.health.down(self.limits.clock.now()) {
             return Slot::answered(Err(self.error(LinkFault::Down(why))));
         }
         let mut out = Out::default();
@@ -147,7 +147,7 @@ impl Service {
         if let Some(client) = self.open() {
             return Ok(client);
         }
-        if let Some(why) = self.health.down() {
+        if let Some(why) = self.health.down(self.limits.clock.now()) {
             return Err(LinkFault::Down(why));
         }
         let due = due.min(Instant::now() + self.timing.get().connect);
@@ -194,7 +194,7 @@ impl Service {
 
     fn mark_down(&self, why: String) {
         tracing::warn!(service = self.name, error = why, "store service is down");
-        self.health.mark_down(why, self.timing.get());
+        self.health.mark_down(why, self.timing.get(), self.limits.clock.now());
     }
 
     /// The one answer that the parts are.

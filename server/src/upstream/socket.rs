@@ -7,9 +7,11 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+use units::Nanos;
 
 use super::answer::{LinkError, LinkFault};
 use super::health::Health;
@@ -69,7 +71,7 @@ impl Signal {
 struct Waiting {
     slot: Slot,
     expect: Expect,
-    since: Instant,
+    since: Nanos,
 }
 
 impl Socket {
@@ -93,14 +95,15 @@ impl Socket {
     }
 
     pub(super) fn request(&self, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
-        if let Some(why) = self.health.down() {
+        let now = self.now();
+        if let Some(why) = self.health.down(now) {
             return Slot::answered(Err(self.error(LinkFault::Down(why))));
         }
         let slot = Slot::default();
         let nothing_under_way = self.waiting.borrow().is_empty();
         compose(&mut self.out.borrow_mut());
         let mut waiting = self.waiting.borrow_mut();
-        waiting.push_back(Waiting { slot: slot.clone(), expect, since: Instant::now() });
+        waiting.push_back(Waiting { slot: slot.clone(), expect, since: now });
         drop(waiting);
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
         if !(nothing_under_way && self.write_now()) {
@@ -166,23 +169,27 @@ impl Socket {
 
     fn mark_down(&self, why: String) {
         tracing::warn!(server = self.address, error = why, "memcached server is down");
-        self.health.mark_down(why, self.timing.get());
+        self.health.mark_down(why, self.timing.get(), self.now());
     }
 
     fn fail_all(&self, fault: &LinkFault) {
         self.out.borrow_mut().clear();
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         self.limits.counters.commands.upstream_errors.add(waiting.len() as u64);
-        let now = Instant::now();
+        let now = self.now();
         for request in waiting {
             let fault = match fault {
-                LinkFault::TimedOut(limit) if now < request.since + *limit => {
+                LinkFault::TimedOut(limit) if now < request.since + (*limit).into() => {
                     LinkFault::Lost("connection given up after a timeout".to_owned())
                 }
                 fault => fault.clone(),
             };
             request.slot.answer(Err(self.error(fault)));
         }
+    }
+
+    fn now(&self) -> Nanos {
+        self.limits.clock.now()
     }
 
     fn error(&self, fault: LinkFault) -> LinkError {
@@ -204,8 +211,8 @@ impl Socket {
                 Err(fault) => return fault,
             }
             let limit = self.timing.get().request;
-            let due = self.waiting.borrow().front().map(|oldest| oldest.since + limit);
-            if due.is_some_and(|due| due <= Instant::now()) {
+            let due = self.waiting.borrow().front().map(|oldest| oldest.since + limit.into());
+            if due.is_some_and(|due| due <= self.now()) {
                 self.limits.counters.commands.upstream_timeouts.up();
                 return LinkFault::TimedOut(limit);
             }
@@ -216,11 +223,12 @@ impl Socket {
                 // Also with nothing under way: a session may send a request without our turn.
                 while timer.as_mut().poll(task).is_ready() {
                     let oldest = self.waiting.borrow().front().map(|oldest| oldest.since);
-                    let due = oldest.unwrap_or_else(Instant::now) + limit;
-                    if due <= Instant::now() {
+                    let now = self.now();
+                    let due = oldest.unwrap_or(now) + limit.into();
+                    if due <= now {
                         return Poll::Ready(Ok(()));
                     }
-                    timer.as_mut().reset(due.into());
+                    timer.as_mut().reset(Instant::now() + Duration::from(due.since(now)));
                 }
                 if !self.out.borrow().is_empty()
                     && let Poll::Ready(ready) = stream.poll_writable(task)
@@ -284,7 +292,7 @@ impl Socket {
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
                 let stages = &self.limits.counters.stages;
-                stages[Stage::Store as usize].record(request.since.elapsed().into());
+                stages[Stage::Store as usize].record(self.now().since(request.since));
                 request.slot.answer(Ok(answer));
             }
         }

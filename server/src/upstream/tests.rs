@@ -1,12 +1,12 @@
-//! A link against a server that the test plays.
+//! A link against a server that the test plays, on a clock of the test's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device::Pool;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
-use units::ByteCount;
+use units::{ByteCount, ManualClock};
 
 use super::health::Health;
 use super::*;
@@ -14,19 +14,26 @@ use super::*;
 struct Fixture {
     listener: TcpListener,
     link: Link,
+    clock: ManualClock,
 }
 
 impl Fixture {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket").to_string();
-        let link = Link::to_server(address, TIMING, limits());
-        Self { listener, link }
+        let clock = ManualClock::default();
+        let link = Link::to_server(address, TIMING, limits(&clock));
+        Self { listener, link, clock }
     }
 
     fn ask(&self) -> Issued {
         let expect = Expect::Number;
         self.link.request(expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
+    }
+
+    /// Time goes on.
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time.into());
     }
 
     /// Takes the next connection and reads `requests` of them there.
@@ -37,12 +44,13 @@ impl Fixture {
     }
 }
 
-fn limits() -> Limits {
+fn limits(clock: &ManualClock) -> Limits {
     Limits {
         pool: Pool::heap(ByteCount::mib(1)),
         counters: Arc::default(),
         value_bytes_max: 1 << 20,
         held_bytes_max: ByteCount::mib(1),
+        clock: Arc::new(clock.clone()),
     }
 }
 
@@ -65,9 +73,9 @@ fn fault(answer: Result<Answer, LinkError>) -> LinkFault {
 }
 
 const TIMING: Timing = Timing {
-    request: Duration::from_millis(200),
-    connect: Duration::from_secs(5),
-    retry_min: Duration::from_millis(400),
+    request: Duration::from_millis(20),
+    connect: Duration::from_secs(60),
+    retry_min: Duration::from_millis(40),
     retry_max: Duration::from_secs(60),
 };
 
@@ -77,23 +85,22 @@ async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_ea
         let fixture = Fixture::start().await;
         let oldest = fixture.ask();
         let _mute = fixture.accept(1).await;
-        tokio::time::sleep(TIMING.request / 2).await;
+        fixture.pass(TIMING.request / 2);
         let bystander = fixture.ask();
+        fixture.pass(TIMING.request / 2);
         assert!(matches!(fault(oldest.await), LinkFault::TimedOut(_)));
         assert!(matches!(fault(bystander.await), LinkFault::Lost(_)));
 
-        let begun = Instant::now();
         assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
-        assert!(begun.elapsed() < TIMING.request);
-
-        tokio::time::sleep(TIMING.retry_min).await;
+        fixture.pass(TIMING.retry_min);
         let trial = fixture.ask();
         let _mute = fixture.accept(1).await;
+        fixture.pass(TIMING.request);
         assert!(matches!(fault(trial.await), LinkFault::TimedOut(_)));
-        tokio::time::sleep(TIMING.retry_min).await;
+        fixture.pass(TIMING.retry_min);
         assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
 
-        tokio::time::sleep(TIMING.retry_min).await;
+        fixture.pass(TIMING.retry_min);
         let served = fixture.ask();
         let mut stream = fixture.accept(1).await;
         answer(&mut stream, b"7\r\n").await;

@@ -13,6 +13,7 @@ use workload::DeviceProfile;
 
 use super::mode::Mode;
 use crate::devices::{ENGINES, dpdk};
+use crate::experiment::PATIENCE;
 
 /// Software on the calling core, and a device; clones share both.
 #[derive(Clone)]
@@ -134,7 +135,7 @@ impl Platform {
             compress: Fallback::Prefer,
             decompress: Fallback::Prefer,
             // Past saturation jobs wait for long; nothing here is lost.
-            job_timeout: Nanos::secs(10),
+            job_timeout: Nanos::from(PATIENCE),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 1,

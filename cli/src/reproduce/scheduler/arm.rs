@@ -1,12 +1,10 @@
 //! The ways to run the cache that are compared: one frontend each, with the same virtual IAA, and the scheduler that
 //! one of them follows.
 
-use std::net::{SocketAddr, TcpListener};
-
 use load::Address;
 use units::ByteCount;
 
-use crate::experiment::{Machine, Process, VIRTUAL, metrics};
+use crate::experiment::{Machine, Port, Process, VIRTUAL, metrics};
 
 /// What decides where a job runs. At one size a static policy with a threshold does one of the first three to all jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +65,7 @@ pub(super) struct Arms {
     frontends: Vec<(Arm, Frontend)>,
     core: Option<usize>,
     /// Where the scheduler is to be.
-    address: SocketAddr,
+    port: Port,
     /// Ends last: a frontend reports to it.
     scheduler: Option<(Process, String)>,
 }
@@ -86,12 +84,11 @@ impl Arms {
     /// Which process does not serve, and why.
     pub(super) fn start(machine: &Machine) -> Result<Self, String> {
         let core = machine.core(1, super::CORES);
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|own| own.local_addr());
-        let address = free.map_err(|error| format!("no free port: {error}"))?;
+        let port = Port::free().map_err(|error| format!("no free port: {error}"))?;
         let mut frontends = Vec::new();
         for arm in Arm::ALL {
             let follows = match arm {
-                Arm::Fitted => vec![format!("--scheduler={address}")],
+                Arm::Fitted => vec![format!("--scheduler={}", port.address())],
                 _ => Vec::new(),
             };
             let everything = "--set runtime.offload_bytes_min=0";
@@ -104,7 +101,7 @@ impl Arms {
             let address = address.parse().map_err(|error| format!("{address:?}: {error}"))?;
             frontends.push((arm, Frontend { process, admin, address }));
         }
-        Ok(Self { frontends, core, address, scheduler: None })
+        Ok(Self { frontends, core, port, scheduler: None })
     }
 
     /// Starts the scheduler, which knows nothing. The emulated device by now remembers its results: one that makes them
@@ -113,7 +110,8 @@ impl Arms {
     /// # Errors
     /// Why it does not serve.
     pub(super) fn start_scheduler(&mut self) -> Result<(), String> {
-        let args = [words(SCHEDULER), vec![format!("--grpc-listen={}", self.address)]].concat();
+        let listen = format!("--grpc-listen={}", self.port.address());
+        let args = [words(SCHEDULER), vec![listen]].concat();
         let mut process = Process::rebate("scheduler", &args, self.core)?;
         let [admin] = process.lines_after(["admin on "])?;
         self.scheduler = Some((process, admin));
