@@ -507,16 +507,22 @@ mod tests {
     fn one_job_in_so_many_never_comes_back_or_comes_late() {
         let (_, mut queue) = open(FaultPlan { hang_every: 4, ..FaultPlan::default() });
         assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
-        let late_by = Duration::from_millis(20);
-        let (_, mut queue) = open(FaultPlan { late_every: 4, late_by, ..FaultPlan::default() });
-        let start = Instant::now();
+        let late = |late_by| FaultPlan { late_every: 4, late_by, ..FaultPlan::default() };
+        let (_, mut queue) = open(late(Duration::from_secs(600)));
         assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
-        let mut done = Vec::new();
+        // Some may be back within these polls, where the machine is busy.
+        let late_by = Duration::from_millis(20);
+        let (_, mut queue) = open(late(late_by));
+        let start = Instant::now();
+        let mut done = outcomes(&mut *queue, 12);
+        let mut rest = Vec::new();
         while queue.pending() > 0 {
-            queue.poll(&mut done);
+            queue.poll(&mut rest);
         }
-        assert!(done.len() == 3 && start.elapsed() >= late_by);
-        assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })));
+        assert!(start.elapsed() >= late_by);
+        done.extend(rest.into_iter().map(|completion| completion.outcome));
+        assert!(done.len() == 12, "{done:?}");
+        assert!(done.iter().all(|own| matches!(own, Outcome::Done { .. })), "{done:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use device::{Capabilities, Device, FaultPlan, Loss, RefusedReason, Worker};
 use runtime::qualification::{Problem, qualify, qualify_fallback, withdrawn};
 
 /// Much more than any job here takes, for machines however busy.
-const PATIENT: Duration = Duration::from_secs(20);
+const PATIENT: Duration = Duration::from_secs(60);
 const IMPATIENT: Duration = Duration::from_millis(5);
 
 fn problem(plan: FaultPlan, patience: Duration) -> Problem {

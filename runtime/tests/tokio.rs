@@ -171,7 +171,8 @@ fn a_hung_device_costs_its_timeout_once_and_is_not_spun_for() {
     let pool = Pool::heap(ByteCount(0));
     in_tokio(
         device,
-        |config| config.job_timeout = TIMEOUT,
+        // Not tried again meanwhile, however busy the machine.
+        |config| (config.job_timeout, config.reprobe_after) = (TIMEOUT, Nanos::secs(600)),
         |runtime| async move {
             let start = Instant::now();
             let finished = runtime.run(compress(&pool, 1)).await;
@@ -229,7 +230,7 @@ fn dropped_futures_leave_nothing_behind() {
                 for (index, task) in tasks.into_iter().enumerate() {
                     assert!(task.await.is_ok() || index % 2 == 0, "{index}");
                 }
-                let deadline = Instant::now() + Duration::from_secs(10);
+                let deadline = Instant::now() + Duration::from_secs(60);
                 while pool.outstanding().0 > 0 && Instant::now() < deadline {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }

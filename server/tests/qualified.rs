@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device::{Device, FaultPlan, Faulty, Software};
 use server::config::PolicyName;
@@ -48,12 +48,11 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
 }
 
 #[test]
-fn a_device_that_does_not_answer_delays_the_start_by_little_and_is_used() {
+fn a_device_that_does_not_answer_delays_the_start_once_and_is_used() {
     let device = faulty(FaultPlan { hang_every: 1, ..FaultPlan::default() });
-    let start = Instant::now();
     assert!(!is_withdrawn(&over(&device).qualified(0)));
-    // What it is given, once, and much for a busy machine: not once for each kind of job.
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Not once for each kind of job.
+    assert!(device.counters().contains(&("hung", 1)), "{:?}", device.counters());
 }
 
 #[test]
@@ -93,7 +92,7 @@ fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
 /// All that is answered until the connection closes.
 fn asked(address: std::net::SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     stream.write_all(text.as_bytes()).expect("is read");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answers");

@@ -19,7 +19,7 @@ use tokio::task::LocalSet;
 use units::{ByteCount, Nanos};
 
 /// Whatever should happen does so within this, on a machine however busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const ANSWERED: &str = "rebate_trace_requests_total{result=\"answered\"}";
 
@@ -316,13 +316,16 @@ fn whoever_is_no_caller_is_cut_off() {
         let error = client.call("echo", request(1_000), false).await.expect_err("too long");
         assert!(error.to_string().contains("the peer is gone"), "{error}");
     });
-    assert_eq!(service.metric("rebate_traces_live"), 0.0);
+    service.await_metric("rebate_traces_live", 0.0);
 }
 
 #[test]
 fn connections_that_end_in_the_middle_leave_nothing() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
-    let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 2_000);
+    let job_timeout = Duration::from_secs(2);
+    let service = start(wrapped(hang), |config| {
+        config.runtime.job_timeout_ms = job_timeout.as_millis() as u64;
+    });
     let address = service.address();
     for part in [1, 5, 38, 40, 60] {
         let whole = [hello(7), 100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
@@ -331,14 +334,15 @@ fn connections_that_end_in_the_middle_leave_nothing() {
     }
     // A request whose caller goes away while a device has it.
     calling(address, 7, async |client| {
-        let call = client.call("echo", "{}", false);
+        let (call, asked) = (client.call("echo", "{}", false), Instant::now());
         let taken = async {
             while service.metric("rebate_traces_live") != 1.0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         tokio::select! {
-            answer = call => panic!("{answer:?}"),
+            // Where the machine pauses for as long as the device is waited for, software has done it.
+            answer = call => assert!(asked.elapsed() >= job_timeout, "{answer:?}"),
             taken = tokio::time::timeout(PATIENCE, taken) => taken.expect("a device has it"),
         }
     });

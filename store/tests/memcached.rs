@@ -259,7 +259,7 @@ impl Memcached {
                 return None;
             }
         };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match TcpStream::connect(address) {
                 Ok(stream) => {

@@ -1,5 +1,6 @@
 //! What a server answered, and when two answers are equal: byte for byte, except that cas numbers are equal
-//! when they appeared in the same order, ages may differ by a tick, and a version is any version.
+//! when they appeared in the same order, ages may differ by clocks' ticks and by the time that passed meanwhile, and a
+//! version is any version.
 
 use std::fmt::Write;
 
@@ -60,17 +61,19 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// A cas number, as its order of appearance.
     Cas(usize),
-    /// An age or a time to live (s): one tick of the server's clock either way is equal.
+    /// An age or a time to live (s): a tick of either server's clock is equal, and so is what passed until then.
     Seconds(i64),
     /// A time to live that is over, which memcached shows as its uptime below 2^32.
     Past,
 }
 
 impl Piece {
-    fn equals(&self, other: &Piece) -> bool {
+    fn equals(&self, other: &Piece, passed_s: i64) -> bool {
         match (self, other) {
             // -1 is no time but a word: never. Below it, `me` counts towards an expiry.
-            (Piece::Seconds(a), Piece::Seconds(b)) if *a != -1 && *b != -1 => (a - b).abs() <= 2,
+            (Piece::Seconds(a), Piece::Seconds(b)) if *a != -1 && *b != -1 => {
+                (a - b).abs() <= 2 + passed_s
+            }
             _ => self == other,
         }
     }
@@ -91,9 +94,9 @@ pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
     cutter.done
 }
 
-/// Whether two answers in pieces are equal.
-pub fn same(a: &[Piece], b: &[Piece]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b))
+/// Whether two answers in pieces are equal, of conversations that had lasted so long (s) at most.
+pub fn same(a: &[Piece], b: &[Piece], passed_s: i64) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b, passed_s))
 }
 
 /// Bytes as a person can read them: escaped, and cut after 240 bytes.
@@ -232,22 +235,23 @@ mod tests {
         let a = cut(b"VALUE a 0 1 17\r\nx\r\nVALUE b 0 1 9\r\nx\r\nEND\r\n");
         let b = cut(b"VALUE a 0 1 4\r\nx\r\nVALUE b 0 1 5\r\nx\r\nEND\r\n");
         let c = cut(b"VALUE a 0 1 4\r\nx\r\nVALUE b 0 1 4\r\nx\r\nEND\r\n");
-        assert!(same(&a, &b));
-        assert!(!same(&a, &c));
+        assert!(same(&a, &b, 0));
+        assert!(!same(&a, &c, 0));
     }
 
     #[test]
     fn data_that_looks_like_an_answer_is_compared_byte_for_byte() {
         let a = cut(b"VALUE a 0 5\r\nHD c17\r\nEND\r\n");
         let b = cut(b"VALUE a 0 5\r\nHD c18\r\nEND\r\n");
-        assert!(!same(&a, &b));
+        assert!(!same(&a, &b, 0));
     }
 
     #[test]
-    fn times_to_live_may_differ_by_a_tick_but_not_be_missing() {
-        assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t29\r\n")));
-        assert!(!same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n")));
-        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD t-1\r\n")));
-        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD\r\n")));
+    fn times_to_live_may_differ_by_what_passed_but_not_be_missing() {
+        assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t29\r\n"), 0));
+        assert!(same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n"), 9));
+        assert!(!same(&cut(b"HD t30\r\n"), &cut(b"HD t20\r\n"), 5));
+        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD t-1\r\n"), 9));
+        assert!(!same(&cut(b"HD t1\r\n"), &cut(b"HD\r\n"), 9));
     }
 }

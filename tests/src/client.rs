@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::{Answer, Ending};
+use crate::{Answer, Ending, PATIENCE};
 
 /// Every server answers in order, so this answer marks the end of the one before. The meta no-op alone would
 /// do, but for rows that send it themselves.
@@ -26,12 +26,12 @@ impl Client {
     /// Connects without Nagle's delay, so that split writes leave as they were split.
     ///
     /// # Errors
-    /// If the server does not accept within five seconds.
+    /// If the server does not accept within our patience.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Self { stream, received: Vec::new(), deadline: Duration::from_secs(5) })
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, received: Vec::new(), deadline: PATIENCE })
     }
 
     /// A second handle on the connection, to send while the first reads.
@@ -46,7 +46,7 @@ impl Client {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// As the socket says; a full socket counts as an error after five seconds.
+    /// As the socket says; a full socket counts as an error after our patience.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }

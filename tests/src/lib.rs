@@ -6,6 +6,7 @@ pub mod answer;
 pub mod client;
 pub mod load;
 pub mod payload;
+pub mod port;
 pub mod process;
 pub mod runner;
 pub mod server;
@@ -17,10 +18,12 @@ use std::time::{Duration, Instant};
 pub use answer::{Answer, Ending, shown};
 pub use client::Client;
 pub use load::Load;
-pub use server::{Server, rebate_binary};
+pub use port::Port;
+pub use server::{Server, rebate_binary, rebate_command};
 
-/// Longest wait for anything that should happen at once on an idle machine; generous because CI is not idle.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for anything that should happen at once on an idle machine. It ends what hangs, and is no measure of
+/// pace: a busy host may take a core away for seconds.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks `probe` until it has an answer; `None` when `limit` has passed without one.
 pub fn poll_for<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {

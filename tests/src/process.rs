@@ -4,18 +4,19 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::poll_for;
+use crate::{PATIENCE, poll_for};
 
 /// A running child; dropping it kills it and waits.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
     words: String,
 }
 
@@ -30,9 +31,8 @@ impl Process {
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{words} does not start: {error}"));
         let lines = Arc::default();
-        keep(child.stdout.take(), &lines);
-        keep(child.stderr.take(), &lines);
-        Self { child, lines, words }
+        let readers = [keep(child.stdout.take(), &lines), keep(child.stderr.take(), &lines)];
+        Self { child, lines, readers: readers.into_iter().flatten().collect(), words }
     }
 
     /// The process id, as /proc and signals name it.
@@ -40,9 +40,18 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything the process has printed so far, both streams.
+    /// Everything the process has printed, both streams: all of it once its end was noticed, until then what has come.
     pub fn output(&self) -> String {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+
+    /// Waits until a printed line has `text`: the two streams come in no order, and behind answers and signals.
+    ///
+    /// # Panics
+    /// If there is none within our patience.
+    pub fn await_printed(&self, text: &str) {
+        let is_there = poll_for(PATIENCE, || self.output().contains(text).then_some(()));
+        assert!(is_there.is_some(), "no {text:?} in\n{}", self.output());
     }
 
     /// What follows `label` in the first printed line that starts with it.
@@ -81,7 +90,11 @@ impl Process {
 
     /// The exit status, if the process has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        let status = self.child.try_wait().ok().flatten()?;
+        for reader in self.readers.drain(..) {
+            let _ended = reader.join();
+        }
+        Some(status)
     }
 
     /// Waits at most `limit` for the process to end.
@@ -110,13 +123,15 @@ impl Drop for Process {
     }
 }
 
-fn keep(stream: Option<impl Read + Send + 'static>, lines: &Arc<Mutex<Vec<String>>>) {
-    let Some(stream) = stream else { return };
-    let lines = Arc::clone(lines);
-    thread::spawn(move || {
+fn keep(
+    stream: Option<impl Read + Send + 'static>,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> Option<JoinHandle<()>> {
+    let (stream, lines) = (stream?, Arc::clone(lines));
+    Some(thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&line).into_owned();
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         }
-    });
+    }))
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use crate::PATIENCE;
 use crate::answer::{Answer, CasNumbers, Ending, Piece, pieces, same, shown};
@@ -19,11 +20,14 @@ pub struct Outcome {
     /// What came back.
     pub answer: Answer,
     pieces: Vec<Piece>,
+    /// Time from the beginning of the row to this answer (whole s).
+    passed_s: i64,
 }
 
 impl Outcome {
     fn equals(&self, other: &Outcome) -> bool {
-        self.answer.ending == other.answer.ending && same(&self.pieces, &other.pieces)
+        let passed_s = self.passed_s.max(other.passed_s);
+        self.answer.ending == other.answer.ending && same(&self.pieces, &other.pieces, passed_s)
     }
 }
 
@@ -128,6 +132,7 @@ impl Conversation {
     }
 
     fn row(&mut self, row: &Row) -> Vec<Outcome> {
+        let begun = Instant::now();
         let mut cas = CasNumbers::default();
         let mut outcomes = Vec::new();
         for step in &row.steps {
@@ -136,7 +141,8 @@ impl Conversation {
                 self.client = connected(self.addr);
             }
             let pieces = pieces(&answer, &mut cas);
-            outcomes.push(Outcome { sent, answer, pieces });
+            let passed_s = begun.elapsed().as_secs() as i64;
+            outcomes.push(Outcome { sent, answer, pieces, passed_s });
         }
         outcomes
     }

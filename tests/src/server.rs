@@ -38,7 +38,7 @@ impl Server {
         Self::accepting(process, local(port), None)
     }
 
-    /// Starts memcached on a port that is known to be free, as after a crash.
+    /// Starts memcached on a port that is held for it ([`crate::Port`]), as after a crash.
     ///
     /// # Panics
     /// If memcached does not come up.
@@ -52,7 +52,7 @@ impl Server {
     /// # Panics
     /// If the binary is missing or does not come up.
     pub fn rebate(args: &[&str]) -> Self {
-        let mut process = Process::start(Command::new(rebate_binary()).args(args));
+        let mut process = Process::start(rebate_command().args(args));
         let addr = process
             .await_ready(PATIENCE, "line `listening on ADDR`", |process| {
                 process.printed("listening on ")
@@ -147,6 +147,25 @@ pub fn rebate_binary() -> PathBuf {
         )
     })
 }
+
+/// The built binary with time enough: where a core is away for seconds, a peer that is well may be silent as long, and
+/// a request or a job that is given up for it would be answered otherwise. A test of one of these limits sets its own:
+/// `--set` wins.
+pub fn rebate_command() -> Command {
+    let mut command = Command::new(rebate_binary());
+    for limit in [
+        "STORE__TIMEOUT_MS",
+        "STORE__CONNECT_TIMEOUT_MS",
+        "RUNTIME__JOB_TIMEOUT_MS",
+        "SERVER__DRAIN_TIMEOUT_MS",
+    ] {
+        command.env(format!("REBATE_{limit}"), LIMIT_MS);
+    }
+    command
+}
+
+/// Beyond our patience: what ends within that did not end by a limit.
+const LIMIT_MS: &str = "120000";
 
 fn memcached_command(port: i32, args: &[&str]) -> Command {
     let binary = std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into());

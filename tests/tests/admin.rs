@@ -3,17 +3,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use rebate_tests::payload::text;
-use rebate_tests::{PATIENCE, Server, poll_for};
+use rebate_tests::{PATIENCE, Port, Server, poll_for};
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
 
 /// Status and body of a page.
 fn page(addr: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(addr).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
@@ -61,7 +60,7 @@ fn hostile_requests_do_not_end_the_admin_pages() {
     let admin = admin_of(&ours);
     for bytes in [vec![b'a'; 1 << 20], vec![0; 100], b"GET\r\n\r\n".to_vec(), b"GET /".to_vec()] {
         let mut stream = TcpStream::connect(admin).expect("admin accepts");
-        stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout can be set");
         let _closed = stream.write_all(&bytes);
     }
     assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
@@ -69,7 +68,8 @@ fn hostile_requests_do_not_end_the_admin_pages() {
 
 #[test]
 fn not_ready_while_memcached_is_dead_but_healthy() {
-    let mut store = Server::memcached(&[]);
+    let port = Port::free();
+    let mut store = Server::memcached_at(port.number(), &[]);
     let ours = Server::rebate_serve(&store.as_store(), "on", &ADMIN);
     let admin = admin_of(&ours);
     let ready = |wanted: bool| {
@@ -84,6 +84,6 @@ fn not_ready_while_memcached_is_dead_but_healthy() {
     store.kill();
     assert!(ready(false).is_some(), "ready without a store");
     assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
-    let _store = Server::memcached_at(store.addr().port(), &[]);
+    let _store = Server::memcached_at(port.number(), &[]);
     assert!(ready(true).is_some(), "not ready with the store back");
 }

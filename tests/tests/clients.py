@@ -14,13 +14,18 @@ HTML = b"<li class='item'><a href='/page'>page</a></li>\n" * 2000
 VALUES = [b"", b"a", b"0", bytes(range(256)) * 16, HTML, b"\xfbRb" + HTML[:500], b"\r\nEND\r\n"]
 
 
+# A server that is well may be silent for seconds where the host takes its core away.
+PATIENCE_S = 30
+PATIENCE_MS = {"connect_timeout": PATIENCE_S * 1000, "_poll_timeout": PATIENCE_S * 1000}
+
+
 def equal(what, found, wanted):
     if found != wanted:
         sys.exit(f"{what}: {repr(found)[:200]} instead of {repr(wanted)[:200]}")
 
 
 def pymemcache_story(host, port):
-    client = Pymemcache((host, port), timeout=5, connect_timeout=5, no_delay=True)
+    client = Pymemcache((host, port), timeout=PATIENCE_S, connect_timeout=PATIENCE_S, no_delay=True)
     for number, value in enumerate(VALUES):
         key = f"pymemcache_{number}"
         equal("set", client.set(key, value, noreply=False), True)
@@ -58,7 +63,7 @@ def pymemcache_story(host, port):
 
 
 def pylibmc_story(host, port):
-    client = pylibmc.Client([f"{host}:{port}"], binary=False, behaviors={"cas": True})
+    client = pylibmc.Client([f"{host}:{port}"], binary=False, behaviors={"cas": True, **PATIENCE_MS})
     for number, value in enumerate(VALUES):
         for level in [0, 1, 6]:
             key = f"pylibmc_{number}_{level}"
@@ -82,8 +87,8 @@ def pylibmc_story(host, port):
 
 def ring_story(front, servers):
     host, port = front.rsplit(":", 1)
-    ours = Pymemcache((host, int(port)), timeout=5)
-    theirs = pylibmc.Client(servers, binary=False, behaviors={"ketama": True})
+    ours = Pymemcache((host, int(port)), timeout=PATIENCE_S)
+    theirs = pylibmc.Client(servers, binary=False, behaviors={"ketama": True, **PATIENCE_MS})
     for number in range(500):
         key = f"ring_{number}_{number * 7919}"
         equal("set", ours.set(key, key.encode(), noreply=False), True)

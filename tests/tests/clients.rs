@@ -47,7 +47,9 @@ fn ring_agrees_with_libmemcached() {
 /// The lines of memccapable's report, one a test; `None` when it is not installed.
 fn memccapable(server: &Server) -> Option<Vec<String>> {
     let port = server.addr().port().to_string();
-    let output = Command::new("memccapable").args(["-a", "-h", "127.0.0.1", "-p", &port]).output();
+    let output = Command::new("memccapable")
+        .args(["-a", "-t", "30", "-h", "127.0.0.1", "-p", &port])
+        .output();
     let Ok(output) = output else {
         missing("memccapable (package libmemcached-tools)");
         return None;

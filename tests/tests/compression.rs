@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use api::tonic::Code;
 use api::v1::compression_client::CompressionClient;
@@ -13,7 +12,7 @@ use api::v1::{Codec, DescribeRequest, EchoRequest, Op, RunManyRequest, RunReques
 use rebate_tests::payload::payload;
 use rebate_tests::process::Process;
 use rebate_tests::server::rebate_binary;
-use rebate_tests::{Load, PATIENCE, Server, poll_for};
+use rebate_tests::{Load, PATIENCE, Port, Server, poll_for, rebate_command};
 use rustix::process::Signal;
 
 /// A process with the compression service alone.
@@ -31,8 +30,7 @@ impl Service {
     fn start_at(address: &str, args: &[&str]) -> Self {
         let ours = ["serve", "--role", "compression", "--threads", "1", "--grpc-listen", address];
         let admin = ["--admin-listen", "127.0.0.1:0"];
-        let mut process =
-            Process::start(Command::new(rebate_binary()).args(ours).args(admin).args(args));
+        let mut process = Process::start(rebate_command().args(ours).args(admin).args(args));
         let address = process
             .await_ready(PATIENCE, "line `grpc on ADDR`", |process| process.printed("grpc on "));
         let admin = process.printed("admin on ").expect("printed before `grpc on`");
@@ -145,7 +143,8 @@ fn a_unix_socket_does_as_well() {
 
 #[test]
 fn a_killed_service_costs_no_value_and_is_used_again_when_it_is_back() {
-    let mut service = Service::start(&[]);
+    let port = Port::free();
+    let mut service = Service::start_at(&port.addr().to_string(), &[]);
     let ours = frontend(&service, &[]);
     let load = Load::start(ours.addr());
     load.await_good(300);
@@ -167,14 +166,14 @@ fn a_stopped_service_delays_a_request_by_the_timeout_and_no_more() {
     let load = Load::start(ours.addr());
     load.await_good(100);
     await_offload(&ours);
+    let before = redone(&ours, "timeout");
     service.process.signal(Signal::STOP);
     let value = payload("text", 9_000).expect("a known class");
-    let start = Instant::now();
     assert_eq!(ours.client().set("a", &value).as_deref(), Ok("STORED"));
-    let took = start.elapsed();
-    assert!(took < Duration::from_millis(2_000), "a set took {took:?}");
     load.await_good(300);
-    assert!(redone(&ours, "timeout") > 0);
+    // One job of each connection was under way; afterwards one is sent now and then, to see whether it is back.
+    let waited = redone(&ours, "timeout") - before;
+    assert!((1..30).contains(&waited), "{waited} jobs waited for a service that is stopped");
     service.process.signal(Signal::CONT);
     await_offload(&ours);
     load.await_good(100);
@@ -296,7 +295,7 @@ fn the_service_describes_itself_and_echoes() {
         let echoed = client.echo(echo).await.expect("an answer").into_inner();
         assert_eq!(echoed.payload.len(), 4_096);
     });
-    let list = Command::new(rebate_binary())
+    let list = rebate_command()
         .args(["devices", "--compression", &format!("{},lane:/run/lane", service.address)])
         .output()
         .expect("the binary runs");

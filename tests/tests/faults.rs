@@ -1,28 +1,31 @@
 //! Faults behind and around the built binary: memcached killed, stopped and back again, clients that vanish,
 //! a drain. Never wrong bytes, clear errors, recovery without a restart of ours.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rebate_tests::load::{check, value};
-use rebate_tests::{Load, PATIENCE, Server, poll_for};
+use rebate_tests::{Load, PATIENCE, Port, Server, poll_for};
 use rustix::process::Signal;
-
-/// An answer must come within this even when memcached says nothing: the upstream timeout and a margin.
-const ERROR_WITHIN: Duration = Duration::from_secs(5);
 
 fn in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &[])
 }
 
+/// As `in_front_of`, and a memcached that says nothing is given up soon.
+fn impatient_in_front_of(store: &Server) -> Server {
+    Server::rebate_serve(&store.as_store(), "on", &["--set", "store.timeout_ms=1000"])
+}
+
 #[test]
 fn killed_memcached_gives_clear_errors_and_recovers() {
-    let mut store = Server::memcached(&[]);
+    let port = Port::free();
+    let mut store = Server::memcached_at(port.number(), &[]);
     let ours = in_front_of(&store);
     let load = Load::start(ours.addr());
     load.await_good(300);
     store.kill();
     load.await_errors(50);
-    let _store = Server::memcached_at(store.addr().port(), &[]);
+    let _store = Server::memcached_at(port.number(), &[]);
     load.await_good(300);
     let wrong = load.stop();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -30,14 +33,14 @@ fn killed_memcached_gives_clear_errors_and_recovers() {
 
 #[test]
 fn memcached_killed_again_and_again_is_survived() {
-    let mut store = Server::memcached(&[]);
-    let port = store.addr().port();
+    let port = Port::free();
+    let mut store = Server::memcached_at(port.number(), &[]);
     let ours = in_front_of(&store);
     let load = Load::start(ours.addr());
     for _ in 0..5 {
         load.await_good(50);
         store.kill();
-        store = Server::memcached_at(port, &[]);
+        store = Server::memcached_at(port.number(), &[]);
     }
     load.await_good(100);
     let wrong = load.stop();
@@ -47,17 +50,15 @@ fn memcached_killed_again_and_again_is_survived() {
 #[test]
 fn stopped_memcached_gives_an_error_in_time_and_recovers() {
     let store = Server::memcached(&[]);
-    let ours = in_front_of(&store);
+    let ours = impatient_in_front_of(&store);
     let mut client = ours.client();
     assert_eq!(client.set("a", b"1").as_deref(), Ok("STORED"));
     store.signal(Signal::STOP);
-    let start = Instant::now();
     let answer = client.get("a");
-    let took = start.elapsed();
     store.signal(Signal::CONT);
     let error = answer.expect_err("a stopped memcached cannot answer");
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
-    assert!(took < ERROR_WITHIN, "the error took {took:?}");
+    assert!(error.ends_with("gave no answer within 1000 ms"), "{error}");
     let back = poll_for(PATIENCE, || client.get("a").ok());
     assert_eq!(back, Some(Some(b"1".to_vec())));
 }
@@ -65,7 +66,7 @@ fn stopped_memcached_gives_an_error_in_time_and_recovers() {
 #[test]
 fn late_answers_never_reach_another_request() {
     let store = Server::memcached(&[]);
-    let ours = in_front_of(&store);
+    let ours = impatient_in_front_of(&store);
     let load = Load::start(ours.addr());
     for _ in 0..2 {
         load.await_good(200);
@@ -80,14 +81,12 @@ fn late_answers_never_reach_another_request() {
 
 #[test]
 fn unreachable_memcached_at_the_start_is_an_error_until_it_comes() {
-    let mut store = Server::memcached(&[]);
-    let name = store.as_store();
-    store.kill();
-    let ours = Server::rebate_serve(&name, "on", &[]);
+    let port = Port::free();
+    let ours = Server::rebate_serve(&format!("memcached://{}", port.addr()), "on", &[]);
     let mut client = ours.client();
     let error = client.get("a").expect_err("nobody can answer");
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
-    let _store = Server::memcached_at(store.addr().port(), &[]);
+    let _store = Server::memcached_at(port.number(), &[]);
     assert_eq!(poll_for(PATIENCE, || client.get("a").ok()), Some(None));
 }
 
@@ -128,7 +127,6 @@ fn one_get_over_a_live_and_a_dead_server_leaves_the_connection_usable() {
         assert_eq!(client.set(key, &value(key, 1)).as_deref(), Ok("STORED"));
     }
     second.kill();
-    client.deadline = PATIENCE;
     let answer = client.ask(format!("get {}", keys.join(" ")).as_bytes());
     let text = answer.text();
     assert!(text.ends_with("END\r\n") || text.contains("SERVER_ERROR "), "{text}");
@@ -179,13 +177,13 @@ fn silent_clients_lose_their_connections_when_memcacheds_do() {
 #[test]
 fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let store = Server::memcached(&[]);
-    let mut ours = in_front_of(&store);
+    let mut ours = Server::rebate_serve(&store.as_store(), "on", &["--threads", "1"]);
     let mut client = ours.client();
     let large = value("large", 1_000);
     assert_eq!(client.set("large", &large).as_deref(), Ok("STORED"));
     store.signal(Signal::STOP);
     client.send(b"get large\r\n").expect("the server reads");
-    // Round trips on another connection: by their end the request above has been read and sent on.
+    // Round trips on another connection of the one thread: by their end the request above has been read and sent on.
     let mut probe = ours.client();
     for _ in 0..20 {
         probe.ask(b"mn");
@@ -195,7 +193,7 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let head = client.read_line();
     assert_eq!(head, Some(format!("VALUE large 0 {}", large.len())));
     assert_eq!(client.read_exact(large.len()).as_deref(), Some(&large[..]));
-    let status = ours.wait_exit(2 * PATIENCE).expect("the drain ends");
+    let status = ours.wait_exit(PATIENCE).expect("the drain ends");
     assert_eq!(status.code(), Some(0), "{}", ours.output());
 }
 
@@ -205,7 +203,7 @@ fn sigterm_does_not_wait_for_idle_clients() {
         let mut idle = ours.client();
         idle.ask(b"mn");
         ours.signal(Signal::TERM);
-        let status = ours.wait_exit(PATIENCE / 2).expect("nothing is in flight");
+        let status = ours.wait_exit(PATIENCE).expect("nothing is in flight");
         assert_eq!(status.code(), Some(0), "{}", ours.output());
         assert!(idle.is_closed());
     }
@@ -213,12 +211,13 @@ fn sigterm_does_not_wait_for_idle_clients() {
 
 #[test]
 fn sigterm_waits_for_half_a_request_only_up_to_the_hard_limit() {
-    let mut ours = Server::rebate_memcached(&[]);
+    let limit = ["--set", "server.drain_timeout_ms=500"];
+    let mut ours = Server::rebate_serve("embedded", "on", &limit);
     let mut half = ours.client();
     half.send(b"set a 0 0 100\r\nhalf").expect("the server reads");
     ours.client().ask(b"mn");
     ours.signal(Signal::TERM);
-    let status = ours.wait_exit(3 * PATIENCE).expect("the drain has a hard limit");
+    let status = ours.wait_exit(PATIENCE).expect("the drain has a hard limit");
     // Whether a request cut off is a failure is the server's to say; a crash is not.
     assert!(status.code().is_some_and(|code| code <= 1), "{status}: {}", ours.output());
 }

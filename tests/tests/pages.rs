@@ -52,22 +52,26 @@ fn hosts(log: &Path) -> BTreeSet<String> {
     of_documents.filter_map(host).collect()
 }
 
-/// Serves one document to whoever asks, once.
-fn serve_once(body: &'static str) -> SocketAddr {
+/// Serves one document to whoever asks; a browser opens more connections than it asks on.
+fn serve(body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("the browser connects");
-        let _request = stream.read(&mut [0; 4_096]);
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n";
-        stream.write_all([head, body].concat().as_bytes()).expect("the browser reads");
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let _request = stream.read(&mut [0; 4_096]);
+                let head =
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n";
+                let _gone = stream.write_all([head, body].concat().as_bytes());
+            });
+        }
     });
     addr
 }
 
 #[test]
 fn a_document_that_asks_others_is_found_out() {
-    let addr = serve_once("<!doctype html><img src=\"http://elsewhere.invalid/x.png\">");
+    let addr = serve("<!doctype html><img src=\"http://elsewhere.invalid/x.png\">");
     let (_, hosts) = browse(&format!("http://{addr}/"));
     assert!(hosts.contains("elsewhere.invalid"), "{hosts:?}");
 }

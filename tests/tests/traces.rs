@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use rebate_tests::process::Process;
-use rebate_tests::{PATIENCE, rebate_binary};
+use rebate_tests::{PATIENCE, Port, rebate_binary, rebate_command};
 use rustix::process::Signal;
 
 struct Folder(tempfile::TempDir);
@@ -39,13 +39,15 @@ fn it_is_started_called_and_ended() {
     let secrets = secrets.to_str().expect("UTF-8");
     let others = folder.file("others", "7 another secret of seven\n8 a secret of eight's\n");
     let others = others.to_str().expect("UTF-8");
-    let serve = ["serve", "--role", "traces", "--trace-listen", "127.0.0.1:0"];
-    let mut command = Command::new(rebate_binary());
-    let mut server = Process::start(command.args(serve).args(["--trace-secrets", secrets]));
+    let port = Port::free();
+    let listen = port.addr().to_string();
+    let serve = ["serve", "--role", "traces", "--trace-listen", &listen];
+    let secrets_of_all = ["--trace-secrets", secrets];
+    let mut server = Process::start(rebate_command().args(serve).args(secrets_of_all));
     let address =
         server.await_ready(PATIENCE, "line `traces on ADDR`", |own| own.printed("traces on "));
     let call = |function: &str, json: &str, more: &[&str]| {
-        let ours = ["trace", "call", &address, function, json];
+        let ours = ["trace", "call", "--within", "30s", &address, function, json];
         said(&rebate(&[&ours[..], more].concat()))
     };
     let ours = ["--secrets", secrets, "--tenant", "7"];

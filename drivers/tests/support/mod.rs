@@ -17,7 +17,7 @@ use device::{
 use units::ByteCount;
 
 /// Whatever should happen does so within this, on a machine however busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The engines of a server's software.
 pub(crate) const ENGINES: &[EngineFactory] = &[

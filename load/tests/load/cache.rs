@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,22 +69,20 @@ impl Stream for Accepted {
 impl CacheOnGrpc {
     /// On a free port; `act` is asked with the number of the call, from 1.
     pub(crate) fn start(act: impl Fn(u64) -> Act + Send + Sync + 'static) -> Self {
-        Self::start_at("127.0.0.1:0".parse().expect("an address"), act)
-    }
-
-    pub(crate) fn start_at(
-        place: SocketAddr,
-        act: impl Fn(u64) -> Act + Send + Sync + 'static,
-    ) -> Self {
-        let listener = bind(place);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a mode");
         let place = listener.local_addr().expect("an address");
         Self::serve(&format!("grpc://{place}"), Listener::Tcp(listener), act)
     }
 
-    pub(crate) fn start_unix(path: &std::path::Path) -> Self {
+    /// At a path that is free.
+    pub(crate) fn start_unix(
+        path: &std::path::Path,
+        act: impl Fn(u64) -> Act + Send + Sync + 'static,
+    ) -> Self {
         let listener = std::os::unix::net::UnixListener::bind(path).expect("a socket");
         listener.set_nonblocking(true).expect("a mode");
-        Self::serve(&format!("grpc://{}", path.display()), Listener::Unix(listener), |_| Act::Serve)
+        Self::serve(&format!("grpc://{}", path.display()), Listener::Unix(listener), act)
     }
 
     fn serve(
@@ -125,12 +122,6 @@ impl CacheOnGrpc {
         let address = address.parse().expect("an address");
         Self { address, stop: Some(stop), thread: Some(thread) }
     }
-}
-
-fn bind(place: SocketAddr) -> std::net::TcpListener {
-    let listener = std::net::TcpListener::bind(place).expect("a port");
-    listener.set_nonblocking(true).expect("a mode");
-    listener
 }
 
 impl Drop for CacheOnGrpc {

@@ -11,7 +11,7 @@ use runtime::trace::kernels::{Documents, Layout, call, called, deserialize, seri
 use runtime::trace::value::{Kind, Value};
 use runtime::trace::{Ended, TraceCounts};
 use trace::{Base, walk};
-use units::Op;
+use units::{Nanos, Op, SystemClock};
 
 use crate::common::faulty;
 use crate::rig::{Reply, Rig, until, with};
@@ -45,20 +45,22 @@ fn on_a_device_that_fails_and_refuses() {
 
 #[test]
 fn on_a_device_that_dies_with_jobs_inside() {
-    for loss in [Loss::Reported, Loss::Hang] {
+    for (loss, job_timeout) in [(Loss::Reported, Nanos::secs(60)), (Loss::Hang, Nanos::millis(5))] {
         let plan = FaultPlan { lose_after: Some(7), loss, delay_polls: 1, ..FaultPlan::default() };
-        let counts = on_faulty(plan);
+        let counts = on(faulty(plan), job_timeout);
         assert!(counts.fallbacks > 0 && counts.failed == 0, "{counts:?}");
     }
 }
 
+/// A device that always gives its jobs back, however long a busy machine takes.
 fn on_faulty(plan: FaultPlan) -> TraceCounts {
-    let device: Arc<dyn Device> = faulty(plan);
-    let mut config = crate::common::config(
-        crate::rig::devices(Some(device)),
-        Arc::new(units::SystemClock::new()),
-    );
-    config.job_timeout = units::Nanos::millis(5);
+    on(faulty(plan), Nanos::secs(60))
+}
+
+fn on(device: Arc<dyn Device>, job_timeout: Nanos) -> TraceCounts {
+    let devices = crate::rig::devices(Some(device));
+    let mut config = crate::common::config(devices, Arc::new(SystemClock::new()));
+    config.job_timeout = job_timeout;
     crate::rig::with_runtime(config, trace::accelflow(), |_| {}, all)
 }
 

