@@ -223,21 +223,7 @@ fn injected(fault: &str) -> String {
     format!("rebate_device_counter_total{{device=\"faulty-worker\",counter=\"{fault}\"}}")
 }
 
-const SOUND: FaultPlan = FaultPlan {
-    seed: 1,
-    fail_every: 0,
-    busy_every: 0,
-    corrupt_every: 0,
-    shorten_every: 0,
-    refuse_every: 0,
-    delay_polls: 0,
-    late_every: 0,
-    late_by: Duration::ZERO,
-    hang_every: 0,
-    lose_every: 0,
-    lose_after: None,
-    loss: Loss::Reported,
-};
+const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };
 
 /// One job in a hundred.
 const EVERY: u64 = 100;

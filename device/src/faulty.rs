@@ -15,7 +15,7 @@ use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
 /// Which faults, and how often. The default has none.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct FaultPlan {
     /// Where in its period each fault falls, and which byte is corrupted.
     pub seed: u64,
@@ -46,11 +46,35 @@ pub struct FaultPlan {
     pub loss: Loss,
 }
 
+impl FaultPlan {
+    /// No fault.
+    pub const SOUND: FaultPlan = FaultPlan {
+        seed: 0,
+        fail_every: 0,
+        busy_every: 0,
+        corrupt_every: 0,
+        shorten_every: 0,
+        refuse_every: 0,
+        delay_polls: 0,
+        late_every: 0,
+        late_by: Duration::ZERO,
+        hang_every: 0,
+        lose_every: 0,
+        lose_after: None,
+        loss: Loss::Reported,
+    };
+}
+
+impl Default for FaultPlan {
+    fn default() -> Self {
+        Self::SOUND
+    }
+}
+
 /// How a device dies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Jobs inside fail as lost; new ones are refused.
-    #[default]
     Reported,
     /// Jobs are taken and never come back: only a deadline of the caller's helps.
     Hang,

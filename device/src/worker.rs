@@ -352,12 +352,12 @@ mod tests {
         assert_eq!(from_the_last(&[], 2), [None, None]);
     }
 
-    /// Writes down how many cores its thread may run on, and the last of them.
-    struct Where;
+    /// An engine that compresses whatever it is given to what this writes, of so many bytes.
+    struct Writes(fn(&mut [u8]) -> usize);
 
-    impl Engine for Where {
+    impl Engine for Writes {
         fn name(&self) -> &'static str {
-            "where"
+            "writes"
         }
         fn codec(&self) -> Codec {
             Codec::Lz4
@@ -372,15 +372,20 @@ mod tests {
             _: &[u8],
             output: &mut [u8],
         ) -> Result<usize, EngineError> {
-            let cores = allowed();
-            let last = cores.last().map_or(0, |last| *last as u16);
-            output[..2].copy_from_slice(&(cores.len() as u16).to_le_bytes());
-            output[2..4].copy_from_slice(&last.to_le_bytes());
-            Ok(4)
+            Ok((self.0)(output))
         }
         fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<(), DeviceError> {
             Ok(())
         }
+    }
+
+    /// How many cores the calling thread may run on, and the last of them.
+    fn cores_of_thread(output: &mut [u8]) -> usize {
+        let cores = allowed();
+        let last = cores.last().map_or(0, |last| *last as u16);
+        output[..2].copy_from_slice(&(cores.len() as u16).to_le_bytes());
+        output[2..4].copy_from_slice(&last.to_le_bytes());
+        4
     }
 
     /// How many cores the one thread of this device may run on, and the last of them.
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_thread_stays_on_its_core_unless_it_is_left_to_the_kernel() {
-        const WHERE: [EngineFactory; 1] = [|| Box::new(Where)];
+        const WHERE: [EngineFactory; 1] = [|| Box::new(Writes(cores_of_thread))];
         let (own, depth) = (allowed(), NonZeroUsize::MIN);
         let last = *own.last().expect("it runs somewhere");
         let pinned = start(1, 1, &WHERE);
@@ -414,36 +419,9 @@ mod tests {
         assert_eq!(runs_on(none), (own.len(), last));
     }
 
-    /// An engine with the worst of bugs.
-    struct Panicking;
-
-    impl Engine for Panicking {
-        fn name(&self) -> &'static str {
-            "panicking"
-        }
-        fn codec(&self) -> Codec {
-            Codec::Lz4
-        }
-        fn writes(&self, dialect: Dialect, _: usize) -> bool {
-            dialect == Dialect::of(Codec::Lz4)
-        }
-        fn compress(
-            &mut self,
-            _: Dialect,
-            _: Level,
-            _: &[u8],
-            _: &mut [u8],
-        ) -> Result<usize, EngineError> {
-            panic!("a bug in an engine");
-        }
-        fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<(), DeviceError> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn jobs_of_a_panicking_engine_come_back_as_lost() {
-        let worker = start(1, 4, &[|| Box::new(Panicking)]);
+        let worker = start(1, 4, &[|| Box::new(Writes(|_| panic!("a bug in an engine")))]);
         let mut queue = open(&worker);
         for _ in 0..3 {
             // The thread may be gone before the next submission.

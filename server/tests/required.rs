@@ -113,18 +113,4 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-const SOUND: FaultPlan = FaultPlan {
-    seed: 1,
-    fail_every: 0,
-    busy_every: 0,
-    corrupt_every: 0,
-    shorten_every: 0,
-    refuse_every: 0,
-    delay_polls: 0,
-    late_every: 0,
-    late_by: Duration::ZERO,
-    hang_every: 0,
-    lose_every: 0,
-    lose_after: None,
-    loss: device::Loss::Reported,
-};
+const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };

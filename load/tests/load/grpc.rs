@@ -12,7 +12,7 @@ use units::Nanos;
 use workload::{PayloadClass, SizeDist};
 
 use crate::cache::{Act, CacheOnGrpc};
-use crate::support::{PATIENCE, closed_port, run, serve, spec, undisturbed};
+use crate::support::{PATIENCE, closed_port, misses_are_filled, run, serve, spec, undisturbed};
 
 fn due(report: &LoadReport) -> u64 {
     report.get.offered + report.set.offered
@@ -67,19 +67,7 @@ fn unix_sockets_carry_the_same_load() {
 #[test]
 fn a_miss_is_filled_when_asked_for() {
     let server = CacheOnGrpc::start(|_| Act::Serve);
-    let mut spec = spec(&server.address, 1_000.0, Nanos::millis(500));
-    (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
-    spec.keys = 20;
-    let of_other_keys = || {
-        spec.seed += 1;
-        run(&spec)
-    };
-    // Where the machine pauses, a miss comes after the end, and is not filled any more.
-    let report = undisturbed(of_other_keys, |report| {
-        report.get.hits > report.get.misses && report.fill.answered == report.get.misses
-    });
-    assert!(report.get.misses > 0, "{}", report.table());
-    assert_eq!(report.failures(), 0);
+    misses_are_filled(&server.address, 1_000.0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::support::{Memcached, PATIENCE, run, spec, undisturbed};
+use crate::support::{Memcached, PATIENCE, misses_are_filled, run, spec, undisturbed};
 use load::{Pace, Payload, Phase, Progress};
 use units::Nanos;
 use workload::{ArrivalKind, PayloadClass, SizeDist};
@@ -52,19 +52,7 @@ fn unix_sockets_carry_the_same_load() {
 #[test]
 fn a_miss_is_filled_when_asked_for() {
     let Some(memcached) = Memcached::start() else { return };
-    let mut spec = spec(&memcached.address, 4_000.0, Nanos::millis(500));
-    (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
-    spec.keys = 20;
-    let of_other_keys = || {
-        spec.seed += 1;
-        run(&spec)
-    };
-    // Where the machine pauses, a miss comes after the end, and is not filled any more.
-    let report = undisturbed(of_other_keys, |report| {
-        report.get.hits > report.get.misses && report.fill.answered == report.get.misses
-    });
-    assert!(report.get.misses > 0, "{}", report.table());
-    assert_eq!(report.failures(), 0);
+    misses_are_filled(&memcached.address, 4_000.0);
 }
 
 #[test]

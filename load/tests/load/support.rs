@@ -169,6 +169,23 @@ pub(crate) fn undisturbed(
     report
 }
 
+/// Of a server that has nothing, gets whose misses are filled: all of them are.
+pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
+    let mut spec = spec(address, rate, Nanos::millis(500));
+    (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
+    spec.keys = 20;
+    let of_other_keys = || {
+        spec.seed += 1;
+        run(&spec)
+    };
+    // Where the machine pauses, a miss comes after the end, and is not filled any more.
+    let report = undisturbed(of_other_keys, |report| {
+        report.get.hits > report.get.misses && report.fill.answered == report.get.misses
+    });
+    assert!(report.get.misses > 0, "{}", report.table());
+    assert_eq!(report.failures(), 0);
+}
+
 const ATTEMPTS: usize = 20;
 
 /// Whatever should happen does so within this, on a machine however busy.

@@ -288,7 +288,8 @@ struct Filled {
 }
 
 impl Filled {
-    /// What the unaccelerated kernel costs a request beside its own time: what it leaves of the core's caches.
+    /// What the unaccelerated kernel costs a request beside its own time: by what it leaves of the caches, and by the
+    /// time that passes.
     fn beside_ns(&self) -> f64 {
         self.software_ns - self.without_ns - self.software_own_ns
     }
