@@ -7,12 +7,13 @@ cargo build --quiet -p rebate-python
 environment=target/python
 # Fixed, so that a new release of one does not fail who changed nothing.
 packages=(mypy==2.4.1 pandas==3.1.1 polars==2.1.0 ray==2.60.0)
-if [ ! -e "$environment/ready" ]; then
+ready="$environment/$(IFS=_; echo "${packages[*]}")"
+if [ ! -e "$ready" ]; then
   python3 -m venv "$environment"
   install() { "$environment/bin/pip" install --quiet "${packages[@]}"; }
   # pip tries again itself where it cannot connect, not where a download is cut off.
   install || { sleep 30 && install; }
-  touch "$environment/ready"
+  touch "$ready"
 fi
 package=$(mktemp -d)
 trap 'rm -rf "$package"' EXIT

@@ -97,7 +97,8 @@ pub(crate) struct Load {
     /// The expiry sent with sets (s); 0 is never [default: 0].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     expiry: Option<i32>,
-    /// How long a request may take: then its connection is opened anew, or over gRPC the call cancelled [default: 5s].
+    /// How long a request may take: then its connection is opened anew, or over gRPC the call cancelled. At the end,
+    /// answers are waited for as long [default: 5s].
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeout: Option<Nanos>,
     /// The same seed asks for the same keys and bytes [default: 1].

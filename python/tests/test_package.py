@@ -239,13 +239,14 @@ class Simulator(unittest.TestCase):
             return simulate(*args, **options)
 
         def interrupt() -> None:
-            began.wait()
+            if not began.wait(60):
+                return
             # It has a turn whenever it wants one: at the simulation's own looks alone, these would take a minute.
             for _ in range(1_000):
                 time.sleep(0.0005)
             os.kill(os.getpid(), signal.SIGINT)
 
-        worker = threading.Thread(target=interrupt)
+        worker = threading.Thread(target=interrupt, daemon=True)
         worker.start()
         started = time.monotonic()
         # More than a minute's work.

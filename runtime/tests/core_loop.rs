@@ -186,6 +186,12 @@ fn a_turn_takes_no_more_completions_than_the_batch() {
 
 #[test]
 fn a_loop_without_work_sleeps_until_another_thread_wakes_it() {
+    // A core that is away is charged to whoever was on it.
+    let spent = (0..5).map(|_| spent_in_a_sleep()).min().expect("five sleeps");
+    assert!(spent < Duration::from_millis(20), "{spent:?} in a sleep of 100 ms");
+}
+
+fn spent_in_a_sleep() -> Duration {
     let core_loop = core_loop(worker());
     let (send, receive) = std::sync::mpsc::channel();
     let waker_thread = thread::spawn(move || {
@@ -204,8 +210,8 @@ fn a_loop_without_work_sleeps_until_another_thread_wakes_it() {
         Poll::Ready(())
     }));
     let spent = processor_time() - before;
-    assert!(spent < Duration::from_millis(20), "{spent:?} in a sleep of 100 ms");
     waker_thread.join().expect("it ends");
+    spent
 }
 
 fn processor_time() -> Duration {

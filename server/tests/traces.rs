@@ -322,10 +322,8 @@ fn whoever_is_no_caller_is_cut_off() {
 #[test]
 fn connections_that_end_in_the_middle_leave_nothing() {
     let hang = FaultPlan { hang_every: 1, ..FaultPlan::default() };
-    let job_timeout = Duration::from_secs(2);
-    let service = start(wrapped(hang), |config| {
-        config.runtime.job_timeout_ms = job_timeout.as_millis() as u64;
-    });
+    // Longer than a machine pauses. The last request below waits for it, too.
+    let service = start(wrapped(hang), |config| config.runtime.job_timeout_ms = 10_000);
     let address = service.address();
     for part in [1, 5, 38, 40, 60] {
         let whole = [hello(7), 100_u32.to_be_bytes().to_vec(), vec![0; 100]].concat();
@@ -334,15 +332,14 @@ fn connections_that_end_in_the_middle_leave_nothing() {
     }
     // A request whose caller goes away while a device has it.
     calling(address, 7, async |client| {
-        let (call, asked) = (client.call("echo", "{}", false), Instant::now());
+        let call = client.call("echo", "{}", false);
         let taken = async {
             while service.metric("rebate_traces_live") != 1.0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         tokio::select! {
-            // Where the machine pauses for as long as the device is waited for, software has done it.
-            answer = call => assert!(asked.elapsed() >= job_timeout, "{answer:?}"),
+            answer = call => panic!("{answer:?}"),
             taken = tokio::time::timeout(PATIENCE, taken) => taken.expect("a device has it"),
         }
     });
@@ -381,7 +378,7 @@ fn whoever_is_silent_for_too_long_is_cut_off() {
 #[test]
 fn a_drain_answers_what_is_under_way_and_ends_what_is_idle() {
     // A job is held for so long, on a device that is polled.
-    let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(2), ..FaultPlan::default() };
+    let late = FaultPlan { late_every: 1, late_by: Duration::from_secs(5), ..FaultPlan::default() };
     let device: Arc<dyn Device> = Arc::new(Faulty::new(Arc::new(Software::default()), late));
     assert!(matches!(device.capabilities().waiting, Waiting::Polled { .. }));
     let service = start(Some(device), |_| {});

@@ -91,9 +91,8 @@ impl Process {
     /// The exit status, if the process has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().ok().flatten()?;
-        for reader in self.readers.drain(..) {
-            let _ended = reader.join();
-        }
+        // A child of the child may have the streams still.
+        poll_for(PATIENCE, || self.readers.iter().all(JoinHandle::is_finished).then_some(()));
         Some(status)
     }
 
@@ -106,6 +105,7 @@ impl Process {
     pub fn kill(&mut self) {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
+        self.exited();
     }
 
     /// Resident memory now (bytes), from /proc.

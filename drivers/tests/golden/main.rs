@@ -235,8 +235,9 @@ impl Parties {
         let lane = lane_service::Service::start_at(&socket, lane_service::Manner::Honest);
         let remote = remote_service::Service::start(remote_service::Manner::Honest);
         let work_bytes_max = ByteCount::mib(16);
+        let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
         let options =
-            RemoteOptions { work_bytes_max, timeout: PATIENCE, ..RemoteOptions::default() };
+            RemoteOptions { work_bytes_max, timeout, connect_timeout, ..RemoteOptions::default() };
         let far = Remote::new(remote.address.clone(), &options).expect("an address");
         let near = Lane::new(&socket, &LaneOptions { work_bytes_max, ..LaneOptions::default() });
         let threads = NonZeroUsize::new(2).expect("not zero");

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use load::{Address, LoadReport, LoadSpec, Pace};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use units::Nanos;
 use workload::ArrivalKind;
 
@@ -146,7 +146,8 @@ pub(crate) fn spec(address: &Address, rate_per_s: f64, duration: Nanos) -> LoadS
 
 /// A port that refuses connections, and that nobody else gets meanwhile: it is bound, and does not listen.
 pub(crate) fn closed_port() -> (OwnedFd, SocketAddr) {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None);
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
     let socket = socket.expect("a socket");
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
     let address = rustix::net::getsockname(&socket).expect("an address");

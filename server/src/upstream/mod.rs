@@ -36,7 +36,7 @@ pub(crate) enum Link {
     Service(Rc<Service>),
 }
 
-/// What answers may hold, who counts them, and the time that requests take.
+/// What answers may hold, who counts them, and by which time servers are down and memcached is late.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,

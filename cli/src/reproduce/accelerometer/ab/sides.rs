@@ -18,7 +18,7 @@ use workload::DeviceProfile;
 
 use super::cases::{By, Case};
 use crate::devices::ENGINES;
-use crate::experiment::{Machine, Process};
+use crate::experiment::{Machine, PATIENCE, Process};
 
 /// Both sides, ready and warm.
 pub(super) struct Sides {
@@ -133,7 +133,9 @@ impl Accelerator {
                 let service = ["--grpc-listen=127.0.0.1:0".to_owned()];
                 let (process, address) = compression_service(service, "grpc on ", core)?;
                 let address = address.parse().map_err(|error| format!("{address:?}: {error}"))?;
-                let remote = Remote::new(address, &RemoteOptions::default());
+                let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+                let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
+                let remote = Remote::new(address, &options);
                 let remote = remote.map_err(|error| error.to_string())?;
                 let device: Option<Arc<dyn Device>> = Some(Arc::new(remote));
                 Ok(Self { device, _service: Some(process), ..Self::default() })
@@ -143,7 +145,8 @@ impl Accelerator {
                 let socket = std::env::temp_dir().join(name);
                 let listen = [format!("--lane-listen={}", socket.display())];
                 let (process, _) = compression_service(listen, "lane on ", core)?;
-                let lane = Lane::new(&socket, &LaneOptions::default());
+                let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
+                let lane = Lane::new(&socket, &options);
                 let device: Option<Arc<dyn Device>> = Some(Arc::new(lane));
                 let (_service, _socket) = (Some(process), Some(Socket(socket)));
                 Ok(Self { device, _service, _socket, ..Self::default() })
