@@ -57,8 +57,8 @@ pub struct LoadSpec {
     /// The expiry sent with sets (s); 0 is never.
     pub exptime_s: i32,
     /// How long a request may take (ns). On memcached, a connection whose oldest request waits
-    /// longer is given up and opened anew; on gRPC, the call is cancelled. At the end of a run answers are waited for as
-    /// long.
+    /// longer is given up and opened anew; on gRPC, the call is cancelled. At the end of a run
+    /// answers are waited for as long.
     pub request_timeout: Nanos,
     /// The seed of keys, values and draws: the same seed asks for the same keys and bytes.
     pub seed: u64,
