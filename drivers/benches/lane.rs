@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use common::{Signal, pin};
+use common::Signal;
+use device::cores::pin;
 use device::{
     Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
 };

@@ -3,8 +3,6 @@
 //! of the own core. Then what blocks of a lane's memory for inputs cost that several threads take and give back at
 //! once, as a frontend's workers do for each value. Medians of runs; `--quick` makes them short.
 
-mod common;
-
 use std::error::Error;
 use std::hint::{black_box, spin_loop};
 use std::path::Path;
@@ -13,8 +11,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::pin;
 use device::Device;
+use device::cores::pin;
 use drivers::{Lane, LaneOptions};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;

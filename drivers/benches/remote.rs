@@ -18,8 +18,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Signal, pin};
+use common::Signal;
 use device::contract::payload::Payload;
+use device::cores::pin;
 use device::engines::lz4;
 use device::{Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task};
 use drivers::{Remote, RemoteOptions};

@@ -298,14 +298,16 @@ fn a_frontend_killed_leaves_nothing_with_its_service() {
 
 /// `cargo test --release -p rebate-tests --test lane -- --ignored` (about four minutes).
 #[test]
-#[ignore = "minutes: cargo test --release -p rebate-tests --test lane -- --ignored"]
+#[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
+            --ignored"]
 fn a_service_killed_or_stopped_a_hundred_times_costs_no_value() {
     service_faults(100);
 }
 
 /// As above.
 #[test]
-#[ignore = "minutes: cargo test --release -p rebate-tests --test lane -- --ignored"]
+#[ignore = "a hundred kills take minutes: cargo test --release -p rebate-tests --test lane -- \
+            --ignored"]
 fn a_hundred_frontends_killed_leave_nothing_with_their_service() {
     frontend_faults(100);
 }

@@ -6,8 +6,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
 use crate::runner::{Runner, Sample, Task};
 
 /// Makes a thread's runner, on that thread.
@@ -129,12 +127,8 @@ fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done
 
 /// Keeps the calling thread, and those that it starts, on a core.
 pub fn keep_to(core: Option<usize>) {
-    if let Some(core) = core {
-        let mut own = CpuSet::new();
-        own.set(core);
-        // A core that it may not have costs precision and nothing else.
-        let _ = sched_setaffinity(None, &own);
-    }
+    // A core that it may not have costs precision and nothing else.
+    let _ = core.map(device::cores::pin);
 }
 
 #[cfg(test)]

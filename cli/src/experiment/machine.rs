@@ -1,6 +1,5 @@
 //! The machine that an experiment runs on: what to call it, and which core each process may have to itself.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 /// The machine, in words, and its class.
@@ -59,8 +58,7 @@ impl Machine {
             let value = line.and_then(|line| line.split_once(':'));
             value.map_or(String::new(), |(_, value)| value.trim().to_owned())
         };
-        let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
+        let cores = device::cores::allowed().unwrap_or_default();
         let count = cores.len();
         let processor = field(&read("/proc/cpuinfo"), "model name");
         let memory_kib = field(&read("/proc/meminfo"), "MemTotal");
@@ -80,10 +78,8 @@ impl Machine {
     /// Keeps the calling thread, and those that it starts, on the first core where each process has one.
     pub(crate) fn keep_to_first_core(&self, processes: usize) {
         if let Some(core) = self.core(0, processes) {
-            let mut own = CpuSet::new();
-            own.set(core);
             // Not being pinned costs precision and nothing else; the page says what was asked for.
-            let _ = sched_setaffinity(None, &own);
+            let _ = device::cores::pin(core);
         }
     }
 }
