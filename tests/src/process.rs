@@ -1,6 +1,7 @@
 //! A child process that is watched while it lives: its output is kept, its death is noticed at once, and it
 //! never outlives its handle. It knows nothing about what the process serves.
 
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +87,33 @@ impl Process {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             let _gone = kill_process(pid, signal);
         }
+    }
+
+    /// Stops the process as a hung one stands. At the return no thread of it runs any more: `kill` only sends the
+    /// signal, and a thread on another core may answer a request before it takes it.
+    ///
+    /// # Panics
+    /// If a thread still runs after our patience.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stands = || self.thread_states()?.iter().all(|&state| state == 'T').then_some(());
+        assert!(poll_for(PATIENCE, stands).is_some(), "{} does not stand still", self.words);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// What each of its threads does now, in the letters of proc(5).
+    fn thread_states(&self) -> Option<Vec<char>> {
+        let state = |task: DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+            // The name before it, in parentheses, may have any character.
+            stat.rsplit_once(')')?.1.trim_start().chars().next()
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).ok()?;
+        tasks.map(|task| state(task.ok()?)).collect()
     }
 
     /// The exit status, if the process has ended.

@@ -167,14 +167,14 @@ fn a_stopped_service_delays_a_request_by_the_timeout_and_no_more() {
     load.await_good(100);
     await_offload(&ours);
     let before = redone(&ours, "timeout");
-    service.process.signal(Signal::STOP);
+    service.process.stop();
     let value = payload("text", 9_000).expect("a known class");
     assert_eq!(ours.client().set("a", &value).as_deref(), Ok("STORED"));
     load.await_good(300);
     // One job of each connection was under way; afterwards one is sent now and then, to see whether it is back.
     let waited = redone(&ours, "timeout") - before;
     assert!((1..30).contains(&waited), "{waited} jobs waited for a service that is stopped");
-    service.process.signal(Signal::CONT);
+    service.process.go_on();
     await_offload(&ours);
     load.await_good(100);
     no_harm(load);

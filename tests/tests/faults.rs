@@ -54,9 +54,9 @@ fn stopped_memcached_gives_an_error_in_time_and_recovers() {
     let mut client = ours.client();
     let is_set = || (client.set("a", b"1").as_deref() == Ok("STORED")).then_some(());
     assert!(poll_for(PATIENCE, is_set).is_some(), "nothing is stored");
-    store.signal(Signal::STOP);
+    store.stop();
     let answer = client.get("a");
-    store.signal(Signal::CONT);
+    store.go_on();
     let error = answer.expect_err("a stopped memcached cannot answer");
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
     assert!(error.ends_with("gave no answer within 1000 ms"), "{error}");
@@ -71,9 +71,9 @@ fn late_answers_never_reach_another_request() {
     let load = Load::start(ours.addr());
     for _ in 0..2 {
         load.await_good(200);
-        store.signal(Signal::STOP);
+        store.stop();
         load.await_errors(4);
-        store.signal(Signal::CONT);
+        store.go_on();
     }
     load.await_good(200);
     let wrong = load.stop();
@@ -182,7 +182,7 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
     let mut client = ours.client();
     let large = value("large", 1_000);
     assert_eq!(client.set("large", &large).as_deref(), Ok("STORED"));
-    store.signal(Signal::STOP);
+    store.stop();
     client.send(b"get large\r\n").expect("the server reads");
     // Round trips on another connection of the one thread: by their end the request above has been read and sent on.
     let mut probe = ours.client();
@@ -190,7 +190,7 @@ fn sigterm_answers_what_is_in_flight_and_exits_with_zero() {
         probe.ask(b"mn");
     }
     ours.signal(Signal::TERM);
-    store.signal(Signal::CONT);
+    store.go_on();
     let head = client.read_line();
     assert_eq!(head, Some(format!("VALUE large 0 {}", large.len())));
     assert_eq!(client.read_exact(large.len()).as_deref(), Some(&large[..]));

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use rebate_tests::payload::{random, text};
 use rebate_tests::process::Process;
 use rebate_tests::{Load, PATIENCE, Server, poll_for, rebate_command};
-use rustix::process::Signal;
 use services::metrics;
 
 /// A process with the compression service alone, behind a lane and nothing else.
@@ -229,14 +228,14 @@ fn service_faults(rounds: usize) {
         service = Service::start(&path);
         service.await_jobs();
 
-        service.process.signal(Signal::STOP);
+        service.process.stop();
         load.await_good(50);
-        service.process.signal(Signal::CONT);
+        service.process.go_on();
         service.await_jobs();
 
-        ours.signal(Signal::STOP);
+        ours.stop();
         std::thread::sleep(Duration::from_millis(20));
-        ours.signal(Signal::CONT);
+        ours.go_on();
         load.await_good(50);
         memory.push(ours.rss_bytes().expect("it runs"));
     }
@@ -263,9 +262,9 @@ fn frontend_faults(rounds: usize) {
         let mut ours = frontend(&service.path);
         let load = Load::start(ours.addr());
         service.await_jobs();
-        ours.signal(Signal::STOP);
+        ours.stop();
         std::thread::sleep(Duration::from_millis(20));
-        ours.signal(Signal::CONT);
+        ours.go_on();
         load.await_good(50);
         assert_ne!(left(), (0.0, 0.0, (0, 0)), "its lane is gone before it is killed");
         ours.kill();

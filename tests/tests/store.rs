@@ -252,11 +252,11 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
     let load = Load::start(ours.addr());
     for _ in 0..2 {
         load.await_good(200);
-        service.signal(Signal::STOP);
+        service.stop();
         load.await_errors(20);
         let error = ours.client().get("a").expect_err("a stopped service cannot answer");
         assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
-        service.signal(Signal::CONT);
+        service.go_on();
     }
     load.await_good(200);
     let wrong = load.stop();
@@ -280,9 +280,9 @@ fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recove
     assert!(error.starts_with(&named), "the service says which server it is: {error}");
     let memcached = Server::memcached_at(port.number(), &[]);
     load.await_good(300);
-    memcached.signal(Signal::STOP);
+    memcached.stop();
     load.await_errors(20);
-    memcached.signal(Signal::CONT);
+    memcached.go_on();
     load.await_good(300);
     let wrong = load.stop();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -305,7 +305,7 @@ fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
         keys[at.expect("it is at one of them")].push(key);
     }
     let [served, lost] = keys;
-    stores[1].signal(Signal::STOP);
+    stores[1].stop();
     for quiet in [true, false] {
         let mut other = ours.client();
         let key = lost[0].clone();
@@ -331,7 +331,7 @@ fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
             assert_eq!(client.get(key), Ok(Some(b"x".to_vec())), "after: {error}");
         }
     }
-    stores[1].signal(Signal::CONT);
+    stores[1].go_on();
     let back = poll_for(PATIENCE, || client.get(&lost[0]).ok());
     assert_eq!(back, Some(Some(b"x".to_vec())));
 }

@@ -101,11 +101,11 @@ fn who_leaves_within_a_frame_takes_no_place() {
     for layout in LAYOUTS {
         let service = ours("memcached", layout, &["--connections-max", "4"]);
         // Bytes and end are there before it looks, so it is told of both at once.
-        service.process.signal(Signal::STOP);
+        service.process.stop();
         for _ in 0..4 {
             connect(&service).write_all(b"\0\0").expect("it is sent");
         }
-        service.process.signal(Signal::CONT);
+        service.process.go_on();
         let served = poll_for(PATIENCE, || {
             let mut stream = connect(&service);
             stream.write_all(&get(b"k")).ok()?;
