@@ -7,7 +7,7 @@ mod mix;
 mod oracle;
 mod recording;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -253,9 +253,13 @@ impl Client {
         let (mut there, mut whole) = (0, READ_BYTES);
         loop {
             self.answer.resize(self.answer.len().max(whole), 0);
-            let count = self.stream.read(&mut self.answer[there..]).map_err(failed)?;
+            let count = match self.stream.read(&mut self.answer[there..]) {
+                // Where there is a time limit, a process that was stopped and goes on is told so.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                count => count.map_err(failed)?,
+            };
             if count == 0 {
-                return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+                return Err(failed(ErrorKind::UnexpectedEof.into()));
             }
             there += count;
             let Some(head) = self.answer[..there].first_chunk() else { continue };

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{Clock, Nanos, Prng, SystemClock};
@@ -316,17 +316,16 @@ impl<'a> Prepared<'a> {
 
     /// Waits until a socket is connected.
     fn finish(&self, socket: &OwnedFd, deadline: Nanos) -> Result<(), Errno> {
-        let left = deadline.since(self.clock.now());
-        let left = Timespec {
-            tv_sec: (left.0 / 1_000_000_000) as i64,
-            tv_nsec: (left.0 % 1_000_000_000) as i64,
-        };
         let mut ready = [PollFd::new(socket, PollFlags::OUT)];
-        match rustix::event::poll(&mut ready, Some(&left)) {
-            Ok(0) => Err(Errno::TIMEDOUT),
-            Ok(_) => sockopt::socket_error(socket)?,
-            Err(error) => Err(error),
-        }
+        let is_ready = retry_on_intr(|| {
+            let left = deadline.since(self.clock.now());
+            let left = Timespec {
+                tv_sec: (left.0 / 1_000_000_000) as i64,
+                tv_nsec: (left.0 % 1_000_000_000) as i64,
+            };
+            rustix::event::poll(&mut ready, Some(&left))
+        })?;
+        if is_ready == 0 { Err(Errno::TIMEDOUT) } else { sockopt::socket_error(socket)? }
     }
 }
 

@@ -1,18 +1,18 @@
 //! The generator on gRPC: its bookkeeping and its bytes, against servers that serve, stall, lie,
-//! refuse, hang, die or are not there.
+//! refuse, hang or die.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{Address, LoadError, LoadReport, Pace, Payload};
+use load::{LoadError, LoadReport, Pace, Payload};
 use tonic::Status;
 use units::Nanos;
 use workload::{PayloadClass, SizeDist};
 
 use crate::cache::{Act, CacheOnGrpc};
-use crate::support::{PATIENCE, closed_port, misses_are_filled, run, serve, spec, undisturbed};
+use crate::support::{PATIENCE, misses_are_filled, run, serve, spec, undisturbed};
 
 fn due(report: &LoadReport) -> u64 {
     report.get.offered + report.set.offered
@@ -226,21 +226,6 @@ fn a_peer_that_speaks_something_else_fails_every_request() {
     assert_eq!(report.get.answered + report.set.answered, 0, "{}", report.table());
     assert!(report.connections.lost > 0 && !report.errors.is_empty(), "{}", report.table());
     all_accounted_for(&report);
-}
-
-#[test]
-fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
-    let (_bound, closed) = closed_port();
-    let closed = format!("grpc://{closed}");
-    for address in [closed.as_str(), "grpc:///nonexistent/socket"] {
-        let address: Address = address.parse().expect("an address");
-        let start = Instant::now();
-        let spec = spec(&address, 100.0, Nanos::secs(60));
-        let error = load::run(&spec, |_| (), &AtomicBool::new(false)).expect_err("unreachable");
-        assert!(matches!(error, LoadError::Unreachable { .. }), "{error}");
-        assert!(error.to_string().contains(&address.to_string()), "{error}");
-        assert!(start.elapsed() < PATIENCE);
-    }
 }
 
 #[test]

@@ -155,8 +155,10 @@ fn overload_is_queued_then_dropped_and_said_so() {
 #[test]
 fn a_target_that_is_not_there_is_a_clear_error_in_bounded_time() {
     let (_bound, closed) = closed_port();
-    let closed = closed.to_string();
-    for address in [closed.as_str(), "unix:/nonexistent/socket"] {
+    let (classic, grpc) = (closed.to_string(), format!("grpc://{closed}"));
+    for address in
+        [classic.as_str(), "unix:/nonexistent/socket", &grpc, "grpc:///nonexistent/socket"]
+    {
         let address: Address = address.parse().expect("an address");
         let start = Instant::now();
         let spec = spec(&address, 100.0, Nanos::secs(60));

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rebate_tests::process::Process;
 use rebate_tests::{PATIENCE, rebate_binary};
@@ -107,6 +108,25 @@ fn loads_end_with_no_wrong_byte_in_every_layout() {
         assert!(output.contains(&summary), "{output}");
         assert!(output.contains(&format!("layout {layout}: NetCore")), "{output}");
     }
+}
+
+#[test]
+fn a_load_that_is_stopped_goes_on_where_it_was() {
+    let service = ours("memcached", "inline", &[]);
+    // Its clients wait for answers all the while.
+    service.process.stop();
+    let address = service.address.to_string();
+    let mut command = Command::new(rebate_binary());
+    let flags = ["--requests", "400", "--keys", "40", "--duration", "600s"];
+    let mut load = Process::start(command.args(["rpc", "load", &address]).args(flags));
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(10));
+        load.stop();
+        load.go_on();
+    }
+    service.process.go_on();
+    let status = load.wait_exit(PATIENCE).expect("it ends");
+    assert!(status.success(), "{}", load.output());
 }
 
 #[test]
