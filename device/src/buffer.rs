@@ -98,8 +98,9 @@ impl Pool {
     }
 
     fn hand_out(&self, Kept { block, user }: Kept) -> Buffer {
-        self.0.outstanding_bytes.fetch_add(block.bytes().len(), Ordering::Relaxed);
-        Buffer { block: Some(block), filled_bytes: 0, user, pool: self.clone() }
+        let capacity = block.bytes().len();
+        self.0.outstanding_bytes.fetch_add(capacity, Ordering::Relaxed);
+        Buffer { block: Some(block), capacity, filled_bytes: 0, user, pool: self.clone() }
     }
 
     fn build(memory: Option<Arc<dyn Memory>>, retained_max: ByteCount) -> Self {
@@ -127,6 +128,8 @@ impl fmt::Debug for Pool {
 /// A piece of pool memory. All of its capacity is initialised; the first `len()` bytes hold data.
 pub struct Buffer {
     block: Option<Block>,
+    /// The block's size, asked for every job.
+    capacity: usize,
     filled_bytes: usize,
     user: User,
     pool: Pool,
@@ -147,8 +150,9 @@ enum User {
 
 impl Buffer {
     /// How many bytes fit.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        self.block_ref().bytes().len()
+        self.capacity
     }
 
     /// Declares the first `bytes` to hold data.
@@ -166,6 +170,7 @@ impl Buffer {
     /// then their length: it is not one to use again for a longer result.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
+        self.capacity = bytes.len();
         let had = self.block.replace(Block::Adopted(bytes));
         if let Some(had) = had {
             self.pool.0.give_back(had, self.user);

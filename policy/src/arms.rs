@@ -169,6 +169,51 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
+/// As [`crate::Policy::stands`] says: if every other place, as it is at `least`, costs no less than the chosen one as
+/// it is at `most`, and holds the core for no less. What a place costs never falls with its times; what one that holds
+/// the core for longer costs more than another never falls with those who wait or come, of whom there are fewest at
+/// `least`; and what it costs more to wait for a device than not to never falls with what that takes. So the chosen
+/// place is the best of all between the two, but for rounding: that is a part in 10^15, and no place is left for less
+/// than a sixteenth.
+///
+/// Not for jobs in a hurry, nor where the core is held, nor where a place is not known: that is tried too often.
+pub(crate) fn stands(
+    policy: &impl Weighs,
+    choice: Choice,
+    job: &JobFacts,
+    [least, most]: [&Snapshot<'_>; 2],
+) -> Option<u32> {
+    let is_calm = job.class == Class::LatencyCritical && job.time_left.is_none();
+    if !is_calm || choice.placement != Placement::Async {
+        return None;
+    }
+    let state = most.devices.get(choice.device())?;
+    let chosen = Arm::elsewhere(choice.device(), state)?;
+    let objective = policy.objective(job, least);
+    if !state.eligible || state.depth >= state.capacity || objective.is_slow(&chosen) {
+        return None;
+    }
+    let beats = |other: Arm| {
+        let is_same = other.device == chosen.device;
+        let latency_ns = if is_same { other.latency_ns } else { chosen.latency_ns };
+        let own = Arm { latency_ns, ..chosen };
+        let is_dearer = || objective.rank(&other) >= objective.rank(&own);
+        objective.is_slow(&other) || (other.core_ns >= own.core_ns && is_dearer())
+    };
+    let offer = Offer::of(job, least, objective.inline_bytes_max);
+    let others = (1..).zip(least.devices.iter().skip(1));
+    for (device, state) in others.filter(|(_, state)| state.eligible) {
+        let arm = Arm::elsewhere(device, state)?;
+        if offer.sync && !beats(arm.waited_for()) || device != chosen.device && !beats(arm) {
+            return None;
+        }
+    }
+    match offer.home(true) {
+        Some(home) if !beats(Arm::software(home)?) => None,
+        _ => Some((DRAWS / PROBE_EVERY) as u32),
+    }
+}
+
 /// What was seen of the places.
 struct Ranking {
     best: Place,
@@ -359,10 +404,10 @@ const UNKNOWN_QUEUE_DIVISOR: usize = 4;
 #[cfg(test)]
 pub(crate) mod tests {
     use device::TenantId;
-    use units::Op;
+    use units::{Op, Prng};
 
     use super::*;
-    use crate::{LeastLatency, Policy};
+    use crate::{LeastHostCycles, LeastLatency, Policy};
 
     /// A draw that probes nothing.
     pub(crate) const NO_PROBE: u64 = u64::MAX;
@@ -439,6 +484,107 @@ pub(crate) mod tests {
             place(&JobFacts { last, ..job() }, &devices, NO_PROBE).device()
         };
         assert_eq!((to(1_700), to(1_701)), (0, 1));
+    }
+
+    /// Two states of software and one or two devices, and what lies anywhere between them.
+    struct Between {
+        random: Prng,
+        ends: [Vec<DeviceState>; 2],
+    }
+
+    impl Between {
+        fn of(seed: u64) -> Self {
+            let mut random = Prng::new(seed);
+            let devices = 2 + random.below(2);
+            let end = |random: &mut Prng, index| {
+                let estimated_ns = 500 << random.below(6);
+                let host_ns = if index == 0 { estimated_ns } else { 300 + random.below(600) };
+                let is_known = random.below(20) > 0;
+                let eligible = random.below(10) > 0;
+                let own = device(estimated_ns, host_ns);
+                if is_known { DeviceState { eligible, ..own } } else { unknown(0) }
+            };
+            let least: Vec<_> = (0..devices).map(|index| end(&mut random, index)).collect();
+            let most = least.iter().map(|state| {
+                let more = |ns: Nanos| Nanos(ns.0 + ns.0 * random.below(100) / 100);
+                let host = state.host.map(more);
+                let estimated = host.filter(|_| state.host == state.estimated);
+                let later = 1_000 * random.below(8);
+                let estimated = estimated.or(state.estimated.map(|ns| Nanos(ns.0 + later)));
+                let eligible = state.eligible && random.below(20) > 0;
+                DeviceState { eligible, depth: random.below(9) as usize, host, estimated, ..*state }
+            });
+            let most = most.collect();
+            Self { random, ends: [least, most] }
+        }
+
+        fn count(&mut self, least: u64, most: u64) -> u64 {
+            least + self.random.below(most - least + 1)
+        }
+
+        fn any(&mut self) -> Vec<DeviceState> {
+            let mut any = self.ends[0].clone();
+            for (state, most) in any.iter_mut().zip(self.ends[1].clone()) {
+                let (least, is_home) = (*state, most.host == most.estimated);
+                let mut time = |of: fn(&DeviceState) -> Option<Nanos>| {
+                    Some(Nanos(self.count(of(&least)?.0, of(&most)?.0)))
+                };
+                let host = time(|state| state.host);
+                let estimated = if is_home { host } else { time(|state| state.estimated) };
+                let depth = self.count(0, most.depth as u64) as usize;
+                let eligible = most.eligible || (least.eligible && self.count(0, 1) == 1);
+                *state = DeviceState { eligible, depth, host, estimated, ..least };
+            }
+            any
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn what_is_said_to_stand_is_the_answer_to_everything_between() {
+        let latency_max = Nanos::micros(20);
+        let policies: [&dyn Policy; 2] = [
+            &LeastLatency { inline_bytes_max: 1_000 },
+            &LeastHostCycles { latency_max, inline_bytes_max: 1_000 },
+        ];
+        let mut stood = [0; 2];
+        for (seed, at) in (0..20_000).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+            let (policy, mut between) = (policies[at], Between::of(seed));
+            let (waiting, gap) = (between.count(0, 3) as usize, Nanos(500 << between.count(0, 8)));
+            let facts = JobFacts { work_bytes: 400 + between.count(0, 800) as usize, ..job() };
+            let ends = between.ends.clone();
+            let [least, most] =
+                ends.each_ref().map(|devices| Snapshot { devices, waiting, gap: Some(gap) });
+            let choice = policy.place(&facts, &least, NO_PROBE);
+            let Some(draws_from) = policy.stands(choice, &facts, &least, &most) else { continue };
+            stood[at] += 1;
+            for _ in 0..50 {
+                let (devices, more) = (between.any(), between.count(0, 900) as usize);
+                let waiting = waiting + between.count(0, 9) as usize;
+                let gap = Some(Nanos(between.count(0, gap.0)));
+                let last = Some((choice.device(), choice.placement));
+                let work_bytes = facts.work_bytes + more;
+                let draw = between.random.bits() | u64::from(draws_from);
+                let snapshot = Snapshot { devices: &devices, waiting, gap };
+                let answer = policy.place(&JobFacts { work_bytes, last, ..facts }, &snapshot, draw);
+                assert_eq!(answer, choice, "{seed} {}: {snapshot:?}", policy.name());
+            }
+        }
+        assert!(stood.iter().all(|stood| (2_000..18_000).contains(stood)), "{stood:?}");
+    }
+
+    #[test]
+    fn nothing_stands_for_jobs_in_a_hurry_or_where_the_core_is_held() {
+        let policy = LeastLatency { inline_bytes_max: 1_000 };
+        let devices = [software(9_000), device(5_000, 1_000)];
+        let of = Snapshot { gap: Some(Nanos(10_000)), ..Snapshot::of(&devices) };
+        let choice = Choice::to(1, Placement::Async, Reason::Policy);
+        let stands = |choice, facts: JobFacts| policy.stands(choice, &facts, &of, &of);
+        assert_eq!(stands(choice, job()), Some(1 << 24), "one in 256 draws is a probe");
+        assert_eq!(stands(choice, JobFacts { class: Class::Batch, ..job() }), None);
+        assert_eq!(stands(choice, JobFacts { time_left: Some(Nanos::secs(1)), ..job() }), None);
+        assert_eq!(stands(Choice::to(1, Placement::Sync, Reason::Policy), job()), None);
+        assert_eq!(stands(Choice::software(Reason::Policy), job()), None);
     }
 
     #[test]

@@ -26,6 +26,16 @@ impl Policy for LeastHostCycles {
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         arms::choose(self, job, snapshot, draw)
     }
+
+    fn stands(
+        &self,
+        choice: Choice,
+        job: &JobFacts,
+        least: &Snapshot<'_>,
+        most: &Snapshot<'_>,
+    ) -> Option<u32> {
+        arms::stands(self, choice, job, [least, most])
+    }
 }
 
 impl Weighs for LeastHostCycles {

@@ -18,6 +18,13 @@
 //! at little load. What all of that is worth on the runtime's own loop in virtual time (`runtime/tests/costs.rs`) is in
 //! docs/measurements.md, "The offload runtime's experiments".
 //!
+//! An answer stands while it is clear (`arms::stands`). What one place costs more than another is the difference of
+//! their latencies, which rises with the one and falls with the other, and that of their times on the core by those who
+//! wait and of its squares by those who come: it never falls as more wait or come, if the first holds the core for no
+//! less. So where the cheapest is a device that the core does not wait for, it is so for all states in which its queue
+//! is no longer, those of others are no shorter, no fewer wait, and jobs are no farther apart. The other way round
+//! nothing is said: a place that holds the core for longer gains from every one who does not come.
+//!
 //! What a job adds to those behind it in a device is left out: they choose by that queue themselves.
 //!
 //! A place that misses the job's deadline counts several times. Not without end, and where every place misses it the
@@ -50,6 +57,16 @@ impl Policy for LeastLatency {
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
         arms::choose(self, job, snapshot, draw)
+    }
+
+    fn stands(
+        &self,
+        choice: Choice,
+        job: &JobFacts,
+        least: &Snapshot<'_>,
+        most: &Snapshot<'_>,
+    ) -> Option<u32> {
+        arms::stands(self, choice, job, [least, most])
     }
 }
 

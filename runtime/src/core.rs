@@ -13,6 +13,7 @@ mod answers;
 mod fair;
 pub(crate) mod follow;
 mod recover;
+pub(crate) mod standing;
 mod verify;
 
 use std::collections::VecDeque;
@@ -25,16 +26,17 @@ use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot}
 use units::{Nanos, Op, Prng};
 
 use crate::config::{Fallback, RuntimeConfig, StartError};
-use crate::entry::{Entry, Finished, Path, State, Ticket};
+use crate::entry::{Entry, Finished, State, Ticket};
 use crate::history::History;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
-use crate::slot::{Asked, OPS, Slot};
+use crate::slot::{Asked, OPS, Slot, Taken};
 use crate::time::Time;
 use crate::waiting::Service;
 use answers::Answers;
 use fair::leave;
 use follow::Followed;
+use standing::Drawn;
 use verify::Sample;
 
 /// One core's runtime.
@@ -44,6 +46,8 @@ pub struct Runtime {
     retired: usize,
     /// As the job for which the policy was asked last saw them.
     states: Vec<DeviceState>,
+    /// For jobs and states between these two it was asked last whether its answer stands.
+    ends: [Vec<DeviceState>; 2],
     answers: Answers,
     jobs: Ledger,
     /// Finished and not yet claimed.
@@ -91,7 +95,7 @@ impl Runtime {
             let slot = Slot::open(device, waker.clone());
             slots.push(slot.map_err(|error| StartError::Open(device.name().to_owned(), error))?);
         }
-        let states = slots.iter().map(Slot::state).collect();
+        let states: Vec<_> = slots.iter().map(Slot::state).collect();
         let mut fallback = [Fallback::Prefer; OPS];
         fallback[Op::Compress.index()] = config.compress;
         fallback[Op::Decompress.index()] = config.decompress;
@@ -99,13 +103,14 @@ impl Runtime {
         let mut runtime = Self {
             slots,
             retired: 0,
+            ends: [states.clone(), states.clone()],
             states,
             answers: Answers::default(),
             jobs: Ledger::default(),
             unclaimed: 0,
             weighs: config.policy.weighs_costs(),
             learns: config.policy.weighs_costs(),
-            until_sampled: 0,
+            until_sampled: 1,
             history: History::default(),
             policy: config.policy,
             fallback,
@@ -209,7 +214,7 @@ impl Runtime {
                 self.unclaimed -= 1;
                 self.jobs.close(ticket);
             }
-            State::Waiting => {
+            State::Waiting | State::Awaited | State::Followed => {
                 entry.state = State::Detached;
                 let device = entry.choice.device();
                 self.metrics.count_detached();
@@ -305,7 +310,16 @@ impl Runtime {
     /// Places a job for which no answer is known.
     #[inline(never)]
     fn decide(&mut self, job: Box<Job>, waiting: usize, now: Nanos) -> Ticket {
-        let (mut choice, is_open) = self.choose(&job, waiting, now);
+        let drawn = self.drawn(&job, now);
+        match self.standing(&job, drawn) {
+            Some(choice) => self.place(job, choice, true, now),
+            None => self.decide_anew(job, drawn, waiting, now),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_anew(&mut self, job: Box<Job>, drawn: Drawn, waiting: usize, now: Nanos) -> Ticket {
+        let (mut choice, is_open) = self.choose(&job, drawn, waiting, now);
         if choice.placement == Placement::Sync {
             choice = self.as_waited_for(choice);
         }
@@ -334,7 +348,7 @@ impl Runtime {
     /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
     /// required and is not.
     #[inline(always)]
-    fn choose(&mut self, job: &Job, waiting: usize, now: Nanos) -> (Choice, bool) {
+    fn choose(&mut self, job: &Job, drawn: Drawn, waiting: usize, now: Nanos) -> (Choice, bool) {
         let fallback = self.fallback(&job.task);
         if fallback == Fallback::Forbid {
             return (Choice::software(Reason::Configured), true);
@@ -344,7 +358,7 @@ impl Runtime {
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
             slot.update(state, &asked);
             if weighs {
-                slot.estimate(state, &asked, arrivals);
+                slot.estimate(state, &asked, slot.backlog_bytes(), arrivals);
             }
         }
         if fallback == Fallback::Require {
@@ -355,7 +369,7 @@ impl Runtime {
         {
             return (on(device, Reason::Probe), true);
         }
-        let choice = self.ask_policy(job, asked.work_bytes, waiting, now);
+        let choice = self.ask_policy(job, &asked, drawn, waiting, now);
         if choice.device() != 0 || self.states[0].eligible {
             return (choice, true);
         }
@@ -366,19 +380,25 @@ impl Runtime {
     }
 
     #[inline(always)]
-    fn ask_policy(&mut self, job: &Job, work_bytes: usize, waiting: usize, now: Nanos) -> Choice {
-        let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
-        let mut facts = facts(job, work_bytes, now);
+    fn ask_policy(
+        &mut self,
+        job: &Job,
+        asked: &Asked<'_>,
+        Drawn { draw, gap }: Drawn,
+        waiting: usize,
+        now: Nanos,
+    ) -> Choice {
+        let mut facts = facts(job, asked.work_bytes, now);
         if !self.weighs {
             return self.policy.place(&facts, &Snapshot::of(&self.states), draw);
         }
-        let gap = Some(self.history.arrived(now));
-        let last = self.history.last(facts.op, work_bytes);
-        facts.last = last.map(|choice| (choice.device(), choice.placement));
+        let kind = self.history.kind(facts.op, asked.work_bytes);
+        facts.last = kind.last.map(|choice| (choice.device(), choice.placement));
         let snapshot = Snapshot { devices: &self.states, waiting, gap };
         let choice = self.policy.place(&facts, &snapshot, draw);
         if choice.reason != Reason::Probe {
-            *last = Some(choice);
+            kind.last = Some(choice);
+            self.judge(&facts, asked, choice, gap.unwrap_or_default());
         }
         choice
     }
@@ -427,16 +447,12 @@ impl Runtime {
         entry.tag = job.tag;
         entry.submitted = now;
         entry.choice = choice;
-        self.has_tenants |= job.tenant != TenantId::default();
+        if self.has_tenants || job.tenant != TenantId::default() {
+            self.has_tenants = true;
+            keep_apart(&mut job, choice);
+        }
         let slot = &mut self.slots[choice.device()];
         slot.waiting += 1;
-        if self.has_tenants {
-            // Should the device state more than it wrote, that is not another tenant's.
-            match choice.device() {
-                0 => job.output.lend_to(job.tenant),
-                _ => job.output.hand_to(job.tenant, job.output_offset),
-            }
-        }
         match choice.device() {
             0 => {}
             _ if slot.shows_jobs => entry.again.keep_size(&job),
@@ -453,7 +469,7 @@ impl Runtime {
 
     #[inline(always)]
     fn dispatch(&mut self, job: Box<Job>, choice: Choice) {
-        if self.is_limited(choice) {
+        if self.service.is_some() {
             return self.admit(job, choice);
         }
         self.hand_over(job, choice);
@@ -462,27 +478,27 @@ impl Runtime {
     /// As `hand_over`, off a job's usual way.
     #[inline(never)]
     fn hand_over_late(&mut self, job: Box<Job>, choice: Choice) {
+        self.enter(Ticket::from_mark(job.tag));
         self.hand_over(job, choice);
     }
 
     #[inline(always)]
     fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
-        let handed = match self.is_watched(&job, device) {
+        let may_be_watched = self.learns || (device != 0 && self.is_sampled());
+        let slot = &mut self.slots[device];
+        let handed = match may_be_watched && slot.is_watched(job.task.op(), self.time.last()) {
             true => self.submit_watched(job, ticket, device),
-            false => self.slots[device].submit(job),
+            false => slot.submit(job),
         };
-        if let Err(Refused { job, reason }) = handed {
-            return self.refused(job, device, reason);
-        }
-        self.enter(ticket);
-        let slot = &self.slots[device];
-        if slot.is_inline() {
-            self.time.look_once();
-            return self.poll_slot(device, usize::MAX);
-        }
-        if slot.is_full() {
-            self.answers.forget();
+        match handed {
+            Err(Refused { job, reason }) => return self.refused(job, device, reason),
+            Ok(Taken::Done) => {
+                self.time.look_once();
+                return self.poll_slot(device, usize::MAX);
+            }
+            Ok(Taken::Last) => self.answers.forget(),
+            Ok(Taken::Inside) => {}
         }
         if choice.placement == Placement::Sync {
             self.wait_here(device, ticket);
@@ -492,16 +508,14 @@ impl Runtime {
     /// Whether the job is one of the few that tell what a job takes of the core.
     #[inline]
     fn is_sampled(&mut self) -> bool {
-        let left = self.until_sampled.checked_sub(1);
-        self.until_sampled = left.unwrap_or(SAMPLED_ONE_IN - 1);
-        left.is_none()
+        self.until_sampled -= 1;
+        self.until_sampled == 0 && self.sample()
     }
 
-    /// Whether it is looked at what the job meets in the device, and takes.
-    #[inline(always)]
-    fn is_watched(&mut self, job: &Job, device: usize) -> bool {
-        let may_be = self.learns || (device != 0 && self.is_sampled());
-        may_be && self.slots[device].is_watched(job.task.op(), self.time.last())
+    #[cold]
+    fn sample(&mut self) -> bool {
+        self.until_sampled = SAMPLED_ONE_IN;
+        true
     }
 
     /// Hands the job to its device and notes what it meets there and what its submission takes.
@@ -511,15 +525,15 @@ impl Runtime {
         job: Box<Job>,
         ticket: Ticket,
         device: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<Taken, Refused> {
         let slot = &mut self.slots[device];
         let mut met = slot.met(self.time.read());
-        slot.submit(job)?;
+        let taken = slot.submit(job)?;
         met.host = self.time.read().since(met.at) + slot.way_back();
         if let Some(entry) = self.jobs.get_mut(ticket) {
             entry.met = Some(met);
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Polls one device until the job is back or overdue: the calling thread has nothing better to
@@ -561,73 +575,110 @@ impl Runtime {
             true => slot.poll_timed(&self.time),
             false => slot.poll(self.time.last()),
         };
-        let taken = polled.len().min(max);
+        let (taken, mut taken_bytes) = (polled.len().min(max), 0);
         for completion in polled.drain(..taken) {
-            self.complete(device, completion);
+            let work_bytes = completion.job.work_bytes();
+            taken_bytes += work_bytes;
+            self.complete(device, completion, work_bytes);
         }
-        self.slots[device].keep(polled);
+        let slot = &mut self.slots[device];
+        slot.left(taken, taken_bytes);
+        slot.keep(polled);
     }
 
     #[inline(always)]
-    fn complete(&mut self, device: usize, mut completion: Completion) {
-        self.slots[device].left(&completion.job);
+    fn complete(&mut self, device: usize, completion: Completion, work_bytes: usize) {
         if self.is_drawn(device, &completion) {
-            completion = self.verified(device, completion);
+            return self.complete_drawn(device, completion);
         }
-        let is_well = matches!(completion.outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
-        if self.retired > 0 || !is_well {
+        if self.retired > 0 || !matches!(completion.outcome, Outcome::Done { .. }) {
             return self.complete_oddly(device, completion);
         }
-        self.finish(completion);
+        self.finish(completion, work_bytes);
     }
 
     /// As `finish`, off a job's usual way.
     #[inline(never)]
     fn finish_late(&mut self, completion: Completion) {
-        self.finish(completion);
+        let work_bytes = completion.job.work_bytes();
+        self.finish(completion, work_bytes);
     }
 
     #[inline(always)]
-    fn finish(&mut self, completion: Completion) {
-        let now = self.time.last();
+    fn finish(&mut self, completion: Completion, work_bytes: usize) {
         let ticket = Ticket::from_mark(completion.job.tag);
         let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| !entry.is_finished()) else {
-            // It timed out here and was redone or failed; the buffers come home now.
-            return self.metrics.count_late();
+            return self.drop_late(completion);
         };
-        leave(&mut self.service, entry);
-        let path = Path::from(entry.choice);
-        let total = now.since(entry.submitted);
-        let slot = &mut self.slots[path.device];
-        slot.waiting -= 1;
-        let Completion { job, outcome, service } = &completion;
-        // What was given up is counted as that, and says nothing of the device.
-        if !matches!(outcome, Outcome::Failed(DeviceError::Cancelled)) {
-            self.metrics.count(&path, outcome, job, *service, total.since(*service));
-            if job.deadline.is_some_and(|deadline| now > deadline) {
-                self.metrics.count_missed(path.device);
-            }
+        // Stored first: what can panic below then has nothing to drop.
+        let completion = entry.finished.insert(completion);
+        entry.total = self.time.last().since(entry.submitted);
+        self.metrics.count(entry.choice, completion, work_bytes, entry.total);
+        self.slots[entry.choice.device()].waiting -= 1;
+        completion.job.tag = entry.tag;
+        entry.again.clear();
+        let was = std::mem::replace(&mut entry.state, State::Finished);
+        self.unclaimed += 1;
+        if was == State::Awaited {
+            entry.waker.iter().for_each(Waker::wake_by_ref);
+        }
+        if entry.met.is_some()
+            || completion.job.deadline.is_some()
+            || (self.learns && self.slots[entry.choice.device()].is_inline())
+        {
+            self.look_at(ticket);
+        }
+        if self.service.is_some() || matches!(was, State::Followed | State::Detached) {
+            self.let_go(ticket, was);
+        }
+    }
+
+    /// It timed out here and was redone or failed; the buffers come home now.
+    #[cold]
+    fn drop_late(&mut self, completion: Completion) {
+        self.metrics.count_late();
+        drop(completion);
+    }
+
+    /// What is asked of few finished jobs: whether they were in time, and what they took.
+    #[inline(never)]
+    fn look_at(&mut self, ticket: Ticket) {
+        let entry = self.jobs.get(ticket).expect(BOOKED);
+        let Some(Completion { job, outcome, service }) = &entry.finished else { return };
+        let (now, arrivals) = (self.time.last(), self.history.arrivals());
+        let slot = &mut self.slots[entry.choice.device()];
+        // What was given up says nothing of the device.
+        let is_given_up = matches!(outcome, Outcome::Failed(DeviceError::Cancelled));
+        if !is_given_up && job.deadline.is_some_and(|deadline| now > deadline) {
+            self.metrics.count_missed(entry.choice.device());
         }
         let is_well = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
         if let Some(met) = &entry.met {
-            self.metrics.count_host(&path, job, met.host);
-            if self.learns && is_well {
-                slot.learn(job, met, self.history.arrivals());
+            self.metrics.count_host(entry.choice, job, met.host);
+            if self.learns && is_well && slot.learn(job, met, arrivals) {
+                self.answers.forget();
             }
-        } else if self.learns && is_well && slot.is_inline() {
-            slot.learn_held(job, *service, now, self.history.arrivals());
+        } else if self.learns
+            && is_well
+            && slot.is_inline()
+            && slot.learn_held(job, *service, now, arrivals)
+        {
+            self.answers.forget();
         }
-        if entry.is_detached() {
-            return self.jobs.close(ticket);
-        }
-        entry.again.clear();
-        let mut completion = completion;
-        completion.job.tag = entry.tag;
-        entry.finish(completion, total);
-        self.unclaimed += 1;
-        entry.wake();
-        if entry.is_followed {
-            self.finished_followed(ticket);
+    }
+
+    /// What is left to do for a finished job where there are limits, and for one that nobody will claim.
+    #[inline(never)]
+    fn let_go(&mut self, ticket: Ticket, was: State) {
+        let entry = self.jobs.get_mut(ticket).expect(BOOKED);
+        leave(&mut self.service, entry);
+        match was {
+            State::Followed => self.finished_followed(ticket),
+            State::Detached => {
+                self.unclaimed -= 1;
+                self.jobs.close(ticket);
+            }
+            State::Waiting | State::Awaited | State::Finished | State::Free => {}
         }
     }
 
@@ -645,6 +696,15 @@ pub struct Outstanding {
     pub polled: Option<Nanos>,
     /// With jobs outstanding, a `turn` is due at least this often: overdue jobs are found there.
     pub turn_within: Nanos,
+}
+
+/// Should the device state more than it wrote, that is not another tenant's.
+#[inline(never)]
+fn keep_apart(job: &mut Job, choice: Choice) {
+    match choice.device() {
+        0 => job.output.lend_to(job.tenant),
+        _ => job.output.hand_to(job.tenant, job.output_offset),
+    }
 }
 
 fn on(device: usize, reason: Reason) -> Choice {

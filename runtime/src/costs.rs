@@ -86,13 +86,15 @@ impl Costs {
     ///
     /// `arrivals` jobs came to the core so far: what was learnt long ago says little, and the probes of a place that is
     /// not chosen are rare.
+    ///
+    /// Whether what is known of the op is something else now.
     pub(crate) fn learn(
         &mut self,
         (op, bytes): (Op, usize),
         met: &Met,
         [before, by]: [Nanos; 2],
         arrivals: u64,
-    ) {
+    ) -> bool {
         let (low, high) = (before.since(met.at), by.since(met.at));
         let known = self.known[op.index() % OPS].get_or_insert_with(|| first(bytes, met, high));
         let learnt = std::mem::replace(&mut known.learnt, arrivals);
@@ -107,18 +109,26 @@ impl Costs {
         };
         let Met { host, depth_jobs, backlog_bytes, .. } = *met;
         let seen = Observation { at: by, bytes, latency, depth_jobs, backlog_bytes, host };
-        if known.fit.observe(&seen) {
+        let changes = known.fit.observe(&seen);
+        if changes {
             known.estimates = Estimates::of(known.fit.curve());
         }
         known.is_enough = known.fit.curve().observations >= KNOWN_AFTER;
+        changes
     }
 
     /// A job held the core for all of its time.
-    pub(crate) fn learn_held(&mut self, job: (Op, usize), took: Nanos, now: Nanos, arrivals: u64) {
+    pub(crate) fn learn_held(
+        &mut self,
+        job: (Op, usize),
+        took: Nanos,
+        now: Nanos,
+        arrivals: u64,
+    ) -> bool {
         // From zero on: `took` is from another clock and may be longer than this one's time.
         let at = now.since(took);
         let met = Met { at, host: took, depth_jobs: 0, backlog_bytes: 0 };
-        self.learn(job, &met, [at + took; 2], arrivals);
+        self.learn(job, &met, [at + took; 2], arrivals)
     }
 
     /// What is known of the op, once some jobs have come back.
@@ -195,7 +205,9 @@ mod tests {
 
     fn taught(took: u64) -> Costs {
         let mut costs = Costs::default();
-        (0..50).for_each(|_| costs.learn(JOB, &met(0), [Nanos(took); 2], 0));
+        for _ in 0..50 {
+            costs.learn(JOB, &met(0), [Nanos(took); 2], 0);
+        }
         costs
     }
 
@@ -248,7 +260,9 @@ mod tests {
     #[test]
     fn a_steady_device_is_looked_at_half_as_often_until_one_job_is_odd() {
         let mut costs = Costs::default();
-        (0..1_100).for_each(|_| costs.learn(JOB, &met(0), [Nanos(6_000); 2], 0));
+        for _ in 0..1_100 {
+            costs.learn(JOB, &met(0), [Nanos(6_000); 2], 0);
+        }
         let looks = |costs: &mut Costs| (0..320).filter(|_| costs.due(OP, Nanos(9_000))).count();
         assert_eq!(looks(&mut costs), 10);
         costs.learn(JOB, &met(0), [Nanos(60_000); 2], 0);
@@ -258,7 +272,9 @@ mod tests {
     #[test]
     fn what_holds_the_core_costs_it_all_of_its_time() {
         let mut costs = Costs::default();
-        (0..50).for_each(|_| costs.learn_held(JOB, Nanos(7_000), Nanos(9_000), 0));
+        for _ in 0..50 {
+            costs.learn_held(JOB, Nanos(7_000), Nanos(9_000), 0);
+        }
         let (latency, host) = of(&costs, OP).expect("known");
         assert!(latency.0.abs_diff(7_000) < 300 && host.0.abs_diff(7_000) < 300);
     }

@@ -88,10 +88,6 @@ pub(crate) struct Entry {
     /// The place that is free after this one, while this one is.
     pub(crate) next_free: u32,
     pub(crate) state: State,
-    /// Whether `waker` is this job's.
-    pub(crate) is_awaited: bool,
-    /// Whether the follower goes on with it, see `core/follow.rs`.
-    pub(crate) is_followed: bool,
     /// Whether it counts among its tenant's jobs inside devices.
     pub(crate) is_counted: bool,
     /// What it met, if it is to teach what its device costs.
@@ -116,8 +112,6 @@ impl Default for Entry {
             generation: 0,
             next_free: 0,
             state: State::Free,
-            is_awaited: false,
-            is_followed: false,
             is_counted: false,
             met: None,
             tag: 0,
@@ -140,14 +134,6 @@ impl Entry {
         self.state == State::Detached
     }
 
-    /// The end, for the owner to take.
-    #[inline]
-    pub(crate) fn finish(&mut self, completion: Completion, total: Nanos) {
-        self.finished = Some(completion);
-        self.total = total;
-        self.state = State::Finished;
-    }
-
     /// What became of it, if it is finished; once.
     #[inline]
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
@@ -158,16 +144,22 @@ impl Entry {
 
     /// Whether a device has it.
     pub(crate) fn is_inside(&self) -> bool {
-        self.choice.device() != 0 && matches!(self.state, State::Waiting | State::Detached)
+        self.choice.device() != 0 && !matches!(self.state, State::Free | State::Finished)
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
+    /// Under way, its owner not to be woken yet.
     Waiting,
-    Finished,
+    /// Under way, and `waker` is its owner's.
+    Awaited,
+    /// Under way, and the follower goes on with it, see `core/follow.rs`.
+    Followed,
+    /// Under way without an owner.
     Detached,
+    Finished,
 }
 
 /// What it takes to do a job again while a device still holds the first try. Written in place: a job on the fast

@@ -1,9 +1,10 @@
-//! What came to one core and where it went: how far jobs lie apart, and where the policy sent the last of a kind. It
-//! decides nothing.
+//! What came to one core and where it went: how far jobs lie apart, how large they are, and where the policy sent the
+//! last of a kind. It decides nothing.
 
 use policy::Choice;
 use units::{Nanos, Op};
 
+use crate::core::standing::Standing;
 use crate::slot::OPS;
 
 /// Of one runtime.
@@ -12,21 +13,33 @@ pub(crate) struct History {
     /// `GAPS` times the time between two jobs (ns), smoothed: what whole numbers leave out of one is less than that.
     gaps_ns: u64,
     arrivals: u64,
+    /// `GAPS` times their size, in the same way.
+    sizes_bytes: u64,
     /// By op and size.
-    last: [[Option<Choice>; CLASSES]; OPS],
+    kinds: [[Kind; CLASSES]; OPS],
+}
+
+/// Jobs of one op and about one size.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Kind {
+    /// What the policy chose for the last such job.
+    pub(crate) last: Option<Choice>,
+    /// While it need not be asked again.
+    pub(crate) standing: Option<Standing>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        let last = [[None; CLASSES]; OPS];
-        Self { arrived: Nanos(0), gaps_ns: GAPS * GAP_NS_MAX, arrivals: 0, last }
+        let (gaps_ns, kinds) = (GAPS * GAP_NS_MAX, [[Kind::default(); CLASSES]; OPS]);
+        Self { arrived: Nanos(0), gaps_ns, arrivals: 0, sizes_bytes: 0, kinds }
     }
 }
 
 impl History {
-    /// The time between a job that the policy weighs and the next, smoothed.
+    /// The time between one job and the next, where the policy weighs costs, smoothed.
     #[inline]
-    pub(crate) fn arrived(&mut self, now: Nanos) -> Nanos {
+    pub(crate) fn arrived(&mut self, bytes: usize, now: Nanos) -> Nanos {
+        self.sizes_bytes = self.sizes_bytes - self.sizes_bytes / GAPS + bytes as u64;
         let gap_ns = now.since(self.arrived).0.min(GAP_NS_MAX);
         self.arrived = now;
         self.gaps_ns = self.gaps_ns - self.gaps_ns / GAPS + gap_ns;
@@ -44,11 +57,22 @@ impl History {
         self.arrivals
     }
 
-    /// What the policy chose for the last such job; the next choice goes there.
-    #[inline]
-    pub(crate) fn last(&mut self, op: Op, bytes: usize) -> &mut Option<Choice> {
-        &mut self.last[op.index() % OPS][class(bytes)]
+    /// Their sizes, smoothed.
+    pub(crate) fn mean_bytes(&self) -> usize {
+        (self.sizes_bytes / GAPS) as usize
     }
+
+    /// Such jobs.
+    #[inline]
+    pub(crate) fn kind(&mut self, op: Op, bytes: usize) -> &mut Kind {
+        &mut self.kinds[op.index() % OPS][class(bytes)]
+    }
+}
+
+/// The least and the greatest size that is of one kind with this one; none of those without end.
+pub(crate) fn alike(bytes: usize) -> Option<[usize; 2]> {
+    let least = 1 << class(bytes);
+    (class(bytes) < CLASSES - 1).then_some([least & !1, 2 * least - 1])
 }
 
 /// By powers of two, up to 1 GiB and beyond.
@@ -78,7 +102,7 @@ mod tests {
             let mut seen = Nanos(0);
             for _ in 0..jobs {
                 now += gap;
-                seen = history.arrived(now);
+                seen = history.arrived(1, now);
             }
             seen.0
         };
@@ -91,9 +115,12 @@ mod tests {
     fn places_are_remembered_by_op_and_size() {
         let mut history = History::default();
         let choice = Choice::to(1, Placement::Sync, Reason::Policy);
-        *history.last(Op::Compress, 5_000) = Some(choice);
-        assert_eq!(*history.last(Op::Compress, 4_096), Some(choice));
-        assert_eq!(*history.last(Op::Compress, 4_095), None);
-        assert_eq!(*history.last(Op::Decompress, 5_000), None);
+        history.kind(Op::Compress, 5_000).last = Some(choice);
+        assert_eq!(history.kind(Op::Compress, 4_096).last, Some(choice));
+        assert_eq!(history.kind(Op::Compress, 4_095).last, None);
+        assert_eq!(history.kind(Op::Decompress, 5_000).last, None);
+        assert_eq!(alike(5_000), Some([4_096, 8_191]));
+        assert_eq!((alike(0), alike(1), alike(2)), (Some([0, 1]), Some([0, 1]), Some([2, 3])));
+        assert_eq!((alike(usize::MAX), alike(1 << 30)), (None, None));
     }
 }

@@ -44,7 +44,7 @@ impl Ledger {
         let entry = self.entries.get_mut(ticket.index());
         let entry = entry.filter(|entry| entry.generation == ticket.generation());
         let entry = entry.expect(ONCE);
-        if entry.state == State::Waiting {
+        if matches!(entry.state, State::Waiting | State::Awaited) {
             entry.await_with(waker);
             return Poll::Pending;
         }
@@ -89,8 +89,6 @@ impl Entry {
     #[inline]
     fn end(&mut self, free: &mut u32, ticket: Ticket) {
         self.generation = self.generation.wrapping_add(1);
-        self.is_awaited = false;
-        self.is_followed = false;
         self.met = None;
         self.state = State::Free;
         self.next_free = std::mem::replace(free, ticket.key());
@@ -104,17 +102,7 @@ impl Entry {
             Some(own) => own.clone_from(waker),
             None => self.waker = Some(waker.clone()),
         }
-        self.is_awaited = true;
-    }
-
-    /// Wakes the owner, if it waits.
-    #[inline]
-    pub(crate) fn wake(&mut self) {
-        if std::mem::take(&mut self.is_awaited)
-            && let Some(waker) = &self.waker
-        {
-            waker.wake_by_ref();
-        }
+        self.state = State::Awaited;
     }
 }
 

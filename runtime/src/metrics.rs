@@ -4,16 +4,14 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use device::{Job, Outcome};
-use policy::{Placement, Reason};
+use device::{Completion, DeviceError, Job, Outcome};
+use policy::{Choice, Placement, Reason};
 use units::{Nanos, Op};
-
-use crate::entry::Path;
 
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
-    /// By op, device, placement and reason; each made with the path's first job: most paths never run.
+    /// By device, placement, reason and op; each made with the path's first job: most paths never run.
     paths: Vec<OnceLock<Box<Detail>>>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
@@ -30,7 +28,7 @@ impl Metrics {
     pub(crate) fn new(devices: Vec<String>) -> Self {
         let count = devices.len();
         let cells = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let paths = OPS.len() * count * PER_DEVICE;
+        let paths = count * PATHS * OP_PLACES;
         Self {
             paths: (0..paths).map(|_| OnceLock::new()).collect(),
             fallbacks: cells(count * Reason::ALL.len()),
@@ -53,9 +51,9 @@ impl Metrics {
             let Some(detail) = cell.get() else { continue };
             let sizes = detail.sizes();
             let sum = |of: fn(&SizeCount) -> u64| sizes.iter().map(of).fold(0, u64::saturating_add);
-            let (rest, path) = (index / PER_DEVICE, index % PER_DEVICE);
+            let (path, op) = (index / OP_PLACES, index % OP_PLACES);
+            let (device, path) = (path / PATHS, path % PATHS);
             let (placement, reason) = (path / REASONS, path % REASONS);
-            let (op, device) = (rest / self.devices.len(), rest % self.devices.len());
             counts.push(PathCount {
                 op: OPS[op],
                 device: self.devices[device].clone(),
@@ -74,6 +72,7 @@ impl Metrics {
             });
         }
         counts.retain(|count: &PathCount| count.jobs > 0);
+        counts.sort_by_key(|count| count.op.index());
         counts
     }
 
@@ -130,40 +129,53 @@ impl Metrics {
             .collect()
     }
 
+    /// A job's end, `total` after its submission.
     #[inline(always)]
     pub(crate) fn count(
         &self,
-        path: &Path,
-        outcome: &Outcome,
-        job: &Job,
-        service: Nanos,
-        queueing: Nanos,
+        choice: Choice,
+        completion: &Completion,
+        work_bytes: usize,
+        total: Nanos,
     ) {
-        let detail = self.paths[self.index(path, job)].get_or_init(Box::default);
-        detail.count(job.work_bytes() as u64, service, queueing);
+        let Completion { job, outcome, service } = completion;
+        let Outcome::Done { output_bytes } = *outcome else {
+            return self.count_without_result(choice, completion, total);
+        };
+        let detail = self.detail(choice, job);
+        detail.count(work_bytes as u64, *service, total.since(*service));
+        add(&detail.input_bytes, job.input.len() as u64);
+        add_reported(&detail.output_bytes, output_bytes as u64);
+    }
+
+    #[inline(never)]
+    fn count_without_result(&self, choice: Choice, completion: &Completion, total: Nanos) {
+        let Completion { job, outcome, service } = completion;
+        let detail = self.detail(choice, job);
         match outcome {
-            Outcome::Done { output_bytes } => {
-                add(&detail.input_bytes, job.input.len() as u64);
-                add_reported(&detail.output_bytes, *output_bytes as u64);
-            }
-            Outcome::DoesNotFit => add(&detail.did_not_fit, 1),
+            // What was given up is counted as that.
+            Outcome::Failed(DeviceError::Cancelled) => return,
             Outcome::Failed(_) => add(&detail.failed, 1),
+            Outcome::DoesNotFit | Outcome::Done { .. } => add(&detail.did_not_fit, 1),
         }
+        detail.count(job.work_bytes() as u64, *service, total.since(*service));
     }
 
     /// What a sampled job of the path took of its core: submission, polls and the way back to its owner.
     #[cold]
-    pub(crate) fn count_host(&self, path: &Path, job: &Job, host: Nanos) {
-        let detail = self.paths[self.index(path, job)].get_or_init(Box::default);
-        let size = &detail.sizes[log2(job.work_bytes() as u64).min(SIZE_CLASSES - 1)];
+    pub(crate) fn count_host(&self, choice: Choice, job: &Job, host: Nanos) {
+        let detail = self.detail(choice, job);
+        let size = &detail.sizes[log2(job.work_bytes() as u64)];
         add(&size.host_jobs, 1);
         add(&size.host_ns, host.0);
     }
 
-    #[inline]
-    fn index(&self, path: &Path, job: &Job) -> usize {
-        let device = job.task.op().index() * self.devices.len() + path.device;
-        device * PER_DEVICE + path.placement as usize * REASONS + path.reason as usize
+    /// The counters of the path; made with its first job.
+    #[inline(always)]
+    fn detail(&self, choice: Choice, job: &Job) -> &Detail {
+        let path = choice.device() * PATHS + choice.placement as usize * REASONS;
+        let index = (path + choice.reason as usize) * OP_PLACES + job.task.op().index();
+        self.paths[index].get_or_init(Box::default)
     }
 
     pub(crate) fn count_fallback(&self, device: usize, reason: Reason) {
@@ -263,7 +275,7 @@ struct Detail {
     did_not_fit: AtomicU64,
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
-    sizes: [SizeCell; SIZE_CLASSES],
+    sizes: [SizeCell; u64::BITS as usize],
     service: [AtomicU64; u64::BITS as usize],
     queueing: [AtomicU64; u64::BITS as usize],
 }
@@ -295,7 +307,7 @@ impl Default for Detail {
 impl Detail {
     #[inline(always)]
     fn count(&self, work_bytes: u64, service: Nanos, queueing: Nanos) {
-        let size = &self.sizes[log2(work_bytes).min(SIZE_CLASSES - 1)];
+        let size = &self.sizes[log2(work_bytes)];
         add(&size.jobs, 1);
         add(&size.work_bytes, work_bytes);
         add_reported(&size.service_ns, service.0);
@@ -334,9 +346,6 @@ fn log2(value: u64) -> usize {
     (value | 1).ilog2() as usize
 }
 
-/// Up to 1 GiB, the largest item there can be.
-const SIZE_CLASSES: usize = 31;
-
 /// Up to 18 minutes.
 const TIME_CLASSES: usize = 40;
 
@@ -352,11 +361,13 @@ fn add_reported(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
 }
 
-/// Places for reasons: a power of two, as the product below is, so that no job pays for a multiplication.
+/// Places for reasons: a power of two, as those below are, so that no job pays for a multiplication.
 const REASONS: usize = Reason::ALL.len().next_power_of_two();
 
-/// Paths of one op on one device.
-const PER_DEVICE: usize = Placement::ALL.len().next_power_of_two() * REASONS;
+/// Ways to one device.
+const PATHS: usize = Placement::ALL.len().next_power_of_two() * REASONS;
+
+const OP_PLACES: usize = OPS.len().next_power_of_two();
 
 /// The ops that are jobs, in the order of their index; those after them are a trace's own.
 const OPS: [Op; 6] =

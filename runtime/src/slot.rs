@@ -38,6 +38,16 @@ pub(crate) struct Slot {
     eligible: [Eligible; OPS],
 }
 
+/// A job that a device took.
+pub(crate) enum Taken {
+    /// It is done already.
+    Done,
+    /// There is room for more.
+    Inside,
+    /// There is room for no more.
+    Last,
+}
+
 /// The last answers for one shape of task: accepted up to a size, refused from one on.
 #[derive(Clone, Copy)]
 struct Eligible {
@@ -64,16 +74,23 @@ impl Shape {
 
     #[inline]
     pub(crate) fn of(task: &Task) -> Self {
-        let op = task.op().index() as u32;
         let rest = match task {
             Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => {
                 let window = dialect.window_log2.map_or(0, |log2| 1 + u32::from(log2));
                 dialect.codec as u32 | window << 8
             }
-            Task::Checksum { polynomial } => *polynomial as u32,
-            Task::Encrypt { .. } | Task::Decrypt { .. } | Task::Copy => 0,
+            _ => Self::rest_of_kernel(task),
         };
-        Self(op | rest << 8)
+        Self(task.op().index() as u32 | rest << 8)
+    }
+
+    /// Apart, so that the codecs' tasks need not look through those of the kernels.
+    #[inline(never)]
+    fn rest_of_kernel(task: &Task) -> u32 {
+        match task {
+            Task::Checksum { polynomial } => *polynomial as u32,
+            _ => 0,
+        }
     }
 }
 
@@ -122,13 +139,17 @@ impl Slot {
         })
     }
 
-    #[inline]
-    pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+    #[inline(always)]
+    pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<Taken, Refused> {
         let work_bytes = job.work_bytes();
         self.queue.try_submit(job)?;
         self.inside += 1;
         self.inside_bytes += work_bytes;
-        Ok(())
+        Ok(match self.is_inline() {
+            true => Taken::Done,
+            false if self.is_full() => Taken::Last,
+            false => Taken::Inside,
+        })
     }
 
     /// Does a job that nobody has books on, on a device that is inline.
@@ -182,11 +203,11 @@ impl Slot {
         self.polled = polled;
     }
 
-    /// A job is handed over.
+    /// So many jobs of so many bytes were handed over.
     #[inline]
-    pub(crate) fn left(&mut self, job: &Job) {
-        self.inside = self.inside.saturating_sub(1);
-        self.inside_bytes = self.inside_bytes.saturating_sub(job.work_bytes());
+    pub(crate) fn left(&mut self, jobs: usize, bytes: usize) {
+        self.inside = self.inside.saturating_sub(jobs);
+        self.inside_bytes = self.inside_bytes.saturating_sub(bytes);
     }
 
     /// How soon someone must poll, if someone must.
@@ -240,16 +261,21 @@ impl Slot {
         state.depth = self.depth();
     }
 
-    /// As far as it is known after so many jobs that came to the core, what the job would take there with what is
-    /// inside now, by `update`. What the calling core takes is never forgotten: nothing stalls there unseen, and what
-    /// always goes to a device would lose what its deadlines are weighed against.
+    /// As far as it is known after so many jobs that came to the core, what the job would take there with
+    /// `state.depth` jobs inside, of so many bytes together. What the calling core takes is never forgotten: nothing
+    /// stalls there unseen, and what always goes to a device would lose what its deadlines are weighed against.
     #[inline(always)]
-    pub(crate) fn estimate(&self, state: &mut DeviceState, asked: &Asked<'_>, arrivals: u64) {
+    pub(crate) fn estimate(
+        &self,
+        state: &mut DeviceState,
+        asked: &Asked<'_>,
+        backlog_bytes: usize,
+        arrivals: u64,
+    ) {
         let (op, is_inline) = (asked.task.op(), self.is_inline());
         let known = self.costs.known(op);
         let known = known.filter(|known| is_inline || !known.is_forgotten(arrivals));
-        let ahead = || [state.depth, self.backlog_bytes()];
-        let known = known.map(|known| known.of(asked.work_bytes, ahead()));
+        let known = known.map(|known| known.of(asked.work_bytes, [state.depth, backlog_bytes]));
         state.estimated = known.map(|(latency, _)| latency);
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
@@ -266,24 +292,29 @@ impl Slot {
         Met { at, host: Nanos(0), depth_jobs, backlog_bytes }
     }
 
-    /// A job on the calling core went well, and held it for its service.
+    /// A job on the calling core went well, and held it for its service; whether it says something else now of such
+    /// jobs.
     #[inline(never)]
-    pub(crate) fn learn_held(&mut self, job: &Job, service: Nanos, now: Nanos, arrivals: u64) {
+    pub(crate) fn learn_held(
+        &mut self,
+        job: &Job,
+        service: Nanos,
+        now: Nanos,
+        arrivals: u64,
+    ) -> bool {
         let work = (job.task.op(), job.work_bytes());
-        if self.costs.due(work.0, now) {
-            self.costs.learn_held(work, service, now, arrivals);
-        }
+        self.costs.due(work.0, now) && self.costs.learn_held(work, service, now, arrivals)
     }
 
-    /// A job that was watched came back well, with the last poll.
+    /// A job that was watched came back well, with the last poll; whether it says something else now of such jobs.
     #[cold]
-    pub(crate) fn learn(&mut self, job: &Job, met: &Met, arrivals: u64) {
+    pub(crate) fn learn(&mut self, job: &Job, met: &Met, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
         // What signals was done when it did, whenever it was looked at before.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
         let work = (job.task.op(), job.work_bytes());
-        self.costs.learn(work, met, [before, found], arrivals);
+        self.costs.learn(work, met, [before, found], arrivals)
     }
 
     /// Whether jobs are done when their submission returns.
@@ -293,7 +324,8 @@ impl Slot {
     }
 
     /// The sizes of the jobs that the device has; those that it is done with are taken to be like them.
-    fn backlog_bytes(&self) -> usize {
+    #[inline]
+    pub(crate) fn backlog_bytes(&self) -> usize {
         match self.polled.len() {
             0 => self.inside_bytes,
             _ => self.inside_bytes / self.inside.max(1) * self.depth(),

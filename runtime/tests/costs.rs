@@ -10,6 +10,7 @@ mod on_loop;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use common::*;
@@ -132,6 +133,62 @@ fn it_does_not_confirm_what_it_expects_of_a_device_that_is_seldom_busy() {
 fn it_holds_a_busy_core_for_less() {
     let [least, offloads] = beside_offloading(beside(400e3, 40_000));
     assert!(least <= 1.08 * offloads, "{least} against {offloads}");
+}
+
+/// Counts how often it is asked; whether it says what stands can be left out.
+struct Asked {
+    inner: Arc<dyn Policy>,
+    says_what_stands: bool,
+    times: AtomicUsize,
+}
+
+impl Policy for Asked {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn weighs_costs(&self) -> bool {
+        self.inner.weighs_costs()
+    }
+
+    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        self.inner.place(job, snapshot, draw)
+    }
+
+    fn stands(
+        &self,
+        choice: Choice,
+        job: &JobFacts,
+        least: &Snapshot<'_>,
+        most: &Snapshot<'_>,
+    ) -> Option<u32> {
+        self.inner.stands(choice, job, least, most).filter(|_| self.says_what_stands)
+    }
+}
+
+/// Every job takes as long, to the nanosecond, as if the policy were asked about each: so each is placed alike, probes
+/// included, and what is learnt is the same.
+#[test]
+fn an_answer_that_stands_is_the_one_that_would_be_given() {
+    let host_cycles: Arc<dyn Policy> =
+        Arc::new(LeastHostCycles { latency_max: Nanos::micros(30), inline_bytes_max: 4_000 });
+    for (policy, per_second) in
+        [(least_latency(), 50e3), (least_latency(), 300e3), (host_cycles, 300e3)]
+    {
+        let load = beside(per_second, 10_000);
+        let run = |says_what_stands| {
+            let (inner, times) = (Arc::clone(&policy), AtomicUsize::new(0));
+            let policy = Arc::new(Asked { inner, says_what_stands, times });
+            let took = on_loop::run(Arc::clone(&policy) as _, load);
+            (took, policy.times.load(Ordering::Relaxed))
+        };
+        let ((took, asked), (expected, always)) = (run(true), run(false));
+        println!("{} at {per_second}/s: asked {asked} times of {always}", policy.name());
+        assert_eq!(always, load.jobs as usize);
+        assert!(asked < always / 2, "{asked}");
+        assert_eq!(took, expected);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::slot::{OPS, Shape};
 /// By op, the last answer that holds for other jobs too.
 pub(super) struct Answers {
     known: [Answer; OPS],
-    /// How often the open devices, or the policy, became others.
+    /// How often the open devices, the policy, or costs that it weighs became others.
     epoch: u64,
 }
 
@@ -50,7 +50,13 @@ impl Answers {
         self.known[job.task.op().index() % OPS] = Answer { shape, sizes, epoch, choice };
     }
 
-    /// Other devices are open now, or the policy is another one.
+    /// Changes whenever what was learnt may no longer hold.
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Other devices are open now, or the policy, or what it is told of costs, is another one.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.epoch += 1;

@@ -23,8 +23,11 @@ impl Runtime {
     }
 
     /// Hands the job over or lets it wait: for room in the device, for its tenant's other jobs, and for its turn.
-    #[cold]
+    #[inline(never)]
     pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
+        if !self.is_limited(choice) {
+            return self.hand_over_late(job, choice);
+        }
         // With nothing inside no turn would come that serves what waits.
         let turns = self.slots.iter().any(|slot| slot.inside > 0);
         let device = choice.device();
@@ -91,7 +94,8 @@ impl Runtime {
             // Not those that the policy sees: this may be another job than the one that is placed.
             let mut state = self.states[device];
             self.slots[device].update(&mut state, &asked);
-            self.slots[device].estimate(&mut state, &asked, arrivals);
+            let slot = &self.slots[device];
+            slot.estimate(&mut state, &asked, slot.backlog_bytes(), arrivals);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))
@@ -103,7 +107,7 @@ impl Runtime {
         service.remove(device, ticket)
     }
 
-    /// A job went into the device.
+    /// A job goes into the device, or is refused there and leaves.
     #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
         let Some(service) = &mut self.service else { return };
@@ -116,10 +120,8 @@ impl Runtime {
     /// Whether the choice may have to wait. A job that is waited for in its placement (sync) never does: its thread
     /// does nothing else meanwhile, so there is one at most, and nobody would serve what waits. It counts as inside
     /// while it is. A probe of a retired device never waits either: its queue was opened for it.
-    #[inline]
-    pub(super) fn is_limited(&self, choice: Choice) -> bool {
-        self.service.is_some()
-            && choice.placement == Placement::Async
+    fn is_limited(&self, choice: Choice) -> bool {
+        choice.placement == Placement::Async
             && choice.device() != 0
             && self.slots[choice.device()].retired.is_none()
     }

@@ -9,7 +9,7 @@ use device::Job;
 use units::Nanos;
 
 use super::{Outstanding, Runtime};
-use crate::entry::{Finished, Ticket};
+use crate::entry::{Finished, State, Ticket};
 use crate::slot::Slot;
 
 /// Goes on with jobs as turns finish them.
@@ -41,7 +41,7 @@ impl Runtime {
     /// The job, which is not finished, goes to the follower and not to who claims it.
     pub(crate) fn follow(&mut self, ticket: Ticket) {
         if let Some(entry) = self.jobs.get_mut(ticket) {
-            entry.is_followed = true;
+            entry.state = State::Followed;
         }
     }
 

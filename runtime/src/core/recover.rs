@@ -92,8 +92,8 @@ impl Runtime {
         self.metrics.count_restored(device);
     }
 
-    /// The end of a job that its device did not do, or of any while a device is retired.
-    #[cold]
+    /// The end of a job that has no result, or one that was read back, or of any while a device is retired.
+    #[inline(never)]
     pub(super) fn complete_oddly(&mut self, device: usize, completion: Completion) {
         let ticket = Ticket::from_mark(completion.job.tag);
         // Also one that timed out and is to be redone: its device gives back what it was told to cancel.

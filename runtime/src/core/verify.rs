@@ -39,9 +39,15 @@ impl Runtime {
         is_drawn
     }
 
-    /// Makes a failure of the job if its stream is not what it should be.
+    /// The end of a job whose stream is read back first.
     #[cold]
-    pub(super) fn verified(&mut self, device: usize, mut completion: Completion) -> Completion {
+    pub(super) fn complete_drawn(&mut self, device: usize, completion: Completion) {
+        let completion = self.verified(device, completion);
+        self.complete_oddly(device, completion);
+    }
+
+    /// Makes a failure of the job if its stream is not what it should be.
+    fn verified(&mut self, device: usize, mut completion: Completion) -> Completion {
         let ticket = Ticket::from_mark(completion.job.tag);
         let is_late = self.jobs.get(ticket).is_none_or(Entry::is_finished);
         if is_late || self.reads_back(&completion).unwrap_or(false) {

@@ -43,7 +43,7 @@ use crate::run::{Behind, Run};
 pub use cores::{Cores, CoresConfig, SpawnError, Spawner};
 use home::Home;
 pub use join::Join;
-use tasks::Tasks;
+use tasks::{Place, Tasks};
 use wake::{Ready, Running, Signal};
 
 /// What a loop is made of.
@@ -88,6 +88,7 @@ impl CoreLoop {
             tasks: RefCell::new(Tasks::new(&home)),
             home,
             ready: Ready::default(),
+            places: Cell::default(),
             poll_interval: config.poll_interval,
             next_poll: Cell::new(Nanos(0)),
             looked: Cell::new(Nanos(0)),
@@ -189,6 +190,8 @@ struct Inner {
     tasks: RefCell<Tasks>,
     home: Arc<Home>,
     ready: Ready,
+    /// Those of the tasks, as far as they were polled: a poll borrows nothing that its task changes.
+    places: Cell<Vec<Rc<Place>>>,
     poll_interval: Nanos,
     next_poll: Cell<Nanos>,
     looked: Cell<Nanos>,
@@ -248,14 +251,18 @@ impl Inner {
     }
 
     fn poll_tasks(&self, running: &Running<'_>) {
+        let mut places = self.places.take();
         for _ in 0..self.burst.get() {
-            let Some(index) = running.next_ready() else { return };
+            let Some(index) = running.next_ready() else { break };
+            if index as usize >= places.len() {
+                self.tasks.borrow().add_places(&mut places);
+            }
             // The task may spawn or end others: nothing is borrowed while it runs.
-            let place = self.tasks.borrow().place(index);
-            if place.poll() {
+            if places[index as usize].poll() {
                 self.tasks.borrow_mut().ended(index);
             }
         }
+        self.places.set(places);
     }
 
     /// Makes ready what other threads woke; whether a device signalled.

@@ -62,10 +62,10 @@ impl Tasks {
         Arc::clone(&place.flag)
     }
 
-    /// The task's place, to be polled.
-    #[inline]
-    pub(crate) fn place(&self, index: u32) -> Rc<Place> {
-        Rc::clone(&self.places[index as usize])
+    /// Adds the places that are not known yet; they stay as long as the loop does.
+    #[cold]
+    pub(crate) fn add_places(&self, known: &mut Vec<Rc<Place>>) {
+        known.extend_from_slice(&self.places[known.len()..]);
     }
 
     /// The task of the place has ended: it is free.

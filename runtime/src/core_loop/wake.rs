@@ -31,14 +31,15 @@ impl TaskWaker {
     /// Makes the task ready whose index came out of the queue. On the home's own thread, within its run.
     pub(crate) fn dequeued(&self) {
         self.queued.lower();
-        HERE.with(|here| self.make_ready_at(here));
+        self.make_ready();
     }
 
+    /// On the home's own thread, within its run.
     #[inline]
-    fn make_ready_at(&self, here: &Here) {
+    fn make_ready(&self) {
         if !self.is_ready.load(Ordering::Relaxed) {
             self.is_ready.store(true, Ordering::Relaxed);
-            here.ready.borrow_mut().push(self.index);
+            HERE.with(|here| here.ready.borrow_mut().push(self.index));
         }
     }
 
@@ -60,13 +61,11 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        HERE.with(|here| {
-            if here.id.get() == self.home_id {
-                self.make_ready_at(here);
-            } else {
-                self.wake_from_afar();
-            }
-        });
+        if HERE.with(|here| here.id.get()) == self.home_id {
+            self.make_ready();
+        } else {
+            self.wake_from_afar();
+        }
     }
 }
 

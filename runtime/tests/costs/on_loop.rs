@@ -13,7 +13,7 @@ use device::{
     engines,
 };
 use parking_lot::Mutex;
-use policy::{AlwaysSoftware, AsyncOffload, Choice, JobFacts, Policy, Snapshot};
+use policy::{AlwaysSoftware, AsyncOffload, Policy};
 use runtime::core_loop::yield_now;
 use runtime::{Core, CoreConfig, CoreLoop};
 use units::{ByteCount, Clock, ManualClock, Nanos, Prng};
@@ -90,31 +90,11 @@ impl Pauses {
     }
 }
 
-/// A policy whose own work takes time, and whatever else a request does.
-struct Taking {
-    inner: Arc<dyn Policy>,
-    takes: Nanos,
-    clock: Looked,
-}
-
-impl Policy for Taking {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn weighs_costs(&self) -> bool {
-        self.inner.weighs_costs()
-    }
-
-    fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
-        self.clock.clock.advance(self.takes);
-        self.inner.place(job, snapshot, draw)
-    }
-}
-
 struct Run {
     core: Core,
     clock: Looked,
+    /// A request, beside its job.
+    takes: Nanos,
     start: Nanos,
     pool: Pool,
     took: RefCell<Vec<Nanos>>,
@@ -127,6 +107,7 @@ impl Run {
 
     /// Submits now; the job is answered by a task of its own.
     fn begin(self: &Rc<Self>, input: Bytes, due: Nanos) {
+        self.clock.clock.advance(self.takes);
         let running = self.core.run(job(input, &self.pool));
         let run = Rc::clone(self);
         self.core.spawn(async move {
@@ -163,11 +144,11 @@ pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
             }
         });
     }
-    let policy = Arc::new(Taking { inner: policy, takes: load.takes, clock: clock.clone() });
     *clock.pauses.lock() = load.pauses.then(|| Pauses::from(clock.clock.now()));
     let own = core_loop(&devices, policy, &clock);
     let run = Rc::new(Run {
         core: own.core().clone(),
+        takes: load.takes,
         start: clock.now(),
         clock,
         pool: Pool::heap(ByteCount::mib(8)),
