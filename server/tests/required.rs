@@ -1,12 +1,13 @@
-//! What `runtime.fallback_decompress` promises, through a server whose one device is lost or errs: software reads what
-//! the device did not, or nothing does. The device is software in a wrapper that fails on purpose.
+//! A server whose one device is lost, errs or is withdrawn before it starts: what `runtime.fallback_decompress`
+//! promises, that software reads what the device did not or nothing does; and what its page says. The device is
+//! software in a wrapper that fails on purpose.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Device, FaultPlan, Faulty, Software};
+use device::{FaultPlan, Faulty, Software};
 use server::config::{FallbackName, PolicyName};
 use server::{Config, Devices, Running, Server};
 use units::ByteCount;
@@ -22,7 +23,7 @@ fn a_value_that_a_lost_device_should_read_is_software_s_or_a_miss() {
     for (fallback, is_served, no_device) in
         [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
     {
-        let cache = Cache::over(LOST, fallback);
+        let cache = Cache::over(devices(LOST), fallback);
         assert_eq!(cache.set_and_get(), is_served, "{fallback:?}");
         assert_eq!(cache.frame_errors("device_corrupt"), 0.0, "{fallback:?}: none was wrong");
         assert_eq!(cache.frame_errors("no_device"), no_device, "{fallback:?}");
@@ -37,19 +38,36 @@ fn a_value_that_a_device_read_wrong_is_software_s_or_a_miss() {
     for (fallback, is_served, no_device) in
         [(FallbackName::Prefer, true, 0.0), (FallbackName::Require, false, 1.0)]
     {
-        let cache = Cache::over(WRONG, fallback);
+        let cache = Cache::over(devices(WRONG), fallback);
         assert_eq!(cache.set_and_get(), is_served, "{fallback:?}");
         assert_eq!(cache.frame_errors("device_corrupt"), 1.0, "{fallback:?}");
         assert_eq!(cache.frame_errors("no_device"), no_device, "{fallback:?}");
     }
 }
 
+#[test]
+fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
+    let cache = Cache::over(devices(WRONG).qualified(0), FallbackName::Prefer);
+    assert!(cache.set_and_get());
+    let page = cache.page();
+    assert!(page.contains("{device=\"faulty-software\",counter=\"withdrawn\"} 1"), "{page}");
+    for label in ["device=\"software\"", ""] {
+        let jobs = cache.counted("rebate_jobs_total{", label);
+        assert_eq!(jobs, 2.0, "what was tried before is in no count: {page}");
+    }
+}
+
+/// Software, and one device that fails by plan.
+fn devices(plan: FaultPlan) -> Devices {
+    let device = Faulty::new(Arc::new(Software::default()), plan);
+    Devices { all: vec![Arc::new(Software::default()), Arc::new(device)], accelerators: 1 }
+}
+
 /// A server over software and one device that gets every job.
 struct Cache(Running);
 
 impl Cache {
-    fn over(plan: FaultPlan, fallback: FallbackName) -> Self {
-        let device = Faulty::new(Arc::new(Software::default()), plan);
+    fn over(devices: Devices, fallback: FallbackName) -> Self {
         let mut config = Config::default();
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
@@ -58,8 +76,7 @@ impl Cache {
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.verify_every = 1;
         config.runtime.fallback_decompress = fallback;
-        let all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default()), Arc::new(device)];
-        Self(Server::start(config, Devices { all, accelerators: 1 }).expect("starts"))
+        Self(Server::start(config, devices).expect("starts"))
     }
 
     /// Stores a value that compresses; whether it is there afterwards.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Interval, KEPT_MIN, REPLICATIONS_MIN, drift, drifts, mean_of};
 use crate::statistics::{quantile, warm_up};
-use crate::{Picos, Streams};
+use crate::{End, Picos, Streams};
 
 /// What the numbers of a [`Sample`] are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,14 @@ impl Extent {
         match self {
             Extent::Requests(count) => requests >= count,
             Extent::WindowPs(_) => false,
+        }
+    }
+
+    /// What cannot be steady need not fill the memory to show it.
+    pub(crate) fn overloaded(self) -> Self {
+        match self {
+            Extent::Requests(count) => Extent::Requests(count.min(OVERLOADED_REQUESTS)),
+            Extent::WindowPs(_) => self,
         }
     }
 }
@@ -158,6 +166,17 @@ pub enum RunError {
         /// The limit.
         events: u64,
     },
+}
+
+impl RunError {
+    /// Why a run that ended so, perhaps with a fault of its own, cannot be used.
+    pub(crate) fn check(end: End, fault: Option<Self>, events_max: u64) -> Result<(), Self> {
+        match (fault, end) {
+            (Some(fault), _) => Err(fault),
+            (None, End::EventLimit) => Err(Self::EventLimit { events: events_max }),
+            (None, End::Stopped | End::Empty) => Ok(()),
+        }
+    }
 }
 
 /// Why there is no report.
@@ -615,6 +634,7 @@ impl Report {
 
 /// Requests of one replication: 32 MiB of response times.
 pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
+const OVERLOADED_REQUESTS: u64 = 200;
 /// Of the replications before the first look together: 512 MiB.
 const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
 /// Half of what the clock can count, so that what came last can still end.

@@ -60,4 +60,4 @@ pub use service::{Service, Stage};
 pub use split::{SplitError, split};
 pub use text::{TextError, draft, format, print, read};
 pub use tree::{Branch, End, Field, FieldKind, Fork, Node, Run, Trace};
-pub use walk::{Walked, walk};
+pub use walk::{Behind, Walked, walk};

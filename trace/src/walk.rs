@@ -9,50 +9,77 @@ use crate::tree::{End, Node, Trace};
 pub struct Walked<'a> {
     /// The ops invoked, arms of a fork one after the other.
     pub ops: Vec<Op>,
+    /// What stands behind each of them.
+    pub behind: Vec<Behind>,
     /// How its paths end: one, or one for each arm of a fork.
     pub ends: Vec<&'a End>,
-    /// Branches decided behind an op, by its dispatcher. One before the first op is decided by who starts the trace.
-    pub branches: usize,
+}
+
+/// What stands behind an op for its dispatcher to do. What stands before the first op, or the first behind a join, is
+/// done by a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// Branches decided.
+    pub branches: u32,
     /// Transforms made.
-    pub transforms: usize,
+    pub transforms: u32,
+    /// Ends: a core is told, or another trace is loaded.
+    pub ends: u32,
 }
 
 /// What `trace` does where a field has the value that `read` gives; flags are set above zero.
 pub fn walk<'a>(trace: &'a Trace, read: &mut dyn FnMut(&str) -> u32) -> Walked<'a> {
-    let mut walked = Walked::default();
-    block(&trace.body, read, &mut walked);
-    walked
+    let mut walker = Walker { read, walked: Walked::default(), last: None };
+    walker.block(&trace.body);
+    walker.walked
 }
 
-/// Whether the path goes on.
-fn block<'a>(
-    nodes: &'a [Node],
-    read: &mut dyn FnMut(&str) -> u32,
-    walked: &mut Walked<'a>,
-) -> bool {
-    nodes.iter().all(|node| match node {
-        Node::Run(run) => {
-            walked.ops.push(run.op);
-            true
-        }
-        Node::Trans(..) => {
-            walked.transforms += 1;
-            true
-        }
-        Node::Branch(branch) => {
-            walked.branches += usize::from(!walked.ops.is_empty());
-            let taken = branch.condition.holds(read);
-            block(if taken { &branch.on_true } else { &branch.on_false }, read, walked)
-        }
-        Node::Fork(fork) => {
-            for arm in &fork.arms {
-                block(arm, read, walked);
+struct Walker<'a, 'r> {
+    read: &'r mut dyn FnMut(&str) -> u32,
+    walked: Walked<'a>,
+    /// The op before.
+    last: Option<usize>,
+}
+
+impl<'a> Walker<'a, '_> {
+    /// Whether the path goes on.
+    fn block(&mut self, nodes: &'a [Node]) -> bool {
+        nodes.iter().all(|node| match node {
+            Node::Run(run) => {
+                self.last = Some(self.walked.ops.len());
+                self.walked.ops.push(run.op);
+                self.walked.behind.push(Behind::default());
+                true
             }
-            fork.join
+            Node::Trans(..) => {
+                self.behind(|own| own.transforms += 1);
+                true
+            }
+            Node::Branch(branch) => {
+                self.behind(|own| own.branches += 1);
+                let taken = branch.condition.holds(self.read);
+                self.block(if taken { &branch.on_true } else { &branch.on_false })
+            }
+            Node::Fork(fork) => {
+                let last = self.last;
+                for arm in &fork.arms {
+                    self.last = last;
+                    self.block(arm);
+                }
+                self.last = None;
+                fork.join
+            }
+            Node::End(end) => {
+                self.behind(|own| own.ends += 1);
+                self.walked.ends.push(end);
+                false
+            }
+        })
+    }
+
+    fn behind(&mut self, change: impl FnOnce(&mut Behind)) {
+        if let Some(last) = self.last {
+            change(&mut self.walked.behind[last]);
         }
-        Node::End(end) => {
-            walked.ends.push(end);
-            false
-        }
-    })
+    }
 }

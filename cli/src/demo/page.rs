@@ -32,20 +32,10 @@ pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) ->
 
 fn memory(comparison: &Comparison) -> Section {
     let pairs = comparison.pairs();
-    let panel = |(title, unit, values): &(&str, &str, [f64; 2])| Panel {
-        title: (*title).to_owned(),
-        plot: Plot::Bars(Bars {
-            y_label: (*unit).to_owned(),
-            layout: Layout::Grouped,
-            categories: ["compression off", "compression on"].map(measured).into(),
-            series: vec![BarSeries {
-                name: comparison.preset().to_owned(),
-                origin: Origin::Measured,
-                colour: 0,
-                values: values.to_vec(),
-            }],
-            mark: None,
-        }),
+    let panel = |(title, unit, values): &(&str, &str, [f64; 2])| {
+        let series = BarSeries::new(comparison.preset(), Origin::Measured, 0, *values);
+        let categories = ["compression off", "compression on"].map(Category::new);
+        Panel::groups(*title, *unit, categories, [series])
     };
     Section {
         heading: format!("Compression off and on in the same memory: {}", comparison.preset()),
@@ -59,10 +49,6 @@ fn memory(comparison: &Comparison) -> Section {
     }
 }
 
-fn measured(name: &str) -> Category {
-    Category { name: name.to_owned(), origin: Origin::Measured }
-}
-
 fn configurations(services: &Services) -> Section {
     let mut sizes: Vec<_> = services.points.iter().map(|own| own.value_bytes).collect();
     sizes.dedup();
@@ -73,22 +59,11 @@ fn configurations(services: &Services) -> Section {
             name: own.configuration.label(),
             origin: if own.emulated { Origin::Emulated } else { Origin::Measured },
         };
-        let series = sizes.iter().enumerate().map(|(colour, size)| BarSeries {
-            name: format!("{size} values"),
-            origin: Origin::Measured,
-            colour,
-            values: services.points.iter().filter(|own| own.value_bytes == *size).map(of).collect(),
+        let series = sizes.iter().enumerate().map(|(colour, size)| {
+            let values = services.points.iter().filter(|own| own.value_bytes == *size).map(of);
+            BarSeries::new(format!("{size} values"), Origin::Measured, colour, values)
         });
-        Panel {
-            title: title.to_owned(),
-            plot: Plot::Bars(Bars {
-                y_label: "us".into(),
-                layout: Layout::Grouped,
-                categories: names.map(category).collect(),
-                series: series.collect(),
-                mark: None,
-            }),
-        }
+        Panel::groups(title, "us", names.map(category), series)
     };
     Section {
         heading: "Monolith or microservices, software or accelerator".into(),
@@ -122,14 +97,8 @@ fn configurations(services: &Services) -> Section {
 }
 
 fn stages(services: &Services) -> Figure {
-    let of = |stage: fn(&super::services::StagePoint) -> f64| -> Vec<f64> {
-        services.stages.iter().map(stage).collect()
-    };
-    let bars = |name: &str, origin, colour, values| BarSeries {
-        name: name.to_owned(),
-        origin,
-        colour,
-        values,
+    let bars = |name: &str, origin, colour, stage: fn(&super::services::StagePoint) -> f64| {
+        BarSeries::new(name, origin, colour, services.stages.iter().map(stage))
     };
     let category = |own: &super::services::StagePoint| Category {
         name: format!("{} values", own.value_bytes),
@@ -159,9 +128,9 @@ fn stages(services: &Services) -> Figure {
                 layout: Layout::Stacked,
                 categories: services.stages.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, of(|own| own.hop_us)),
-                    bars("device", Origin::Emulated, 1, of(|own| own.device_us)),
-                    bars("software codec, saved", Origin::Measured, 2, of(|own| -own.software_us)),
+                    bars("hop", Origin::Measured, 0, |own| own.hop_us),
+                    bars("device", Origin::Emulated, 1, |own| own.device_us),
+                    bars("software codec, saved", Origin::Measured, 2, |own| -own.software_us),
                 ],
                 mark: Some(Mark {
                     name: "measured difference".into(),

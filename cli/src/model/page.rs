@@ -3,9 +3,7 @@
 
 use super::answer::{Answer, Ratio};
 use super::{profile, show};
-use crate::report::{
-    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Report, Section, Table,
-};
+use crate::report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
 
 /// The page.
 pub(super) fn of(
@@ -118,24 +116,11 @@ fn name(answer: &Answer) -> String {
     format!("{}{device}", answer.name)
 }
 
-/// What its bars are, they say.
-fn category(name: String) -> Category {
-    Category { name, origin: Origin::Measured }
-}
-
 fn panel(title: &str, unit: &str, names: Vec<String>, series: Vec<(&str, Vec<f64>)>) -> Panel {
-    let series = series.into_iter().enumerate().map(|(colour, (name, values))| {
-        let name = name.to_owned();
-        BarSeries { name, origin: Origin::Computed, colour, values }
-    });
-    Panel {
-        title: title.to_owned(),
-        plot: Plot::Bars(Bars {
-            y_label: unit.to_owned(),
-            layout: Layout::Grouped,
-            categories: names.into_iter().map(category).collect(),
-            series: series.collect(),
-            mark: None,
-        }),
-    }
+    let series = series.into_iter().enumerate();
+    let computed = |(colour, (name, values))| {
+        let (name, values): (&str, Vec<f64>) = (name, values);
+        BarSeries::new(name, Origin::Computed, colour, values)
+    };
+    Panel::groups(title, unit, names.into_iter().map(Category::new), series.map(computed))
 }

@@ -27,9 +27,9 @@ pub(super) fn has_sums(bars: &Bars) -> bool {
     bars.layout == Layout::Stacked && bars.series.iter().any(negative)
 }
 
-/// Where a bar's number comes from.
+/// Where a bar's number comes from: what was computed or published is so beside emulated bars too.
 pub(super) fn origin(category: &Category, series: &BarSeries) -> Origin {
-    if category.origin == Origin::Measured { series.origin } else { category.origin }
+    if series.origin == Origin::Measured { category.origin } else { series.origin }
 }
 
 fn value(values: &[f64], index: usize) -> Option<f64> {

@@ -67,6 +67,30 @@ pub(crate) struct Panel {
     pub(crate) plot: Plot,
 }
 
+impl Panel {
+    /// Lines.
+    pub(crate) fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
+        Panel { title: title.into(), plot: Plot::Lines(Lines { x, y, series }) }
+    }
+
+    /// Bars beside each other, without a mark.
+    pub(crate) fn groups(
+        title: impl Into<String>,
+        y_label: impl Into<String>,
+        categories: impl IntoIterator<Item = Category>,
+        series: impl IntoIterator<Item = BarSeries>,
+    ) -> Panel {
+        let bars = Bars {
+            y_label: y_label.into(),
+            layout: Layout::Grouped,
+            categories: categories.into_iter().collect(),
+            series: series.into_iter().collect(),
+            mark: None,
+        };
+        Panel { title: title.into(), plot: Plot::Bars(bars) }
+    }
+}
+
 /// What a panel draws.
 #[derive(Debug, Clone)]
 pub(crate) enum Plot {
@@ -248,8 +272,15 @@ pub(crate) enum Layout {
 pub(crate) struct Category {
     /// Its name.
     pub(crate) name: String,
-    /// Where the numbers of all its bars come from, where it is not `Measured`; else each series' own.
+    /// Where the numbers of its bars come from whose series is `Measured`; the others' is the series' own.
     pub(crate) origin: Origin,
+}
+
+impl Category {
+    /// One whose series say where their numbers come from.
+    pub(crate) fn new(name: impl Into<String>) -> Category {
+        Category { name: name.into(), origin: Origin::Measured }
+    }
 }
 
 /// The bars of one colour.
@@ -263,6 +294,18 @@ pub(crate) struct BarSeries {
     pub(crate) colour: usize,
     /// One a category, in their order; one that is missing is a gap.
     pub(crate) values: Vec<f64>,
+}
+
+impl BarSeries {
+    /// In the `colour`th colour.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        origin: Origin,
+        colour: usize,
+        values: impl IntoIterator<Item = f64>,
+    ) -> BarSeries {
+        BarSeries { name: name.into(), origin, colour, values: values.into_iter().collect() }
+    }
 }
 
 /// A mark over each category.

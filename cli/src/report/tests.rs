@@ -82,10 +82,6 @@ fn latency_section() -> Section {
     }
 }
 
-fn bar_series(name: &str, origin: Origin, colour: usize, values: &[f64]) -> BarSeries {
-    BarSeries { name: String::from(name), origin, colour, values: values.to_vec() }
-}
-
 fn category(name: &str, origin: Origin) -> Category {
     Category { name: String::from(name), origin }
 }
@@ -100,9 +96,9 @@ fn stages() -> Bars {
             category("microservice IAA", Origin::Emulated),
         ],
         series: vec![
-            bar_series("hop", Origin::Measured, 0, &[28.0, 0.0, 27.0]),
-            bar_series("device", Origin::Measured, 1, &[0.0, 14.0, 15.0]),
-            bar_series("software codec", Origin::Measured, 2, &[-3.0, -52.0, -52.0]),
+            BarSeries::new("hop", Origin::Measured, 0, [28.0, 0.0, 27.0]),
+            BarSeries::new("device", Origin::Measured, 1, [0.0, 14.0, 15.0]),
+            BarSeries::new("software codec", Origin::Measured, 2, [-3.0, -52.0, -52.0]),
         ],
         mark: Some(Mark { name: String::from("measured"), values: vec![26.5, -36.0, -11.0] }),
     }
@@ -116,7 +112,7 @@ fn groups() -> Bars {
         y_label: String::from("median latency (us)"),
         layout: Layout::Grouped,
         categories: vec![category("4 KiB", Origin::Measured), category("64 KiB", Origin::Measured)],
-        series: series.map(|(n, (of, values))| bar_series(of.0, of.2, n, &values)).collect(),
+        series: series.map(|(n, (of, values))| BarSeries::new(of.0, of.2, n, values)).collect(),
         mark: None,
     }
 }
@@ -219,6 +215,17 @@ fn emulated_numbers_say_so_in_line_legend_and_label() {
     assert!(html.contains(">(emulated)</text>"), "under an emulated category");
     assert!(html.contains("<li>") && html.contains("any colour: emulated"));
     assert!(html.contains("url(#hatch_2)"));
+}
+
+#[test]
+fn computed_bars_say_so_beside_emulated_ones() {
+    let series = [("measured", Origin::Measured), ("estimated", Origin::Computed)];
+    let series = series.map(|(name, origin)| BarSeries::new(name, origin, 1, [1.0]));
+    let panel = Panel::groups("", "gain (%)", [category("case", Origin::Emulated)], series);
+    let Plot::Bars(bars) = &panel.plot else { unreachable!("groups") };
+    let drawn = bars::svg("gains", "", bars);
+    assert!(drawn.contains("class=\"c1 emulated\" data-series=\"measured\""), "{drawn}");
+    assert!(drawn.contains("class=\"c1 computed\" data-series=\"estimated\""), "{drawn}");
 }
 
 #[test]

@@ -7,9 +7,7 @@ use super::figures::{door_id, door_name, doors, origin};
 use super::findings::{Findings, LOAD_BYTES};
 use super::rows::{Bar, Rows, Spread};
 use crate::experiment::{Configuration, Door};
-use crate::report::{
-    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
-};
+use crate::report::{BarSeries, Category, Column, Figure, Origin, Panel, Section, Table};
 
 /// The section, if a bar was measured.
 pub(super) fn section(findings: &Findings, rows: &Rows) -> Option<Section> {
@@ -66,22 +64,12 @@ fn figures(findings: &Findings, door: Door) -> Vec<Figure> {
 
 fn panel(findings: &Findings, all: &[Configuration], metric: Metric) -> Panel {
     let category = |own: &Configuration| Category { name: own.label(), origin: origin(*own) };
-    let series = findings.plan.bar_gets().enumerate().map(|(colour, gets)| BarSeries {
-        name: series_name(findings, all[0].door, gets),
-        origin: Origin::Measured,
-        colour,
-        values: all.iter().map(|own| median(findings, metric, *own, gets)).collect(),
+    let series = findings.plan.bar_gets().enumerate().map(|(colour, gets)| {
+        let values = all.iter().map(|own| median(findings, metric, *own, gets));
+        let name = series_name(findings, all[0].door, gets);
+        BarSeries::new(name, Origin::Measured, colour, values)
     });
-    Panel {
-        title: metric.name().into(),
-        plot: Plot::Bars(Bars {
-            y_label: metric.unit().into(),
-            layout: Layout::Grouped,
-            categories: all.iter().map(category).collect(),
-            series: series.collect(),
-            mark: None,
-        }),
-    }
+    Panel::groups(metric.name(), metric.unit(), all.iter().map(category), series)
 }
 
 fn series_name(findings: &Findings, door: Door, gets: u32) -> String {

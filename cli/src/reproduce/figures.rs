@@ -8,8 +8,8 @@ use super::rows::{Row, Rows, Spread};
 use super::{Part, bars_page};
 use crate::experiment::{Configuration, Door, Place, Work};
 use crate::report::{
-    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Lines, Mark, Origin, Panel, Plot,
-    Point, Report, Section, Series, Style, Table,
+    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
+    Report, Section, Series, Style, Table,
 };
 
 /// The page.
@@ -103,14 +103,8 @@ fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
             series(own, points.collect())
         };
         let lines = findings.plan.of(door).map(line).collect();
-        Panel {
-            title: quantile.name().into(),
-            plot: Plot::Lines(Lines {
-                x: Axis::bytes("value size"),
-                y: Axis::log10("latency (us)"),
-                series: lines,
-            }),
-        }
+        let (x, y) = (Axis::bytes("value size"), Axis::log10("latency (us)"));
+        Panel::lines(quantile.name(), x, y, lines)
     };
     Figure {
         id: format!("size-{}-get{gets}-{}", door_id(door), verb(op)),
@@ -130,14 +124,8 @@ fn loads(findings: &Findings) -> Section {
                 series(own, points.collect())
             };
             let lines = findings.plan.of(door).map(line).collect();
-            Panel {
-                title: quantile.name().into(),
-                plot: Plot::Lines(Lines {
-                    x: Axis::linear("offered load (requests/s)"),
-                    y: Axis::log10("latency (us)"),
-                    series: lines,
-                }),
-            }
+            let (x, y) = (Axis::linear("offered load (requests/s)"), Axis::log10("latency (us)"));
+            Panel::lines(quantile.name(), x, y, lines)
         };
         Figure {
             id: format!("load-{}", door_id(door)),
@@ -205,23 +193,18 @@ fn explained(findings: &Findings) -> Section {
 
 fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> Figure {
     let sizes: Vec<ByteCount> = findings.plan.sizes.clone();
-    let stage = |of: &dyn Fn(&super::findings::Stages) -> f64| -> Vec<f64> {
+    type Stage<'a> = &'a dyn Fn(&super::findings::Stages) -> f64;
+    let bars = |name: &str, origin, colour, stage: Stage<'_>| {
         let median = |size: &ByteCount| {
             let runs = findings.stages.get(&(*size, op.name())).map(Vec::as_slice);
-            let spread = Spread::of(runs.unwrap_or_default().iter().map(of));
+            let spread = Spread::of(runs.unwrap_or_default().iter().map(stage));
             spread.map_or(f64::NAN, |own| own.median)
         };
-        sizes.iter().map(median).collect()
+        BarSeries::new(name, origin, colour, sizes.iter().map(median))
     };
     let difference = |size: &ByteCount| {
         let found = findings.explained(own, *size, gets, op).unwrap_or_default();
         Spread::of(found.iter().map(|own| own.difference_us)).map_or(f64::NAN, |own| own.median)
-    };
-    let bars = |name: &str, origin, colour, values| BarSeries {
-        name: name.into(),
-        origin,
-        colour,
-        values,
     };
     let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
     let way = if own.place == Place::Lane { "stages-lane" } else { "stages" };
@@ -240,14 +223,11 @@ fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> F
                 layout: Layout::Stacked,
                 categories: sizes.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, stage(&|stages| stages.way_us(own.place))),
-                    bars("device", Origin::Emulated, 1, stage(&|stages| stages.device.p50_us)),
-                    bars(
-                        "software codec, saved",
-                        Origin::Measured,
-                        2,
-                        stage(&|stages| -stages.software.p50_us),
-                    ),
+                    bars("hop", Origin::Measured, 0, &|stages| stages.way_us(own.place)),
+                    bars("device", Origin::Emulated, 1, &|stages| stages.device.p50_us),
+                    bars("software codec, saved", Origin::Measured, 2, &|stages| {
+                        -stages.software.p50_us
+                    }),
                 ],
                 mark: Some(Mark {
                     name: "measured difference".into(),

@@ -21,12 +21,14 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use sim::Extent;
 use units::{ByteCount, Nanos};
 
 pub(crate) use rows::{Spread, command};
 
 use crate::experiment::{CoreTime, VIRTUAL};
 use crate::report::Report;
+use crate::sim::System;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use rows::Rows;
 
@@ -175,6 +177,35 @@ pub(crate) enum Problem {
     Usage(String),
     /// The work failed.
     Failed(String),
+}
+
+impl From<crate::sim::Problem> for Problem {
+    /// What an experiment asks of the simulator is no command line's.
+    fn from(problem: crate::sim::Problem) -> Self {
+        match problem {
+            crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
+                Self::Failed(text)
+            }
+        }
+    }
+}
+
+/// A study of so many replications, on as many threads as there are.
+pub(crate) fn study(
+    system: &System,
+    architecture: &str,
+    replications: u32,
+    extent: Extent,
+) -> Result<sim::Report, Problem> {
+    let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
+    let plan = sim::Plan {
+        extent,
+        replications_min: replications,
+        replications_max: replications,
+        threads,
+        ..sim::Plan::default()
+    };
+    Ok(system.simulate(architecture, &plan, &|_| {})?)
 }
 
 impl Reproduce {

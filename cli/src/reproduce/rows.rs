@@ -49,8 +49,8 @@ pub(crate) struct Bar {
     /// Runs with a number, and runs that there were to be; none where it is not made of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runs: Option<[usize; 2]>,
-    /// Whether the limit is kept to: by the median, or by every run where `limit` is of what is to be better beyond the
-    /// interval; none without a number from most of the runs.
+    /// Whether the limit is kept to, none where that is not known: by the median, if most of the runs have a number.
+    /// `over_scheduler.*` by every run: missed if one misses it, else not known if one has no number.
     pub(crate) met: Option<bool>,
 }
 

@@ -8,8 +8,8 @@ use sim::{Interval, Verdict};
 
 use super::{Assignment, Outcome};
 use crate::report::{
-    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Lines, Origin, Panel, Plot, Point,
-    Report, Section, Series, Style, Table,
+    Axis, BarSeries, Category, Column, Figure, Origin, Panel, Point, Report, Section, Series,
+    Style, Table,
 };
 
 /// What the page needs of one architecture at one point.
@@ -119,8 +119,7 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
     let panel = |(which, title): (usize, &&str)| {
         let values = |row: &Row| (0..names.len()).map(|at| found(row, at, which)).collect();
         let series = rows.iter().map(|row| (row.name(None), values(row)));
-        let plot = bar_plot(TIME_UNIT, names.clone(), series);
-        Panel { title: (*title).to_owned(), plot }
+        groups(title, TIME_UNIT, names.clone(), series)
     };
     let table = |(which, title): (usize, &&str)| {
         let row = |(index, name): (usize, &String)| {
@@ -150,12 +149,9 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
 /// One response time.
 fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     let found = |row: &Row, which: usize| row.times.get(index).and_then(|(_, both)| both[which]);
-    let panels = TIMES.iter().enumerate().map(|(which, title)| {
-        let plot = match key {
-            Some(key) => lines(key, TIME_UNIT, rows, &|row| found(row, which)),
-            None => bars(TIME_UNIT, rows, &|row| found(row, which)),
-        };
-        Panel { title: (*title).to_owned(), plot }
+    let panels = TIMES.iter().enumerate().map(|(which, title)| match key {
+        Some(key) => lines(title, key, rows, &|row| found(row, which)),
+        None => bars(title, rows, &|row| found(row, which)),
     });
     let row = |row: &Row| {
         let cells = (0..TIMES.len()).map(|which| found(row, which).map_or("-".into(), plus_minus));
@@ -190,24 +186,25 @@ fn busy(key: Option<&str>, rows: &[Row]) -> Section {
         };
         let all = rows.first().into_iter().flat_map(|row| row.busy.iter().map(|(name, _)| name));
         let kinds: Vec<&String> = all.filter(used).collect();
-        let plot = match key {
+        let panel = match key {
             Some(key) => {
                 let series = kinds.iter().enumerate().map(|(nth, kind)| {
                     let of = |row: &&Row| Some((row.number(key)?, busy_of(row, kind)?));
                     series(kind, nth, rows.iter().filter_map(of).collect())
                 });
-                line_plot(key, BUSY_UNIT, series.collect())
+                let (x, y) = (Axis::linear(key), Axis::linear(BUSY_UNIT));
+                Panel::lines(name.as_str(), x, y, series.collect())
             }
             None => {
                 let names = kinds.iter().map(|kind| (*kind).clone()).collect();
                 let values = kinds.iter().map(|kind| busy_of(rows[0], kind)).collect();
-                bar_plot(BUSY_UNIT, names, [("busy".to_owned(), values)])
+                groups(&name, BUSY_UNIT, names, [("busy".to_owned(), values)])
             }
         };
         Figure {
             id: format!("busy {name}"),
             caption: format!("What was busy under {name}, of the whole runs."),
-            panels: vec![Panel { title: name, plot }],
+            panels: vec![panel],
         }
     });
     Section { heading: "Utilisation".to_owned(), figures: figures.collect(), ..Section::default() }
@@ -218,7 +215,7 @@ fn busy_of(row: &Row, kind: &str) -> Option<Interval> {
 }
 
 /// A line for each architecture and what else is swept.
-fn lines(key: &str, unit: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Plot {
+fn lines(title: &str, key: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Panel {
     let mut names: Vec<String> = rows.iter().map(|row| row.name(Some(key))).collect();
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
@@ -227,7 +224,8 @@ fn lines(key: &str, unit: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Int
         let points = own.filter_map(|row| Some((row.number(key)?, found(row)?)));
         series(name, nth, points.collect())
     };
-    line_plot(key, unit, names.iter().enumerate().map(of).collect())
+    let (x, y) = (Axis::linear(key), Axis::linear(TIME_UNIT));
+    Panel::lines(title, x, y, names.iter().enumerate().map(of).collect())
 }
 
 fn series(name: &str, nth: usize, mut points: Vec<(f64, Interval)>) -> Series {
@@ -244,36 +242,24 @@ fn series(name: &str, nth: usize, mut points: Vec<(f64, Interval)>) -> Series {
     }
 }
 
-fn line_plot(key: &str, unit: &str, series: Vec<Series>) -> Plot {
-    Plot::Lines(Lines { x: Axis::linear(key), y: Axis::linear(unit), series })
-}
-
 /// Bars for each architecture and point.
-fn bars(unit: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Plot {
+fn bars(title: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Panel {
     let names = rows.iter().map(|row| row.name(None)).collect();
-    bar_plot(unit, names, [("simulated".to_owned(), rows.iter().map(found).collect())])
+    groups(title, TIME_UNIT, names, [("simulated".to_owned(), rows.iter().map(found).collect())])
 }
 
-fn bar_plot(
+fn groups(
+    title: &str,
     unit: &str,
     names: Vec<String>,
     series: impl IntoIterator<Item = (String, Vec<Option<Interval>>)>,
-) -> Plot {
-    let one = |(colour, (name, values)): (usize, (String, Vec<Option<Interval>>))| BarSeries {
-        name,
-        origin: Origin::Computed,
-        colour,
-        values: values.iter().map(|own| own.map_or(f64::NAN, |own| own.value)).collect(),
+) -> Panel {
+    let one = |(colour, (name, values)): (usize, (String, Vec<Option<Interval>>))| {
+        let values = values.iter().map(|own| own.map_or(f64::NAN, |own| own.value));
+        BarSeries::new(name, Origin::Computed, colour, values)
     };
-    // The bars say what they are.
-    let category = |name| Category { name, origin: Origin::Measured };
-    Plot::Bars(Bars {
-        y_label: unit.to_owned(),
-        layout: Layout::Grouped,
-        categories: names.into_iter().map(category).collect(),
-        series: series.into_iter().enumerate().map(one).collect(),
-        mark: None,
-    })
+    let series = series.into_iter().enumerate().map(one);
+    Panel::groups(title, unit, names.into_iter().map(Category::new), series)
 }
 
 fn scaled(interval: Interval, factor: f64) -> Interval {
@@ -294,6 +280,7 @@ const UTILISATION: &str = ".utilisation";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Plot;
 
     fn row(architecture: &'static str, point: &[(&str, &str)], value: Option<f64>) -> Row {
         let one = value.map(|value| Interval { value, ci95: [value - 1.5, value + 1.5] });

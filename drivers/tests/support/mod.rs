@@ -4,7 +4,6 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,12 +30,11 @@ pub(crate) const ENGINES: &[EngineFactory] = &[
 pub(crate) const TEXT: &[u8] =
     b"a rose is a rose is a rose is a rose is a rose is a rose is a rose";
 
-/// Wakes the thread that waits, and counts.
-struct Unpark(thread::Thread, AtomicUsize);
+/// Wakes the thread that waits.
+struct Unpark(thread::Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.1.fetch_add(1, Ordering::SeqCst);
         self.0.unpark();
     }
 }
@@ -53,7 +51,7 @@ impl Wake for Signal {
 
 /// A queue that wakes this thread.
 pub(crate) fn open(device: &dyn Device) -> Box<dyn Queue> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
     device.open_queue(waker).expect("a queue opens, whether or not a service is there")
 }
 

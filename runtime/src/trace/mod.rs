@@ -35,7 +35,7 @@ use ::trace::Catalog;
 pub use config::{TraceConfig, TraceLimits};
 pub use error::{Cause, CauseKind, Malformed, TraceError};
 pub use input::{Ended, Session, TraceInput};
-pub use metrics::{Counted, Ran, TraceCounts, TraceMetrics};
+pub use metrics::{Counted, Ran, TraceMetrics};
 pub use ports::{About, Answer, LoadBalance, NoNotify, NoTcp, Notify, PortError, SameCore, Tcp};
 
 use crate::core::Runtime;
@@ -94,12 +94,7 @@ impl Traces {
         self.engine.borrow_mut().set_catalog(catalog);
     }
 
-    /// What it did since its start.
-    pub fn counts(&self) -> TraceCounts {
-        self.engine.borrow().metrics.counts()
-    }
-
-    /// The same for other threads, and in detail.
+    /// What it did since its start, for any thread.
     pub fn metrics(&self) -> Arc<TraceMetrics> {
         Arc::clone(&self.engine.borrow().metrics)
     }

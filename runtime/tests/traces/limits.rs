@@ -14,7 +14,7 @@ use units::{ByteCount, ManualClock, Nanos, Op, SystemClock};
 
 use crate::common::{Script, config, software};
 use crate::paths::catalog;
-use crate::rig::{Reply, Rig, devices, until, with, with_runtime};
+use crate::rig::{Reply, Rig, counted, devices, failed, fallbacks, until, with, with_runtime};
 
 const COPIES: &str = "trace t takes bytes { copy copy notify }";
 
@@ -69,7 +69,7 @@ fn a_tenant_has_so_many_traces_under_way_and_all_together_so_many() {
         let other = traces.run_trace("t", of_tenant(&rig, 2));
         let error = traces.run_trace("t", of_tenant(&rig, 2)).await.expect_err("a fourth");
         assert_eq!(error.cause, Cause::Full { max: 3 });
-        assert_eq!((traces.counts().refused, traces.live()), (2, 3));
+        assert_eq!(traces.live(), 3);
         let metrics = traces.metrics();
         let refused = |cause| metrics.read(Counted::Refused(cause));
         assert_eq!((refused(CauseKind::TenantFull), refused(CauseKind::Full)), (1, 1));
@@ -90,7 +90,7 @@ fn a_tenant_has_so_many_traces_under_way_and_all_together_so_many() {
         assert_eq!(traces.live(), 1);
         drop(again);
         rig.settled().await;
-        assert_eq!(traces.counts().given_up, 1);
+        assert_eq!(counted(traces, [Counted::GivenUp]), [1]);
     });
 }
 
@@ -162,7 +162,7 @@ fn damaged_payloads_are_refused_with_the_step_and_the_input() {
                 assert_eq!(error.input.payload, payload, "{error}");
                 assert!(error.input.session.is_some());
             }
-            assert_eq!((rig.traces.counts().failed, rig.traces.live()), (9, 0));
+            assert_eq!((failed(&rig.traces), rig.traces.live()), (9, 0));
             let metrics = rig.traces.metrics();
             let failed = |cause| metrics.read(Counted::Failed(cause));
             // What does not carry its tag, and a stream that is none, are the device's to find.
@@ -203,8 +203,8 @@ fn an_answer_is_waited_for_so_long() {
         assert_eq!(rig.traces.live(), 1);
         rig.peer.held().give(rig.peer.seal(b"in time"), Vec::new());
         assert_eq!(long.await.expect("it is answered").payload, "in time");
-        let counts = rig.traces.counts();
-        assert_eq!((counts.unanswered, counts.failed, counts.told), (1, 1, 2));
+        let counts = counted(&rig.traces, [Counted::Unanswered, Counted::Told]);
+        assert_eq!((counts, failed(&rig.traces)), ([1, 2], 1));
     });
 }
 
@@ -232,7 +232,7 @@ fn a_peer_that_is_gone_or_refuses_is_told_at_once() {
             // Its answer is nobody's.
             rig.peer.held().give("anything", Vec::new());
             tokio::task::yield_now().await;
-            assert_eq!(rig.traces.counts().given_up, 1);
+            assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [1]);
         },
     );
 }
@@ -278,13 +278,13 @@ fn steps_have_deadlines_from_the_start_and_pass_their_slack_on() {
                 (Op::Copy, us(8)),
             ];
             assert_eq!(*watches.left.lock(), expected);
-            assert_eq!(rig.traces.counts().late, 0);
+            assert_eq!(counted(&rig.traces, [Counted::Late]), [0]);
             // Another deadline for all of it, which two steps miss.
             let mut input = rig.input("x");
             input.deadline = Some(Nanos::micros(15 + 9));
             rig.traces.run_trace("t", input).await.expect("deadlines are soft");
             assert_eq!(watches.left.lock()[8], (Op::Checksum, us(0)));
-            assert_eq!(rig.traces.counts().late, 2);
+            assert_eq!(counted(&rig.traces, [Counted::Late]), [2]);
         },
     );
 }
@@ -303,8 +303,8 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
         let third = rig.traces.run_trace("t", rig.input("third"));
         let ended = third.await.expect("software does it");
         assert_eq!((&ended.payload[..], ended.fallbacks), (&b"third"[..], 2));
-        let counts = rig.traces.counts();
-        assert_eq!((counts.overflowed, counts.overflow_full, counts.fallbacks), (1, 1, 3));
+        let counts = counted(&rig.traces, [Counted::Overflowed, Counted::OverflowFull]);
+        assert_eq!((counts, fallbacks(&rig.traces)), ([1, 1], 3));
         let metrics = rig.traces.metrics();
         let ran = |place| metrics.read(Counted::Step(Op::Copy, place));
         assert_eq!((ran(Ran::Software), ran(Ran::Device)), (3, 0));
@@ -344,7 +344,7 @@ fn who_waits_for_one_device_does_not_keep_another_from_its_own() {
             let _full = (run("once", 100), run("once", 5_000));
             // Both are full; behind the first step the large payload waits, and behind it the small one.
             let _waiting = (run("t", 5_000), run("t", 100));
-            assert_eq!(rig.traces.counts().overflowed, 2);
+            assert_eq!(counted(&rig.traces, [Counted::Overflowed]), [2]);
             small.do_one();
             until("the small one has gone in", || small.state().accepted == 2).await;
             assert_eq!((small.state().accepted, large.state().accepted), (2, 1));
@@ -362,10 +362,11 @@ fn a_trace_that_is_given_up_in_a_device_or_in_the_area_leaves_nothing() {
         |rig| async move {
             let inside = rig.traces.run_trace("t", rig.input("inside"));
             let waiting = rig.traces.run_trace("t", rig.input("waiting"));
-            assert_eq!(rig.traces.counts().overflowed, 1);
+            assert_eq!(counted(&rig.traces, [Counted::Overflowed]), [1]);
             drop((inside, waiting));
             rig.settled().await;
-            assert_eq!((rig.traces.counts().given_up, rig.runtime.metrics().detached()), (2, 1));
+            assert_eq!(counted(&rig.traces, [Counted::GivenUp]), [2]);
+            assert_eq!(rig.runtime.metrics().detached(), 1);
             // The device lets go of what was detached, and has room for the next.
             script.do_one();
             let again = rig.traces.run_trace("t", rig.input("again"));

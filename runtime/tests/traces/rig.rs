@@ -14,7 +14,7 @@ use policy::Reason;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use runtime::trace::jobs::{Given, Made, Maker, given};
 use runtime::trace::{
-    About, Answer, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, Traces,
+    About, Answer, Counted, PortError, SameCore, Session, Tcp, TraceConfig, TraceInput, Traces,
 };
 use runtime::{RuntimeConfig, TokioRuntime};
 use tokio::task::LocalSet;
@@ -102,6 +102,32 @@ impl Rig {
     pub(crate) async fn settled(&self) {
         until("all traces end", || self.traces.live() == 0).await;
     }
+}
+
+/// How often each of these was.
+pub(crate) fn counted<const N: usize>(traces: &Traces, each: [Counted; N]) -> [u64; N] {
+    let metrics = traces.metrics();
+    each.map(|what| metrics.read(what))
+}
+
+/// Traces that failed, in sum.
+pub(crate) fn failed(traces: &Traces) -> u64 {
+    sum(traces, |what| matches!(what, Counted::Failed(_)))
+}
+
+/// Jobs that went to software because a device failed, lost or kept them, or none had room, in sum.
+pub(crate) fn fallbacks(traces: &Traces) -> u64 {
+    sum(traces, |what| matches!(what, Counted::Fallback(_)))
+}
+
+/// Ops that ran, in sum.
+pub(crate) fn steps(traces: &Traces) -> u64 {
+    sum(traces, |what| matches!(what, Counted::Step(..)))
+}
+
+fn sum(traces: &Traces, of: fn(&Counted) -> bool) -> u64 {
+    let metrics = traces.metrics();
+    Counted::all().filter(of).map(|what| metrics.read(what)).sum()
 }
 
 /// Turns until it is so, for as long as a busy machine may take.

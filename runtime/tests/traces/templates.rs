@@ -9,31 +9,37 @@ use device::engines::BUILT_IN;
 use device::{Device, FaultPlan, Loss, Worker};
 use runtime::trace::kernels::{Documents, Layout, call, called, deserialize, serialize, transform};
 use runtime::trace::value::{Kind, Value};
-use runtime::trace::{Ended, TraceCounts};
+use runtime::trace::{Counted, Ended};
 use trace::{Base, walk};
 use units::{Nanos, Op, SystemClock};
 
 use crate::common::faulty;
-use crate::rig::{Reply, Rig, until, with};
+use crate::rig::{Reply, Rig, counted, failed, fallbacks, until, with};
+
+/// What went otherwise than it should.
+#[derive(Debug, PartialEq)]
+struct Counts {
+    fallbacks: u64,
+    failed: u64,
+}
+
+const SMOOTH: Counts = Counts { fallbacks: 0, failed: 0 };
 
 #[test]
 fn on_software() {
-    let counts = with(trace::accelflow(), None, |_| {}, all);
-    assert_eq!((counts.fallbacks, counts.failed), (0, 0), "{counts:?}");
+    assert_eq!(with(trace::accelflow(), None, |_| {}, all), SMOOTH);
 }
 
 #[test]
 fn on_workers() {
     let count = |count| NonZeroUsize::new(count).expect("not zero");
     let workers = Worker::start(count(2), count(8), &BUILT_IN).expect("threads start");
-    let counts = with(trace::accelflow(), Some(Arc::new(workers)), |_| {}, all);
-    assert_eq!((counts.fallbacks, counts.failed), (0, 0), "{counts:?}");
+    assert_eq!(with(trace::accelflow(), Some(Arc::new(workers)), |_| {}, all), SMOOTH);
 }
 
 #[test]
 fn on_a_device_that_is_polled() {
-    let counts = on_faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() });
-    assert_eq!((counts.fallbacks, counts.failed), (0, 0), "{counts:?}");
+    assert_eq!(on_faulty(FaultPlan { delay_polls: 3, ..FaultPlan::default() }), SMOOTH);
 }
 
 #[test]
@@ -53,11 +59,11 @@ fn on_a_device_that_dies_with_jobs_inside() {
 }
 
 /// A device that always gives its jobs back, however long a busy machine takes.
-fn on_faulty(plan: FaultPlan) -> TraceCounts {
+fn on_faulty(plan: FaultPlan) -> Counts {
     on(faulty(plan), Nanos::secs(60))
 }
 
-fn on(device: Arc<dyn Device>, job_timeout: Nanos) -> TraceCounts {
+fn on(device: Arc<dyn Device>, job_timeout: Nanos) -> Counts {
     let devices = crate::rig::devices(Some(device));
     let mut config = crate::common::config(devices, Arc::new(SystemClock::new()));
     config.job_timeout = job_timeout;
@@ -67,7 +73,7 @@ fn on(device: Arc<dyn Device>, job_timeout: Nanos) -> TraceCounts {
 const JSON: &str =
     r#"{"user":7,"text":"words that repeat, words that repeat, words that repeat","x":0.5}"#;
 
-async fn all(rig: Rig) -> TraceCounts {
+async fn all(rig: Rig) -> Counts {
     requests(&rig).await;
     responses(&rig).await;
     cache_reads(&rig).await;
@@ -76,7 +82,7 @@ async fn all(rig: Rig) -> TraceCounts {
     rpcs(&rig).await;
     http(&rig).await;
     rig.settled().await;
-    rig.traces.counts()
+    Counts { fallbacks: fallbacks(&rig.traces), failed: failed(&rig.traces) }
 }
 
 fn message(json: &str) -> Bytes {
@@ -184,7 +190,7 @@ async fn database_reads(rig: &Rig) {
         r#"{"found":true,"cache-compressed":true,"text":"again and again and again and again"}"#;
     rig.peer.will_answer(message(found));
     rig.peer.will(Reply::Hold);
-    let before = rig.traces.counts();
+    let [before] = counted(&rig.traces, [Counted::Told]);
     let ended = run(rig, "T4", "{}", &[]).await;
     assert_eq!(ended.payload, found);
     let sent = sent(rig, 3).await;
@@ -193,7 +199,7 @@ async fn database_reads(rig: &Rig) {
     assert_eq!(rig.traces.live(), 1);
     rig.peer.held().give(rig.peer.seal(&message(r#"{"exception":false}"#)), Vec::new());
     rig.settled().await;
-    assert_eq!(rig.traces.counts().told, before.told + 1);
+    assert_eq!(counted(&rig.traces, [Counted::Told]), [before + 1]);
 
     // Neither has it: whoever asked is told of an error.
     rig.peer.will_answer(message(r#"{"hit":false}"#));

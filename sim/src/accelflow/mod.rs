@@ -28,7 +28,7 @@ use sizes::SizeTable;
 use topology::Topology;
 
 use crate::study::{Extent, Names, REQUESTS_MAX, RunError, Sample, Simulate};
-use crate::{Agenda, Arrivals, DurationSpec, Durations, End, Picos, Streams};
+use crate::{Agenda, Arrivals, DurationSpec, Durations, Picos, Streams};
 
 /// The specifications that are compiled in, each with its name.
 const BUILTIN: [(&str, &str); 3] = [
@@ -150,10 +150,7 @@ impl Simulate for AccelFlow {
         events_max: u64,
     ) -> Result<Sample, RunError> {
         let (extent, windows) = match extent {
-            // What cannot be steady need not fill the memory to show it.
-            Extent::Requests(count) if self.overload().is_some() => {
-                (Extent::Requests(count.min(OVERLOADED_REQUESTS)), 1)
-            }
+            Extent::Requests(_) if self.overload().is_some() => (extent.overloaded(), 1),
             Extent::Requests(_) => (extent, 1),
             Extent::WindowPs(window) => (extent, self.windows(window)),
         };
@@ -164,12 +161,7 @@ impl Simulate for AccelFlow {
             let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
             run.start(&mut agenda);
             let end = crate::run(&mut run, &mut agenda, events_max.saturating_sub(counts.events));
-            if let Some(fault) = run.fault.take() {
-                return Err(fault);
-            }
-            if end == End::EventLimit {
-                return Err(RunError::EventLimit { events: events_max });
-            }
+            RunError::check(end, run.fault.take(), events_max)?;
             run.close(&agenda);
             counts.add(&run.counts);
             if counts.requests > REQUESTS_MAX {
@@ -207,7 +199,6 @@ fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
 const APP_NS: f64 = 1e6;
 /// Requests of a service that are expected in a replication of windows: the percentile needs a thousand.
 const KEPT_WINDOW: f64 = 1_300.0;
-const OVERLOADED_REQUESTS: u64 = 200;
 const WINDOWS_MAX: f64 = 10_000.0;
 /// Requests of a replication of windows that are expected at most: half of those that are kept, since more may come.
 const EXPECTED_MAX: f64 = (REQUESTS_MAX / 2) as f64;

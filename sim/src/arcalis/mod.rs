@@ -24,7 +24,7 @@ pub use spec::{Spec, workloads};
 use messages::{Messages, Service};
 
 use crate::study::{Extent, Names, RunError, Sample, Simulate};
-use crate::{Agenda, Draws, End, Picos, Streams};
+use crate::{Agenda, Draws, Picos, Streams};
 
 /// The specifications that are compiled in, each with its name.
 const BUILTIN: [(&str, &str); 2] = [
@@ -131,12 +131,7 @@ impl Arcalis {
         let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
         run.start(&mut agenda);
         let end = crate::run(run, &mut agenda, events_max);
-        if let Some(fault) = run.fault.take() {
-            return Err(fault);
-        }
-        if end == End::EventLimit {
-            return Err(RunError::EventLimit { events: events_max });
-        }
+        RunError::check(end, run.fault.take(), events_max)?;
         Ok(run.sample(&agenda))
     }
 

@@ -9,7 +9,7 @@ use slab::Slab;
 use super::{Discipline, Goal, Kind, Network};
 use crate::arrivals;
 use crate::study::{Extent, REQUESTS_MAX, RunError, Sample};
-use crate::{Agenda, Draws, End, Link, Model, Offer, Picos, Servers, Streams, run};
+use crate::{Agenda, Draws, Link, Model, Offer, Picos, Servers, Streams, run};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -70,11 +70,8 @@ pub(super) fn replicate(
         replication.schedule_arrival(source as u16, &mut agenda);
     }
     let end = run(&mut replication, &mut agenda, events_max);
-    match (replication.fault.take(), end) {
-        (Some(fault), _) => Err(fault),
-        (None, End::EventLimit) => Err(RunError::EventLimit { events: events_max }),
-        (None, End::Stopped | End::Empty) => Ok(replication.sample(&agenda)),
-    }
+    RunError::check(end, replication.fault.take(), events_max)?;
+    Ok(replication.sample(&agenda))
 }
 
 impl Model for Replication<'_> {
@@ -91,8 +88,7 @@ impl Model for Replication<'_> {
                 Goal::Done => self.complete(token, agenda.now()),
             }
         }
-        let enough = matches!(self.extent, Extent::Requests(count) if self.done >= count);
-        if enough || self.fault.is_some() {
+        if self.extent.is_reached(self.done) || self.fault.is_some() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())

@@ -11,7 +11,7 @@ mod spec;
 pub use spec::{Spec, applications_of};
 
 use crate::study::{Extent, Names, RunError, Sample, Simulate};
-use crate::{Agenda, ArrivalSpec, Arrivals, End, Streams};
+use crate::{Agenda, ArrivalSpec, Arrivals, Streams};
 
 /// The specifications that are compiled in, each with its name.
 const BUILTIN: [(&str, &str); 1] = [("relief", include_str!("../../../specs/sim/relief.toml"))];
@@ -115,26 +115,16 @@ impl Simulate for Applications {
         extent: Extent,
         events_max: u64,
     ) -> Result<Sample, RunError> {
-        let extent = match extent {
-            // What cannot be steady need not fill the memory to show it.
-            Extent::Requests(count) if self.overload().is_some() => {
-                Extent::Requests(count.min(OVERLOADED_REQUESTS))
-            }
-            other => other,
-        };
+        let extent = if self.overload().is_some() { extent.overloaded() } else { extent };
         let mut run = run::Run::new(self, streams, extent);
         let mut agenda = Agenda::with_capacity(AGENDA_CAPACITY);
         run.start(&mut agenda);
         let end = crate::run(&mut run, &mut agenda, events_max);
-        match run.fault.take() {
-            Some(fault) => Err(fault),
-            None if end == End::EventLimit => Err(RunError::EventLimit { events: events_max }),
-            None => Ok(run.sample(&agenda)),
-        }
+        RunError::check(end, run.fault.take(), events_max)?;
+        Ok(run.sample(&agenda))
     }
 }
 
-const OVERLOADED_REQUESTS: u64 = 200;
 const AGENDA_CAPACITY: usize = 256;
 
 #[cfg(test)]

@@ -37,12 +37,8 @@ fn main() -> Result<(), Problem> {
         times.drain(..trips / 10);
         times.sort_unstable();
         let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
-        print!(
-            "iceoryx2.polled    {:<9} {bytes:>7} {:>10.2} {:>9.2} ",
-            "in place",
-            at(0.5),
-            at(0.99)
-        );
+        let (p50, p99) = (at(0.5), at(0.99));
+        print!("iceoryx2.polled    in place  {bytes:>7} {p50:>10.2} {p99:>9.2} ");
         println!("{:>10.2} {:>11.0}", 0.0, 0.0);
     }
     Ok(())

@@ -2,9 +2,7 @@
 //! the same specs. It measures nothing.
 
 use crate::model::{Answer, Published, SPECS, answers_of_spec};
-use crate::report::{
-    BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section, Table,
-};
+use crate::report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};
 use crate::reproduce::Problem;
 use crate::reproduce::rows::{Kind, Row, Rows};
 
@@ -146,30 +144,19 @@ pub(super) fn section(rows: &Rows) -> Section {
 fn figure(rows: &Rows) -> Figure {
     let is_speedup = |row: &&Row| row.id.starts_with("speedup.");
     let speedups: Vec<&Row> = rows.rows.iter().filter(is_speedup).collect();
-    let category = |row: &&Row| Category {
-        name: row.id.trim_start_matches("speedup.").replace('_', " "),
-        origin: Origin::Measured,
-    };
-    let series = |name: &str, origin, colour, of: fn(&Row) -> Option<f64>| BarSeries {
-        name: name.to_owned(),
-        origin,
-        colour,
-        values: speedups.iter().map(|row| of(row).unwrap_or(f64::NAN)).collect(),
-    };
-    let bars = Bars {
-        y_label: "estimated speedup (%)".to_owned(),
-        layout: Layout::Grouped,
-        categories: speedups.iter().map(category).collect(),
-        series: vec![
-            series("Accelerometer", Origin::Published, 0, |row| row.published),
-            series("our model", Origin::Computed, 1, |row| row.ours),
-        ],
-        mark: None,
-    };
+    let category =
+        |row: &&Row| Category::new(row.id.trim_start_matches("speedup.").replace('_', " "));
+    let values =
+        |of: fn(&Row) -> Option<f64>| speedups.iter().map(move |row| of(row).unwrap_or(f64::NAN));
+    let series = [
+        BarSeries::new("Accelerometer", Origin::Published, 0, values(|row| row.published)),
+        BarSeries::new("our model", Origin::Computed, 1, values(|row| row.ours)),
+    ];
+    let categories = speedups.iter().map(category);
     Figure {
         id: "speedups".to_owned(),
         caption: "Estimated speedups: the three case studies and the recommendations".to_owned(),
-        panels: vec![Panel { title: String::new(), plot: Plot::Bars(bars) }],
+        panels: vec![Panel::groups("", "estimated speedup (%)", categories, series)],
     }
 }
 

@@ -1,7 +1,9 @@
 //! What arithmetic settles: what the committed traces and paths have in them, memory, area and power from the printed
 //! sizes. Nothing is simulated.
 
-use super::paths::{self, Behind};
+use trace::Behind;
+
+use super::paths;
 use crate::reproduce::rows::{Kind, Row};
 
 /// The rows, computed from printed inputs; of one of them the way to count was chosen for its number.

@@ -5,8 +5,7 @@ use sim::accelflow::{Architecture, SCENARIOS};
 
 use super::found::Found;
 use crate::report::{
-    Axis, BarSeries, Bars, Category, Figure, Layout, Lines, Origin, Panel, Plot, Point, Scale,
-    Series, Style, Ticks,
+    Axis, BarSeries, Category, Figure, Origin, Panel, Point, Scale, Series, Style, Ticks,
 };
 
 /// A service and its time on a core (ms).
@@ -37,7 +36,7 @@ fn p99(found: &Found<'_>, scenario: &str, services: &[Service]) -> Figure {
     };
     let panel = |title: &str, origin| {
         let x = Axis::log10("the service's time on a core, figure 1 (ms)");
-        lines(title, x, Axis::log10("P99 (ms)"), series(origin))
+        Panel::lines(title, x, Axis::log10("P99 (ms)"), series(origin))
     };
     let names: Vec<&str> = sorted.iter().map(|(name, _)| name.as_str()).collect();
     let caption = format!(
@@ -69,7 +68,7 @@ fn ablation(found: &Found<'_>) -> Figure {
         caption: "One technique after the other: 0 RELIEF, 1 a queue for each accelerator, 2 direct hand-over, 3 \
                   branches in the dispatchers, 4 AccelFlow. In `window` these means are calibrated."
             .to_owned(),
-        panels: vec![lines("ablation", Axis::linear("techniques added"), y, series)],
+        panels: vec![Panel::lines("ablation", Axis::linear("techniques added"), y, series)],
     }
 }
 
@@ -127,7 +126,7 @@ fn by_load(
     };
     let panel = |title: &str, origin| {
         let y = Axis { label: label.to_owned(), scale, ticks: Ticks::Plain };
-        lines(title, Axis::linear("load (thousand requests/s)"), y, series(origin))
+        Panel::lines(title, Axis::linear("load (thousand requests/s)"), y, series(origin))
     };
     vec![panel("simulated", Origin::Computed), panel("published", Origin::Published)]
 }
@@ -137,8 +136,18 @@ fn throughput(found: &Found<'_>) -> Figure {
     let names = ["non-acc", "cpu-centric", "relief", "cohort", "accelflow", "ideal"];
     let id = |name: &&str| format!("max_throughput.steady.{}", id(name));
     let series = vec![
-        bar("figure 14", Origin::Published, 6, names.iter().map(|own| found.bar(&id(own)))),
-        bar("steady", Origin::Computed, 0, names.iter().map(|own| found.value(&id(own)))),
+        BarSeries::new(
+            "figure 14",
+            Origin::Published,
+            6,
+            names.iter().map(|own| found.bar(&id(own))),
+        ),
+        BarSeries::new(
+            "steady",
+            Origin::Computed,
+            0,
+            names.iter().map(|own| found.value(&id(own))),
+        ),
     ];
     Figure {
         id: "throughput".to_owned(),
@@ -152,8 +161,18 @@ fn utilisation(found: &Found<'_>) -> Figure {
     let names = ["tcp", "encryption", "rpc", "serialization", "compression", "load_balance"];
     let id = |name: &&str| format!("utilisation.{name}");
     let series = vec![
-        bar("section VII-B4", Origin::Published, 6, names.iter().map(|own| found.bar(&id(own)))),
-        bar("steady", Origin::Computed, 0, names.iter().map(|own| found.value(&id(own)))),
+        BarSeries::new(
+            "section VII-B4",
+            Origin::Published,
+            6,
+            names.iter().map(|own| found.bar(&id(own))),
+        ),
+        BarSeries::new(
+            "steady",
+            Origin::Computed,
+            0,
+            names.iter().map(|own| found.value(&id(own))),
+        ),
     ];
     let shown = ["TCP", "(De)Encr", "RPC", "(De)Ser", "(De)Cmp", "LdB"];
     Figure {
@@ -185,7 +204,7 @@ pub(super) fn sweeps(found: &Found<'_>) -> Vec<Figure> {
     };
     let panel =
         |title: &str, x: Axis, y: Axis, values: &[u32], id: &dyn Fn(&str, u32) -> String| {
-            lines(title, x, y, by_scenario(found, values, id))
+            Panel::lines(title, x, y, by_scenario(found, values, id))
         };
     let percent = || log2("speed of the PEs (% of the published)");
     vec![
@@ -216,7 +235,7 @@ pub(super) fn sweeps(found: &Found<'_>) -> Vec<Figure> {
             "RELIEF's P99 over AccelFlow's, and AccelFlow's highest load over RELIEF's, by the speed of the PEs.",
             vec![
                 panel("P99", percent(), Axis::linear("times"), &[25, 50, 100, 200, 400], &speed),
-                lines("highest load", percent(), Axis::linear("times"), speeds(found)),
+                Panel::lines("highest load", percent(), Axis::linear("times"), speeds(found)),
             ],
         ),
     ]
@@ -261,11 +280,11 @@ pub(super) fn relief(found: &Found<'_>) -> Vec<Figure> {
     let objective =
         names.map(|own| found.value(&format!("throughput_ratio.relief_apps_objective.{own}")));
     let series = vec![
-        bar("figure 15", Origin::Published, 6, names.map(|own| found.bar(&id(own, "")))),
-        bar("entries hold pointers", Origin::Computed, 0, of("")),
-        bar("payloads", Origin::Computed, 1, of(".entries_hold_payload")),
-        bar("arguments", Origin::Computed, 2, of(".entries_hold_arguments")),
-        bar("within the objective", Origin::Computed, 3, objective),
+        BarSeries::new("figure 15", Origin::Published, 6, names.map(|own| found.bar(&id(own, "")))),
+        BarSeries::new("entries hold pointers", Origin::Computed, 0, of("")),
+        BarSeries::new("payloads", Origin::Computed, 1, of(".entries_hold_payload")),
+        BarSeries::new("arguments", Origin::Computed, 2, of(".entries_hold_arguments")),
+        BarSeries::new("within the objective", Origin::Computed, 3, objective),
     ];
     vec![Figure {
         id: "relief-apps".to_owned(),
@@ -300,27 +319,6 @@ fn line(
     Series { name, label, origin, style: Style::nth(index), points }
 }
 
-fn lines(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-    Panel { title: title.to_owned(), plot: Plot::Lines(Lines { x, y, series }) }
-}
-
-fn bar(
-    name: &str,
-    origin: Origin,
-    colour: usize,
-    values: impl IntoIterator<Item = f64>,
-) -> BarSeries {
-    BarSeries { name: name.to_owned(), origin, colour, values: values.into_iter().collect() }
-}
-
 fn bars(title: &str, y_label: &str, names: &[&str], series: Vec<BarSeries>) -> Panel {
-    let category = |name: &&str| Category { name: (*name).to_owned(), origin: Origin::Measured };
-    let plot = Plot::Bars(Bars {
-        y_label: y_label.to_owned(),
-        layout: Layout::Grouped,
-        categories: names.iter().map(category).collect(),
-        series,
-        mark: None,
-    });
-    Panel { title: title.to_owned(), plot }
+    Panel::groups(title, y_label, names.iter().map(|name| Category::new(*name)), series)
 }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use sim::accelflow::{Architecture, SCENARIOS};
-use sim::{Entries, Interval, KeptReport, Plan, Report};
+use sim::{Entries, Interval, KeptReport, Report};
 
 use super::published::{Published, published};
 use crate::experiment::Kept;
 use crate::reproduce::rows::{Kind, Row};
-use crate::reproduce::{Problem, progress_bar};
+use crate::reproduce::{Problem, progress_bar, study};
 use crate::sim::{System, entries, inputs};
 
 /// What is simulated, how often, and the rows that came of it.
@@ -143,7 +143,8 @@ impl Lab {
         }
         self.bar.inc_length(1);
         self.bar.set_message(architecture);
-        let report = self.study(&entries, architecture)?;
+        let system = System::read(&entries).map_err(Problem::Failed)?;
+        let report = study(&system, architecture, self.replications, system.extent())?;
         self.kept.borrow_mut().put(&key, &KeptReport::from(&report)).map_err(Problem::Failed)?;
         self.bar.inc(1);
         Ok(report)
@@ -155,19 +156,6 @@ impl Lab {
         let (count, path) = (kept.len(), kept.path().display());
         let rest = "the same command goes on with the rest";
         Problem::Failed(format!("interrupted: studies kept in {path}: {count}; {rest}"))
-    }
-
-    fn study(&self, entries: &Entries, architecture: &str) -> Result<Report, Problem> {
-        let spec = System::read(entries).map_err(Problem::Failed)?;
-        let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
-        let plan = Plan {
-            extent: spec.extent(),
-            replications_min: self.replications,
-            replications_max: self.replications,
-            threads,
-            ..Plan::default()
-        };
-        spec.simulate(architecture, &plan, &|_| {}).map_err(failed)
     }
 
     /// A row of a response time, beside a published one.
@@ -216,15 +204,7 @@ impl Lab {
 
 /// A scenario as it is committed.
 pub(super) fn base(scenario: &str) -> Result<Entries, Problem> {
-    entries(scenario, &[]).map_err(failed)
-}
-
-fn failed(problem: crate::sim::Problem) -> Problem {
-    match problem {
-        crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
-            Problem::Failed(text)
-        }
-    }
+    Ok(entries(scenario, &[])?)
 }
 
 /// The kind of a row of means that the window's inputs were fitted to.

@@ -1,16 +1,7 @@
 //! What the committed paths of the services have in them: what stands behind their ops for a dispatcher to do, and
 //! which sequences between two visits to a core depend on a condition. Counted by walking the traces; nothing is timed.
 
-use trace::{Catalog, Instruction, Stage, compile};
-
-/// What stands behind one op.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Behind {
-    pub(super) branches: u32,
-    pub(super) transforms: u32,
-    /// Its trace ends: a core is told, or another trace is loaded.
-    pub(super) ends: u32,
-}
+use trace::{Behind, Catalog, Stage};
 
 /// Conditions that dispatchers decide in each sequence of accelerators. A sequence is what table IV prints between two
 /// visits to a core; of parallel ones, one counts.
@@ -72,55 +63,11 @@ fn walk(catalog: &Catalog, stage: &Stage, times: u32, ops: &mut Vec<Behind>) {
         Stage::Parallel { times: more, path } => {
             path.iter().for_each(|stage| walk(catalog, stage, times * more, ops));
         }
-        Stage::Run { trace, with } => {
-            let Some(found) = catalog.trace(trace) else { return };
-            let mut walk = Walk { code: &compile(found), with, ops: Vec::new() };
-            walk.from(0, None);
-            (0..times).for_each(|_| ops.extend(&walk.ops));
-        }
-    }
-}
-
-struct Walk<'a> {
-    code: &'a [Instruction],
-    with: &'a [String],
-    ops: Vec<Behind>,
-}
-
-impl Walk<'_> {
-    /// To an end; `last` is the op before. What stands before the first op is a core's.
-    fn from(&mut self, mut at: usize, mut last: Option<usize>) {
-        let (code, with) = (self.code, self.with);
-        while let Some(instruction) = code.get(at) {
-            at += 1;
-            match instruction {
-                Instruction::Run { .. } => {
-                    last = Some(self.ops.len());
-                    self.ops.push(Behind::default());
-                }
-                Instruction::Trans(..) => self.behind(last, |own| own.transforms += 1),
-                Instruction::Branch { condition, on_false } => {
-                    self.behind(last, |own| own.branches += 1);
-                    let mut read = |field: &str| u32::from(with.iter().any(|own| own == field));
-                    if !condition.holds(&mut read) {
-                        at = usize::from(*on_false);
-                    }
-                }
-                Instruction::Jump(to) => at = usize::from(*to),
-                Instruction::Fork { arms, join } => {
-                    arms.iter().for_each(|arm| self.from(usize::from(*arm), last));
-                    let Some(join) = join else { return };
-                    (at, last) = (usize::from(*join), None);
-                }
-                Instruction::Arrive { .. } => return,
-                Instruction::End(_) => return self.behind(last, |own| own.ends += 1),
-            }
-        }
-    }
-
-    fn behind(&mut self, last: Option<usize>, change: impl FnOnce(&mut Behind)) {
-        if let Some(own) = last.and_then(|last| self.ops.get_mut(last)) {
-            change(own);
+        Stage::Run { trace: name, with } => {
+            let Some(found) = catalog.trace(name) else { return };
+            let mut read = |field: &str| u32::from(with.iter().any(|own| own == field));
+            let behind = trace::walk(found, &mut read).behind;
+            (0..times).for_each(|_| ops.extend(&behind));
         }
     }
 }

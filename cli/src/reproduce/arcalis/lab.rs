@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use sim::arcalis::Attachment;
-use sim::{Extent, Plan, Report};
+use sim::{Extent, Report};
 
-use crate::reproduce::{Problem, progress_bar};
+use crate::reproduce::{Problem, progress_bar, study};
 use crate::sim::{Assignment, System, entries};
 
 /// The workloads of figure 11.
@@ -33,7 +33,6 @@ pub(super) struct Case {
 pub(super) struct Lab {
     replications: u32,
     requests: u64,
-    threads: usize,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     done: RefCell<BTreeMap<Case, Report>>,
@@ -76,9 +75,8 @@ impl Lab {
 
     /// So many replications of so many requests, until `stop` is set.
     pub(super) fn with(replications: u32, requests: u64, stop: Arc<AtomicBool>) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
         let (bar, done) = (progress_bar(), RefCell::default());
-        Self { replications, requests, threads, bar, stop, done }
+        Self { replications, requests, bar, stop, done }
     }
 
     /// How much is simulated.
@@ -134,26 +132,12 @@ impl Lab {
         }
         self.bar.inc_length(1);
         let set = case.set.iter().map(|(key, value)| Assignment::new(key, value));
-        let entries = entries(case.scenario, &set.collect::<Vec<_>>()).map_err(failed)?;
+        let entries = entries(case.scenario, &set.collect::<Vec<_>>())?;
         let system = System::read(&entries).map_err(Problem::Failed)?;
-        let plan = Plan {
-            extent: Extent::Requests(self.requests),
-            replications_min: self.replications,
-            replications_max: self.replications,
-            threads: self.threads,
-            ..Plan::default()
-        };
-        let report = system.simulate(case.attachment, &plan, &|_| {}).map_err(failed)?;
+        let extent = Extent::Requests(self.requests);
+        let report = study(&system, case.attachment, self.replications, extent)?;
         self.bar.inc(1);
         self.done.borrow_mut().insert(case.clone(), report.clone());
         Ok(report)
-    }
-}
-
-fn failed(problem: crate::sim::Problem) -> Problem {
-    match problem {
-        crate::sim::Problem::Usage(text) | crate::sim::Problem::Failed(text) => {
-            Problem::Failed(text)
-        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sim::OpenLoopRun;
+use sim::{OpenLoop, OpenLoopRun};
 use units::Nanos;
 use workload::PayloadClass;
 
@@ -12,12 +12,12 @@ use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::CACHE1;
 use super::open::{Open, WARM_UP};
-use super::page::{colour, figure, line, origin, panel};
+use super::page::{colour, figure, line, origin};
 use super::platform::Platform;
 use super::sample::{Sample, behind, invalid};
 use super::simulated;
 use super::work::Work;
-use crate::report::{Axis, Figure, Section};
+use crate::report::{Axis, Figure, Panel, Section};
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::{Kind, Row, Rows};
@@ -227,24 +227,25 @@ impl<'a> Found<'a> {
             }
             for &per_s in &self.loads_per_s {
                 let samples = self.of(mode, per_s);
-                let seeds = || (0..samples.len()).map(|run| seed(run, per_s));
                 let load = (per_s, window, warm_up);
-                let Some(runs) = simulated::open_loop(self.platform, mode, work, load, seeds())
-                else {
+                let Some(plan) = simulated::open_loop(self.platform, mode, work, load) else {
                     return;
                 };
-                self.write_ratios(rows, mode, per_s, &runs);
+                let runs = |plan: &OpenLoop| -> Vec<OpenLoopRun> {
+                    (0..samples.len()).map(|run| plan.run(seed(run, per_s))).collect()
+                };
                 let p99_us = |runs: &[OpenLoopRun]| {
                     runs.iter().filter_map(|run| run.quantile_us(0.99)).collect::<Vec<f64>>()
                 };
+                let found = runs(&plan);
+                self.write_ratios(rows, mode, per_s, &found);
                 let id = format!("simulated.p99.{}", self.at(mode, per_s));
                 let what = format!("{per_s}/s: 99th percentile, simulated");
-                self.compute(rows, mode, &id, (&what, "us"), p99_us(&runs));
-                let free = simulated::open_loop_unweighed(self.platform, mode, work, load, seeds());
-                if let Some(free) = free {
+                self.compute(rows, mode, &id, (&what, "us"), p99_us(&found));
+                if let Some(free) = simulated::unweighed(&plan) {
                     let id = format!("simulated.p99_choice_free.{}", self.at(mode, per_s));
                     let what = format!("{what}, weighing the places taking no time");
-                    self.compute(rows, mode, &id, (&what, "us"), p99_us(&free));
+                    self.compute(rows, mode, &id, (&what, "us"), p99_us(&runs(&free)));
                 }
             }
         }
@@ -289,7 +290,7 @@ impl<'a> Found<'a> {
                 line(mode.name(), colour(mode), origin, self.loads_per_s.iter().map(at))
             });
             let x = Axis::linear("offered load (1000 requests/s)");
-            panel(title, x, Axis::log10("latency (us)"), lines.collect())
+            Panel::lines(title, x, Axis::log10("latency (us)"), lines.collect())
         };
         let panels = vec![panel("median", 0.5), panel("99th percentile", 0.99)];
         let id = format!("open-loop-{}", self.platform.id);

@@ -9,15 +9,13 @@ use workload::PayloadClass;
 use super::closed::warm;
 use super::lab::Lab;
 use super::mode::Mode;
-use super::page::{colour, figure, line, origin, panel};
+use super::page::{colour, figure, line, origin};
 use super::platform::Platform;
 use super::predicted;
 use super::published::{self, BAR, Range, medians};
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::{
-    Axis, BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section,
-};
+use crate::report::{Axis, BarSeries, Category, Figure, Origin, Panel, Section};
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::{Kind, Row, Rows};
@@ -288,7 +286,7 @@ impl<'a> Found<'a> {
                 line(arm.mode.name(), colour(arm.mode), Origin::Emulated, points)
             });
             let (x, y) = (Axis::log10("latency (us)"), Axis::linear("requests (%)"));
-            panel(workload.name, x, y, lines.collect())
+            Panel::lines(workload.name, x, y, lines.collect())
         };
         let caption = match in_flight {
             ALL => "Latency distributions, all 100 tasks under way, html.".to_owned(),
@@ -311,22 +309,14 @@ impl<'a> Found<'a> {
                     platforms.push(arm.platform);
                 }
             }
-            let bars = |(index, platform): (usize, &&Platform)| BarSeries {
-                name: platform.name.to_owned(),
-                origin: origin(&platform.virtuals(Mode::Async)),
-                colour: index,
-                values: Mode::ALL.iter().map(|mode| of(platform, *mode)).collect(),
+            let bars = |(colour, platform): (usize, &&Platform)| {
+                let values = Mode::ALL.map(|mode| of(platform, mode));
+                let origin = origin(&platform.virtuals(Mode::Async));
+                BarSeries::new(platform.name, origin, colour, values)
             };
-            let category =
-                |mode: &Mode| Category { name: mode.name().to_owned(), origin: Origin::Measured };
-            let plot = Bars {
-                y_label: "throughput (1000 requests/s)".into(),
-                layout: Layout::Grouped,
-                categories: Mode::ALL.iter().map(category).collect(),
-                series: platforms.iter().enumerate().map(bars).collect(),
-                mark: None,
-            };
-            Panel { title: workload.name.to_owned(), plot: Plot::Bars(plot) }
+            let categories = Mode::ALL.map(|mode| Category::new(mode.name()));
+            let series = platforms.iter().enumerate().map(bars);
+            Panel::groups(workload.name, "throughput (1000 requests/s)", categories, series)
         };
         let panels = WORKLOADS.iter().map(panel).collect();
         figure("throughput".into(), "Throughput of one core, html.", panels)

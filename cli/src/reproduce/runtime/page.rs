@@ -3,7 +3,7 @@
 use units::ByteCount;
 
 use super::mode::Mode;
-use crate::report::{Axis, Figure, Lines, Origin, Panel, Plot, Point, Series, Style};
+use crate::report::{Figure, Origin, Panel, Point, Series, Style};
 use crate::reproduce::figures::point;
 
 /// A line of medians over runs, with their range.
@@ -17,11 +17,6 @@ pub(super) fn line(
         points.into_iter().filter_map(|(x, values)| point(x, values)).collect();
     let style = Style::nth(index);
     Series { name: name.to_owned(), label: String::new(), origin, style, points }
-}
-
-/// A panel of lines.
-pub(super) fn panel(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
-    Panel { title: title.to_owned(), plot: Plot::Lines(Lines { x, y, series }) }
 }
 
 /// A figure of panels.

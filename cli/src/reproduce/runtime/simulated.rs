@@ -1,60 +1,15 @@
 //! The open loop as the simulator has it: the same profiles, sizes, policy object and window, and what the runtime's
 //! own work takes of the core as it was measured elsewhere. Its numbers are for holding against the runtime's.
 
-use sim::{OpenLoop, OpenLoopRun};
+use sim::OpenLoop;
 use units::Nanos;
 
 use super::mode::Mode;
 use super::platform::Platform;
 use super::work::Work;
 
-/// Simulates a load as often as it was measured, with the same seeds; none where the platform is not emulated.
+/// A load as it is simulated; none where the platform is not emulated.
 pub(super) fn open_loop(
-    platform: &Platform,
-    mode: Mode,
-    work: &Work,
-    load: (f64, Nanos, Nanos),
-    seeds: impl Iterator<Item = u64>,
-) -> Option<Vec<OpenLoopRun>> {
-    let plan = plan(platform, mode, work, load)?;
-    Some(seeds.map(|seed| plan.run(seed)).collect())
-}
-
-/// The same, the choice itself taking no more time than a known answer does; none for a policy of which that is so.
-pub(super) fn open_loop_unweighed(
-    platform: &Platform,
-    mode: Mode,
-    work: &Work,
-    load: (f64, Nanos, Nanos),
-    seeds: impl Iterator<Item = u64>,
-) -> Option<Vec<OpenLoopRun>> {
-    let plan = plan(platform, mode, work, load).filter(|own| own.place > PLACE)?;
-    let plan = OpenLoop { place: PLACE, ..plan };
-    Some(seeds.map(|seed| plan.run(seed)).collect())
-}
-
-/// The simulator's median latency over the model's where nobody waits for anybody; none where the platform is not
-/// emulated or the mode is none of the equations'. The model: a request takes what the runtime's own work does and
-/// what its size does in software, or in the device from submission to result; who does other work meanwhile finds
-/// the result half a poll interval late.
-pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option<f64> {
-    let plan = plan(platform, mode, work, (LOW_PER_S, Nanos::secs(10), Nanos(0)))?;
-    let of_software = |bytes| plan.software.compress().map(|op| op.latency(bytes));
-    let of_device = |bytes| plan.device.compress().map(|op| op.latency(bytes) + HAND_BACK);
-    let took = |bytes: u64| match mode {
-        Mode::Software => of_software(bytes),
-        Mode::Sync => of_device(bytes),
-        Mode::Async => of_device(bytes).map(|took| took + Nanos(POLL_INTERVAL.0 / 2)),
-        _ => None,
-    };
-    let each: Option<Vec<Nanos>> = plan.sizes_bytes.iter().map(|bytes| took(*bytes)).collect();
-    let mut each = each?;
-    each.sort_unstable();
-    let model = PLACE + *each.get((each.len().max(1) - 1) / 2)?;
-    Some(plan.run(1).quantile_us(0.5)? * 1e3 / model.0 as f64)
-}
-
-fn plan(
     platform: &Platform,
     mode: Mode,
     work: &Work,
@@ -75,6 +30,32 @@ fn plan(
         emulate: EMULATE,
         hand_back: HAND_BACK,
     })
+}
+
+/// The same, the choice itself taking no more time than a known answer does; none for a policy of which that is so.
+pub(super) fn unweighed(plan: &OpenLoop) -> Option<OpenLoop> {
+    (plan.place > PLACE).then(|| OpenLoop { place: PLACE, ..plan.clone() })
+}
+
+/// The simulator's median latency over the model's where nobody waits for anybody; none where the platform is not
+/// emulated or the mode is none of the equations'. The model: a request takes what the runtime's own work does and
+/// what its size does in software, or in the device from submission to result; who does other work meanwhile finds
+/// the result half a poll interval late.
+pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option<f64> {
+    let plan = open_loop(platform, mode, work, (LOW_PER_S, Nanos::secs(10), Nanos(0)))?;
+    let of_software = |bytes| plan.software.compress().map(|op| op.latency(bytes));
+    let of_device = |bytes| plan.device.compress().map(|op| op.latency(bytes) + HAND_BACK);
+    let took = |bytes: u64| match mode {
+        Mode::Software => of_software(bytes),
+        Mode::Sync => of_device(bytes),
+        Mode::Async => of_device(bytes).map(|took| took + Nanos(POLL_INTERVAL.0 / 2)),
+        _ => None,
+    };
+    let each: Option<Vec<Nanos>> = plan.sizes_bytes.iter().map(|bytes| took(*bytes)).collect();
+    let mut each = each?;
+    each.sort_unstable();
+    let model = PLACE + *each.get((each.len().max(1) - 1) / 2)?;
+    Some(plan.run(1).quantile_us(0.5)? * 1e3 / model.0 as f64)
 }
 
 /// A hundredth of what the core carries: hardly two requests meet.
@@ -131,8 +112,8 @@ mod tests {
                 let row = rows.iter().find(|row| row["id"] == id.as_str());
                 let Some(ours) = row.and_then(|row| row["ours"].as_f64()) else { continue };
                 let load = (per_s, Nanos::millis(300), Nanos::millis(60));
-                let run = &open_loop(&platform, mode, &work, load, [1].into_iter());
-                let found = run.as_ref().and_then(|runs| runs[0].quantile_us(0.5));
+                let plan = open_loop(&platform, mode, &work, load);
+                let found = plan.and_then(|plan| plan.run(1).quantile_us(0.5));
                 let ratio = found.expect("emulated") / ours;
                 println!("{id} {ratio:.3}");
                 (within, all) = (within + i32::from((0.9..=1.1).contains(&ratio)), all + 1);

@@ -13,7 +13,7 @@ use workload::PayloadClass;
 use super::closed::warm;
 use super::lab::Lab;
 use super::mode::Mode;
-use super::page::{figure, line, origin, panel, size_id};
+use super::page::{figure, line, origin, size_id};
 use super::platform::Platform;
 use super::published;
 use super::work::{CLASSES, Work};
@@ -295,7 +295,7 @@ impl<'a> Found<'a> {
         let panel = |title: &str, software: &str, devices: &[(&str, usize)]| {
             let mut series = by_class(software);
             series.extend(devices.iter().map(|(id, index)| device(id, *index)));
-            panel(title, Axis::bytes("size"), Axis::log10("latency (us)"), series)
+            Panel::lines(title, Axis::bytes("size"), Axis::log10("latency (us)"), series)
         };
         let published = panel("the seed's machine", EPYC, &[(BLUEFIELD, 4), (ON_CHIP, 6)]);
         let own = panel("our own codec", OWN, &[(BLUEFIELD, 4), (WORKER, 5)]);
@@ -309,8 +309,7 @@ impl<'a> Found<'a> {
                 let spread = Spread::of(self.of(arm, PayloadClass::Html, *size, *of));
                 spread.map_or(f64::NAN, |spread| spread.median)
             };
-            let values = self.sizes.iter().map(median).collect();
-            BarSeries { name: (*part).to_owned(), origin: Origin::Emulated, colour, values }
+            BarSeries::new(*part, Origin::Emulated, colour, self.sizes.iter().map(median))
         };
         let shown =
             |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };

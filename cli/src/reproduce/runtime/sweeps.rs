@@ -8,11 +8,11 @@ use super::closed::{Closed, warm};
 use super::lab::Lab;
 use super::mode::Mode;
 use super::modes::{CACHE1, FEW};
-use super::page::{figure, line, panel};
+use super::page::{figure, line};
 use super::plan::TASKS;
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::{Axis, Figure, Origin, Section};
+use crate::report::{Axis, Figure, Origin, Panel, Section};
 use crate::reproduce::rows::Rows;
 
 /// Measures, adds the rows and draws.
@@ -112,8 +112,8 @@ impl Sweep {
         let per_s = |in_flight, colour| lines(in_flight, "", colour, &|own| own.per_s() / 1e3);
         let latencies = [latency(0, 0), latency(1, 2)].concat();
         let panels = vec![
-            panel("latency", x.clone(), Axis::log10("latency (us)"), latencies),
-            panel(
+            Panel::lines("latency", x.clone(), Axis::log10("latency (us)"), latencies),
+            Panel::lines(
                 "throughput",
                 x,
                 Axis::linear("throughput (1000 requests/s)"),

@@ -3,7 +3,7 @@
 
 use super::arm::Arm;
 use super::grid::{Cell, Grid};
-use crate::report::{Axis, Figure, Lines, Origin, Panel, Plot, Report, Section, Series, Style};
+use crate::report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
 use crate::reproduce::figures::{all_rows, point, table};
 use crate::reproduce::rows::Rows;
 
@@ -46,8 +46,7 @@ fn loads(grid: &Grid) -> Section {
         };
         let series = Arm::ALL.into_iter().enumerate().map(line).collect();
         let x = Axis::linear("offered load (1000 requests/s)");
-        let plot = Plot::Lines(Lines { x, y: Axis::log10("latency (us)"), series });
-        let panels = vec![Panel { title: "median".into(), plot }];
+        let panels = vec![Panel::lines("median", x, Axis::log10("latency (us)"), series)];
         Figure { id: format!("load-{size}"), caption: format!("Values of {size}."), panels }
     };
     Section {

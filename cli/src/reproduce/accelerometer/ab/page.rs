@@ -122,27 +122,20 @@ fn cells(found: &Found) -> Vec<String> {
 fn gains(found: &[Found]) -> Figure {
     let median = |value: Option<Interval>| value.map_or(f64::NAN, |own| own.median);
     type Of<'a> = &'a dyn Fn(&Found) -> Option<Interval>;
-    let series = |name: &str, origin, colour, of: Of<'_>| BarSeries {
-        name: name.to_owned(),
-        origin,
-        colour,
-        values: found.iter().map(|own| median(of(own).filter(|_| own.invalid.is_none()))).collect(),
+    let series = |name: &str, origin, colour, of: Of<'_>| {
+        let value = |own: &Found| median(of(own).filter(|_| own.invalid.is_none()));
+        BarSeries::new(name, origin, colour, found.iter().map(value))
     };
     let estimated = |own: &Found| own.of(|round| 100.0 * (round.estimate.speedup - 1.0));
-    let bars = Bars {
-        y_label: "gain in throughput (%)".to_owned(),
-        layout: Layout::Grouped,
-        categories: found.iter().map(|own| category(own, own.case.id.to_owned())).collect(),
-        series: vec![
-            series("measured", Origin::Measured, 0, &Found::gain),
-            series("estimated", Origin::Computed, 1, &estimated),
-        ],
-        mark: None,
-    };
+    let categories = found.iter().map(|own| category(own, own.case.id.to_owned()));
+    let series = [
+        series("measured", Origin::Measured, 0, &Found::gain),
+        series("estimated", Origin::Computed, 1, &estimated),
+    ];
     Figure {
         id: "ab-gains".to_owned(),
         caption: "What acceleration gave, and what the model said it would".to_owned(),
-        panels: vec![Panel { title: String::new(), plot: Plot::Bars(bars) }],
+        panels: vec![Panel::groups("", "gain in throughput (%)", categories, series)],
     }
 }
 
@@ -155,16 +148,12 @@ fn breakdown(found: &[Found]) -> Section {
     let sides = || found.iter().flat_map(|own| SIDES.map(|side| (own, side)));
     let categories =
         sides().map(|(own, (side, _))| category(own, format!("{} {side}", own.case.id)));
-    let series = part_names().enumerate().map(|(index, name)| BarSeries {
-        name: name.to_owned(),
-        origin: Origin::Measured,
-        colour: index,
-        values: sides()
-            .map(|(own, (_, of))| {
-                let share = own.of(|round| 100.0 * of(round)[index] / round.before_ns);
-                share.filter(|_| own.invalid.is_none()).map_or(f64::NAN, |own| own.median)
-            })
-            .collect(),
+    let series = part_names().enumerate().map(|(index, name)| {
+        let values = sides().map(|(own, (_, of))| {
+            let share = own.of(|round| 100.0 * of(round)[index] / round.before_ns);
+            share.filter(|_| own.invalid.is_none()).map_or(f64::NAN, |own| own.median)
+        });
+        BarSeries::new(name, Origin::Measured, index, values)
     });
     let bars = Bars {
         y_label: "of a request without acceleration (%)".to_owned(),
