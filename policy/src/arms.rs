@@ -1,7 +1,7 @@
 //! The places open to one job, what each would cost, and the choice among them that `LeastLatency` and
 //! `LeastHostCycles` share: least cost within a latency, with hysteresis and a bounded share of probes. What cost is,
-//! the policies say. Every job pays for the choice: places are looked at once, and what is kept of them fits in
-//! registers. Only a probe, one job in some hundred, looks again.
+//! the policies say. Every job for which no answer stands pays for the choice: places are looked at once, and what is
+//! kept of them fits in registers. Only a probe, one job in some hundred, looks again.
 
 use device::Class;
 use units::Nanos;
@@ -522,9 +522,15 @@ pub(crate) mod tests {
             least + self.random.below(most - least + 1)
         }
 
-        fn any(&mut self) -> Vec<DeviceState> {
+        /// Only what is said of the chosen device has an upper end.
+        fn any(&mut self, chosen: usize) -> Vec<DeviceState> {
             let mut any = self.ends[0].clone();
-            for (state, most) in any.iter_mut().zip(self.ends[1].clone()) {
+            for (index, (state, mut most)) in any.iter_mut().zip(self.ends[1].clone()).enumerate() {
+                if index != chosen {
+                    most.estimated = most.estimated.map(|ns| ns + ns);
+                    most.host = most.host.map(|ns| ns + ns);
+                    most.depth = state.capacity;
+                }
                 let (least, is_home) = (*state, most.host == most.estimated);
                 let mut time = |of: fn(&DeviceState) -> Option<Nanos>| {
                     Some(Nanos(self.count(of(&least)?.0, of(&most)?.0)))
@@ -559,7 +565,8 @@ pub(crate) mod tests {
             let Some(draws_from) = policy.stands(choice, &facts, &least, &most) else { continue };
             stood[at] += 1;
             for _ in 0..50 {
-                let (devices, more) = (between.any(), between.count(0, 900) as usize);
+                let devices = between.any(choice.device());
+                let more = between.count(0, 900) as usize;
                 let waiting = waiting + between.count(0, 9) as usize;
                 let gap = Some(Nanos(between.count(0, gap.0)));
                 let last = Some((choice.device(), choice.placement));

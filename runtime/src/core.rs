@@ -655,13 +655,14 @@ impl Runtime {
         let is_well = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
         if let Some(met) = &entry.met {
             self.metrics.count_host(entry.choice, job, met.host);
-            if self.learns && is_well && slot.learn(job, met, arrivals) {
+            if self.learns && is_well && slot.learn(job, met, arrivals) && self.weighs {
                 self.answers.forget();
             }
         } else if self.learns
             && is_well
             && slot.is_inline()
             && slot.learn_held(job, *service, now, arrivals)
+            && self.weighs
         {
             self.answers.forget();
         }

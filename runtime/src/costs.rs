@@ -15,7 +15,7 @@ pub(crate) struct Costs {
 
 /// What jobs of one op taught.
 pub(crate) struct Known {
-    /// What the fit says: asked for every job.
+    /// What the fit says: asked wherever costs are weighed.
     estimates: Estimates,
     /// Whether it says enough.
     is_enough: bool,

@@ -39,7 +39,8 @@ impl History {
     /// The time between one job and the next, where the policy weighs costs, smoothed.
     #[inline]
     pub(crate) fn arrived(&mut self, bytes: usize, now: Nanos) -> Nanos {
-        self.sizes_bytes = self.sizes_bytes - self.sizes_bytes / GAPS + bytes as u64;
+        let bytes = bytes.min(BYTES_MAX) as u64;
+        self.sizes_bytes = self.sizes_bytes - self.sizes_bytes / GAPS + bytes;
         let gap_ns = now.since(self.arrived).0.min(GAP_NS_MAX);
         self.arrived = now;
         self.gaps_ns = self.gaps_ns - self.gaps_ns / GAPS + gap_ns;
@@ -87,6 +88,9 @@ const GAPS: u64 = 64;
 
 /// A longer pause says no more than that nobody came for long, and must not outweigh what comes after it.
 const GAP_NS_MAX: u64 = 1_000_000;
+
+/// What a job says of its size is its own word.
+const BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -156,7 +156,8 @@ impl Metrics {
             // What was given up is counted as that.
             Outcome::Failed(DeviceError::Cancelled) => return,
             Outcome::Failed(_) => add(&detail.failed, 1),
-            Outcome::DoesNotFit | Outcome::Done { .. } => add(&detail.did_not_fit, 1),
+            Outcome::DoesNotFit => add(&detail.did_not_fit, 1),
+            Outcome::Done { .. } => unreachable!("it has a result"),
         }
         detail.count(job.work_bytes() as u64, *service, total.since(*service));
     }

@@ -34,7 +34,7 @@ pub(crate) struct Slot {
     /// What polls take of the core, per completion, where that is looked at.
     way_back: WayBack,
     polls: u32,
-    /// Whether it takes a job, by op: asked for every job, and the answer is in lists.
+    /// Whether it takes a job, by op: asked often, and the answer is in lists.
     eligible: [Eligible; OPS],
 }
 
@@ -292,8 +292,8 @@ impl Slot {
         Met { at, host: Nanos(0), depth_jobs, backlog_bytes }
     }
 
-    /// A job on the calling core went well, and held it for its service; whether it says something else now of such
-    /// jobs.
+    /// A job on the calling core went well, and held it for its service; whether it may say something else now of
+    /// such jobs.
     #[inline(never)]
     pub(crate) fn learn_held(
         &mut self,
@@ -306,7 +306,7 @@ impl Slot {
         self.costs.due(work.0, now) && self.costs.learn_held(work, service, now, arrivals)
     }
 
-    /// A job that was watched came back well, with the last poll; whether it says something else now of such jobs.
+    /// A job that was watched came back well, with the last poll; whether it may say something else now of such.
     #[cold]
     pub(crate) fn learn(&mut self, job: &Job, met: &Met, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;

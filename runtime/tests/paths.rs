@@ -4,11 +4,14 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use common::*;
-use device::{Codec, Device, DeviceError, Dialect, FaultPlan, Level, Loss, Outcome, Task};
-use policy::{AlwaysSoftware, AsyncOffload, Choice, Placement, Reason, SyncOffload};
+use device::{
+    Class, Codec, Device, DeviceError, Dialect, FaultPlan, Job, Level, Loss, Outcome, Task,
+};
+use policy::SyncOffload;
+use policy::{AlwaysSoftware, AsyncOffload, Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 use runtime::{Fallback, Runtime};
 use units::{Clock, ManualClock, Nanos};
 
@@ -483,4 +486,78 @@ fn an_answer_is_used_again_only_where_the_policy_would_give_it_again() {
     device.state().is_dead = true;
     assert_eq!(path(&mut rig, 3), in_software(Reason::DeviceLost));
     assert_eq!(path(&mut rig, 6), in_software(Reason::DeviceLost));
+}
+
+/// Says that the device's answer stands whatever comes, and counts how often it is asked.
+#[derive(Default)]
+struct Stands(AtomicUsize);
+
+impl Policy for Stands {
+    fn name(&self) -> &'static str {
+        "stands"
+    }
+
+    fn weighs_costs(&self) -> bool {
+        true
+    }
+
+    fn place(&self, _job: &JobFacts, snapshot: &Snapshot<'_>, _draw: u64) -> Choice {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let is_open = snapshot.first_open().is_some();
+        if is_open { ON_DEVICE } else { Choice::software(snapshot.reason_for_software()) }
+    }
+
+    fn stands(
+        &self,
+        choice: Choice,
+        _job: &JobFacts,
+        _least: &Snapshot<'_>,
+        _most: &Snapshot<'_>,
+    ) -> Option<u32> {
+        (choice == ON_DEVICE).then_some(0)
+    }
+}
+
+#[test]
+fn an_answer_stands_only_for_jobs_like_it_and_until_something_changes() {
+    let (device, policy) = (Script::polled(), Arc::new(Stands::default()));
+    let mut rig =
+        Rig::with(Arc::clone(&device) as _, |config| config.policy = Arc::clone(&policy) as _);
+    // Where such a job went, and whether the policy was asked.
+    let went = |rig: &mut Rig, change: fn(&mut Job)| {
+        let before = policy.0.load(Ordering::Relaxed);
+        let mut job = compress(&rig.pool, 30);
+        change(&mut job);
+        let ticket = rig.core.submit(job);
+        if !rig.core.is_finished(ticket) {
+            device.do_one();
+            rig.core.turn();
+        }
+        (rig.finished(ticket).path, policy.0.load(Ordering::Relaxed) > before)
+    };
+    let await_standing = |rig: &mut Rig| {
+        let is_used = (0..500).any(|_| went(rig, |_| {}) == (on_device(), false));
+        assert!(is_used, "no answer is used again");
+    };
+    let others: [fn(&mut Job); 3] = [
+        |job| job.class = Class::Batch,
+        |job| job.deadline = Some(Nanos::secs(1_000)),
+        |job| match &mut job.task {
+            Task::Compress { dialect, .. } => dialect.codec = Codec::Zstd,
+            task => panic!("{task:?}"),
+        },
+    ];
+    for change in others {
+        await_standing(&mut rig);
+        assert!(went(&mut rig, change).1, "an answer that is not its own");
+    }
+    await_standing(&mut rig);
+    rig.core.set_policy(Arc::new(AlwaysSoftware));
+    assert_eq!(went(&mut rig, |_| {}).0, in_software(Reason::Policy));
+    rig.core.set_policy(Arc::clone(&policy) as _);
+    await_standing(&mut rig);
+    device.state().is_dead = true;
+    let lost = [went(&mut rig, |_| {}), went(&mut rig, |_| {})];
+    assert_eq!(lost.map(|(path, _)| path), [in_software(Reason::DeviceLost); 2]);
+    assert!(lost[1].1, "an answer that stands for a device that is gone");
 }

@@ -24,10 +24,10 @@ pub(crate) struct Standing {
     choice: Choice,
     stands: bool,
     shape: Shape,
+    /// By the jobs that had come to the core.
+    judged_at: u64,
     /// Lower halves of draws from here on are no probes.
     draws_from: u32,
-    /// Jobs that may have come to the core.
-    arrivals_max: u64,
     gap_max: Nanos,
     /// What may be inside the chosen device.
     depth_max: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Standing {
 }
 
 impl Runtime {
-    /// For each job for which the policy may be asked.
+    /// For each job for which no answer is known, those too that a probe or the configuration places.
     #[inline(always)]
     pub(super) fn drawn(&mut self, job: &Job, now: Nanos) -> Drawn {
         let draw = if self.slots.len() > 1 { self.draws.bits() } else { 0 };
@@ -57,7 +57,7 @@ impl Runtime {
             && drawn.gap.is_some_and(|gap| gap <= standing.gap_max)
             && slot.depth() <= standing.depth_max
             && slot.backlog_bytes() <= standing.backlog_bytes_max
-            && arrivals <= standing.arrivals_max
+            && arrivals <= standing.judged_at + JOBS_MAX
             && standing.shape == Shape::of(&job.task)
             && job.class == Class::LatencyCritical
             && job.deadline.is_none()
@@ -65,8 +65,9 @@ impl Runtime {
         holds.then_some(standing.choice)
     }
 
-    /// Asks the policy whether its choice stands, if it was not asked since what is known became something else. Not
-    /// where the core is held: that takes so much longer than to ask, next time too.
+    /// Asks the policy whether its choice stands, if it was not asked since what is known became something else, and not
+    /// just now: what changes with every job must not be judged with every job. Not where the core is held: that takes
+    /// so much longer than to ask, next time too.
     #[inline(always)]
     pub(super) fn judge(
         &mut self,
@@ -76,12 +77,12 @@ impl Runtime {
         gap: Nanos,
     ) {
         let (epoch, arrivals) = (self.answers.epoch(), self.history.arrivals());
-        let last = self.history.kind(facts.op, asked.work_bytes).standing;
+        let last = self.history.kind(facts.op, asked.work_bytes).standing.as_ref();
         let is_judged = last.is_some_and(|last| {
-            last.epoch == epoch
+            let holds = last.epoch == epoch
                 && last.shape == asked.shape
-                && arrivals <= last.arrivals_max
-                && (last.stands || last.choice == choice)
+                && (last.stands || last.choice == choice);
+            arrivals <= last.judged_at + if holds { JOBS_MAX } else { JOBS_MIN }
         });
         let is_calm = facts.class == Class::LatencyCritical && facts.time_left.is_none();
         let may_stand = is_calm && choice.placement == Placement::Async && self.retired == 0;
@@ -100,12 +101,13 @@ impl Runtime {
             choice,
             stands: false,
             shape: asked.shape,
+            judged_at: self.history.arrivals(),
             draws_from: 0,
-            arrivals_max: self.history.arrivals() + JOBS_MAX,
             gap_max: Nanos(gap.0 + gap.0 / GAP_DIVISOR),
             depth_max: 0,
             backlog_bytes_max: 0,
         };
+        let until = standing.judged_at + JOBS_MAX;
         let facts = JobFacts { work_bytes: least_bytes, ..*facts };
         let [least, most] =
             [least_bytes, most_bytes].map(|work_bytes| Asked { work_bytes, ..*asked });
@@ -113,7 +115,7 @@ impl Runtime {
             for (state, slot) in ends.iter_mut().zip(&mut self.slots) {
                 slot.update(state, asked);
                 state.depth = 0;
-                slot.estimate(state, asked, 0, standing.arrivals_max);
+                slot.estimate(state, asked, 0, until);
             }
         }
         let slot = &self.slots[choice.device()];
@@ -121,7 +123,7 @@ impl Runtime {
             let backlog_bytes = depth * MEANS * self.history.mean_bytes();
             let state = &mut self.ends[1][choice.device()];
             state.depth = depth;
-            slot.estimate(state, &most, backlog_bytes, standing.arrivals_max);
+            slot.estimate(state, &most, backlog_bytes, until);
             let gap = Some(standing.gap_max);
             let ends = self.ends.each_ref();
             let [least, most] = ends.map(|devices| Snapshot { devices, waiting: 0, gap });
@@ -135,6 +137,9 @@ impl Runtime {
 
 /// So many jobs may come until the policy is asked again: what will be forgotten by then is taken to be so now.
 const JOBS_MAX: u64 = 1_024;
+
+/// And so many must have come, whatever changed.
+const JOBS_MIN: u64 = 32;
 
 /// The gap may become longer by so large a part.
 const GAP_DIVISOR: u64 = 4;
