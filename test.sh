@@ -7,16 +7,20 @@ scripts/setup.sh test
 
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# Runs what failed once more, and says so: a machine that takes the cores away for seconds can spoil a test that kills and
-# stops real processes. What starts none fails at once.
+# Runs what failed once more, and says so again at the end: a machine that takes the cores away for seconds can spoil a
+# test that starts, kills and stops real processes. Where anything else failed, that is all.
+repeated=()
 again() {
   local targets
   mapfile -t targets < <(sed -n 's/^    `-p \(.*\)`$/\1/p' "$1")
   [[ ${#targets[@]} -gt 0 ]] || exit 1
   for target in "${targets[@]}"; do
-    [[ $target =~ ^(cli|load|rebate-tests|server)\ --(test|bin)\ ([a-z_]+)$ ]] || exit 1
+    [[ $target =~ ^(rebate-tests --test [a-z_]+|cli --test process)$ ]] || exit 1
+  done
+  for target in "${targets[@]}"; do
     step "failed, once more: $target"
-    cargo test --workspace "--${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}" || exit 1
+    repeated+=("$target")
+    REBATE_THRIFT_REQUIRED=1 cargo test --workspace --test "${target##* }" || exit 1
   done
 }
 
@@ -31,10 +35,9 @@ step "the binary and the tests"
 cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
-export REBATE_THRIFT_REQUIRED=1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || again "$log"
+REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || again "$log"
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
@@ -48,3 +51,6 @@ for bench in bench/*.py; do
 done
 step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
 fuzz/run "${FUZZ_SECONDS:-10}"
+for target in "${repeated[@]}"; do
+  echo "passed only the second time: $target"
+done

@@ -27,12 +27,12 @@ pub trait Policy: Send + Sync {
     }
 
     /// The same for a policy that weighs costs: whether this choice is the answer to every job that is as this one, or
-    /// larger, whoever's it is, in every state between `least` and `most`, if the last such job went there. Then whoever
+    /// larger, whoever's it is, in every state between `least` and `most`, if the last such job went there. Then who
     /// asks may use it again, for draws whose lower half is not below what is returned.
     ///
     /// Between them is a state whose eligible devices are all so at `least`, and those of `most` among them; estimate,
-    /// host time and depth of the chosen device lie between those of the two, the others' are at least those of `least`;
-    /// at least `least.waiting` wait, and the gap is at most `least.gap`. None is always right.
+    /// host time and depth of the chosen device lie between those of the two, the others' are at least those of
+    /// `least`; at least `least.waiting` wait, and the gap is at most `least.gap`. None is always right.
     fn stands(
         &self,
         _choice: Choice,

@@ -63,7 +63,7 @@ fn devices(plan: FaultPlan) -> Devices {
     Devices { all: vec![Arc::new(Software::default()), Arc::new(device)], accelerators: 1 }
 }
 
-/// A server over software and one device that gets every job.
+/// A server over software and one device, which gets every job unless it is withdrawn.
 struct Cache(Running);
 
 impl Cache {

@@ -93,11 +93,16 @@ impl Process {
     /// signal, and a thread on another core may answer a request before it takes it.
     ///
     /// # Panics
-    /// If a thread still runs after our patience.
+    /// If it has ended, or a thread still runs after our patience.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
-        let stands = || self.thread_states()?.iter().all(|&state| state == 'T').then_some(());
-        assert!(poll_for(PATIENCE, stands).is_some(), "{} does not stand still", self.words);
+        let stands = poll_for(PATIENCE, || {
+            let states = self.thread_states().unwrap_or_default();
+            let has_ended = states.contains(&'Z');
+            (has_ended || !states.is_empty() && states.iter().all(|&state| state == 'T'))
+                .then_some(!has_ended)
+        });
+        assert_eq!(stands, Some(true), "{} does not stand still\n{}", self.words, self.output());
     }
 
     /// Lets a stopped process go on.

@@ -83,3 +83,27 @@ impl<'a> Walker<'a, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_an_op_is_its_own() {
+        let text = "field a flag\ntrace x takes json { \
+                    if a { copy } trans json -> string copy if a { copy } notify }\n\
+                    trace y takes json { copy fork { copy trans json -> string notify } and { \
+                    trans json -> string notify } }\n\
+                    trace z takes json { copy fork { copy } and { copy } join \
+                    trans json -> string copy notify }";
+        let catalog = crate::read(&[("f.trace", text)]).expect("no faults");
+        let behind = |name: &str| {
+            let trace = catalog.traces().iter().find(|trace| trace.name == name).expect("is there");
+            let own = |own: &Behind| [own.branches, own.transforms, own.ends];
+            walk(trace, &mut |_| 0).behind.iter().map(own).collect::<Vec<_>>()
+        };
+        assert_eq!(behind("x"), [[1, 0, 1]], "what is before the first op is a core's");
+        assert_eq!(behind("y"), [[0, 1, 1], [0, 1, 1]], "an arm without an op is the fork's");
+        assert_eq!(behind("z"), [[0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 1]]);
+    }
+}

@@ -65,9 +65,9 @@ impl Runtime {
         holds.then_some(standing.choice)
     }
 
-    /// Asks the policy whether its choice stands, if it was not asked since what is known became something else, and not
-    /// just now: what changes with every job must not be judged with every job. Not where the core is held: that takes
-    /// so much longer than to ask, next time too.
+    /// Asks the policy whether its choice stands, if it was not asked since what is known became something else, and
+    /// not just now: what changes with every job must not be judged with every job. Not where the core is held: that
+    /// takes so much longer than to ask, next time too.
     #[inline(always)]
     pub(super) fn judge(
         &mut self,

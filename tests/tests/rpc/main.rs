@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use rebate_tests::process::Process;
-use rebate_tests::{PATIENCE, rebate_binary};
+use rebate_tests::{PATIENCE, poll_for, rebate_binary};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -113,12 +113,14 @@ fn loads_end_with_no_wrong_byte_in_every_layout() {
 #[test]
 fn a_load_that_is_stopped_goes_on_where_it_was() {
     let service = ours("memcached", "inline", &[]);
-    // Its clients wait for answers all the while.
     service.process.stop();
     let address = service.address.to_string();
     let mut command = Command::new(rebate_binary());
     let flags = ["--requests", "400", "--keys", "40", "--duration", "600s"];
     let mut load = Process::start(command.args(["rpc", "load", &address]).args(flags));
+    // Its clients wait for answers from then on.
+    let has_asked = || waiting_bytes(service.address).filter(|bytes| *bytes > 0);
+    assert!(poll_for(PATIENCE, has_asked).is_some(), "{}", load.output());
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(10));
         load.stop();
@@ -127,6 +129,19 @@ fn a_load_that_is_stopped_goes_on_where_it_was() {
     service.process.go_on();
     let status = load.wait_exit(PATIENCE).expect("it ends");
     assert!(status.success(), "{}", load.output());
+}
+
+/// What has come to the port and is not read yet (bytes), from /proc.
+fn waiting_bytes(address: SocketAddr) -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+    let own = format!(":{:04X}", address.port());
+    let established = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let queues = established.filter(|words| {
+        words.get(1).is_some_and(|local| local.ends_with(&own)) && words[3] == "01"
+    });
+    let bytes =
+        queues.filter_map(|words| u64::from_str_radix(words[4].split_once(':')?.1, 16).ok());
+    Some(bytes.sum())
 }
 
 #[test]
