@@ -42,7 +42,7 @@ REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast 2>&1 | tee "$log"
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
 step "the Python package"
-python/test.sh
+REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so python/test.sh
 step "benchmarks, smallest form"
 for bench in bench/*.py; do
   case "$(basename "$bench")" in _*|harness.py) continue ;; esac

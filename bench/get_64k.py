@@ -247,10 +247,11 @@ def decompression(server):
 
 
 def frame_read(quick):
-    """Builds the reader and says where it is; in the profile of tests where nothing is measured."""
+    """Builds the reader and says where it is; in the profile of tests where nothing is measured. Of the whole
+    workspace, so that what tests have built is not built again with other features."""
     profile = "debug" if quick else "release"
     build = ["cargo", "build", "--profile", "dev" if quick else "release", "--quiet",
-             "-p", "drivers", "--example", "frame_read"]
+             "--workspace", "--example", "frame_read"]
     if subprocess.run(build, cwd=ROOT).returncode:
         fail("cannot build drivers/examples/frame_read.rs")
     return ROOT / "target" / profile / "examples" / "frame_read"

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
 # Tests the Python package on the extension that `cargo build` makes (`pip install ./python` makes the one to use), with
 # pandas, polars and a local Ray cluster in an environment of its own, and checks its types. Arguments go to unittest.
+# REBATE_PYTHON_LIBRARY names an extension that is built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --quiet -p rebate-python
+library=${REBATE_PYTHON_LIBRARY:-}
+if [ -z "$library" ]; then
+  cargo build --quiet -p rebate-python
+  library=target/debug/lib_rebate.so
+fi
 environment=target/python
 # Fixed, so that a new release of one does not fail who changed nothing.
 packages=(mypy==2.4.1 pandas==3.1.1 polars==2.1.0 ray==2.60.0)
@@ -18,6 +23,6 @@ fi
 package=$(mktemp -d)
 trap 'rm -rf "$package"' EXIT
 cp -r python/rebate "$package/"
-cp target/debug/lib_rebate.so "$package/rebate/_rebate.abi3.so"
+cp "$library" "$package/rebate/_rebate.abi3.so"
 "$environment/bin/mypy" --strict --ignore-missing-imports --cache-dir target/python/types python/rebate
 REBATE_PYTHON_REQUIRED=1 PYTHONPATH="$package" "$environment/bin/python" python/tests/test_package.py "$@"
