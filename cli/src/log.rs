@@ -1,15 +1,248 @@
-//! Logging to stderr: the level from the command line, or from RUST_LOG where that is set.
+//! Logging to stderr: the level from the command line, or from RUST_LOG where that is set. Whoever logs only puts a
+//! line into a bounded queue; a thread of its own writes it. So a full disk, a closed pipe or a pipe that is never read
+//! costs lines, never time and never the process. Lost lines are counted (`server::counters::LOG_LOSSES`), and the log
+//! says how many they were once it can be written again.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::event::{PollFd, PollFlags, poll};
+use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`).
+/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). From here on nothing else may write to stderr: a
+/// panic is logged as well.
 pub(crate) fn start(level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let is_terminal = io::stderr().is_terminal();
+    if let Some(queue) = stderr().and_then(Queue::start) {
+        let _ = QUEUE.set(queue);
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(Enqueue)
+        .with_ansi(is_terminal)
+        .log_internal_errors(false)
         .init();
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+/// Puts a line as it is into the log: what an operator must read whatever the level.
+pub(crate) fn line(text: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.put(format!("{text}\n").as_bytes()),
+        // Logging has not started: nothing is served yet, and stderr may be waited for.
+        None => drop(writeln!(io::stderr(), "{text}")),
+    }
+}
+
+/// Waits until what was logged is written, a short time at most: the reader may never read.
+pub(crate) fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH_LIMIT);
+    }
+}
+
+/// A stderr of our own: the standard library's has a lock that a blocked write would hold for ever.
+fn stderr() -> Option<File> {
+    let copy: io::Result<OwnedFd> = io::stderr().as_fd().try_clone_to_owned();
+    copy.ok().map(File::from)
+}
+
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let why = info.payload_as_str().unwrap_or("no message");
+    match info.location() {
+        Some(location) => tracing::error!("thread {thread} panicked at {location}: {why}"),
+        None => tracing::error!("thread {thread} panicked: {why}"),
+    }
+}
+
+/// The log's queue, once logging has started.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Lines on their way to the thread that writes them.
+#[derive(Debug)]
+struct Queue {
+    entries: Sender<Entry>,
+    bytes: &'static AtomicUsize,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(Box<[u8]>),
+    /// All lines before it are written: the sender is dropped.
+    Flushed(#[expect(dead_code, reason = "its end is what tells")] Sender<()>),
+}
+
+impl Queue {
+    /// Starts the thread that writes to `out`; none where the system has no thread for it.
+    fn start(out: File) -> Option<Self> {
+        let (entries, queued) = bounded(LINES_MAX);
+        let bytes: &'static AtomicUsize = Box::leak(Box::default());
+        let write = move || Writer { out, torn: false, told: 0 }.run(&queued, bytes);
+        std::thread::Builder::new().name("rebate-log".to_owned()).spawn(write).ok()?;
+        Some(Self { entries, bytes })
+    }
+
+    /// Takes the line, or counts it as lost. It never waits and never fails.
+    fn put(&self, line: &[u8]) {
+        let queued = self.bytes.fetch_add(line.len(), Ordering::Relaxed);
+        let has_room = queued + line.len() <= BYTES_MAX;
+        if !has_room || self.entries.try_send(Entry::Line(line.into())).is_err() {
+            self.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            LOG_LOSSES.queue_full.up();
+        }
+    }
+
+    fn flush(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let (flushed, wait) = bounded::<()>(0);
+        if self.entries.send_deadline(Entry::Flushed(flushed), deadline).is_ok() {
+            let _ = wait.recv_deadline(deadline);
+        }
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    out: File,
+    /// Whether the last thing written is a part of a line.
+    torn: bool,
+    /// The lost lines that the log has told of.
+    told: u64,
+}
+
+impl Writer {
+    fn run(mut self, queued: &Receiver<Entry>, bytes: &AtomicUsize) {
+        for entry in queued {
+            let Entry::Line(line) = entry else { continue };
+            let lost = LOG_LOSSES.queue_full.read() + LOG_LOSSES.write_failed.read();
+            if lost > self.told {
+                let notice = format!("{} log lines were lost before this one\n", lost - self.told);
+                if self.write(notice.as_bytes()).is_ok() {
+                    self.told = lost;
+                }
+            }
+            if self.write(&line).is_err() {
+                LOG_LOSSES.write_failed.up();
+            }
+            bytes.fetch_sub(line.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Writes all of the line. A line that was cut off in the middle is ended first.
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.write_part(b"\n")?;
+            self.torn = false;
+        }
+        self.write_part(line)
+    }
+
+    fn write_part(&mut self, mut rest: &[u8]) -> io::Result<()> {
+        while !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    self.torn = !rest.is_empty();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_writable(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever shares the pipe may have made it one that does not block.
+    fn wait_writable(&self) {
+        let _ = poll(&mut [PollFd::new(&self.out, PollFlags::OUT)], None);
+    }
+}
+
+/// Takes each event's text, which the subscriber gives in one piece.
+struct Enqueue;
+
+impl<'w> MakeWriter<'w> for Enqueue {
+    type Writer = Enqueue;
+    fn make_writer(&'w self) -> Enqueue {
+        Enqueue
+    }
+}
+
+impl Write for Enqueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match QUEUE.get() {
+            Some(queue) => queue.put(line),
+            None => LOG_LOSSES.queue_full.up(),
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lines that wait to be written: seconds of a log at its most talkative, a few hundred KiB as a rule.
+const LINES_MAX: usize = 8_192;
+/// Bytes of these lines, however long they are.
+const BYTES_MAX: usize = 4 << 20;
+
+/// A process that ends waits so long for the reader of its log: none that reads needs it.
+const FLUSH_LIMIT: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// One test, since the counts are the process's.
+    #[test]
+    fn lost_lines_are_counted_and_told_of() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let queue = Queue::start(File::from(OwnedFd::from(writer))).unwrap();
+        let lost = || LOG_LOSSES.queue_full.read();
+        let long = vec![b'x'; 1 << 20];
+        // The pipe takes 64 KiB of the first; the queue takes three more.
+        for _ in 0..10 {
+            queue.put(&long);
+        }
+        assert!(lost() >= 6, "{} lines were lost", lost());
+        queue.flush(Duration::ZERO);
+        let wanted = format!("{} log lines were lost before this one\n", lost());
+        let reading = std::thread::spawn(move || {
+            let (mut all, mut part) = (Vec::new(), [0; 4096]);
+            while !all.ends_with(b"after\n") {
+                let count = reader.read(&mut part).unwrap();
+                assert!(count > 0, "the log ended");
+                all.extend_from_slice(&part[..count]);
+            }
+            String::from_utf8(all).unwrap()
+        });
+        while queue.bytes.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        queue.put(b"after\n");
+        let text = reading.join().unwrap();
+        assert!(text.contains(&wanted), "{}", text.trim_start_matches('x'));
+
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let queue = Queue::start(full).unwrap();
+        queue.put(b"nowhere to go\n");
+        queue.flush(Duration::from_secs(30));
+        assert_eq!(LOG_LOSSES.write_failed.read(), 1);
+    }
 }

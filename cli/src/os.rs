@@ -10,6 +10,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, Uid, User, setgid, setgroups, setuid};
+use server::Config;
 
 /// Raises the limit on open files to what so many connections need.
 ///
@@ -17,13 +18,7 @@ use nix::unistd::{Pid, Uid, User, setgid, setgroups, setuid};
 /// The limit that cannot be raised, where it is below the number of connections.
 pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
     let connections = connections_max as rlim_t;
-    let needed = connections.saturating_add(DESCRIPTORS_RESERVED);
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
-        .map_err(|error| format!("cannot read the limit on open files: {error}"))?;
-    if soft >= needed || setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).is_ok() {
-        return Ok(());
-    }
-    let reached = setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard);
+    let reached = raise_open_files(connections.saturating_add(DESCRIPTORS_RESERVED))?;
     if reached >= connections {
         return Ok(());
     }
@@ -31,6 +26,43 @@ pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
         "failed to set rlimit for open files: {connections} connections need as many, the limit is {reached}. \
          Raise it (ulimit -n) or ask for fewer connections."
     ))
+}
+
+/// Raises the limit on open files to what the configured connections need. Where the system does not allow as many,
+/// `server.connections_max` becomes what fits, with room left for everything else that the process opens; the warning
+/// says so.
+pub(crate) fn fit_connections(config: &mut Config) -> Option<String> {
+    let wanted = config.server.connections_max;
+    let reserved =
+        DESCRIPTORS_RESERVED.saturating_add(server::descriptors_reserved(config) as rlim_t);
+    let reached = match raise_open_files((wanted as rlim_t).saturating_add(reserved)) {
+        Ok(reached) => reached,
+        Err(problem) => return Some(problem),
+    };
+    let fitting = usize::try_from(reached.saturating_sub(reserved).max(reached / 2)).ok()?.max(1);
+    if wanted <= fitting {
+        return None;
+    }
+    config.server.connections_max = fitting;
+    Some(format!(
+        "server.connections_max is {fitting} instead of {wanted}: the limit on open files is {reached} and cannot be \
+         raised, and {} of them are for other purposes. Raise it (ulimit -n, LimitNOFILE=) or ask for fewer \
+         connections.",
+        reached.saturating_sub(fitting as rlim_t)
+    ))
+}
+
+/// Raises the limit on open files to `needed`, or as far as it goes; answers how far it is.
+fn raise_open_files(needed: rlim_t) -> Result<rlim_t, String> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|error| format!("cannot read the limit on open files: {error}"))?;
+    if soft >= needed {
+        return Ok(soft);
+    }
+    if setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed)).is_ok() {
+        return Ok(needed);
+    }
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(soft, |()| hard))
 }
 
 /// Raises the limit on core files as far as it goes.
@@ -112,7 +144,7 @@ pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
-/// Descriptors beyond the clients': listeners, epoll, the connections to memcached servers, logs.
+/// Descriptors beyond the clients': listeners, epoll, admin pages, logs.
 const DESCRIPTORS_RESERVED: rlim_t = 128;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The life of a serving process: start, say where it listens, obey signals, drain. SIGTERM, SIGINT and SIGUSR1
 //! drain and a second one ends the process at once; SIGHUP reads the configuration again and keeps the old one where
-//! the new one is wrong or would need a restart.
+//! the new one is wrong or would need a restart. A server that can no longer do its work is drained as well, and the
+//! process ends with a failure, so that whoever started it starts another.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::{devices, os, say};
+use crate::{EXIT_FAILED, devices, log, os, say};
 
 /// What others learn of a server that is up, besides its output.
 #[derive(Debug, Default)]
@@ -45,6 +46,9 @@ pub(crate) fn serve(
     let devices = devices::open(&config)?.qualified(config.runtime.compression.len());
     let running = Server::start(config.clone(), devices).map_err(|error| error.to_string())?;
     announce(&running, &config, handover);
+    // The loop below ends with a signal, or when the server can no longer do its work.
+    let handle = signals.handle();
+    running.on_failure(Box::new(move || handle.close()));
     for signal in signals.forever() {
         if signal != SIGHUP {
             tracing::info!("draining");
@@ -60,6 +64,10 @@ pub(crate) fn serve(
             }
         }
     }
+    let failure = running.failure();
+    if let Some(what) = &failure {
+        tracing::error!("{what}: draining, then this process ends");
+    }
     let limit = Duration::from_millis(config.server.drain_timeout_ms);
     let drained = running.drain(limit);
     if let (Some(path), true) = (&handover.pidfile, handover.remove_pidfile)
@@ -67,11 +75,10 @@ pub(crate) fn serve(
     {
         tracing::warn!("could not remove the pid file {}: {error}", path.display());
     }
-    if drained {
-        return Ok(ExitCode::SUCCESS);
+    if !drained {
+        tracing::warn!("requests were cut off after {} ms", config.server.drain_timeout_ms);
     }
-    tracing::warn!("requests were cut off after {} ms", config.server.drain_timeout_ms);
-    Ok(ExitCode::SUCCESS)
+    Ok(if failure.is_some() { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// The process's environment; what is not UTF-8 is none of ours.
@@ -127,7 +134,7 @@ fn announce(running: &Running, config: &Config, handover: &Handover) {
     }
     if let Some(path) = &handover.pidfile {
         match os::write_pidfile(path) {
-            Ok(warning) => warning.iter().for_each(|text| eprintln!("{text}")),
+            Ok(warning) => warning.iter().for_each(|text| log::line(text)),
             Err(error) => warn(path, error),
         }
     }

@@ -7,7 +7,7 @@ use server::config_source::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover};
-use crate::{EXIT_USAGE, devices, log, os, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, say};
 
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ impl Serve {
             Ok(sources) => sources,
             Err(problem) => return usage(&problem),
         };
-        let loaded = match config_source::load(&sources) {
+        let mut loaded = match config_source::load(&sources) {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
@@ -116,14 +116,20 @@ impl Serve {
             1 => "debug",
             _ => "trace",
         });
-        if let Err(problem) = os::allow_connections(loaded.config.server.connections_max) {
-            tracing::warn!("{problem}");
+        if let Some(warning) = os::fit_connections(&mut loaded.config) {
+            tracing::warn!("{warning}");
         }
-        let reload = || config_source::load(&sources);
-        process::serve(loaded, reload, &Handover::default()).unwrap_or_else(|problem| {
-            eprintln!("rebate: {problem}");
-            ExitCode::from(1)
-        })
+        let reload = || {
+            let mut loaded = config_source::load(&sources)?;
+            os::fit_connections(&mut loaded.config);
+            Ok(loaded)
+        };
+        let code = process::serve(loaded, reload, &Handover::default()).unwrap_or_else(|problem| {
+            log::line(&format!("rebate: {problem}"));
+            ExitCode::from(EXIT_FAILED)
+        });
+        log::flush();
+        code
     }
 
     fn sources(&self) -> Result<Sources, String> {

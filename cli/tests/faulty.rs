@@ -194,7 +194,7 @@ impl Cache {
     fn page(&self) -> String {
         let address: SocketAddr = self.running.admin_address().expect("pages are on");
         let mut stream = TcpStream::connect(address).expect("accepts");
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("reads");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("answers");

@@ -108,13 +108,21 @@ pub trait Engine: Send {
         output: &mut [u8],
     ) -> Result<usize, EngineError>;
 
+    /// Whether it decompresses. Streams come from elsewhere, so an engine reads only where its library is fit for any
+    /// bytes.
+    fn reads(&self) -> bool {
+        true
+    }
+
     /// Decompresses one stream, which must fill `output` exactly: the frame states the original
     /// size.
     ///
     /// # Errors
     /// [`DeviceError::InvalidInput`] for a corrupt, truncated or too long stream; never a write
     /// beyond `output`.
-    fn decompress(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError>;
+    fn decompress(&mut self, _input: &[u8], _output: &mut [u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::Fault("the engine writes only"))
+    }
 }
 
 /// Makes an engine for one thread.

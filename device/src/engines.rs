@@ -16,8 +16,7 @@ use crate::queue::{Capabilities, Waiting};
 /// One engine of each codec, without foreign code beyond the crates' own.
 pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
 
-/// One thread's engines. The first of a codec that writes a dialect is its writer; readers go by
-/// [`READ_PREFERENCES`].
+/// One thread's engines. The first of a codec that writes a dialect is its writer, the first that reads its reader.
 pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
 
 impl EngineSet {
@@ -74,8 +73,8 @@ impl EngineSet {
             }
             Task::Decompress { dialect, original_bytes } => {
                 let space = space.get_mut(..original_bytes).ok_or(NO_ROOM)?;
-                let reader = self.reader(dialect.codec, original_bytes, input.len());
-                reader.ok_or(NO_ENGINE)?.decompress(input, space).map(|()| original_bytes)
+                let reader = self.reader(dialect.codec).ok_or(NO_ENGINE)?;
+                reader.decompress(input, space).map(|()| original_bytes)
             }
             Task::Encrypt { ref key, nonce } => kernels::encrypt(key, nonce, input, space),
             Task::Decrypt { ref key, nonce } => kernels::decrypt(key, nonce, input, space),
@@ -92,22 +91,12 @@ impl EngineSet {
         self.0.iter_mut().find(writes)
     }
 
-    fn reader(
-        &mut self,
-        codec: Codec,
-        original_bytes: usize,
-        compressed_bytes: usize,
-    ) -> Option<&mut Box<dyn Engine>> {
-        let index = READ_PREFERENCES
-            .iter()
-            .filter(|row| row.serves(codec, original_bytes, compressed_bytes))
-            .find_map(|row| self.0.iter().position(|engine| engine.name() == row.engine))
-            .or_else(|| self.0.iter().position(|engine| engine.codec() == codec))?;
-        self.0.get_mut(index)
+    fn reader(&mut self, codec: Codec) -> Option<&mut Box<dyn Engine>> {
+        self.0.iter_mut().find(|engine| engine.codec() == codec && engine.reads())
     }
 
     fn reads(&self, codec: Codec) -> bool {
-        self.0.iter().any(|engine| engine.codec() == codec)
+        self.0.iter().any(|engine| engine.codec() == codec && engine.reads())
     }
 
     /// The codec at its own window, and at the narrowest that some engine keeps to for inputs of
@@ -123,42 +112,6 @@ impl EngineSet {
         plain.into_iter().chain(narrowest)
     }
 }
-
-/// A row of the measured preference: `engine` reads streams of `codec` from the stated size and
-/// density on.
-struct ReadPreference {
-    codec: Codec,
-    engine: &'static str,
-    original_bytes_min: usize,
-    /// Original over compressed size, at most; literal-heavy streams have a low one.
-    ratio_max: usize,
-}
-
-impl ReadPreference {
-    fn serves(&self, codec: Codec, original_bytes: usize, compressed_bytes: usize) -> bool {
-        self.codec == codec
-            && original_bytes >= self.original_bytes_min
-            && original_bytes <= compressed_bytes.saturating_mul(self.ratio_max)
-    }
-}
-
-/// The inflate that measured fastest (docs/measurements.md, "which inflate"); the first row that
-/// serves a stream and whose engine is in the set decides, and without one the first engine of the
-/// codec reads.
-const READ_PREFERENCES: [ReadPreference; 2] = [
-    ReadPreference {
-        codec: Codec::Deflate,
-        engine: "isal",
-        original_bytes_min: 8 << 10,
-        ratio_max: 3,
-    },
-    ReadPreference {
-        codec: Codec::Deflate,
-        engine: "libdeflate",
-        original_bytes_min: 0,
-        ratio_max: usize::MAX,
-    },
-];
 
 /// The largest item that memcached's `-I` allows.
 const WORK_BYTES_MAX: ByteCount = limits::ITEM_BYTES_MAX_HIGHEST;
@@ -204,6 +157,9 @@ mod tests {
         ) -> Result<usize, EngineError> {
             Err(EngineError::Device(DeviceError::Fault(self.0)))
         }
+        fn reads(&self) -> bool {
+            self.0 != "isal"
+        }
         fn decompress(&mut self, _: &[u8], _: &mut [u8]) -> Result<(), DeviceError> {
             Err(DeviceError::Fault(self.0))
         }
@@ -228,17 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn the_inflate_goes_by_size_and_ratio() {
-        let read = |factories: &[EngineFactory], original_bytes, compressed_bytes| {
-            let dialect = Dialect::of(Codec::Deflate);
-            let task = Task::Decompress { dialect, original_bytes };
-            engine_of(factories, task, compressed_bytes)
-        };
-        assert_eq!(read(&[isal, inflate], 8 << 10, 4 << 10), "isal");
-        assert_eq!(read(&[isal, inflate], 8 << 10, 2 << 10), "libdeflate");
-        assert_eq!(read(&[isal, inflate], 4 << 10, 3 << 10), "libdeflate");
-        assert_eq!(read(&[isal], 4 << 10, 1 << 10), "isal");
-        assert_eq!(read(&[inflate], 64 << 10, 60 << 10), "libdeflate");
+    fn an_engine_that_only_writes_is_passed_by_for_reading() {
+        let task = Task::Decompress { dialect: Dialect::of(Codec::Deflate), original_bytes: 9_000 };
+        assert_eq!(engine_of(&[isal, inflate], task, 8_000), "libdeflate");
+        let alone = EngineSet::open(&[isal]).capabilities(1, Waiting::Inline);
+        assert!(alone.reads.is_empty() && alone.writes.is_empty());
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub trait Device: Send + Sync {
         true
     }
 
+    /// Whether its results are made by codecs of this process. Such a device is not verified: to read its results back
+    /// would run the same code again.
+    fn runs_own_code(&self) -> bool {
+        false
+    }
+
     /// Memory that it reads inputs from where they are; an input from elsewhere costs it a copy. Who serves values
     /// reads them from their sockets into a pool over it. Every queue of the device reads it, those opened later too.
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {

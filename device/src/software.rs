@@ -53,6 +53,10 @@ impl Device for Software {
         &self.capabilities
     }
 
+    fn runs_own_code(&self) -> bool {
+        true
+    }
+
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         Ok(Box::new(SoftwareQueue {
             set: EngineSet::open(&self.factories),

@@ -132,6 +132,10 @@ impl Device for Virtual {
         &self.shared.capabilities
     }
 
+    fn runs_own_code(&self) -> bool {
+        true
+    }
+
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let set = EngineSet::open(&self.factories);
         Ok(Box::new(VirtualQueue::new(Arc::clone(&self.shared), set)))

@@ -3,11 +3,12 @@
 //! It refuses rather than blocks, and never chooses which jobs come.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ pub struct Worker {
     threads: Vec<JoinHandle<()>>,
     cores: Vec<Option<usize>>,
     capabilities: Capabilities,
+    /// Times that a thread went on after a defect.
+    restarts: Arc<AtomicU64>,
 }
 
 /// Where the threads of a [`Worker`] run.
@@ -83,17 +86,20 @@ impl Worker {
             EngineSet::open(factories).capabilities(queue_depth.get(), Waiting::Signalled);
         let (sender, receiver) = bounded(queue_depth.get());
         let work = Some(Arc::new(sender));
-        let mut worker = Self { work, threads: Vec::new(), cores: Vec::new(), capabilities };
+        let restarts = Arc::default();
+        let mut worker =
+            Self { work, threads: Vec::new(), cores: Vec::new(), capabilities, restarts };
         let (tell, told) = bounded(cores.len());
         for (index, core) in cores.iter().copied().enumerate() {
             let (receiver, factories, tell) = (receiver.clone(), factories.to_vec(), tell.clone());
+            let restarts = Arc::clone(&worker.restarts);
             let thread = thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
                     // Without a receiver another thread did not start, and this one ends.
                     let _ = tell.send((index, core.filter(|core| cores::pin(*core).is_ok())));
                     drop(tell);
-                    serve(&receiver, &factories);
+                    serve(&receiver, &factories, &restarts);
                 })
                 .map_err(|error| {
                     let count = cores.len();
@@ -134,6 +140,14 @@ impl Device for Worker {
         &self.capabilities
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        vec![("thread_restarts", self.restarts.load(Ordering::Relaxed))]
+    }
+
+    fn runs_own_code(&self) -> bool {
+        true
+    }
+
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let work = self.work.as_ref().map(Arc::downgrade).ok_or(DeviceError::Lost)?;
         let capabilities = self.capabilities.clone();
@@ -150,7 +164,6 @@ impl Drop for Worker {
         for thread in self.threads.drain(..) {
             // The last owner may be a waker's doing, on a thread of ours: that one ends by itself.
             if thread.thread().id() != current {
-                // A thread ends with a panic only after its jobs came back as lost.
                 let _ = thread.join();
             }
         }
@@ -255,7 +268,19 @@ impl Reply {
     }
 }
 
-fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
+/// Runs jobs until no queue can send any. A defect of an engine costs the job that met it, which comes back as lost:
+/// the thread goes on with new engines.
+fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory], restarts: &AtomicU64) {
+    while catch_unwind(AssertUnwindSafe(|| run_jobs(receiver, factories))).is_err() {
+        restarts.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(RESTART_PAUSE);
+    }
+}
+
+/// A device whose every job meets a defect costs no more than this often an attempt.
+const RESTART_PAUSE: Duration = Duration::from_millis(10);
+
+fn run_jobs(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
     let mut set = EngineSet::open(factories);
     for mut work in receiver {
         let Some(job) = work.job.as_mut() else { continue };
@@ -417,6 +442,30 @@ mod tests {
         let none = none.expect("a thread");
         assert_eq!(none.cores(), [None]);
         assert_eq!(runs_on(none), (own.len(), last));
+    }
+
+    #[test]
+    fn a_thread_goes_on_after_a_panic_of_its_engine() {
+        /// Fails the first job.
+        fn once(_: &mut [u8]) -> usize {
+            static FAILED: AtomicBool = AtomicBool::new(false);
+            assert!(FAILED.swap(true, Ordering::SeqCst), "a bug in an engine");
+            1
+        }
+
+        let worker = start(1, 4, &[|| Box::new(Writes(once))]);
+        let mut queue = open(&worker);
+        for _ in 0..2 {
+            queue.try_submit(job(100)).expect("room for both");
+        }
+        let mut done = Vec::new();
+        while queue.pending() > 0 {
+            queue.poll(&mut done);
+        }
+        let outcomes: Vec<_> = done.into_iter().map(|completion| completion.outcome).collect();
+        let wanted = [Outcome::Failed(DeviceError::Lost), Outcome::Done { output_bytes: 1 }];
+        assert_eq!(outcomes, wanted);
+        assert_eq!(worker.counters(), [("thread_restarts", 1)]);
     }
 
     #[test]

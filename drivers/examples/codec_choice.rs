@@ -1,6 +1,5 @@
 //! Which engine serves which size: median time of one operation and ratio, per class, size, engine
-//! and level, and the same isal stream read by both inflates. The thresholds in `device::engines`
-//! and the levels of each engine come from its table. Run it with `cargo run --release -p drivers
+//! and level. The levels of each engine come from its table. Run it with `cargo run --release -p drivers
 //! --example codec_choice [DIRECTORY]`; the directory's files are the `files` class (otherwise HTML
 //! under /usr/share/doc and /usr/lib, otherwise C headers).
 
@@ -10,7 +9,7 @@ use std::time::Instant;
 
 use device::contract::payload::Payload;
 use device::engines::{libdeflate, lz4, zstd};
-use device::{Codec, Dialect, Engine, Level};
+use device::{Dialect, Engine, Level};
 use drivers::isal;
 use units::Prng;
 
@@ -32,16 +31,6 @@ fn main() {
             }
         }
     }
-    println!("\n| class | bytes | window | ratio | isal us | libdeflate us |");
-    println!("|---|---|---|---|---|---|");
-    for (class, corpus) in &classes {
-        for bytes in SIZES {
-            let blocks = blocks(corpus, bytes);
-            for dialect in [Dialect::of(Codec::Deflate), Dialect::IAA] {
-                compare_inflates(class, &blocks, dialect);
-            }
-        }
-    }
 }
 
 /// What is measured: an engine at a level, in a dialect.
@@ -54,6 +43,7 @@ struct Row {
 impl Row {
     fn measure(&self, class: &str, blocks: &[&[u8]]) {
         let mut engine = (self.make)();
+        let mut reader = if engine.reads() { (self.make)() } else { libdeflate::engine() };
         let dialect = Dialect { codec: engine.codec(), window_log2: self.window_log2 };
         if !engine.writes(dialect, blocks[0].len()) {
             return;
@@ -69,7 +59,7 @@ impl Row {
                 stream.truncate(written.expect("ample room"));
                 streams.push(stream);
             }
-            read_ns.extend(read(&mut *engine, &streams, blocks));
+            read_ns.extend(read(&mut *reader, &streams, blocks));
             if pass == 0 {
                 // The first pass makes contexts and warms caches.
                 write_ns.clear();
@@ -87,36 +77,6 @@ impl Row {
             ratio(&streams, blocks),
         );
     }
-}
-
-fn compare_inflates(class: &str, blocks: &[&[u8]], dialect: Dialect) {
-    let (mut isal, mut libdeflate) = (isal::engine(), libdeflate::engine());
-    let streams: Vec<Vec<u8>> =
-        blocks.iter().map(|block| written(&mut *isal, dialect, block)).collect();
-    let (mut isal_ns, mut libdeflate_ns) = (Vec::new(), Vec::new());
-    for pass in 0..=PASSES {
-        isal_ns.extend(read(&mut *isal, &streams, blocks));
-        libdeflate_ns.extend(read(&mut *libdeflate, &streams, blocks));
-        if pass == 0 {
-            isal_ns.clear();
-            libdeflate_ns.clear();
-        }
-    }
-    println!(
-        "| {class} | {} | {} | {:.2} | {:.2} | {:.2} |",
-        blocks[0].len(),
-        dialect.window_log2.map_or("-".to_owned(), |window| window.to_string()),
-        ratio(&streams, blocks),
-        median_us(&mut isal_ns),
-        median_us(&mut libdeflate_ns),
-    );
-}
-
-fn written(engine: &mut dyn Engine, dialect: Dialect, block: &[u8]) -> Vec<u8> {
-    let mut stream = vec![0; block.len() + block.len() / 8 + 1_024];
-    let written = engine.compress(dialect, Level::Default, block, &mut stream);
-    stream.truncate(written.expect("ample room"));
-    stream
 }
 
 /// The time of each read, its result checked.

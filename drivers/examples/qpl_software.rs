@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use bytes::Bytes;
+use device::engines::libdeflate;
 use device::{Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Software, Task};
 use drivers::isal;
 use drivers::qpl::{Huffman, Path, Qpl, QplOptions};
@@ -18,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Qpl::open(path, &QplOptions { verify, huffman, ..QplOptions::default() })
     };
     let devices: [(&str, Box<dyn Device>); 5] = [
-        ("isal", Box::new(Software::new(&[isal::engine]))),
+        ("isal", Box::new(Software::new(&[isal::engine, libdeflate::engine]))),
         ("qpl-software", Box::new(open(Path::Software, false, Huffman::Dynamic)?)),
         ("qpl-software, fixed code", Box::new(open(Path::Software, false, Huffman::Fixed)?)),
         ("qpl-auto, not verified", Box::new(open(Path::Auto, false, Huffman::Dynamic)?)),

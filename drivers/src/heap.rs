@@ -23,6 +23,23 @@ fn set(setting: i32, bytes: i32) -> bool {
     unsafe { mallopt(setting, bytes) == 1 }
 }
 
+/// Returns what the heap keeps and nobody uses to the system; whether there was any. It walks the whole heap, and
+/// threads that allocate wait for it, a part of the heap at a time.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn give_back() -> bool {
+    unsafe extern "C" {
+        fn malloc_trim(pad: usize) -> i32;
+    }
+    // SAFETY: glibc's own function, which takes the locks of what it walks; it touches free memory only.
+    unsafe { malloc_trim(0) == 1 }
+}
+
+/// Nothing where the library is another.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn give_back() -> bool {
+    false
+}
+
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn set(_: i32, _: i32) -> bool {
     false

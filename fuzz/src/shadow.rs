@@ -107,7 +107,8 @@ impl Shadow {
                 Some(Stored::NotStored)
             }
             (Mode::Replace, None) => Some(Stored::NotStored),
-            (Mode::Compare { .. }, None) => Some(Stored::NotFound),
+            (Mode::Compare { .. } | Mode::Overwrite { .. }, None) => Some(Stored::NotFound),
+            (Mode::Overwrite { cas }, Some(item)) => (cas != item.cas).then_some(Stored::Exists),
             (Mode::Compare { cas, stale_if_older }, Some(item)) => {
                 let older = stale_if_older && cas != 0 && cas < item.cas;
                 (cas != item.cas && !older).then_some(Stored::Exists)
@@ -124,6 +125,9 @@ impl Shadow {
         {
             (item.stale, item.token_sent) = (true, old.token_sent);
             item.exptime_s = old.exptime_s;
+        }
+        if let (Mode::Overwrite { .. }, Some(old)) = (mode, self.items.get(key)) {
+            (item.stale, item.token_sent, item.fetched) = (old.stale, old.token_sent, old.fetched);
         }
         self.items.insert(key.to_vec(), item);
     }

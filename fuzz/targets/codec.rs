@@ -72,7 +72,7 @@ impl Engines {
         // Allocated to size, so that a checker of addresses sees a read beyond it.
         let stream: Box<[u8]> = stream.into();
         let mut read = Read { readers: 0, accepted: 0, bytes: None };
-        for engine in self.0.iter_mut().filter(|engine| engine.codec() == codec) {
+        for engine in self.0.iter_mut().filter(|engine| engine.codec() == codec && engine.reads()) {
             read.readers += 1;
             let mut space = Guarded::new(original_bytes, CANARY);
             let result = engine.decompress(&stream, space.inner());

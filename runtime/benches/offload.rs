@@ -31,6 +31,7 @@ fn main() {
             ("bare_core", on_bare_core, None),
             ("core_loop_weighing_costs", weighing_costs, None),
             ("core_loop_jobs_not_shown", with_jobs_not_shown, None),
+            ("core_loop_verified", verified, None),
         ] {
             let id = |part: &str| format!("{part}.{what}.{outstanding}_outstanding");
             if !options.wants(&id("offload")) {
@@ -82,10 +83,24 @@ fn with_jobs_not_shown(outstanding: usize, jobs: usize) -> Measured {
     on_loop_of(config, outstanding, jobs)
 }
 
+/// The same with a device whose results are looked at, and now and then read back, as a server does.
+fn verified(outstanding: usize, jobs: usize) -> Measured {
+    let mut config = config();
+    config.devices[1] = Remembering::new();
+    config.verify_every = std::num::NonZeroU32::new(1_000);
+    let pool = Pool::heap(ByteCount::mib(4));
+    let own = |_| Rc::new(std::cell::Cell::new(Some(job_with_result(&pool))));
+    on_loop_with(config, (0..outstanding).map(own).collect(), jobs)
+}
+
 fn on_loop_of(config: RuntimeConfig, outstanding: usize, jobs: usize) -> Measured {
+    on_loop_with(config, own_jobs(outstanding), jobs)
+}
+
+fn on_loop_with(config: RuntimeConfig, all: Vec<Own>, jobs: usize) -> Measured {
+    let (outstanding, all) = (all.len(), Rc::new(all));
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let core = core_loop.core().clone();
-    let all: Rc<Vec<_>> = Rc::new(own_jobs(outstanding));
     let round = |each: usize| {
         for own in all.iter() {
             let (core, own) = (core.clone(), Rc::clone(own));

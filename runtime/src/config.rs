@@ -7,6 +7,7 @@ use device::{Capabilities, Device, DeviceError, Task, Waiting};
 use policy::Policy;
 use units::{Clock, Nanos};
 
+use crate::reputation::Reputation;
 use crate::waiting::Limits;
 
 /// What a runtime is made of.
@@ -32,10 +33,12 @@ pub struct RuntimeConfig {
     pub seed: u64,
     /// What keeps jobs from devices, between tenants and where these are full; by default nothing.
     pub limits: Limits,
-    /// One in so many of the streams that devices write is read back in software before it is used; none: no stream.
-    /// Too small: what decompression takes of the core, for that many. Too large: a device that writes what cannot be
-    /// read is found late.
+    /// One in so many results of devices is read back in software before it is used, once a device has earned trust;
+    /// all of its first results are, and a larger share until then. None: no result at all. Too small: what
+    /// decompression takes of the core, for that many. Too large: a device that turns wrong is found late.
     pub verify_every: Option<NonZeroU32>,
+    /// What the process knows of these devices; its runtimes share one.
+    pub reputation: Arc<Reputation>,
 }
 
 impl RuntimeConfig {
@@ -46,6 +49,7 @@ impl RuntimeConfig {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
+            reputation: Reputation::of(&devices),
             devices,
             policy,
             compress: Fallback::Prefer,

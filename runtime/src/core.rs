@@ -6,8 +6,8 @@
 //! and wakes whoever waits; `claim` hands the finished job over. A ticket given up with `detach`
 //! leaves the job its buffers until the device returns it.
 //!
-//! A device that is lost or keeps a job too long is retired: it gets no jobs until one, sent as a
-//! probe after a while, comes back.
+//! A device that is lost, keeps a job too long or is wrong too often is retired: it gets no jobs until one, sent as a
+//! probe after a while, comes back and is right.
 
 mod answers;
 mod fair;
@@ -30,6 +30,7 @@ use crate::entry::{Entry, Finished, State, Ticket};
 use crate::history::History;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::reputation::Reputation;
 use crate::slot::{Asked, OPS, Slot, Taken};
 use crate::time::Time;
 use crate::waiting::Service;
@@ -37,7 +38,6 @@ use answers::Answers;
 use fair::leave;
 use follow::Followed;
 use standing::Drawn;
-use verify::Sample;
 
 /// One core's runtime.
 pub struct Runtime {
@@ -76,7 +76,9 @@ pub struct Runtime {
     redos: VecDeque<Box<Job>>,
     /// How much of them may be redone before the next turn.
     redo_bytes_left: usize,
-    sample: Sample,
+    reputation: Arc<Reputation>,
+    /// Its changes that were taken over.
+    reputation_seen: u64,
     followed: Followed,
     /// Whether there were jobs of any tenant but the default one.
     has_tenants: bool,
@@ -92,7 +94,8 @@ impl Runtime {
         config.check()?;
         let mut slots = Vec::with_capacity(config.devices.len());
         for device in &config.devices {
-            let slot = Slot::open(device, waker.clone());
+            let every = config.verify_every.filter(|_| !device.runs_own_code());
+            let slot = Slot::open(device, waker.clone(), every);
             slots.push(slot.map_err(|error| StartError::Open(device.name().to_owned(), error))?);
         }
         let states: Vec<_> = slots.iter().map(Slot::state).collect();
@@ -125,7 +128,8 @@ impl Runtime {
             service: None,
             redos: VecDeque::new(),
             redo_bytes_left: 0,
-            sample: Sample::of(config.verify_every),
+            reputation_seen: 0,
+            reputation: config.reputation,
             followed: Followed::default(),
             has_tenants: false,
         };
@@ -272,6 +276,9 @@ impl Runtime {
     pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
         self.allow_redos();
         self.serve_redos();
+        if self.reputation.changes() != self.reputation_seen {
+            self.follow_reputation();
+        }
         for device in 0..self.slots.len() {
             if self.slots[device].inside > 0 {
                 self.poll_slot(device, self.dequeue_batch);
@@ -353,6 +360,10 @@ impl Runtime {
         if fallback == Fallback::Forbid {
             return (Choice::software(Reason::Configured), true);
         }
+        // Where nothing is inside devices, no turn looks.
+        if self.retired > 0 && self.reputation.changes() != self.reputation_seen {
+            self.follow_reputation();
+        }
         let asked = Asked::of(job);
         let (weighs, arrivals) = (self.weighs, self.history.arrivals());
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
@@ -429,6 +440,13 @@ impl Runtime {
     #[cold]
     fn probe(&mut self, job: &Job, now: Nanos) -> Option<usize> {
         let device = self.slots.iter().position(|slot| slot.may_probe(job, now))?;
+        if self.slots[device].is_distrusted() {
+            let (may, probe_at) = self.reputation.try_probe(device, now, self.reprobe_after)?;
+            self.slots[device].distrust(probe_at);
+            if !may {
+                return None;
+            }
+        }
         self.metrics.count_probe(device);
         let slot = &mut self.slots[device];
         slot.reopen(now, self.reprobe_after, self.waker.clone()).ok()?;
@@ -564,17 +582,16 @@ impl Runtime {
         self.fallback(task) == Fallback::Prefer
     }
 
-    #[inline(never)]
     fn poll_slot(&mut self, device: usize, max: usize) {
-        let slot = &mut self.slots[device];
-        // What is inline is empty again before the next job is placed.
-        if slot.is_full() && !slot.is_inline() {
-            self.answers.forget();
+        match self.slots[device].scrutiny.is_on() {
+            true => self.poll_verified(device, max),
+            false => self.poll_trusted(device, max),
         }
-        let mut polled = match slot.is_timed(self.learns) {
-            true => slot.poll_timed(&self.time),
-            false => slot.poll(self.time.last()),
-        };
+    }
+
+    #[inline(never)]
+    fn poll_trusted(&mut self, device: usize, max: usize) {
+        let mut polled = self.polled(device);
         let (taken, mut taken_bytes) = (polled.len().min(max), 0);
         for completion in polled.drain(..taken) {
             let work_bytes = completion.job.work_bytes();
@@ -586,15 +603,49 @@ impl Runtime {
         slot.keep(polled);
     }
 
+    /// As `poll_trusted`, with a look at each result; apart, so that jobs of others do not pay for it.
+    #[inline(never)]
+    fn poll_verified(&mut self, device: usize, max: usize) {
+        let mut polled = self.polled(device);
+        let (taken, mut taken_bytes) = (polled.len().min(max), 0);
+        for completion in polled.drain(..taken) {
+            let work_bytes = completion.job.work_bytes();
+            taken_bytes += work_bytes;
+            match self.is_drawn(device, &completion) {
+                true => self.complete_drawn(device, completion),
+                false => self.complete(device, completion, work_bytes),
+            }
+        }
+        let slot = &mut self.slots[device];
+        slot.left(taken, taken_bytes);
+        slot.keep(polled);
+    }
+
+    #[inline(always)]
+    fn polled(&mut self, device: usize) -> Vec<Completion> {
+        let slot = &mut self.slots[device];
+        // What is inline is empty again before the next job is placed.
+        if slot.is_full() && !slot.is_inline() {
+            self.answers.forget();
+        }
+        match slot.is_timed(self.learns) {
+            true => slot.poll_timed(&self.time),
+            false => slot.poll(self.time.last()),
+        }
+    }
+
     #[inline(always)]
     fn complete(&mut self, device: usize, completion: Completion, work_bytes: usize) {
-        if self.is_drawn(device, &completion) {
-            return self.complete_drawn(device, completion);
+        match completion {
+            // Put together again, so that it stays in registers.
+            Completion { job, outcome: Outcome::Done { output_bytes }, service }
+                if self.retired == 0 =>
+            {
+                let outcome = Outcome::Done { output_bytes };
+                self.finish(Completion { job, outcome, service }, work_bytes);
+            }
+            odd => self.complete_oddly(device, odd),
         }
-        if self.retired > 0 || !matches!(completion.outcome, Outcome::Done { .. }) {
-            return self.complete_oddly(device, completion);
-        }
-        self.finish(completion, work_bytes);
     }
 
     /// As `finish`, off a job's usual way.

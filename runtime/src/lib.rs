@@ -5,6 +5,7 @@
 //! thread.
 
 pub mod blocking;
+mod breaker;
 mod config;
 pub mod core;
 pub mod core_loop;
@@ -14,7 +15,9 @@ mod history;
 mod ledger;
 pub mod metrics;
 pub mod qualification;
+pub mod reputation;
 mod run;
+mod scrutiny;
 mod slot;
 mod time;
 pub mod tokio_adapter;
@@ -27,6 +30,7 @@ pub use config::{Fallback, RuntimeConfig, StartError};
 pub use core_loop::{Core, CoreConfig, CoreLoop, Cores, CoresConfig};
 pub use entry::{Finished, Path, Ticket};
 pub use metrics::{Metrics, PathCount, SizeCount};
+pub use reputation::Reputation;
 pub use run::Run;
 pub use tokio_adapter::TokioRuntime;
 pub use waiting::Limits;

@@ -20,8 +20,12 @@ pub struct Metrics {
     restored: Vec<AtomicU64>,
     detached: AtomicU64,
     late: AtomicU64,
+    driver_restarts: AtomicU64,
     missed: Vec<AtomicU64>,
+    verified: Vec<AtomicU64>,
     corrupt: Vec<AtomicU64>,
+    misread: Vec<AtomicU64>,
+    distrusted: Vec<AtomicU64>,
 }
 
 impl Metrics {
@@ -36,11 +40,15 @@ impl Metrics {
             timeouts: cells(count),
             probes: cells(count),
             missed: cells(count),
+            verified: cells(count),
             corrupt: cells(count),
+            misread: cells(count),
+            distrusted: cells(count),
             restored: cells(count),
             devices,
             detached: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            driver_restarts: AtomicU64::new(0),
         }
     }
 
@@ -109,16 +117,29 @@ impl Metrics {
         self.late.load(Ordering::Relaxed)
     }
 
+    /// Times that the task which turns the core was started again after a defect.
+    pub fn driver_restarts(&self) -> u64 {
+        self.driver_restarts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_driver_restart(&self) {
+        add(&self.driver_restarts, 1);
+    }
+
     /// Jobs that were done after their deadline, by device.
     pub fn missed_deadlines(&self) -> Vec<(String, u64)> {
         let counted = self.devices.iter().zip(&self.missed);
         counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
     }
 
-    /// Streams of each device that software did not read back as their input.
-    pub fn corrupt(&self) -> Vec<(String, u64)> {
-        let counted = self.devices.iter().zip(&self.corrupt);
-        counted.map(|(name, corrupt)| (name.clone(), corrupt.load(Ordering::Relaxed))).collect()
+    /// Streams of each device that cannot be read as their input, and streams that it read wrong.
+    pub fn corrupt(&self) -> Vec<(String, u64, u64)> {
+        self.by_device(&self.corrupt, &self.misread)
+    }
+
+    /// Results of each device that were read back, and times that it was kept from service for being wrong.
+    pub fn verified(&self) -> Vec<(String, u64, u64)> {
+        self.by_device(&self.verified, &self.distrusted)
     }
 
     fn by_device(&self, first: &[AtomicU64], second: &[AtomicU64]) -> Vec<(String, u64, u64)> {
@@ -206,6 +227,18 @@ impl Metrics {
 
     pub(crate) fn count_missed(&self, device: usize) {
         add(&self.missed[device], 1);
+    }
+
+    pub(crate) fn count_verified(&self, device: usize) {
+        add(&self.verified[device], 1);
+    }
+
+    pub(crate) fn count_misread(&self, device: usize) {
+        add(&self.misread[device], 1);
+    }
+
+    pub(crate) fn count_distrusted(&self, device: usize) {
+        add(&self.distrusted[device], 1);
     }
 
     pub(crate) fn count_corrupt(&self, device: usize) {

@@ -1,6 +1,7 @@
 //! One device as one runtime sees it: its queue, how many jobs are waited for there, and whether
 //! it is retired.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,7 +10,9 @@ use device::{Capabilities, Completion, Device, DeviceError, Job, Queue, Refused,
 use policy::DeviceState;
 use units::{Nanos, Op};
 
+use crate::breaker::WAITS_MAX;
 use crate::costs::{Costs, Met};
+use crate::scrutiny::Scrutiny;
 use crate::time::Time;
 
 pub(crate) struct Slot {
@@ -30,6 +33,12 @@ pub(crate) struct Slot {
     /// When it was polled, and when before that.
     polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
+    /// Which of its results are read back.
+    pub(crate) scrutiny: Scrutiny,
+    /// Jobs handed over.
+    done: u64,
+    /// How many of these the process's reputation of the device counts.
+    told: u64,
     costs: Costs,
     /// What polls take of the core, per completion, where that is looked at.
     way_back: WayBack,
@@ -113,11 +122,18 @@ pub(crate) struct Retired {
     probe_at: Nanos,
     wait: Nanos,
     /// Its queue is new, and all that is in there is a probe.
-    pub(crate) is_probed: bool,
+    is_probed: bool,
+    /// It was wrong too often: what it does is refused until a probe of this process is right.
+    is_distrusted: bool,
 }
 
 impl Slot {
-    pub(crate) fn open(device: &Arc<dyn Device>, waker: Waker) -> Result<Self, DeviceError> {
+    /// One result in `verify_every` is read back in the end; none: no result at all.
+    pub(crate) fn open(
+        device: &Arc<dyn Device>,
+        waker: Waker,
+        verify_every: Option<NonZeroU32>,
+    ) -> Result<Self, DeviceError> {
         let queue = device.open_queue(waker)?;
         let capabilities = device.capabilities().clone();
         let polled = Vec::with_capacity(capabilities.queue_depth.min(POLLED_MAX));
@@ -132,6 +148,9 @@ impl Slot {
             polled,
             polled_at: [Nanos(0); 2],
             retired: None,
+            scrutiny: Scrutiny::new(verify_every),
+            done: 0,
+            told: 0,
             costs: Costs::default(),
             way_back: WayBack::default(),
             polls: 0,
@@ -206,6 +225,7 @@ impl Slot {
     /// So many jobs of so many bytes were handed over.
     #[inline]
     pub(crate) fn left(&mut self, jobs: usize, bytes: usize) {
+        self.done += jobs as u64;
         self.inside = self.inside.saturating_sub(jobs);
         self.inside_bytes = self.inside_bytes.saturating_sub(bytes);
     }
@@ -386,6 +406,30 @@ impl Slot {
         was_healthy
     }
 
+    /// Takes the device out of service until a probe that is due at that time; whether it was in service.
+    pub(crate) fn distrust(&mut self, probe_at: Nanos) -> bool {
+        let was_healthy = self.retired.is_none();
+        let retired = self.retired.get_or_insert(Retired::until(probe_at, Nanos(0)));
+        (retired.probe_at, retired.is_distrusted) = (probe_at, true);
+        was_healthy
+    }
+
+    /// Whether it was wrong too often.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        self.retired.as_ref().is_some_and(|retired| retired.is_distrusted)
+    }
+
+    /// Whether all that is inside is a probe.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.retired.as_ref().is_some_and(|retired| retired.is_probed)
+    }
+
+    /// Jobs handed over since the last call.
+    pub(crate) fn untold(&mut self) -> u64 {
+        let told = std::mem::replace(&mut self.told, self.done);
+        self.done - told
+    }
+
     /// Whether the job may show that a retired device is back. Never while jobs are waited for
     /// there: a probe takes a queue of its own, and the old one goes with all that is in it.
     pub(crate) fn may_probe(&self, job: &Job, now: Nanos) -> bool {
@@ -404,8 +448,16 @@ impl Slot {
         if let Some(retired) = &mut self.retired {
             let longest = reprobe_after.0.saturating_mul(PROBE_WAITS_MAX);
             let wait = Nanos(retired.wait.0.saturating_mul(2).min(longest));
-            *retired = Retired { is_probed: true, ..Retired::until(now, wait) };
+            // The process's runtimes agree on when the next probe of a distrusted device is due.
+            let next = match retired.is_distrusted {
+                true => {
+                    Retired { is_distrusted: true, ..Retired::until(retired.probe_at, Nanos(0)) }
+                }
+                false => Retired::until(now, wait),
+            };
+            *retired = Retired { is_probed: true, ..next };
         }
+        self.scrutiny.restart();
         self.queue = self.device.open_queue(waker)?;
         self.inside = 0;
         self.inside_bytes = 0;
@@ -416,7 +468,8 @@ impl Slot {
 
 impl Retired {
     fn until(now: Nanos, wait: Nanos) -> Self {
-        Self { probe_at: Nanos(now.0.saturating_add(wait.0)), wait, is_probed: false }
+        let probe_at = Nanos(now.0.saturating_add(wait.0));
+        Self { probe_at, wait, is_probed: false, is_distrusted: false }
     }
 }
 
@@ -454,4 +507,4 @@ const POLLED_MAX: usize = 256;
 pub(crate) const OPS: usize = 8;
 
 /// The longest wait between probes, in multiples of the first: six failures in a row.
-const PROBE_WAITS_MAX: u64 = 64;
+const PROBE_WAITS_MAX: u64 = WAITS_MAX;

@@ -4,12 +4,14 @@
 //! last; an idle runtime costs nothing. It needs tokio's timer.
 
 use std::cell::{Cell, RefCell};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use device::Job;
+use futures_util::FutureExt;
 use policy::{Policy, Reason};
 use tokio::sync::Notify;
 use units::Nanos;
@@ -18,12 +20,14 @@ use crate::config::{RuntimeConfig, StartError};
 use crate::core::Runtime;
 use crate::entry::Ticket;
 use crate::metrics::Metrics;
+use crate::reputation::Reputation;
 use crate::run::{Behind, Run};
 
 /// A core's runtime, shared by the tasks of its thread.
 #[derive(Clone)]
 pub struct TokioRuntime {
     core: Rc<RefCell<Runtime>>,
+    reputation: Arc<Reputation>,
     signal: Arc<Notify>,
     /// Whether the driver turns without being told.
     turning: Rc<Cell<bool>>,
@@ -38,13 +42,14 @@ impl TokioRuntime {
     pub fn start(config: RuntimeConfig) -> Result<Self, StartError> {
         let signal = Arc::new(Notify::new());
         let waker = Waker::from(Arc::new(Signal(Arc::clone(&signal))));
+        let reputation = Arc::clone(&config.reputation);
         let mut core = Runtime::new(config, &waker)?;
         core.set_time_resolution(TIME_RESOLUTION);
         let core = Rc::new(RefCell::new(core));
         let turning = Rc::new(Cell::new(false));
-        let driver = drive(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
+        let driver = keep_driving(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
         tokio::task::spawn_local(driver);
-        Ok(Self { core, signal, turning })
+        Ok(Self { core, reputation, signal, turning })
     }
 
     /// Submits the job now and returns a future of its end. Dropping the future detaches the job.
@@ -71,6 +76,22 @@ impl TokioRuntime {
     /// Follows another policy from the next job on.
     pub fn set_policy(&self, policy: Arc<dyn Policy>) {
         self.core.borrow_mut().set_policy(policy);
+    }
+
+    /// Which device wrote the stream of the frame with this checksum.
+    #[inline]
+    pub fn wrote(&self, device: usize, checksum: u32, stream_bytes: usize) {
+        self.reputation.wrote(device, checksum, stream_bytes);
+    }
+
+    /// As [`Runtime::report_misread`].
+    pub fn report_misread(&self, device: usize) {
+        self.core.borrow_mut().report_misread(device);
+    }
+
+    /// As [`Runtime::report_unreadable`].
+    pub fn report_unreadable(&self, checksum: u32, stream_bytes: usize) {
+        self.core.borrow_mut().report_unreadable(checksum, stream_bytes);
     }
 
     /// The core, and what sees to it that it is turned soon.
@@ -101,6 +122,21 @@ impl Wake for Signal {
         self.0.notify_one();
     }
 }
+
+/// Drives for ever: without the driver, jobs inside devices would never come back. A defect of a device ends one turn.
+async fn keep_driving(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell<bool>>) {
+    loop {
+        let driven = drive(Rc::clone(&core), Arc::clone(&signal), Rc::clone(&turning));
+        // The core is borrowed for a turn only, and a turn leaves it such that the next can go on.
+        let _ = AssertUnwindSafe(driven).catch_unwind().await;
+        turning.set(false);
+        core.borrow().metrics().count_driver_restart();
+        tokio::time::sleep(RESTART_PAUSE).await;
+    }
+}
+
+/// A driver that fails in every turn costs no more than this often a turn.
+const RESTART_PAUSE: Duration = Duration::from_millis(10);
 
 /// Turns the core whenever a device signals, and without pause while a device must be polled.
 /// Lives as long as the `LocalSet` that it was spawned on.

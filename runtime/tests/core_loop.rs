@@ -78,7 +78,7 @@ fn streams_are_read_back_on_our_loop_and_on_a_plain_thread() {
         blocking.run_blocking(compress(&pool, tag));
     }
     for metrics in [core_loop.core().metrics(), blocking.metrics()] {
-        assert_eq!(metrics.corrupt()[DEVICE].1, 2);
+        assert_eq!(metrics.corrupt()[DEVICE].1, 4);
     }
 }
 

@@ -426,7 +426,8 @@ fn what_timed_out_and_is_given_back_is_redone_once() {
 
 #[test]
 fn a_stream_that_cannot_be_read_back_is_made_again_in_software() {
-    for (every, found) in [(1, 4), (2, 2)] {
+    // Of the first results all are read back, however few are later.
+    for (every, found) in [(1, 4), (2, 4)] {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
         let mut rig = Rig::with(faulty(plan), |config| {
             config.verify_every = std::num::NonZeroU32::new(every);

@@ -32,6 +32,44 @@ struct CountedQueue {
     polls: Arc<AtomicUsize>,
 }
 
+/// A device whose third poll panics.
+struct Defective(Arc<dyn Device>);
+
+struct DefectiveQueue {
+    inner: Box<dyn Queue>,
+    polls: usize,
+}
+
+impl Device for Defective {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(DefectiveQueue { inner: self.0.open_queue(waker)?, polls: 0 }))
+    }
+}
+
+impl Queue for DefectiveQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.inner.try_submit(job)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        self.polls += 1;
+        assert!(self.polls != 3, "a defect of a device");
+        self.inner.poll(done)
+    }
+
+    fn pending(&self) -> usize {
+        self.inner.pending()
+    }
+}
+
 /// The device and the number of its polls so far.
 fn counted(inner: Arc<dyn Device>) -> (Arc<dyn Device>, Arc<AtomicUsize>) {
     let polls = Arc::new(AtomicUsize::new(0));
@@ -92,6 +130,22 @@ fn long(pool: &Pool) -> Box<Job> {
     let task = Task::Compress { dialect: Dialect::of(Codec::Zstd), level: Level::High };
     let input = Input::heap(original(1).repeat(500).into());
     Box::new(Job::new(task, input, pool.take(4 << 20)))
+}
+
+#[test]
+fn jobs_come_back_after_a_panic_of_a_device() {
+    let device = faulty(FaultPlan { delay_polls: 20, ..FaultPlan::default() });
+    let pool = Pool::heap(ByteCount(0));
+    in_tokio(
+        Arc::new(Defective(device)),
+        |_| {},
+        |runtime| async move {
+            for tag in 0..4 {
+                check(&runtime.run(compress(&pool, tag)).await, tag);
+            }
+            assert_eq!(runtime.metrics().driver_restarts(), 1);
+        },
+    );
 }
 
 #[test]
@@ -355,8 +409,8 @@ fn as_many_jobs_wait_for_a_full_device_as_may_and_the_others_are_done_in_softwar
 }
 
 #[test]
-fn one_stream_in_so_many_is_read_back_or_none() {
-    for (every, found) in [(None, 0), (Some(1), 4), (Some(2), 2)] {
+fn the_first_streams_are_read_back_unless_none_is() {
+    for (every, found) in [(None, 0), (Some(1), 4), (Some(2), 4)] {
         let plan = FaultPlan { corrupt_every: 3, ..FaultPlan::default() };
         let corrupt = in_tokio(
             faulty(plan),

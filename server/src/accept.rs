@@ -2,19 +2,21 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::Mode;
-use rustix::process::umask;
+use rustix::process::{Resource, getrlimit, umask};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
-use crate::counters::Counters;
+use crate::counters::{Control, Counters};
 use crate::worker::{Accepted, Door, Word, Worker};
 
 /// Deals accepted connections to the workers.
@@ -24,45 +26,55 @@ pub(crate) struct Dealer {
     pub(crate) connections: Arc<Connections>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) errors: Arc<AcceptErrors>,
 }
 
 /// Whose turn it is to get the next connection, for each kind of them: lanes are few and cost much, and would otherwise
 /// all go to one worker where connections of another kind come in between.
 #[derive(Default)]
-pub(crate) struct Turns([AtomicUsize; 4]);
+pub(crate) struct Turns([AtomicUsize; Door::ALL.len()]);
 
 impl Turns {
     fn next(&self, accepted: &Accepted, workers: usize) -> usize {
-        let kind = match accepted {
-            Accepted::Tcp(_, Door::Memcached) | Accepted::Unix(_, Door::Memcached) => 0,
-            Accepted::Tcp(_, Door::Grpc) | Accepted::Unix(_, Door::Grpc) => 1,
-            Accepted::Tcp(_, Door::Traces) | Accepted::Unix(_, Door::Traces) => 2,
-            Accepted::Lane(_) => 3,
-        };
-        self.0[kind].fetch_add(1, Ordering::Relaxed) % workers
+        self.0[accepted.door() as usize].fetch_add(1, Ordering::Relaxed) % workers
     }
 }
 
 impl Dealer {
     fn deal(&self, mut accepted: Accepted) {
         let worker = self.turns.next(&accepted, self.workers.len());
-        if !self.connections.enter() {
+        let door = accepted.door();
+        if is_among_the_last(&accepted) || !self.connections.enter(door) {
             self.counters[worker].commands.rejected_connections.up();
             let _ = match &mut accepted {
                 Accepted::Tcp(stream, Door::Memcached) => stream.write_all(TOO_MANY),
                 Accepted::Unix(stream, Door::Memcached) => stream.write_all(TOO_MANY),
                 // There is no word for it before the HTTP/2 preface, or over the others; the client sees the end.
-                Accepted::Tcp(_, Door::Grpc | Door::Traces)
-                | Accepted::Unix(_, Door::Grpc | Door::Traces)
-                | Accepted::Lane(_) => Ok(()),
+                Accepted::Tcp(..) | Accepted::Unix(..) | Accepted::Lane(_) => Ok(()),
             };
             return;
         }
         if !self.workers[worker].tell(Word::Serve(accepted)) {
-            self.connections.leave();
+            self.connections.leave(door);
         }
     }
 }
+
+/// Whether a client's connection has one of the last descriptors that the process may open. Those are for the admin
+/// pages and for the ways to stores and services. The system gives the lowest that is free.
+fn is_among_the_last(accepted: &Accepted) -> bool {
+    let descriptor = match accepted {
+        Accepted::Tcp(stream, _) => stream.as_raw_fd(),
+        Accepted::Unix(stream, _) | Accepted::Lane(stream) => stream.as_raw_fd(),
+    };
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    let kept = (limit / DESCRIPTORS_KEPT_SHARE).min(DESCRIPTORS_KEPT_MAX);
+    u64::try_from(descriptor).is_ok_and(|descriptor| descriptor >= limit - kept)
+}
+
+/// Of the descriptors one in so many is kept from clients, and no more than the admin pages may have connections.
+const DESCRIPTORS_KEPT_SHARE: u64 = 8;
+const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
 /// A TCP listener on every address that the text resolves to.
 ///
@@ -142,7 +154,7 @@ impl SocketFile {
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_tcp(listener: TcpListener, door: Door, dealer: Dealer) {
+pub(crate) async fn accept_tcp(listener: &TcpListener, door: Door, dealer: &Dealer) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
@@ -152,38 +164,53 @@ pub(crate) async fn accept_tcp(listener: TcpListener, door: Door, dealer: Dealer
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
                 dealer.deal(Accepted::Tcp(stream, door));
             }
-            Err(error) => pause(&error).await,
+            Err(error) => dealer.errors.pause(&error).await,
         }
     }
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_unix(listener: UnixListener, door: Door, dealer: Dealer) {
+pub(crate) async fn accept_unix(listener: &UnixListener, door: Door, dealer: &Dealer) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) if door == Door::Lane => dealer.deal(Accepted::Lane(stream)),
             Ok(stream) => dealer.deal(Accepted::Unix(stream, door)),
-            Err(error) => pause(&error).await,
+            Err(error) => dealer.errors.pause(&error).await,
         }
     }
 }
 
-/// Accepts for as long as it is polled.
-pub(crate) async fn accept_lanes(listener: UnixListener, dealer: Dealer) {
-    loop {
-        match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => dealer.deal(Accepted::Lane(stream)),
-            Err(error) => pause(&error).await,
-        }
-    }
+/// Connections that could not be accepted: all are counted, and the log has one line a second at most.
+pub(crate) struct AcceptErrors {
+    pub(crate) control: Arc<Control>,
+    logged: Mutex<Option<Instant>>,
 }
 
-/// A client that hung up first is nothing; out of descriptors, another try at once would only spin.
-pub(crate) async fn pause(error: &io::Error) {
-    if error.kind() != io::ErrorKind::ConnectionAborted {
-        tracing::warn!(%error, "accepting failed");
+impl AcceptErrors {
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { control, logged: Mutex::new(None) }
+    }
+
+    /// A client that hung up first is nothing; out of descriptors, another try at once would only spin.
+    pub(crate) async fn pause(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::ConnectionAborted {
+            return;
+        }
+        self.control.accept_errors.up();
+        self.log(error);
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
+
+    fn log(&self, error: &io::Error) {
+        let mut logged = self.logged.lock();
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!(%error, "accepting failed");
+        }
+    }
 }
+
+const LOG_EVERY: Duration = Duration::from_secs(1);
 
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(120);
 

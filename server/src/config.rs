@@ -43,6 +43,12 @@ pub struct ServerConfig {
     pub unix_socket_mode: u32,
     /// HTTP for /metrics, /healthz, /readyz and /config; empty turns it off. (restart)
     pub admin_listen: String,
+    /// Names under which the admin pages answer besides IP addresses, `localhost` and the host of `admin_listen`; `*`
+    /// for any. (hot)
+    pub admin_hosts: Vec<String>,
+    /// How many servers of the ring must answer each worker for /readyz to be 200: `any` of them, `most`, or `all`.
+    /// (hot)
+    pub ready_when: ReadyWhen,
     /// Worker threads, each an event loop of its own. (restart)
     pub threads: usize,
     /// Client connections at most; above it clients are told and turned away, as by memcached's `maxconns_fast`. (hot)
@@ -53,8 +59,14 @@ pub struct ServerConfig {
     pub backlog: u32,
     /// Time for requests in flight to finish after SIGTERM; then connections are cut (ms). (hot)
     pub drain_timeout_ms: u64,
-    /// A memcached client on TCP that asks for nothing for this long loses its connection; 0 for never (s). (restart)
+    /// A memcached client on TCP that asks for nothing, or stands still within a value, for this long loses its
+    /// connection; 0 for never (s). (restart)
     pub idle_timeout_s: u64,
+    /// Memory of the whole process: items, values in flight, connections and the program itself; 0 for the sum of what
+    /// these have settings for. (restart)
+    pub memory_max: ByteCount,
+    /// Whether clients may list the items (memcached's `-X` says no). (restart)
+    pub dump: bool,
 }
 
 impl Default for ServerConfig {
@@ -67,12 +79,16 @@ impl Default for ServerConfig {
             unix_socket: None,
             unix_socket_mode: 0o700,
             admin_listen: String::new(),
+            admin_hosts: Vec::new(),
+            ready_when: ReadyWhen::Any,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)),
             connections_max: 1_024,
             requests_per_turn: 20,
             backlog: 1_024,
             drain_timeout_ms: 10_000,
             idle_timeout_s: 0,
+            memory_max: ByteCount(0),
+            dump: true,
         }
     }
 }
@@ -321,6 +337,36 @@ pub enum RoleName {
     Store,
     Scheduler,
     Traces,
+}
+
+/// How many servers of the ring a ready process reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum ReadyWhen {
+    Any,
+    Most,
+    All,
+}
+
+impl ReadyWhen {
+    /// The word of the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReadyWhen::Any => "any",
+            ReadyWhen::Most => "most",
+            ReadyWhen::All => "all",
+        }
+    }
+
+    /// So many of these servers must answer.
+    pub fn wanted(self, servers: usize) -> usize {
+        match self {
+            ReadyWhen::Any => servers.min(1),
+            ReadyWhen::Most if servers > 0 => servers / 2 + 1,
+            ReadyWhen::Most | ReadyWhen::All => servers,
+        }
+    }
 }
 
 /// The services of a process.

@@ -4,24 +4,27 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::TenantId;
+use parking_lot::Mutex;
 use runtime::TokioRuntime;
 use slab::Slab;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use units::{ByteCount, Clock};
 
 use crate::backend::Backend;
+use crate::budget::{Budget, Permit};
 use crate::config::Services;
 use crate::counters::Counters;
+use crate::damaged::Looks;
 use crate::scheduler::Scheduler;
 use crate::session::Edits;
 use crate::stats::StatsPages;
 use crate::traces::Traced;
+use crate::turns::Turns;
 use crate::values::Values;
+use crate::worker::Door;
 
 /// One worker's surroundings.
 pub(crate) struct WorkerContext {
@@ -53,13 +56,20 @@ pub(crate) struct WorkerContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) stats: Rc<StatsPages>,
-    /// KiB of values that this worker's sessions may still hold while they read them.
-    pub(crate) budget: Semaphore,
-    pub(crate) budget_kib: u32,
+    /// Bytes of values that this worker may hold in flight, for whomever.
+    pub(crate) budget: Budget,
     pub(crate) inflight_bytes_max: ByteCount,
-    /// Sessions that wait for a part of the budget.
-    pub(crate) budget_waits: Cell<usize>,
+    /// Turns to move long values.
+    pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,
+    /// When a long answer last held up short ones.
+    pub(crate) surprised: Cell<Option<Instant>>,
+    /// Whether a list of the servers' items is on its way to a client.
+    pub(crate) passes_on: Cell<bool>,
+    /// Whether clients may list the items.
+    pub(crate) dump: bool,
+    /// Looks at items that kept an `add` from storing.
+    pub(crate) looks: Looks,
     pub(crate) ending: Ending,
     /// Where this process runs traces.
     pub(crate) traced: Option<Rc<Traced>>,
@@ -68,24 +78,23 @@ pub(crate) struct WorkerContext {
 }
 
 impl WorkerContext {
-    /// Waits until a value of that size may be held. A value larger than the whole budget waits for all of it.
-    pub(crate) async fn admit(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(self.budget_kib);
-        if let Ok(permit) = self.budget.try_acquire_many(kib) {
+    /// A part of the budget for something new; waits for it for a bounded time. None: there was none in time.
+    pub(crate) async fn admit(&self, bytes: usize) -> Option<Permit> {
+        let bytes = bytes as u64;
+        if let Some(permit) = self.budget.try_begin(bytes) {
             return Some(permit);
         }
         self.counters.commands.backpressure_waits.up();
-        let _waiting = Waiting::begin(&self.budget_waits);
-        self.budget.acquire_many(kib).await.ok()
+        tokio::time::timeout(ADMISSION_MAX, self.budget.take(bytes)).await.ok()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
         self.ending.draining.get()
     }
 
-    /// Whether others wait for memory, or would: the budget is spent, or buffers hold more than it.
+    /// Whether others wait for memory, or soon would: more than half of the budget is spent.
     pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.budget_waits.get() > 0 || self.values.pool().outstanding() > self.inflight_bytes_max
+        self.budget.is_wanted() || self.budget.held() > self.budget.max() / 2
     }
 }
 
@@ -111,22 +120,6 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         self.context.peers.borrow_mut().remove(self.place);
-    }
-}
-
-/// Counts a waiting session for as long as it waits.
-struct Waiting<'a>(&'a Cell<usize>);
-
-impl<'a> Waiting<'a> {
-    fn begin(count: &'a Cell<usize>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -174,6 +167,9 @@ impl Ending {
     }
 }
 
+/// As long as something new waits for a part of the budget; then its client is told that there is no memory for it.
+pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(5);
+
 /// A place that is given up with whoever has it.
 struct Place<'a> {
     ending: &'a Ending,
@@ -186,38 +182,119 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The connections of the whole server, against their limit.
+/// The connections of the whole server, against their limit. Each kind of listener in use has a share that the others
+/// cannot take.
 #[derive(Debug)]
-pub(crate) struct Connections {
-    open: AtomicUsize,
-    max: AtomicUsize,
+pub(crate) struct Connections(Mutex<Places>);
+
+#[derive(Debug)]
+struct Places {
+    max: usize,
+    in_use: [bool; Door::ALL.len()],
+    open: [usize; Door::ALL.len()],
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { open: AtomicUsize::new(0), max: AtomicUsize::new(max) }
+    /// At most `max`, of the kinds `in_use`.
+    pub(crate) fn new(max: usize, in_use: &[Door]) -> Self {
+        let in_use = Door::ALL.map(|door| in_use.contains(&door));
+        Self(Mutex::new(Places { max, in_use, open: [0; Door::ALL.len()] }))
     }
 
     /// Takes a place if there is one.
-    pub(crate) fn enter(&self) -> bool {
-        let max = self.max.load(Ordering::Relaxed);
-        let take = |open: usize| (open < max).then_some(open + 1);
-        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).is_ok()
+    pub(crate) fn enter(&self, door: Door) -> bool {
+        let mut places = self.0.lock();
+        let is_free = places.taken_for(door) < places.max;
+        if is_free {
+            places.open[door as usize] += 1;
+        }
+        is_free
     }
 
-    pub(crate) fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn leave(&self, door: Door) {
+        let open = &mut self.0.lock().open[door as usize];
+        *open = open.saturating_sub(1);
     }
 
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Acquire)
+        self.0.lock().open.iter().sum()
     }
 
     pub(crate) fn max(&self) -> usize {
-        self.max.load(Ordering::Relaxed)
+        self.0.lock().max
     }
 
     pub(crate) fn set_max(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
+        self.0.lock().max = max;
+    }
+
+    /// The kinds in use: how many connections are open, and how many are kept for it.
+    pub(crate) fn by_door(&self) -> Vec<(Door, usize, usize)> {
+        let places = self.0.lock();
+        let used = Door::ALL.into_iter().filter(|door| places.in_use[*door as usize]);
+        used.map(|door| (door, places.open[door as usize], places.reserved(door))).collect()
+    }
+}
+
+impl Places {
+    /// The places that a new connection of this kind cannot have: those taken, and those kept for others.
+    fn taken_for(&self, door: Door) -> usize {
+        let of = |other: Door| {
+            let open = self.open[other as usize];
+            if other == door { open } else { open.max(self.reserved(other)) }
+        };
+        Door::ALL.into_iter().map(of).sum()
+    }
+
+    /// A sixteenth of all places, and never so much that nothing is left to whoever comes first.
+    fn reserved(&self, door: Door) -> usize {
+        let kinds = self.in_use.iter().filter(|used| **used).count();
+        if kinds < 2 || !self.in_use[door as usize] {
+            return 0;
+        }
+        self.max.div_ceil(RESERVED_SHARE).min(self.max / kinds)
+    }
+}
+
+/// One place in so many is kept for each kind of listener.
+const RESERVED_SHARE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(connections: &Connections, door: Door) -> usize {
+        std::iter::repeat_with(|| connections.enter(door)).take_while(|entered| *entered).count()
+    }
+
+    #[test]
+    fn no_kind_of_listener_takes_the_places_of_another() {
+        let connections = Connections::new(1_024, &[Door::Memcached, Door::Grpc, Door::Lane]);
+        assert_eq!(fill(&connections, Door::Memcached), 1_024 - 2 * 64);
+        assert_eq!(fill(&connections, Door::Grpc), 64);
+        assert_eq!(fill(&connections, Door::Lane), 64);
+        assert_eq!(connections.open(), 1_024);
+        connections.leave(Door::Grpc);
+        assert!(!connections.enter(Door::Memcached), "the place is gRPC's");
+        assert!(connections.enter(Door::Grpc));
+        connections.leave(Door::Memcached);
+        assert!(connections.enter(Door::Lane), "any kind may take what is not reserved");
+    }
+
+    #[test]
+    fn one_kind_of_listener_has_all_places() {
+        let connections = Connections::new(3, &[Door::Memcached]);
+        assert_eq!(fill(&connections, Door::Memcached), 3);
+    }
+
+    #[test]
+    fn few_places_are_shared_evenly() {
+        for max in 1..4 {
+            let connections = Connections::new(max, &[Door::Memcached, Door::Grpc]);
+            let (first, second) =
+                (fill(&connections, Door::Memcached), fill(&connections, Door::Grpc));
+            assert_eq!(first + second, max);
+            assert!(max == 1 || second > 0, "{max}");
+        }
     }
 }

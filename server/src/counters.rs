@@ -11,6 +11,11 @@ use units::Nanos;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Zero.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// One more.
     pub fn up(&self) {
         self.add(1);
@@ -84,6 +89,8 @@ counters! {
         rejected_connections,
         /// Connections closed because of `idle_timeout_s`, or to traces without a first request.
         idle_kicks,
+        /// Connections closed because they sent or took a value too slowly, for its memory.
+        slow_kicks,
         /// Retrieval commands' keys.
         cmd_get,
         /// Storage commands.
@@ -166,6 +173,8 @@ counters! {
         frame_invalid,
         /// Frames whose payload did not decode to the value they were sealed for: misses.
         frame_corrupt,
+        /// Items deleted under their CAS because their frame is damaged.
+        unreadable_deleted,
         /// Results of a device that failed the frame's checksum; redone in software where that may stand in.
         device_corrupt,
         /// Values that no device read, where software may not stand in for one: misses.
@@ -259,6 +268,51 @@ counters! {
     }
 }
 
+/// Lines of the log that nobody will read.
+#[derive(Debug)]
+pub struct LogLosses {
+    /// The queue had no room: what reads the log is slower than what writes it, or has stopped.
+    pub queue_full: Counter,
+    /// The log could not be written: no reader, or no room on its disk.
+    pub write_failed: Counter,
+}
+
+/// The process's log, as whoever writes it counts.
+pub static LOG_LOSSES: LogLosses =
+    LogLosses { queue_full: Counter::new(), write_failed: Counter::new() };
+
+counters! {
+    /// What ended that should not have, within one worker.
+    Tasks {
+        /// Links to servers that were started again.
+        restarts_link,
+        /// Times that the sweep of expired items was started again.
+        restarts_sweep,
+        /// Times that the turns of long values were started again.
+        restarts_turns,
+        /// Connections that a defect ended.
+        connections_failed,
+    }
+}
+
+counters! {
+    /// What goes wrong on the control thread.
+    Control {
+        /// Connections that could not be accepted.
+        accept_errors,
+        /// Clients' acceptors that were started again.
+        restarts_acceptor,
+        /// Acceptors of the admin pages that were started again.
+        restarts_admin,
+        /// Times that the reports to the scheduler were started again.
+        restarts_reporter,
+        /// Times that the questions after readiness were started again.
+        restarts_readiness,
+        /// Times that the task that gives memory back was started again.
+        restarts_idle_memory,
+    }
+}
+
 /// One worker's counters.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -272,6 +326,8 @@ pub struct Counters {
     pub lanes: Lanes,
     /// Requests that go through traces.
     pub traced: Traced,
+    /// What ended that should not have.
+    pub tasks: Tasks,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
     /// Time from a command's parse to its reply's composition, by kind.

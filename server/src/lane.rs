@@ -23,12 +23,14 @@ use runtime::Finished;
 use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
+use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::session::Open;
+use crate::worker::Door;
 
 /// Serves one lane to its end.
 pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context);
+    let _open = Open::count(&context, Door::Lane);
     let _counted = context.counters.lanes.open.during();
     match converse(stream, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
@@ -305,9 +307,10 @@ impl Lane {
         if !has_room {
             return None;
         }
+        let permit = context.budget.try_begin(request.input_bytes as u64)?;
         context.jobs.set(context.jobs.get() + 1);
         let input = Charge::new(context, &self.held_bytes, request.input_bytes as u64);
-        Some(Held { context: Rc::clone(context), _input: input })
+        Some(Held { context: Rc::clone(context), _input: input, _permit: permit })
     }
 
     /// What the worker's lanes may hold together.
@@ -363,6 +366,7 @@ impl Lane {
 struct Held {
     context: Rc<WorkerContext>,
     _input: Charge,
+    _permit: Permit,
 }
 
 impl Drop for Held {

@@ -6,6 +6,8 @@ use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 
+use crate::budget::UNCHARGED_BYTES_MAX;
+
 /// A queue of bytes to write.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
@@ -14,6 +16,8 @@ pub(crate) struct Out {
     /// Bytes of the first piece that are written already.
     written: usize,
     sealed_bytes: usize,
+    /// Pieces that are so long that they hold a part of a budget.
+    long_pieces: usize,
 }
 
 impl Out {
@@ -30,7 +34,13 @@ impl Out {
         }
         self.seal();
         self.sealed_bytes += value.len();
+        self.long_pieces += usize::from(value.len() > UNCHARGED_BYTES_MAX);
         self.sealed.push_back(value);
+    }
+
+    /// Whether it holds a part of a budget.
+    pub(crate) const fn is_charged(&self) -> bool {
+        self.long_pieces > 0
     }
 
     /// Bytes not yet written.
@@ -53,7 +63,8 @@ impl Out {
         self.sealed.into()
     }
 
-    /// Writes with one call of `write` and answers how much is left.
+    /// Writes with one call of `write`, and not so much that others of the thread wait for long; answers how much is
+    /// left.
     ///
     /// # Errors
     /// What `write` says; `WriteZero` if it writes nothing.
@@ -64,13 +75,16 @@ impl Out {
         let mut slices = std::array::from_fn::<_, SLICES_MAX, _>(|_| IoSlice::new(&[]));
         let mut count = 0;
         let mut skip = self.written;
+        let mut room = CALL_BYTES_MAX;
         for piece in self.sealed.iter().map(|piece| &piece[..]).chain([&self.tail[..]]) {
-            if count == SLICES_MAX {
+            if count == SLICES_MAX || room == 0 {
                 break;
             }
             if piece.len() > skip {
-                slices[count] = IoSlice::new(&piece[skip..]);
+                let bytes = (piece.len() - skip).min(room);
+                slices[count] = IoSlice::new(&piece[skip..skip + bytes]);
                 count += 1;
+                room -= bytes;
             }
             skip = skip.saturating_sub(piece.len());
         }
@@ -90,6 +104,7 @@ impl Out {
             }
             self.written -= piece.len();
             self.sealed_bytes -= piece.len();
+            self.long_pieces -= usize::from(piece.len() > UNCHARGED_BYTES_MAX);
             self.sealed.pop_front();
         }
         if self.written == self.tail.len() {
@@ -105,6 +120,7 @@ impl Out {
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
             self.sealed_bytes += tail.len();
+            self.long_pieces += usize::from(tail.len() > UNCHARGED_BYTES_MAX);
             self.sealed.push_back(Bytes::from(tail));
         }
     }
@@ -115,6 +131,9 @@ const GATHER_BYTES_MAX: usize = 8 << 10;
 
 /// Slices of one call; more values than that go in the next.
 const SLICES_MAX: usize = 16;
+
+/// Bytes of one call: the kernel copies as many in some tens of microseconds.
+pub(crate) const CALL_BYTES_MAX: usize = 256 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;
 

@@ -1,48 +1,144 @@
-//! The devices of a process, tried before they serve: one that gives wrong bytes is not used at all, one that does not
-//! answer is, since it costs time at most. Nothing of it is in the counters of jobs. Compression services are not
-//! asked: they count whoever asks, and their own processes try the devices behind them; only that software stands in
-//! for them is tried.
+//! The devices of a process, tried when it starts: one that gives wrong bytes is not used at all, one that does not
+//! answer is, since it costs time at most. Nothing of it is in this process's counters of jobs. All devices are tried
+//! at once, and the start waits for them a moment only: a slow machine makes a verdict late and never a bad one. A
+//! compression service that gives wrong bytes stays in the list: its process may be replaced while this one runs, and
+//! its results are verified from the first one on.
 
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use runtime::qualification::{qualify, qualify_fallback, withdrawn};
+use device::Device;
+use runtime::qualification::{Problem, qualify, qualify_fallback, qualify_service, withdrawn};
 
 use crate::running::Devices;
+
+/// What became of one device: its place behind software, its name, whether it is a service, and the verdict.
+struct Tried {
+    index: usize,
+    name: String,
+    is_service: bool,
+    verdict: Result<(), Problem>,
+}
 
 impl Devices {
     /// The same devices, those withdrawn that did not qualify; the first behind software are `services` of other
     /// processes.
     #[must_use]
-    pub fn qualified(mut self, services: usize) -> Self {
+    pub fn qualified(self, services: usize) -> Self {
+        self.qualified_within(services, START_WAIT)
+    }
+
+    /// As [`Devices::qualified`], waiting for verdicts no longer than this.
+    #[must_use]
+    pub fn qualified_within(mut self, services: usize, wait: Duration) -> Self {
         let start = Instant::now();
         let Some((software, others)) = self.all.split_first_mut() else { return self };
-        let mut names = Vec::new();
-        for (index, device) in others.iter_mut().enumerate() {
-            let name = device.name().to_owned();
-            let tried = match index < services {
-                true => qualify_fallback(device.capabilities(), software, PATIENCE),
-                false => qualify(device, software, PATIENCE),
-            };
-            match tried {
-                Ok(()) if index < services => names.push(format!("{name} (its fallback)")),
-                Ok(()) => names.push(name),
-                Err(problem) if problem.disqualifies() => {
-                    tracing::error!("DEVICE NOT USED: {name}: {problem}; rebate doctor says more");
-                    *device = withdrawn(device);
-                }
-                Err(problem) => tracing::warn!(
-                    "{name} is not qualified: {problem}; it is used, and retired when it fails"
-                ),
-            }
+        let (tell, told) = mpsc::channel();
+        let mut open: Vec<String> = Vec::new();
+        for (index, device) in others.iter().enumerate() {
+            open.push(device.name().to_owned());
+            let (tell, software) = (tell.clone(), Arc::clone(software));
+            try_aside(index, index < services, device, software, move |tried| tell.send(tried));
         }
+        drop(tell);
+        let mut names = Vec::new();
+        let end = loop {
+            match told.recv_timeout(wait.saturating_sub(start.elapsed())) {
+                Ok(tried) => {
+                    open.retain(|name| *name != tried.name);
+                    if is_withdrawn(&tried) {
+                        others[tried.index] = withdrawn(&others[tried.index]);
+                    }
+                    names.extend(tried.verdict.is_ok().then_some(tried.name));
+                }
+                Err(end) => break end,
+            }
+        };
         if !names.is_empty() {
             let took_ms = start.elapsed().as_millis();
             tracing::info!("qualified in {took_ms} ms: {}", names.join(", "));
+        }
+        if end == RecvTimeoutError::Timeout {
+            tracing::info!("used while they are being qualified: {}", open.join(", "));
+            tell_later(told, start);
         }
         self
     }
 }
 
-/// For a device's round trip, and again for the way around it: ten times what they take, and no delay of a start that
-/// anyone would notice.
-const PATIENCE: Duration = Duration::from_millis(30);
+/// Tries the device in a thread of its own.
+fn try_aside<E>(
+    index: usize,
+    is_service: bool,
+    device: &Arc<dyn Device>,
+    software: Arc<dyn Device>,
+    tell: impl FnOnce(Tried) -> Result<(), E> + Send + 'static,
+) {
+    let (own, name) = (Arc::clone(device), device.name().to_owned());
+    let run = move || {
+        let verdict = match is_service {
+            true => qualify_service(&own, &software, PATIENCE)
+                .and_then(|()| qualify_fallback(own.capabilities(), &software, PATIENCE)),
+            false => qualify(&own, &software, PATIENCE),
+        };
+        // After the start nobody listens any more but for the log.
+        let _ = tell(Tried { index, name, is_service, verdict });
+    };
+    if let Err(error) = std::thread::Builder::new().name("qualify".to_owned()).spawn(run) {
+        tracing::warn!("{} is not qualified: no thread: {error}", device.name());
+    }
+}
+
+/// Logs the verdicts that come when the process serves already.
+fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
+    let run = move || {
+        for tried in told {
+            let took_ms = start.elapsed().as_millis();
+            match &tried.verdict {
+                Ok(()) => tracing::info!("qualified in {took_ms} ms: {}", tried.name),
+                Err(problem) if problem.disqualifies() => tracing::error!(
+                    "{}: {problem}; its results are verified, and it is retired for wrong ones",
+                    tried.name
+                ),
+                Err(problem) => warn(&tried.name, problem),
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("qualify".to_owned()).spawn(run) {
+        tracing::warn!("late verdicts on devices are not logged: no thread: {error}");
+    }
+}
+
+/// Whether the device must not be used; the log says what was found.
+fn is_withdrawn(tried: &Tried) -> bool {
+    let Tried { name, is_service, verdict, .. } = tried;
+    match verdict {
+        Err(problem) if problem.disqualifies() && *is_service => {
+            tracing::error!(
+                "COMPRESSION SERVICE IS WRONG: {name}: {problem}; its results are verified, and it \
+                 is used once they are right; rebate doctor says more"
+            );
+            false
+        }
+        Err(problem) if problem.disqualifies() => {
+            tracing::error!("DEVICE NOT USED: {name}: {problem}; rebate doctor says more");
+            true
+        }
+        Err(problem) => {
+            warn(name, problem);
+            false
+        }
+        Ok(()) => false,
+    }
+}
+
+fn warn(name: &str, problem: &Problem) {
+    tracing::warn!("{name} is not qualified: {problem}; it is used, and retired when it fails");
+}
+
+/// The start waits no longer for verdicts: ten times what they take, and no delay that anyone would notice.
+const START_WAIT: Duration = Duration::from_millis(60);
+
+/// A job that makes no progress for this long, while this process has a core, hangs.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
 use crate::accept::{
-    Dealer, SocketFile, accept_lanes, accept_tcp, accept_unix, listen_tcp, listen_unix,
+    AcceptErrors, Dealer, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
 use crate::backend::Seconds;
@@ -22,8 +22,11 @@ use crate::config_source::StoreUrl;
 use crate::context::Connections;
 use crate::counters::Counters;
 use crate::grpc::Health;
+use crate::idle_memory;
+use crate::memory::MemoryParts;
 use crate::rules;
 use crate::scheduler::{Reporter, Reporting, Scheduler};
+use crate::supervise::{Vitals, keep};
 use crate::traces;
 use crate::worker::{Door, Plan, Word, Worker};
 
@@ -43,7 +46,9 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left behind.
-    pub fn start(config: Config, devices: Devices) -> Result<Running, StartError> {
+    pub fn start(mut config: Config, devices: Devices) -> Result<Running, StartError> {
+        let memory = MemoryParts::new(&config);
+        config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
         let url: StoreUrl = config
             .store
             .url
@@ -70,8 +75,10 @@ impl Server {
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
             .then(|| Arc::new(Scheduler::new(&config.scheduler)));
         let threads = config.server.threads.max(1);
+        let connections = Connections::new(config.server.connections_max, &doors(&config));
         let plan = Arc::new(Plan {
             url,
+            reputation: runtime::Reputation::of(&devices),
             devices,
             policy,
             accelerators,
@@ -82,18 +89,62 @@ impl Server {
             runtimes: Arc::default(),
             secrets: Arc::new(secrets),
             traces: RwLock::default(),
-            connections: Arc::new(Connections::new(config.server.connections_max)),
+            connections: Arc::new(connections),
             health,
             grpc_others,
             scheduler,
             reporting: Reporting::default(),
+            memory,
+            budgets: RwLock::default(),
+            vitals: Arc::new(Vitals::new(threads)),
+            control: Arc::default(),
             config: Arc::new(config),
         });
         let start = |index| Worker::start(Arc::clone(&plan), index);
-        let workers: Arc<[Worker]> = (0..threads).map(start).collect::<Result<Vec<_>, _>>()?.into();
-        Running::take_over(plan, workers, listeners)
+        let started: Result<Vec<Worker>, _> = (0..threads).map(start).collect();
+        let running = started
+            .and_then(|workers| Running::take_over(Arc::clone(&plan), workers.into(), listeners));
+        if running.is_err() {
+            plan.vitals.begin_end();
+        }
+        running
     }
 }
+
+/// The kinds of connections that this process takes.
+fn doors(config: &Config) -> Vec<Door> {
+    let server = &config.server;
+    let frontend = Services::of(&server.roles).frontend;
+    let used = [
+        (Door::Memcached, frontend && (!server.listen.is_empty() || server.unix_socket.is_some())),
+        (Door::Grpc, !server.grpc_listen.is_empty()),
+        (Door::Traces, !config.traces.listen.is_empty()),
+        (Door::Lane, server.lane_listen.is_some()),
+    ];
+    used.into_iter().filter(|(_, used)| *used).map(|(door, _)| door).collect()
+}
+
+/// Descriptors that this configuration opens beside one for each client: those of event loops, of the connections to
+/// stores and services, and the further ones of lanes.
+pub fn descriptors_reserved(config: &Config) -> usize {
+    let servers = match config.store.url.parse() {
+        Ok(StoreUrl::Memcached(servers)) => servers.len(),
+        Ok(StoreUrl::Grpc(services)) => services.len(),
+        Ok(StoreUrl::Embedded) | Err(_) => 0,
+    };
+    let peers = servers + config.runtime.compression.len();
+    let lanes = if config.server.lane_listen.is_some() { LANES_EXPECTED } else { 0 };
+    let per_worker = LOOP_DESCRIPTORS + PEER_DESCRIPTORS * peers;
+    config.server.threads.saturating_mul(per_worker).saturating_add(lanes * LANE_DESCRIPTORS)
+}
+
+/// An event loop's own descriptors, and some for the files that come and go.
+const LOOP_DESCRIPTORS: usize = 8;
+/// A server has two connections at most, a lane to a service three descriptors.
+const PEER_DESCRIPTORS: usize = 3;
+/// Lanes that a service has as a rule, and what each takes beside its connection.
+const LANES_EXPECTED: usize = 32;
+const LANE_DESCRIPTORS: usize = 2;
 
 /// A server that serves until it is drained or dropped.
 pub struct Running {
@@ -142,6 +193,16 @@ impl Running {
         self.admin.reloaded(config);
     }
 
+    /// Has `tell` called when this server can no longer do its work, since one of its threads has ended.
+    pub fn on_failure(&self, tell: Box<dyn Fn() + Send>) {
+        self.plan.vitals.on_failure(tell);
+    }
+
+    /// Why this server cannot do its work, if it cannot.
+    pub fn failure(&self) -> Option<String> {
+        self.plan.vitals.failure()
+    }
+
     /// Counts, for the admin pages, a reload that was refused before it came here.
     pub fn reload_failed(&self) {
         self.admin.reload_failed();
@@ -178,6 +239,7 @@ impl Running {
             connections: Arc::clone(&plan.connections),
             counters: Arc::clone(&plan.counters),
             turns: Arc::default(),
+            errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
         };
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         let control = Control::start(listeners, dealer, Arc::clone(&admin), Arc::clone(&plan))?;
@@ -201,7 +263,8 @@ impl Running {
     }
 
     fn stop_accepting(&mut self) {
-        self.admin.begin_drain();
+        self.admin.readiness().begin_drain();
+        self.plan.vitals.begin_end();
         // First: once a listener is gone, another process may take its path, and its file may look the same.
         self.unix_sockets.drain(..).for_each(SocketFile::remove);
         self.control.stop_accepting();
@@ -212,8 +275,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop_accepting();
         self.tell_all(|| Word::Cut);
+        let deadline = Instant::now() + JOIN_LIMIT;
         for worker in self.workers.iter() {
-            worker.join();
+            worker.join(deadline);
         }
         self.control.end();
     }
@@ -341,26 +405,48 @@ impl Control {
         let (stop, stopped) = oneshot::channel::<()>();
         let (stopping, has_stopped) = mpsc::channel::<()>();
         let (end, ended) = oneshot::channel::<()>();
+        let watched = Arc::clone(&plan.vitals);
         let Listeners { admin: pages, tcp, unix, lanes } = listeners;
         let run = async move {
-            plan.health.set_serving(true).await;
-            let reporter = report(&plan, &dealer.workers);
-            let mut tasks = accept(tcp, unix, lanes, dealer);
-            // These two last until the end.
+            // A ring is there once it has answered.
+            let has_store = matches!(plan.url, StoreUrl::Embedded);
+            plan.health.set(has_store, true).await;
+            // These last until the end.
             let mut shown = tokio::task::JoinSet::new();
-            shown.spawn(admin::serve(pages, admin));
-            if let Some(reporter) = reporter {
-                shown.spawn(reporter.run());
+            let budgets = Arc::clone(&plan);
+            shown.spawn(async move {
+                let restarts = &budgets.control.restarts_idle_memory;
+                keep("idle memory", restarts, || idle_memory::give_back(&budgets.budgets)).await;
+            });
+            if let Some(reporter) = report(&plan, &dealer.workers) {
+                let plan = Arc::clone(&plan);
+                shown.spawn(async move {
+                    let restarts = &plan.control.restarts_reporter;
+                    keep("reporter", restarts, || reporter.run()).await;
+                });
             }
+            if !pages.is_empty() || !plan.config.server.grpc_listen.is_empty() {
+                let (plan, admin) = (Arc::clone(&plan), Arc::clone(&admin));
+                let workers = Arc::clone(&dealer.workers);
+                shown.spawn(async move {
+                    let restarts = &plan.control.restarts_readiness;
+                    keep("readiness", restarts, || admin.readiness().run(&workers, &plan.health))
+                        .await;
+                });
+            }
+            shown.spawn(admin::serve(pages, admin, Arc::clone(&dealer.errors)));
+            let mut tasks = accept(tcp, unix, lanes, &dealer);
+            drop(dealer);
             let _ = stopped.await;
-            plan.health.set_serving(false).await;
             tasks.shutdown().await;
+            plan.health.set(false, false).await;
             drop(stopping);
             let _ = ended.await;
         };
         let thread = std::thread::Builder::new()
             .name("rebate-control".to_owned())
             .spawn(move || {
+                let _watched = watched.watch("the control thread".to_owned());
                 executor.block_on(run);
                 // A name that is still being resolved is not waited for.
                 executor.shutdown_background();
@@ -406,25 +492,29 @@ fn accept(
     tcp: Vec<(std::net::TcpListener, Door)>,
     unix: Vec<UnixDoor>,
     lanes: Option<std::os::unix::net::UnixListener>,
-    dealer: Dealer,
+    dealer: &Dealer,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for (listener, door) in tcp {
+        let dealer = dealer.clone();
         match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => drop(tasks.spawn(accept_tcp(listener, door, dealer.clone()))),
+            Ok(listener) => drop(tasks.spawn(async move {
+                let restarts = &dealer.errors.control.restarts_acceptor;
+                keep("acceptor", restarts, || accept_tcp(&listener, door, &dealer)).await;
+            })),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }
-    for UnixDoor { listener, door, .. } in unix {
+    let unix = unix.into_iter().map(|unix| (unix.listener, unix.door));
+    for (listener, door) in unix.chain(lanes.map(|listener| (listener, Door::Lane))) {
+        let dealer = dealer.clone();
         match tokio::net::UnixListener::from_std(listener) {
-            Ok(listener) => drop(tasks.spawn(accept_unix(listener, door, dealer.clone()))),
+            Ok(listener) => drop(tasks.spawn(async move {
+                let restarts = &dealer.errors.control.restarts_acceptor;
+                keep("acceptor", restarts, || accept_unix(&listener, door, &dealer)).await;
+            })),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
-    }
-    match lanes.map(tokio::net::UnixListener::from_std) {
-        Some(Ok(listener)) => drop(tasks.spawn(accept_lanes(listener, dealer))),
-        Some(Err(error)) => tracing::error!(%error, "a listener could not be taken over"),
-        None => {}
     }
     tasks
 }
@@ -435,5 +525,51 @@ fn hash_seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
+/// A worker that has been told to cut ends at once, unless it stands still: it is then left behind.
+const JOIN_LIMIT: Duration = Duration::from_secs(2);
+
 /// How often a drain looks whether the last connection is gone.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use device::Software;
+    use policy::{Choice, JobFacts, Policy, Snapshot};
+
+    use super::*;
+
+    /// Panics as soon as it is looked at.
+    struct Defective;
+
+    impl Policy for Defective {
+        fn name(&self) -> &'static str {
+            "defective"
+        }
+        fn weighs_costs(&self) -> bool {
+            panic!("a defect")
+        }
+        fn place(&self, _: &JobFacts, _: &Snapshot<'_>, _: u64) -> Choice {
+            unreachable!("nothing is placed")
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_worker_is_told_and_ends_readiness() {
+        let mut config = Config::default();
+        config.server.listen = vec!["127.0.0.1:0".to_owned()];
+        config.server.admin_listen = "127.0.0.1:0".to_owned();
+        config.server.threads = 2;
+        let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
+        let running = Server::start(config, devices).unwrap();
+        let (tell, told) = mpsc::channel();
+        running.on_failure(Box::new(move || tell.send(()).unwrap_or_default()));
+        running.workers[1].tell(Word::Policy(Arc::new(Defective)));
+        told.recv_timeout(Duration::from_secs(30)).expect("it is told");
+        let why = "worker 1 ended after a defect".to_owned();
+        assert_eq!(running.failure(), Some(why.clone()));
+        assert_eq!(running.plan.vitals.problem(), Some(why.clone()), "as on /healthz");
+        assert_eq!(running.admin.readiness().judge(), Err(why));
+        assert!(running.drain(Duration::from_secs(30)), "the others drain");
+    }
+}

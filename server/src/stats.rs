@@ -55,13 +55,16 @@ impl StatsPages {
     }
 
     fn general(&self, stored: &[(String, String)]) -> Page {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let unix = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        // Where one clock decides when items end, it is that one.
+        let store_time = stored.iter().find(|(name, _)| name == "time");
+        let time = store_time.map_or_else(|| unix().to_string(), |(_, time)| time.clone());
         let Nanos(uptime_ns) = self.clock.now();
         let mut page = Page::new();
         let mut stat = |name: &str, value: String| page.push((name.to_owned(), value));
         stat("pid", std::process::id().to_string());
         stat("uptime", (uptime_ns / 1_000_000_000).to_string());
-        stat("time", unix.to_string());
+        stat("time", time);
         stat("version", concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION")).to_owned());
         stat("pointer_size", usize::BITS.to_string());
         let usage = process_usage();
@@ -103,7 +106,7 @@ impl StatsPages {
             ("idle_timeout", config.server.idle_timeout_s.to_string()),
             ("item_size_max", config.store.item_bytes_max.0.to_string()),
             ("maxconns_fast", on(true)),
-            ("dump_enabled", on(false)),
+            ("dump_enabled", on(config.server.dump)),
             ("flush_enabled", on(true)),
         ];
         stats.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -118,6 +121,10 @@ impl StatsPages {
         for reason in RawReason::ALL {
             let counts = self.counters.iter().map(|own| own.raw[reason as usize].read());
             page.push((format!("written_raw:{}", reason.name()), counts.sum::<u64>().to_string()));
+        }
+        for (door, open, reserved) in self.connections.by_door() {
+            page.push((format!("connections:{}", door.name()), open.to_string()));
+            page.push((format!("connections_reserved:{}", door.name()), reserved.to_string()));
         }
         for metrics in self.runtimes.read().iter() {
             for path in metrics.paths() {

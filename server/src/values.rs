@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::{Buffer, Codec, Dialect, Input, Job, Level, Outcome, Pool, Task};
+use device::{Buffer, Codec, DeviceError, Dialect, Input, Job, Level, Outcome, Pool, Task};
 use policy::{Form, FormPolicy, RawReason, Reason};
 use runtime::TokioRuntime;
 use store::frame::{self, Header, Inspected};
@@ -91,6 +91,8 @@ pub(crate) enum Logical {
     Value(Bytes),
     /// Nothing that may be served: a miss.
     Unreadable,
+    /// A miss too, and nobody can ever read it: software found the frame broken.
+    Damaged,
 }
 
 impl Values {
@@ -184,9 +186,9 @@ impl Values {
                 counters.read_foreign.up();
                 Logical::Value(stored)
             }
-            Inspected::Invalid(_) => {
+            Inspected::Invalid(reason) => {
                 counters.frame_invalid.up();
-                Logical::Unreadable
+                if reason.is_damage() { Logical::Damaged } else { Logical::Unreadable }
             }
             Inspected::Frame { header, payload } => {
                 self.open(header, stored.slice(payload), deadline).await
@@ -197,6 +199,38 @@ impl Values {
             counters.logical_bytes_read.add(value.len() as u64);
         }
         logical
+    }
+
+    /// Whether values pass as they are.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.0.raw
+    }
+
+    /// Whether software finds the frame broken, so that no reader can ever read it.
+    pub(crate) async fn is_damaged(&self, stored: Bytes) -> bool {
+        if self.0.raw {
+            return false;
+        }
+        let (header, payload) = match frame::inspect(&stored, self.0.original_bytes_max) {
+            Inspected::Foreign => return false,
+            Inspected::Invalid(reason) => return reason.is_damage(),
+            Inspected::Frame { header, payload } => (header, stored.slice(payload)),
+        };
+        let codec = match header.codec {
+            frame::Codec::Deflate => Codec::Deflate,
+            frame::Codec::Zstd => Codec::Zstd,
+            frame::Codec::Lz4 => Codec::Lz4,
+            frame::Codec::Stored | frame::Codec::SameFilled => {
+                return matches!(self.open(header, payload, None).await, Logical::Damaged);
+            }
+        };
+        let original_bytes = header.original_bytes as usize;
+        let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
+        let task = Task::Decompress { dialect: Dialect { codec, window_log2 }, original_bytes };
+        let output = self.0.pool.take_heap(original_bytes);
+        let job = Box::new(Job::new(task, Input::heap(payload), output));
+        let finished = self.0.runtime.run_in_software(job, Reason::Policy).await;
+        is_corrupt(&finished.outcome) && !is_whole(&finished.outcome, &header, &finished.job.output)
     }
 
     /// The logical length of a stored value; none for one that cannot be served.
@@ -281,6 +315,7 @@ impl Values {
                 self.0.counters.values.written_compressed.up();
                 let codec = frame_codec(dialect.codec);
                 let header = Header::seal(codec, window_log2, &original, output_bytes);
+                self.0.runtime.wrote(finished.path.device, header.checksum, output_bytes);
                 let mut output = finished.job.output;
                 if let Some(space) = output.first_chunk_mut() {
                     header.encode(space);
@@ -321,7 +356,7 @@ impl Values {
         };
         if !header.verify(&value) {
             counters.frame_corrupt.up();
-            return Logical::Unreadable;
+            return Logical::Damaged;
         }
         counters.read_framed.up();
         Logical::Value(value)
@@ -343,6 +378,7 @@ impl Values {
             let output = self.0.pool.take_heap(original_bytes);
             Box::new(Job { deadline, ..Job::new(task, Input::heap(payload), output) })
         };
+        let stream_bytes = payload.len();
         let mut finished = self.0.runtime.run(job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished.outcome, &header, &finished.job.output)
         {
@@ -355,11 +391,17 @@ impl Values {
                 return Logical::Unreadable;
             }
             // A device that errs must not cost a value: software has the last word.
+            let device = finished.path.device;
             finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
+            if is_whole(&finished.outcome, &header, &finished.job.output) {
+                self.0.runtime.report_misread(device);
+            }
         }
         if !is_whole(&finished.outcome, &header, &finished.job.output) {
+            self.0.runtime.report_unreadable(header.checksum, stream_bytes);
             counters.frame_corrupt.up();
-            return Logical::Unreadable;
+            let by_software = finished.path.device == 0 && is_corrupt(&finished.outcome);
+            return if by_software { Logical::Damaged } else { Logical::Unreadable };
         }
         counters.read_compressed.up();
         Logical::Value(finished.job.output.freeze(0..original_bytes))
@@ -382,6 +424,11 @@ struct Limits {
 
 fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {
     matches!(outcome, Outcome::Done { .. }) && header.verify(output)
+}
+
+/// Whether it is the stream's fault that there is no value, not a lack of time or memory.
+fn is_corrupt(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done { .. } | Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
 /// What the header may promise: the window asked for, or, for a short deflate stream, the one that its own length sets.

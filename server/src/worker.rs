@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Address;
 use device::{Device, Pool};
@@ -15,22 +15,28 @@ use policy::Policy;
 use runtime::trace::TraceMetrics;
 use runtime::{RuntimeConfig, StartError, TokioRuntime};
 use store::{Embedded, Ketama, Ring};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
 use crate::backend::{Backend, Cluster, Local, Seconds};
+use crate::budget::Budget;
 use crate::config::{Config, FallbackName, Services};
 use crate::config_source::{HostPort, StoreUrl};
 use crate::context::{Connections, Ending, WorkerContext};
-use crate::counters::Counters;
+use crate::counters::{Control, Counters};
+use crate::damaged::Looks;
 use crate::grpc::{self, Health};
 use crate::lane;
+use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
+use crate::probe::{Findings, Prober};
 use crate::rules;
 use crate::scheduler::{Reporting, Scheduler};
 use crate::session::{self, Edits};
 use crate::stats::StatsPages;
 use crate::stream::Stream;
+use crate::supervise::{Vitals, keep};
 use crate::traces::{self, Secrets, Traced};
+use crate::turns::Turns;
 use crate::upstream::{Limits, Link};
 use crate::values::{ReadLimits, Values};
 
@@ -40,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
+    /// What the workers know together of the devices.
+    pub(crate) reputation: Arc<runtime::Reputation>,
     /// How many of the devices behind software are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
@@ -59,6 +67,13 @@ pub(crate) struct Plan {
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     /// What became of what its own scheduler is told.
     pub(crate) reporting: Reporting,
+    /// What each part of the process may hold.
+    pub(crate) memory: MemoryParts,
+    /// Of the workers, for values in flight.
+    pub(crate) budgets: RwLock<Vec<Budget>>,
+    pub(crate) vitals: Arc<Vitals>,
+    /// What goes wrong on the control thread.
+    pub(crate) control: Arc<Control>,
 }
 
 /// A word to a worker.
@@ -67,6 +82,8 @@ pub(crate) enum Word {
     Reload(Arc<Config>),
     /// Where jobs run from now on.
     Policy(Arc<dyn Policy>),
+    /// Which servers of the ring answer.
+    Probe(oneshot::Sender<Findings>),
     Drain,
     Cut,
 }
@@ -78,12 +95,37 @@ pub(crate) enum Accepted {
     Lane(std::os::unix::net::UnixStream),
 }
 
+impl Accepted {
+    pub(crate) fn door(&self) -> Door {
+        match self {
+            Accepted::Tcp(_, door) | Accepted::Unix(_, door) => *door,
+            Accepted::Lane(_) => Door::Lane,
+        }
+    }
+}
+
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
     Memcached,
     Grpc,
     Traces,
+    Lane,
+}
+
+impl Door {
+    /// Every kind, in the order of its index.
+    pub(crate) const ALL: [Door; 4] = [Door::Memcached, Door::Grpc, Door::Traces, Door::Lane];
+
+    /// The word that metrics use.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Door::Memcached => "memcached",
+            Door::Grpc => "grpc",
+            Door::Traces => "traces",
+            Door::Lane => "lane",
+        }
+    }
 }
 
 /// A running worker.
@@ -99,7 +141,10 @@ impl Worker {
         let (started, start) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name(format!("rebate-worker-{index}"))
-            .spawn(move || run(&plan, index, inbox, started))
+            .spawn(move || {
+                let _watched = plan.vitals.watch(format!("worker {index}"));
+                run(&plan, index, inbox, started);
+            })
             .map_err(crate::StartError::Thread)?;
         match start.blocking_recv() {
             Ok(Ok(())) => Ok(Self { words, thread: Mutex::new(Some(thread)) }),
@@ -113,9 +158,14 @@ impl Worker {
         self.words.send(word).is_ok()
     }
 
-    /// Waits for the thread, which ends when it has been told to and its sessions are over.
-    pub(crate) fn join(&self) {
-        if let Some(thread) = self.thread.lock().take() {
+    /// Waits for the thread, which ends when it has been told to and its sessions are over; no longer than until then
+    /// where it stands still.
+    pub(crate) fn join(&self, deadline: Instant) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(JOIN_POLL);
+        }
+        if thread.is_finished() {
             let _ = thread.join();
         }
     }
@@ -135,22 +185,31 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<Word>, started:
             Err(error) => drop(started.send(Err(error.into()))),
             Ok(context) => {
                 let _ = started.send(Ok(()));
-                if index == 0 {
-                    tokio::task::spawn_local(sweep(context.backend.clone()));
+                if let (0, Backend::Local(local)) = (index, &context.backend) {
+                    tokio::task::spawn_local(keep_sweeping(local.clone(), Rc::clone(&context)));
                 }
-                attend(context, inbox).await;
+                attend(context, inbox, || plan.vitals.beat(index)).await;
             }
         }
     });
 }
 
 /// Does as it is told until it is told to end and no session is left, or to cut.
-async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<Word>) {
+async fn attend(
+    context: Rc<WorkerContext>,
+    mut inbox: mpsc::UnboundedReceiver<Word>,
+    beat: impl Fn(),
+) {
+    let prober = Prober::new(&context.backend);
     let mut sessions = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             biased;
-            Some(_) = sessions.join_next(), if !sessions.is_empty() => {
+            Some(ended) = sessions.join_next(), if !sessions.is_empty() => {
+                if ended.is_err() {
+                    context.counters.tasks.connections_failed.up();
+                    tracing::error!("a defect ended a connection");
+                }
                 if context.is_draining() && sessions.is_empty() {
                     return;
                 }
@@ -166,6 +225,10 @@ async fn attend(context: Rc<WorkerContext>, mut inbox: mpsc::UnboundedReceiver<W
                 }
                 Some(Word::Reload(config)) => reload(&context, &config),
                 Some(Word::Policy(policy)) => context.runtime.set_policy(policy),
+                Some(Word::Probe(tell)) => {
+                    beat();
+                    tokio::task::spawn_local(Rc::clone(&prober).run(tell));
+                }
                 Some(Word::Serve(Accepted::Lane(stream))) => {
                     sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
                 }
@@ -199,8 +262,10 @@ fn begin(
         (Ok(stream), Door::Traces) => {
             sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
         }
+        // A lane is no stream of these.
+        (Ok(_), Door::Lane) => context.connections.leave(door),
         (Err(error), _) => {
-            context.connections.leave();
+            context.connections.leave(door);
             tracing::warn!(%error, "a connection could not be taken over");
         }
     }
@@ -235,7 +300,10 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         limits,
         Arc::clone(&counters),
     );
-    let backend = backend(plan, index, &pool, &counters);
+    let turns = start_turns(&counters);
+    let budget = Budget::new(config.runtime.inflight_bytes_max.0);
+    plan.budgets.write().push(budget.clone());
+    let backend = backend(plan, index, &pool, &budget, &counters);
     let stats = Rc::new(StatsPages::new(
         Arc::clone(&plan.counters),
         Arc::clone(&plan.runtimes),
@@ -243,7 +311,6 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         Arc::clone(config),
         Arc::clone(&plan.clock),
     ));
-    let budget_kib = (config.runtime.inflight_bytes_max.0 >> 10).clamp(1, BUDGET_KIB_MAX) as u32;
     let services = Services::of(&config.server.roles);
     let traced = traced(plan, index, &runtime);
     let context = |values, item_bytes_max, of_store| {
@@ -267,11 +334,14 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             counters: Arc::clone(&counters),
             connections: Arc::clone(&plan.connections),
             stats: Rc::clone(&stats),
-            budget: Semaphore::new(budget_kib as usize),
-            budget_kib,
+            budget: budget.clone(),
             inflight_bytes_max: config.runtime.inflight_bytes_max,
-            budget_waits: Cell::new(0),
+            turns: Rc::clone(&turns),
             edits: Edits::default(),
+            surprised: Cell::new(None),
+            passes_on: Cell::new(false),
+            dump: config.server.dump,
+            looks: Looks::default(),
             ending: Ending::default(),
             traced: traced.clone(),
             of_store,
@@ -282,6 +352,15 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
     let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
     Ok(context(values, item_bytes_max, of_store))
+}
+
+fn start_turns(counters: &Arc<Counters>) -> Rc<Turns> {
+    let turns = Rc::<Turns>::default();
+    let (serving, counters) = (Rc::clone(&turns), Arc::clone(counters));
+    tokio::task::spawn_local(async move {
+        keep("turns", &counters.tasks.restarts_turns, || serving.serve()).await;
+    });
+    turns
 }
 
 fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> {
@@ -297,6 +376,7 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
         seed: index as u64,
         limits: rules::limits(config),
         verify_every: NonZeroU32::new(config.verify_every),
+        reputation: Arc::clone(&plan.reputation),
     })?;
     plan.runtimes.write().push(runtime.metrics());
     Ok(runtime)
@@ -322,16 +402,22 @@ fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     }
 }
 
-fn backend(plan: &Plan, index: usize, pool: &Pool, counters: &Arc<Counters>) -> Backend {
+fn backend(
+    plan: &Plan,
+    index: usize,
+    pool: &Pool,
+    budget: &Budget,
+    counters: &Arc<Counters>,
+) -> Backend {
     let config = &plan.config;
     let timing = rules::timing(&config.store);
     let limits = Limits {
         pool: pool.clone(),
+        budget: budget.clone(),
         counters: Arc::clone(counters),
         // A frame may be longer than the value in it by its header, never more.
         value_bytes_max: config.store.item_bytes_max.as_usize() + FRAME_SLACK_BYTES,
-        // Sessions keep to the limit; what is beyond it is what they have asked for already.
-        held_bytes_max: ByteCount(config.runtime.inflight_bytes_max.0.saturating_mul(2)),
+        held_bytes_max: config.runtime.inflight_bytes_max,
         clock: Arc::clone(&plan.clock),
     };
     let (servers, links) = match (&plan.url, &plan.embedded) {
@@ -373,21 +459,17 @@ fn ring_service(address: &Address) -> store::Server {
 }
 
 /// Removes expired items a little at a time, so that memory comes back without anyone asking for them.
-async fn sweep(backend: Backend) {
-    let Backend::Local(local) = backend else { return };
+async fn keep_sweeping(local: Local, context: Rc<WorkerContext>) {
+    keep("sweep", &context.counters.tasks.restarts_sweep, || sweep(&local)).await;
+}
+
+async fn sweep(local: &Local) {
     let mut tick = tokio::time::interval(SWEEP_EVERY);
     loop {
         tick.tick().await;
         local.sweep();
     }
 }
-
-/// What a worker keeps of returned buffers: a few of the largest, many of the common sizes. Of a lane's memory, which
-/// all workers share, it keeps none.
-const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
-
-/// tokio's semaphore counts to less than `usize::MAX / 8`; a worker's budget is far below.
-const BUDGET_KIB_MAX: u64 = 1 << 30;
 
 const FRAME_SLACK_BYTES: usize = 64;
 
@@ -396,3 +478,6 @@ const FRAME_SLACK_BYTES: usize = 64;
 const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the end of a thread is looked for.
+const JOIN_POLL: Duration = Duration::from_millis(1);

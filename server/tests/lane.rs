@@ -151,6 +151,8 @@ impl Service {
         config.server.lane_listen = Some(folder.path().join("lane"));
         config.runtime.offload_bytes_min = ByteCount(0);
         config.runtime.job_timeout_ms = 60_000;
+        // The gate does nothing with its jobs.
+        config.runtime.verify_every = 0;
         change(&mut config);
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
         let devices = Devices { all: vec![Arc::new(Software::default()), gate], accelerators: 1 };
@@ -180,7 +182,7 @@ impl Service {
     fn metric(&self, name: &str) -> u64 {
         let address = self.running.as_ref().and_then(Running::admin_address).expect("listens");
         let mut stream = TcpStream::connect(address).expect("accepts");
-        let request = b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request).expect("reads");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("answers");

@@ -1,6 +1,7 @@
 //! Devices that are tried before a server uses them: which are used and which are not. No server is started.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Device, FaultPlan, Faulty, Software};
 use server::Devices;
@@ -35,7 +36,7 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
     for (plan, expected) in plans {
         let told = format!("{plan:?}");
         let device = faulty(plan);
-        let devices = over(&device).qualified(0);
+        let devices = over(&device).qualified_within(0, PATIENCE);
         assert_eq!(is_withdrawn(&devices), expected, "{told}");
         assert_eq!(devices.all[1].name(), device.name(), "it keeps its place");
         assert_eq!(devices.accelerators, 1);
@@ -43,16 +44,32 @@ fn only_a_device_that_gives_wrong_bytes_is_not_used() {
 }
 
 #[test]
-fn a_device_that_does_not_answer_delays_the_start_once_and_is_used() {
+fn a_device_that_does_not_answer_delays_the_start_little_and_is_used() {
     let device = faulty(FaultPlan { hang_every: 1, ..FaultPlan::default() });
     assert!(!is_withdrawn(&over(&device).qualified(0)));
     // Not once for each kind of job.
     assert!(device.counters().contains(&("hung", 1)), "{:?}", device.counters());
 }
 
+/// A device that answers when the start has long gone on is as good as any.
 #[test]
-fn a_service_is_not_asked() {
-    let device = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
-    assert!(!is_withdrawn(&over(&device).qualified(1)));
-    assert!(device.counters().contains(&("corrupted", 0)), "{:?}", device.counters());
+fn a_slow_device_is_used_while_it_is_being_qualified() {
+    let device = faulty(FaultPlan { delay_polls: 50, ..FaultPlan::default() });
+    let devices = over(&device).qualified_within(0, Duration::ZERO);
+    assert!(!is_withdrawn(&devices));
+    let device = faulty(FaultPlan { delay_polls: 50, ..FaultPlan::default() });
+    let software = software();
+    let verdict = runtime::qualification::qualify(&device, &software, Duration::from_secs(30));
+    assert_eq!(verdict, Ok(()));
 }
+
+/// Its process may be replaced while this one runs: the runtime finds out, and finds out when it is right again.
+#[test]
+fn a_wrong_service_is_found_and_stays_in_the_list() {
+    let device = faulty(FaultPlan { corrupt_every: 1, ..FaultPlan::default() });
+    assert!(!is_withdrawn(&over(&device).qualified_within(1, PATIENCE)));
+    assert!(device.counters().contains(&("corrupted", 1)), "{:?}", device.counters());
+}
+
+/// Ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);

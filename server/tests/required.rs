@@ -47,7 +47,8 @@ fn a_value_that_a_device_read_wrong_is_software_s_or_a_miss() {
 
 #[test]
 fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
-    let cache = Cache::over(devices(WRONG).qualified(0), FallbackName::Prefer);
+    let devices = devices(WRONG).qualified_within(0, Duration::from_secs(60));
+    let cache = Cache::over(devices, FallbackName::Prefer);
     assert!(cache.set_and_get());
     let page = cache.page();
     assert!(page.contains("{device=\"faulty-software\",counter=\"withdrawn\"} 1"), "{page}");
@@ -55,6 +56,18 @@ fn a_server_does_without_a_withdrawn_device_and_its_page_names_it() {
         let jobs = cache.counted("rebate_jobs_total{", label);
         assert_eq!(jobs, 2.0, "what was tried before is in no count: {page}");
     }
+}
+
+/// Without verification only a read shows it: then whoever wrote the stream is to blame.
+#[test]
+fn a_stream_that_nobody_reads_counts_against_its_writer() {
+    let cache = Cache::verifying(devices(WRONG), FallbackName::Prefer, 0);
+    let misses = (0..9).filter(|_| !cache.set_and_get()).count();
+    assert_eq!(misses, 5, "then the device is out of service");
+    let corrupt = "rebate_device_corrupt_total{";
+    assert_eq!(cache.counted(corrupt, "op=\"compress\""), 5.0);
+    assert_eq!(cache.counted(corrupt, "op=\"decompress\""), 0.0);
+    assert_eq!(cache.counted("rebate_device_distrusted_total{", "faulty"), 1.0);
 }
 
 /// Software, and one device that fails by plan.
@@ -68,13 +81,17 @@ struct Cache(Running);
 
 impl Cache {
     fn over(devices: Devices, fallback: FallbackName) -> Self {
+        Self::verifying(devices, fallback, 1)
+    }
+
+    fn verifying(devices: Devices, fallback: FallbackName, verify_every: u32) -> Self {
         let mut config = Config::default();
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
         config.server.threads = 1;
         config.runtime.policy = PolicyName::AsyncOffload;
         config.runtime.offload_bytes_min = ByteCount(0);
-        config.runtime.verify_every = 1;
+        config.runtime.verify_every = verify_every;
         config.runtime.fallback_decompress = fallback;
         Self(Server::start(config, devices).expect("starts"))
     }
@@ -116,7 +133,7 @@ impl Cache {
 
     fn page(&self) -> String {
         let mut stream = connect(self.0.admin_address().expect("pages are on"));
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("is read");
         let mut page = String::new();
         stream.read_to_string(&mut page).expect("answers");

@@ -61,7 +61,7 @@ impl Service {
     fn metrics(&self) -> BTreeMap<String, f64> {
         let mut stream = TcpStream::connect(self.running.admin_address().expect("it is on"));
         let stream = stream.as_mut().expect("it listens");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("a request");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
         let samples = text.lines().filter(|line| line.starts_with("rebate_"));

@@ -119,8 +119,8 @@ impl Pair {
         let refusal = match (mode, known) {
             (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => None,
             (Mode::Add, Some(_)) | (Mode::Replace, None) => Some(Stored::NotStored),
-            (Mode::Compare { .. }, None) => Some(Stored::NotFound),
-            (Mode::Compare { .. }, Some(known)) => (cas != known.cas).then_some(Stored::Exists),
+            (_, None) => Some(Stored::NotFound),
+            (_, Some(known)) => (cas != known.cas).then_some(Stored::Exists),
         };
         let (value, exptime_s) = (number.to_string(), self.end(life_s));
         let item = NewItem { value: value.clone().into(), exptime_s, ..NewItem::default() };

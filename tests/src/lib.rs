@@ -3,7 +3,9 @@
 //! whatever is proved here is proved about the built binary.
 
 pub mod answer;
+pub mod bystander;
 pub mod client;
+pub mod http;
 pub mod load;
 pub mod payload;
 pub mod port;
@@ -16,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use answer::{Answer, Ending, shown};
+pub use bystander::{Bystander, MemoryWatch};
 pub use client::Client;
 pub use load::Load;
 pub use port::Port;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::bystander::rss_bytes;
 use crate::{PATIENCE, poll_for};
 
 /// A running child; dropping it kills it and waits.
@@ -27,7 +28,15 @@ impl Process {
     /// # Panics
     /// If the command cannot be started.
     pub fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::start_with(command, Stdio::piped())
+    }
+
+    /// Starts `command` with its standard output kept and its standard error sent elsewhere.
+    ///
+    /// # Panics
+    /// If the command cannot be started.
+    pub fn start_with(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let words = format!("{command:?}");
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{words} does not start: {error}"));
@@ -143,10 +152,7 @@ impl Process {
 
     /// Resident memory now (bytes), from /proc.
     pub fn rss_bytes(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib << 10)
+        rss_bytes(self.id())
     }
 }
 

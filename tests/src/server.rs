@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::process::Process;
@@ -52,7 +52,15 @@ impl Server {
     /// # Panics
     /// If the binary is missing or does not come up.
     pub fn rebate(args: &[&str]) -> Self {
-        let mut process = Process::start(rebate_command().args(args));
+        Self::rebate_with(rebate_command().args(args), Stdio::piped())
+    }
+
+    /// Starts a command of `rebate`'s with its log sent to `stderr`, and waits as [`Server::rebate`].
+    ///
+    /// # Panics
+    /// As [`Server::rebate`].
+    pub fn rebate_with(command: &mut Command, stderr: impl Into<Stdio>) -> Self {
+        let mut process = Process::start_with(command, stderr);
         let addr = process
             .await_ready(PATIENCE, "line `listening on ADDR`", |process| {
                 process.printed("listening on ")

@@ -1,27 +1,14 @@
 //! The admin pages as probes and scrapers read them, over plain HTTP. Which metrics there are is the server's
 //! to document; here they must only be there, parse and count.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
+use rebate_tests::http::page;
 use rebate_tests::payload::text;
 use rebate_tests::{PATIENCE, Port, Server, poll_for};
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
-
-/// Status and body of a page.
-fn page(addr: SocketAddr, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(addr).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some((status, body.to_owned()))
-}
 
 fn admin_of(server: &Server) -> SocketAddr {
     server.admin().expect("the admin address is printed before `listening on`")

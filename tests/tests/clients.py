@@ -5,6 +5,7 @@ Usage: clients.py HOST:PORT            every client against one server
 """
 
 import sys
+import time
 
 import pylibmc
 import pymemcache
@@ -41,6 +42,13 @@ def pymemcache_story(host, port):
         equal("touch", client.touch(key, 100, noreply=False), True)
         equal("delete", client.delete(key, noreply=False), True)
         equal("miss", client.get(key), None)
+    client.set("pymemcache_listed", b"x", noreply=False)
+    client.stats("cachedump", "1", "1")
+    # memcached leaves items out of its list while it moves them.
+    end, listed = time.monotonic() + PATIENCE_S, b""
+    while b"key=pymemcache_listed " not in listed and time.monotonic() < end:
+        listed = client.raw_command("lru_crawler metadump all", end_tokens="END\r\n")
+    equal("metadump", b"key=pymemcache_listed " in listed, True)
     many = {f"pymemcache_many_{number}": HTML[:number * 97] for number in range(300)}
     equal("set_many", client.set_many(many, noreply=False), [])
     equal("get_many", client.get_many(list(many) + ["absent"]), many)

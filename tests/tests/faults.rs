@@ -1,6 +1,9 @@
 //! Faults behind and around the built binary: memcached killed, stopped and back again, clients that vanish,
 //! a drain. Never wrong bytes, clear errors, recovery without a restart of ours.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
 use std::time::Duration;
 
 use rebate_tests::load::{check, value};
@@ -58,8 +61,7 @@ fn stopped_memcached_gives_an_error_in_time_and_recovers() {
     let answer = client.get("a");
     store.go_on();
     let error = answer.expect_err("a stopped memcached cannot answer");
-    assert!(error.starts_with("SERVER_ERROR "), "{error}");
-    assert!(error.ends_with("gave no answer within 1000 ms"), "{error}");
+    assert_eq!(error, "SERVER_ERROR the store gave no answer within 1000 ms");
     let back = poll_for(PATIENCE, || client.get("a").ok());
     assert_eq!(back, Some(Some(b"1".to_vec())));
 }
@@ -89,6 +91,36 @@ fn unreachable_memcached_at_the_start_is_an_error_until_it_comes() {
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
     let _store = Server::memcached_at(port.number(), &[]);
     assert_eq!(poll_for(PATIENCE, || client.get("a").ok()), Some(None));
+}
+
+#[test]
+fn clients_learn_no_addresses_of_stores() {
+    let closed = Port::free();
+    let nonsense = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let nonsense_at = nonsense.local_addr().expect("a bound socket").to_string();
+    let _talker = thread::spawn(move || {
+        for stream in nonsense.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"where are you, 10.9.8.7?\r\n");
+        }
+    });
+    let cases = [
+        (closed.addr().to_string(), "SERVER_ERROR the store is down"),
+        (nonsense_at, "SERVER_ERROR the store answered nonsense"),
+    ];
+    for (address, line) in cases {
+        let ours = Server::rebate_serve(&format!("memcached://{address}"), "on", &[]);
+        let mut client = ours.client();
+        assert_eq!(client.get("a").expect_err("nobody answers"), line);
+        assert_eq!(client.set("a", b"1").as_deref(), Ok(line));
+        let told = || ours.output().contains(&address).then_some(());
+        assert!(poll_for(PATIENCE, told).is_some(), "the log names {address}");
+    }
+    let grpc = format!("grpc://{}", closed.addr());
+    let front = Server::rebate_serve(&grpc, "on", &["--role", "frontend"]);
+    let error = front.client().get("a").expect_err("nobody answers");
+    assert_eq!(error, "SERVER_ERROR the store is down");
 }
 
 #[test]

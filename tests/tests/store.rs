@@ -235,8 +235,7 @@ fn a_killed_service_gives_clear_errors_and_recovers() {
         service.kill();
         load.await_errors(20);
         let error = ours.client().get("a").expect_err("nobody can answer");
-        let named = format!("SERVER_ERROR grpc://{}", service.grpc);
-        assert!(error.starts_with(&named), "{error}");
+        assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
         service = Service::start("store", port.number(), &store);
         load.await_good(300);
     }
@@ -255,7 +254,7 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
         service.stop();
         load.await_errors(20);
         let error = ours.client().get("a").expect_err("a stopped service cannot answer");
-        assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+        assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
         service.go_on();
     }
     load.await_good(200);
@@ -276,8 +275,7 @@ fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recove
     memcached.kill();
     load.await_errors(20);
     let error = ours.client().get("a").expect_err("memcached is gone");
-    let named = format!("SERVER_ERROR {}", memcached.addr());
-    assert!(error.starts_with(&named), "the service says which server it is: {error}");
+    assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
     let memcached = Server::memcached_at(port.number(), &[]);
     load.await_good(300);
     memcached.stop();
@@ -309,14 +307,10 @@ fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
     for quiet in [true, false] {
         let mut other = ours.client();
         let key = lost[0].clone();
-        // Not the service's word that its store is down.
+        // Not the service's word, that its store is down or went away.
         let asking = thread::spawn(move || {
-            loop {
-                let error = other.get(&key).expect_err("its store hangs");
-                if error.starts_with("SERVER_ERROR grpc://") {
-                    return error;
-                }
-            }
+            let late = "SERVER_ERROR the store gave no answer within 16000 ms";
+            while other.get(&key).expect_err("its store hangs") != late {}
         });
         while !asking.is_finished() {
             if quiet {
@@ -325,10 +319,9 @@ fn one_of_the_stores_behind_the_service_hangs_and_the_others_are_served() {
             }
             assert_eq!(client.get(&served[0]), Ok(Some(b"x".to_vec())));
         }
-        let error = asking.join().expect("an error");
-        assert!(error.ends_with("gave no answer within 16000 ms"), "{error}");
+        asking.join().expect("an error");
         for key in &served {
-            assert_eq!(client.get(key), Ok(Some(b"x".to_vec())), "after: {error}");
+            assert_eq!(client.get(key), Ok(Some(b"x".to_vec())), "afterwards");
         }
     }
     stores[1].go_on();
@@ -351,10 +344,10 @@ fn an_answer_beyond_what_a_connection_may_hold_is_an_error_at_once_and_costs_nob
     });
     let held = service.rss_bytes().expect("it runs");
     assert!(held < 512 << 20, "the service holds {held} bytes");
-    // Asked again and again, as when there is no room at the moment, the service would be for as long as a request may
-    // take, which is beyond our patience.
-    let error = client.line(many.trim_ascii_end().as_bytes()).expect("an answer");
-    assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+    // A frontend asks for as much at a time as a session may have under way.
+    let first = client.line(many.trim_ascii_end().as_bytes()).expect("an answer");
+    assert_eq!(first, "VALUE k 0 1000000");
+    let mut client = ours.client();
     assert!(client.get("k") == Ok(Some(value)), "the service is as before");
 }
 
@@ -413,7 +406,7 @@ fn a_service_that_answers_nonsense_is_an_error_and_nothing_else() {
     for (what, status, body, grpc_status) in nonsense() {
         tell.send((status, body, grpc_status)).expect("the impostor lives");
         let error = client.get("k").expect_err(what);
-        assert!(error.starts_with("SERVER_ERROR grpc://"), "{what}: {error}");
+        assert!(error.starts_with("SERVER_ERROR the store "), "{what}: {error}");
     }
     let right = b"\0\0\0\0\x07\x0a\x05END\r\n".to_vec();
     tell.send((200, right, "0")).expect("the impostor lives");
@@ -457,7 +450,7 @@ fn a_server_that_speaks_no_http2_is_an_error_in_time() {
     let mut client = ours.client();
     for _ in 0..3 {
         let error = client.get("k").expect_err("memcached speaks no gRPC");
-        assert!(error.starts_with("SERVER_ERROR grpc://"), "{error}");
+        assert!(error.starts_with("SERVER_ERROR the store "), "{error}");
     }
 }
 

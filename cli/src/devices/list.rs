@@ -2,12 +2,14 @@
 //! services of the configuration say of themselves.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use api::v1::DescribeResponse;
 use clap::Args;
 use device::{Codec, Device, Dialect, Software, Virtual, VirtualOptions, Waiting};
 use drivers::Remote;
 use drivers::host::{IdxdKind, Machine};
+use runtime::qualification;
 use serde::Serialize;
 use server::config::Config;
 use server::config_source::CompressionAddress;
@@ -18,7 +20,7 @@ use super::accelerators::{Accelerator, accelerators};
 use super::layout::{Column, WIDTH, table, wrapped};
 use super::opened::Opened;
 use super::routes::{OPS, Routes, routes};
-use super::{Configuration, ENGINES, remote_options};
+use super::{Configuration, ENGINES, remote_options, service_timeout};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 /// The flags of `rebate devices`.
@@ -71,6 +73,18 @@ struct Report {
     /// Compression services of the configuration that can be asked, those over gRPC.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     services: Vec<Service>,
+    /// What a round trip of every kind of job on each compression service came to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    qualified: Vec<Qualified>,
+}
+
+/// Whether a compression service gives the results that software gives.
+#[derive(Debug, Serialize)]
+struct Qualified {
+    device: String,
+    /// Why it is not qualified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
 }
 
 /// What a compression service says of itself.
@@ -99,7 +113,7 @@ struct EngineRow {
 
 impl Devices {
     /// Prints the devices of a configuration and of this machine; exit code 1 if a service that it names does not
-    /// say what it is.
+    /// say what it is, or gives wrong results.
     pub(crate) fn run(self) -> ExitCode {
         let report = match self.report() {
             Ok(report) => report,
@@ -114,7 +128,13 @@ impl Devices {
             say(&text(&report));
         }
         let all_answer = report.services.iter().all(|service| service.problem.is_none());
-        if all_answer { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
+        let wrong =
+            |own: &Qualified| own.problem.as_ref().is_some_and(|why| why.starts_with(WRONG));
+        if all_answer && !report.qualified.iter().any(wrong) {
+            ExitCode::SUCCESS
+        } else {
+            EXIT_FAILED.into()
+        }
     }
 
     /// The error has the exit code.
@@ -140,6 +160,7 @@ impl Devices {
                 .map_err(failed)?,
             engines: software.engines().iter().map(engine).collect(),
             services: services(&config),
+            qualified: qualified(&config, &devices.all),
         })
     }
 }
@@ -174,6 +195,21 @@ fn services(config: &Config) -> Vec<Service> {
         Err(problem) => Service { address: text, problem: Some(problem), ..Service::default() },
     };
     addresses.map(ask).collect()
+}
+
+/// Has every compression service of the configuration do a job of each kind.
+fn qualified(config: &Config, devices: &[Arc<dyn Device>]) -> Vec<Qualified> {
+    let Some((software, others)) = devices.split_first() else { return Vec::new() };
+    let services = others
+        .iter()
+        .filter(|device| ["remote-", "lane-"].iter().any(|kind| device.name().starts_with(kind)));
+    let qualify = |device: &Arc<dyn Device>| {
+        let patience = service_timeout(config);
+        let verdict = qualification::qualify_service(device, software, patience);
+        let problem = verdict.err().map(|problem| problem.to_string());
+        Qualified { device: device.name().to_owned(), problem }
+    };
+    services.map(qualify).collect()
 }
 
 fn ask(address: api::Address, config: &Config) -> Result<DescribeResponse, String> {
@@ -263,6 +299,14 @@ fn text(report: &Report) -> String {
     for service in &report.services {
         lines.push(String::new());
         lines.extend(service_lines(service));
+    }
+    for own in &report.qualified {
+        let verdict = match &own.problem {
+            None => format!("{} is qualified: its results are those of software", own.device),
+            Some(problem) => format!("{} is not qualified: {problem}", own.device),
+        };
+        lines.push(String::new());
+        lines.extend(wrapped(&verdict, WIDTH));
     }
     lines.join("\n")
 }
@@ -399,6 +443,9 @@ fn route_table(routes: &Routes) -> Vec<String> {
     }
     table(&columns, &rows)
 }
+
+/// How a verdict of wrong bytes begins.
+const WRONG: &str = "WRONG RESULT";
 
 const EXAMPLES: &str = "Examples:
   rebate devices

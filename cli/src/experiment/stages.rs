@@ -155,8 +155,10 @@ impl Probe {
     ) -> Result<Vec<Times>, String> {
         let software: Arc<dyn Device> = Arc::new(Software::new(ENGINES));
         let fallback = if device.is_some() { Fallback::Require } else { Fallback::Prefer };
+        let devices: Vec<_> = [software].into_iter().chain(device).collect();
         let runtime = TokioRuntime::start(RuntimeConfig {
-            devices: [software].into_iter().chain(device).collect(),
+            reputation: runtime::Reputation::of(&devices),
+            devices,
             policy,
             compress: fallback,
             decompress: fallback,

@@ -23,6 +23,7 @@ pub(super) struct Flags {
     pub(super) unix_mask: Option<i64>,
     pub(super) memory_mib: Option<u32>,
     pub(super) evict: Option<bool>,
+    pub(super) dump: Option<bool>,
     pub(super) connections: Option<i32>,
     pub(super) threads: Option<i32>,
     pub(super) requests_per_turn: Option<i32>,
@@ -74,6 +75,7 @@ impl Flags {
                 self.memory_mib = Some(u32::try_from(whole()).map_err(|_| negative())?);
             }
             'M' => self.evict = Some(false),
+            'X' => self.dump = Some(false),
             'c' => self.connections = Some(above_0(whole(), "Maximum connections")?),
             't' => self.set_threads(above_0(whole(), "Number of threads")?),
             'R' => {
@@ -257,16 +259,17 @@ mod tests {
             daemon: true,
             verbose: 2,
             evict: Some(false),
+            dump: Some(false),
             ..Flags::default()
         };
         for line in [
-            "-p 11212 -m 128 -c 10 -t 2 -I 2m -R 5 -b 6 -u nobody -P /run/x -a 770 -s /run/s -d -vv -M -U 0",
-            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvM -U0 -B auto",
+            "-p 11212 -m 128 -c 10 -t 2 -I 2m -R 5 -b 6 -u nobody -P /run/x -a 770 -s /run/s -d -vv -M -X -U 0",
+            "-p11212 -m128 -c10 -t2 -I2m -R5 -b6 -unobody -P/run/x -a770 -s/run/s -dvvMX -U0 -B auto",
             "--port=11212 --memory-limit=128 --conn-limit=10 --threads=2 --max-item-size=2048k \
              --max-reqs-per-event=5 --listen-backlog=6 --user=nobody --pidfile=/run/x --unix-mask=770 \
-             --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --udp-port=0",
+             --unix-socket=/run/s --daemon --verbose --verbose --disable-evictions --disable-dumping --udp-port=0",
             "--port 11212 --memory-l 128 --conn 10 --thr 2 --max-item 2m --max-reqs 5 --listen-b 6 --us nobody \
-             --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --protocol ascii",
+             --pid /run/x --unix-m 770 --unix-s /run/s --dae -v --verb --disable-e --disable-dump --protocol ascii",
         ] {
             assert_eq!(serve(line), expected, "{line}");
         }
@@ -313,8 +316,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_kept_for_the_log() {
-        let flags = serve("-C -X -L -f 1.5 -n 48 -o modern,track_sizes -A");
-        let idle = ["-C", "-X", "-L", "-f", "-n", "-o track_sizes", "-A"];
+        let flags = serve("-C -W -L -f 1.5 -n 48 -o modern,track_sizes -A");
+        let idle = ["-C", "-W", "-L", "-f", "-n", "-o track_sizes", "-A"];
         assert_eq!(flags.idle, idle.map(|flag| format!("{flag} has no effect here")));
         assert!(flags.warnings.is_empty());
         let many = serve("-t 100");

@@ -23,6 +23,7 @@ A compressed cache behind memcached's flags: values are stored compressed, clien
 -a, --unix-mask=<mask>    permission bits of the Unix socket, octal (default: 700)
 -m, --memory-limit=<num>  memory for items in megabytes (default: 64)
 -M, --disable-evictions   answer an error when memory is full instead of evicting
+-X, --disable-dumping     do not let clients list the items
 -I, --max-item-size=<num> largest item by its uncompressed size (default: 1m, min: 1k, max: 1024m)
 -c, --conn-limit=<num>    client connections at most (default: 1024)
 -t, --threads=<num>       worker threads (default: 4, max: 64)
@@ -42,7 +43,7 @@ A compressed cache behind memcached's flags: values are stored compressed, clien
 -o, --extended=<list>     memcached's suboptions are accepted; those that tune what does not exist here
                           have no effect (-v says which)
 
--f, -n, -L, -C, -D, -A, -X, -W and -N are accepted and have no effect (-v says so). UDP (-U other than 0),
+-f, -n, -L, -C, -D, -A, -W and -N are accepted and have no effect (-v says so). UDP (-U other than 0),
 -B binary, -S, -Y, -Z, -F and -e are refused.
 
 Further settings come from the file that REBATE_CONFIG names and from REBATE_SECTION__KEY variables;

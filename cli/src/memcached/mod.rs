@@ -50,13 +50,12 @@ pub(crate) fn arguments(args: &[OsString]) -> Option<&[OsString]> {
 
 /// Runs until a signal ends it.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    match start(args) {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("{}", failure.text);
-            ExitCode::from(failure.code)
-        }
-    }
+    let code = start(args).unwrap_or_else(|failure| {
+        log::line(&failure.text);
+        ExitCode::from(failure.code)
+    });
+    log::flush();
+    code
 }
 
 fn start(args: &[OsString]) -> Result<ExitCode, Failure> {

@@ -65,6 +65,9 @@ pub(super) fn sources(
     if let Some(evict) = flags.evict {
         push("-M", "store.evict", evict.to_string());
     }
+    if let Some(dump) = flags.dump {
+        push("-X", "server.dump", dump.to_string());
+    }
     let mut defaults = defaults()?;
     // memcached has no such bound, so -I alone must do.
     let inflight = &mut defaults.runtime.inflight_bytes_max;
@@ -111,12 +114,12 @@ mod tests {
     #[test]
     fn flags_become_configuration() {
         let config = config(
-            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -a 666 -o idle_timeout=9",
+            "-l 127.0.0.1,127.0.0.2:5 -p 7 -m 256 -c 9 -t 3 -R 8 -b -1 -I 128m -M -X -a 666 -o idle_timeout=9",
         );
         assert_eq!(config.server.listen, ["127.0.0.1:7", "127.0.0.2:5"]);
         assert_eq!(config.store.memory, ByteCount::mib(256));
         assert_eq!(config.store.item_bytes_max, ByteCount::mib(128));
-        assert!(!config.store.evict);
+        assert!(!config.store.evict && !config.server.dump);
         assert_eq!(config.server.connections_max, 9);
         assert_eq!(config.server.threads, 3);
         assert_eq!(config.server.requests_per_turn, 8);

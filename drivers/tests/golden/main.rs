@@ -248,8 +248,8 @@ impl Parties {
             ("remote".to_owned(), Arc::new(far)),
             ("lane".to_owned(), Arc::new(near)),
         ];
-        for (name, engine) in EACH {
-            devices.push((name.to_owned(), Arc::new(Software::new(&[engine]))));
+        for (name, of_codec) in EACH {
+            devices.push((name.to_owned(), Arc::new(Software::new(of_codec))));
         }
         if codec == Codec::Deflate {
             devices.extend(virtuals());
@@ -325,12 +325,12 @@ fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
     Vec::new()
 }
 
-/// Each engine of software.
-const EACH: [(&str, EngineFactory); 4] = [
-    ("isal", drivers::isal::engine),
-    ("libdeflate", engines::libdeflate::engine),
-    ("zstd", engines::zstd::engine),
-    ("lz4_flex", engines::lz4::engine),
+/// Each engine of software; one that only writes has a reader behind it.
+const EACH: [(&str, &[EngineFactory]); 4] = [
+    ("isal", &[drivers::isal::engine, engines::libdeflate::engine]),
+    ("libdeflate", &[engines::libdeflate::engine]),
+    ("zstd", &[engines::zstd::engine]),
+    ("lz4_flex", &[engines::lz4::engine]),
 ];
 
 const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];

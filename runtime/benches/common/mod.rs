@@ -12,7 +12,7 @@ use device::{
     Pool, Queue, Refused, RefusedReason, Software, Task, Waiting,
 };
 use policy::AsyncOffload;
-use runtime::{Fallback, Limits, RuntimeConfig};
+use runtime::{Fallback, Limits, Reputation, RuntimeConfig};
 use units::{Clock, Nanos, SystemClock};
 
 /// Accepts every job at once and returns it with the next poll, untouched: all that is left is the host's time.
@@ -22,6 +22,68 @@ pub struct ZeroLatency {
     keeps: bool,
     /// Whether its queues show the jobs inside.
     shows: bool,
+}
+
+/// The same, and what lies in the output is the result: see [`job_with_result`].
+pub struct Remembering(Arc<ZeroLatency>);
+
+impl Remembering {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self(ZeroLatency::new()))
+    }
+}
+
+impl Device for Remembering {
+    fn name(&self) -> &str {
+        "remembering"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(RememberingQueue(self.0.open_queue(waker)?)))
+    }
+}
+
+struct RememberingQueue(Box<dyn Queue>);
+
+impl Queue for RememberingQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.0.try_submit(job)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let before = done.len();
+        self.0.poll(done);
+        for completion in &mut done[before..] {
+            let output_bytes = completion.job.output.len() - completion.job.output_offset;
+            completion.outcome = Outcome::Done { output_bytes };
+        }
+        done.len() - before
+    }
+
+    fn pending(&self) -> usize {
+        self.0.pending()
+    }
+
+    fn shows_jobs(&self) -> bool {
+        true
+    }
+
+    fn inside(&self, tag: u64) -> Option<&Job> {
+        self.0.inside(tag)
+    }
+}
+
+/// A job of [`job`] whose stream is in its output already.
+pub fn job_with_result(pool: &Pool) -> Box<Job> {
+    let mut queue = Software::default().open_queue(Waker::noop().clone()).expect("software opens");
+    let mut done = Vec::new();
+    queue.try_submit(job(pool)).expect("software takes any job");
+    queue.poll(&mut done);
+    done.pop().expect("inline").job
 }
 
 impl ZeroLatency {
@@ -134,8 +196,10 @@ pub fn process_time() -> Duration {
 
 /// A runtime over software and the device without latency, every job offloaded.
 pub fn config() -> RuntimeConfig {
+    let devices: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default()), ZeroLatency::new()];
     RuntimeConfig {
-        devices: vec![Arc::new(Software::default()), ZeroLatency::new()],
+        reputation: Reputation::of(&devices),
+        devices,
         policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
         compress: Fallback::Prefer,
         decompress: Fallback::Prefer,

@@ -6,7 +6,9 @@ use policy::{Choice, Reason};
 use units::Nanos;
 
 use super::fair::leave;
+use super::verify::Verdict;
 use super::{BOOKED, Runtime};
+use crate::breaker::Wrong;
 use crate::entry::{Entry, Ticket};
 
 impl Runtime {
@@ -84,29 +86,55 @@ impl Runtime {
         }
     }
 
-    /// It did a job of its new queue.
-    fn restore(&mut self, device: usize) {
-        self.slots[device].retired = None;
+    /// The device serves again: it did a job of its new queue, or another runtime's probe passed.
+    pub(super) fn restore(&mut self, device: usize) {
+        let slot = &mut self.slots[device];
+        slot.retired = None;
+        slot.scrutiny.restart();
         self.retired -= 1;
         self.answers.forget();
         self.metrics.count_restored(device);
     }
 
-    /// The end of a job that has no result, or one that was read back, or of any while a device is retired.
+    /// The end of a job that has no result, or of any while a device is retired.
     #[inline(never)]
     pub(super) fn complete_oddly(&mut self, device: usize, completion: Completion) {
+        self.complete_judged(device, completion, Verdict::Unread);
+    }
+
+    /// As `complete_oddly`, of a job whose result may have been read back.
+    pub(super) fn complete_judged(
+        &mut self,
+        device: usize,
+        mut completion: Completion,
+        mut verdict: Verdict,
+    ) {
         let ticket = Ticket::from_mark(completion.job.tag);
         // Also one that timed out and is to be redone: its device gives back what it was told to cancel.
         let is_late = |entry: &Entry| entry.is_finished() || entry.choice.device() != device;
         if self.jobs.get(ticket).is_none_or(is_late) {
             return self.metrics.count_late();
         }
+        let has_passed = match self.slots[device].is_probed() {
+            true => self.has_passed(device, &mut completion, &mut verdict),
+            false => {
+                self.refuse_distrusted(device, &mut completion, verdict);
+                false
+            }
+        };
         let fault = fault(&completion.outcome);
-        let retired = self.slots[device].retired.as_ref();
-        let is_probe = retired.is_some_and(|retired| retired.is_probed);
+        // What its owner gave up says nothing of the device.
+        let is_given_up = matches!(completion.outcome, Outcome::Failed(DeviceError::Cancelled));
         match fault {
             Some(Reason::DeviceLost) => self.retire(device),
-            None if is_probe => self.restore(device),
+            Some(Reason::DeviceFault) if verdict == Verdict::Unread && !is_given_up => {
+                self.found_wrong(device, Wrong::Failed);
+            }
+            None if has_passed => {
+                self.reputation.close(device);
+                self.restore(device);
+                self.reputation_seen = self.reputation.changes();
+            }
             None | Some(_) => {}
         }
         let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
@@ -115,6 +143,33 @@ impl Runtime {
                 self.redo(completion.job, reason);
             }
             _ => self.finish_late(completion),
+        }
+    }
+
+    /// Whether the end of a probe shows that the device is back: its result is right where results are read back.
+    fn has_passed(
+        &mut self,
+        device: usize,
+        completion: &mut Completion,
+        verdict: &mut Verdict,
+    ) -> bool {
+        if fault(&completion.outcome).is_some() {
+            return false;
+        }
+        let is_done = matches!(completion.outcome, Outcome::Done { .. });
+        let slot = &self.slots[device];
+        let needs_proof = slot.is_distrusted() || (slot.scrutiny.is_on() && is_done);
+        if *verdict == Verdict::Unread && needs_proof && is_done {
+            *verdict = self.examine(device, completion);
+        }
+        !needs_proof || *verdict == Verdict::Right
+    }
+
+    /// A result of a device that is out of service for wrong results is not used, unless it was read back.
+    fn refuse_distrusted(&self, device: usize, completion: &mut Completion, verdict: Verdict) {
+        let is_result = fault(&completion.outcome).is_none();
+        if is_result && self.slots[device].is_distrusted() && verdict == Verdict::Unread {
+            completion.outcome = Outcome::Failed(DeviceError::Lost);
         }
     }
 

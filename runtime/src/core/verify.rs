@@ -1,75 +1,144 @@
-//! Reads back a sample of the streams that devices write, in software: a wrong one is a fault of its device, and the
-//! job is redone. Decompressed values need none of that: their checksums are looked at.
+//! Reads back results of devices in software, the first ones of each queue and a random share of the others: a wrong
+//! one counts against its device, and the job is redone. Decompressed values need none of that, since their callers
+//! look at their checksums; what these find is reported here.
 
-use std::num::NonZeroU32;
-
-use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task};
+use device::{Completion, DeviceError, Input, Job, Outcome, Pool, Task, plausible};
 use units::ByteCount;
 
-use super::{BOOKED, Runtime};
-use crate::entry::{Entry, Ticket};
+use super::Runtime;
+use crate::breaker::Wrong;
+use crate::entry::Ticket;
 
-/// Which streams are read back.
-pub(super) struct Sample {
-    every: Option<NonZeroU32>,
-    seen: u32,
-}
-
-impl Sample {
-    /// One in so many, or none.
-    pub(super) fn of(every: Option<NonZeroU32>) -> Self {
-        Self { every, seen: 0 }
-    }
+/// What is known of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It was not read back, or cannot be.
+    Unread,
+    Right,
+    Wrong,
 }
 
 impl Runtime {
-    /// Whether the job's stream is one of those that are read back.
-    #[inline]
+    /// Whether the result of a device that is verified is one of those that are read back.
+    #[inline(never)]
     pub(super) fn is_drawn(&mut self, device: usize, completion: &Completion) -> bool {
-        let Some(every) = self.sample.every else { return false };
-        let may_be = device != 0
-            && matches!(completion.job.task, Task::Compress { .. })
+        let scrutiny = &mut self.slots[device].scrutiny;
+        !matches!(completion.job.task, Task::Decompress { .. })
             && matches!(completion.outcome, Outcome::Done { .. })
-            && completion.job.input.len() <= VERIFIED_BYTES_MAX;
-        self.sample.seen += u32::from(may_be);
-        let is_drawn = self.sample.seen >= every.get();
-        if is_drawn {
-            self.sample.seen = 0;
-        }
-        is_drawn
+            && (scrutiny.is_due() || is_garbage(completion))
     }
 
-    /// The end of a job whose stream is read back first.
+    /// The end of a job whose result is read back first.
     #[cold]
-    pub(super) fn complete_drawn(&mut self, device: usize, completion: Completion) {
-        let completion = self.verified(device, completion);
-        self.complete_oddly(device, completion);
+    pub(super) fn complete_drawn(&mut self, device: usize, mut completion: Completion) {
+        let slot = &mut self.slots[device];
+        let verdict = match slot.scrutiny.spares(completion.job.work_bytes(), &mut self.draws) {
+            true if !is_garbage(&completion) => {
+                slot.scrutiny.passed(&mut self.draws);
+                Verdict::Unread
+            }
+            // What comes from a device that is out of service is done again in any case.
+            _ if slot.is_distrusted() && !slot.is_probed() => Verdict::Unread,
+            _ => self.examine(device, &mut completion),
+        };
+        self.complete_judged(device, completion, verdict);
     }
 
-    /// Makes a failure of the job if its stream is not what it should be.
-    fn verified(&mut self, device: usize, mut completion: Completion) -> Completion {
+    /// Compares the result with what software makes of it. The job of a wrong one becomes a failed one.
+    pub(super) fn examine(&mut self, device: usize, completion: &mut Completion) -> Verdict {
         let ticket = Ticket::from_mark(completion.job.tag);
-        let is_late = self.jobs.get(ticket).is_none_or(Entry::is_finished);
-        if is_late || self.reads_back(&completion).unwrap_or(false) {
-            return completion;
+        let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
+            return Verdict::Unread;
+        };
+        let output_bytes = entry.again.output_bytes();
+        match self.is_right(completion) {
+            None => Verdict::Unread,
+            Some(true) => {
+                self.metrics.count_verified(device);
+                let slot = &mut self.slots[device];
+                slot.scrutiny.passed(&mut self.draws);
+                self.reputation.right(device, slot.untold());
+                Verdict::Right
+            }
+            Some(false) => {
+                self.metrics.count_verified(device);
+                self.metrics.count_corrupt(device);
+                self.found_wrong(device, Wrong::ReadBack);
+                completion.outcome = Outcome::Failed(DeviceError::Fault(WRONG_RESULT));
+                // A device may have put its result in place of the buffer; the second try needs all of the room.
+                let job = &mut completion.job;
+                if job.output.capacity() < output_bytes && job.output_offset == 0 {
+                    job.output = Pool::heap(ByteCount(0)).take(output_bytes);
+                }
+                Verdict::Wrong
+            }
         }
-        self.metrics.count_corrupt(device);
-        completion.outcome = Outcome::Failed(DeviceError::Fault("wrote what cannot be read back"));
-        // A device may have put its result in place of the buffer; the second try needs all of the room.
-        let job = &mut completion.job;
-        let entry = self.jobs.get(ticket).expect(BOOKED);
-        if job.output.capacity() < entry.again.output_bytes() && job.output_offset == 0 {
-            job.output = Pool::heap(ByteCount(0)).take(entry.again.output_bytes());
+    }
+
+    /// A caller found by its checksum that the device decompressed a stream wrong which software reads.
+    pub fn report_misread(&mut self, device: usize) {
+        if device != 0 && device < self.slots.len() {
+            self.metrics.count_misread(device);
+            self.found_wrong(device, Wrong::Reported);
         }
-        completion
+    }
+
+    /// A caller found that nobody can read the stream of the frame with this checksum. That counts against the device
+    /// which wrote it, if one of this process did.
+    pub fn report_unreadable(&mut self, checksum: u32, stream_bytes: usize) {
+        if let Some(device) = self.reputation.writer(checksum, stream_bytes)
+            && device < self.slots.len()
+        {
+            self.metrics.count_corrupt(device);
+            self.found_wrong(device, Wrong::Reported);
+        }
+    }
+
+    /// The device was wrong: it is looked at closely again, and kept from service if it was so too often.
+    pub(super) fn found_wrong(&mut self, device: usize, how: Wrong) {
+        if !self.reputation.is_foreign(device) {
+            return;
+        }
+        let slot = &mut self.slots[device];
+        let (jobs, now) = (slot.untold(), self.time.last());
+        if how != Wrong::Failed {
+            slot.scrutiny.restart();
+        }
+        if self.reputation.wrong(device, how, jobs, now, self.reprobe_after) {
+            self.metrics.count_distrusted(device);
+        }
+        self.follow_reputation();
+    }
+
+    /// Takes over which devices all runtimes of the process keep from service.
+    #[cold]
+    pub(super) fn follow_reputation(&mut self) {
+        self.reputation_seen = self.reputation.changes();
+        for device in 1..self.slots.len() {
+            let slot = &mut self.slots[device];
+            match self.reputation.probe_at(device) {
+                Some(probe_at) if !slot.is_distrusted() => {
+                    self.retired += usize::from(slot.distrust(probe_at));
+                    self.answers.forget();
+                }
+                None if slot.is_distrusted() => self.restore(device),
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    /// Whether the result is what software says; none where that cannot be known.
+    fn is_right(&mut self, completion: &Completion) -> Option<bool> {
+        match completion.job.task {
+            Task::Compress { .. } => Some(self.reads_back(completion).unwrap_or(false)),
+            _ => self.makes_the_same(completion),
+        }
     }
 
     /// Whether software makes the input of the stream; none when there is no stream or no room.
     fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
-        let Completion { job, outcome, .. } = completion;
-        let Outcome::Done { output_bytes } = *outcome else { return None };
-        let end = job.output_offset.checked_add(output_bytes)?;
-        let stream = job.output.get(job.output_offset..end)?;
+        let Completion { job, .. } = completion;
+        let stream = result(completion)?;
         let (dialect, original_bytes) = (job.task.dialect()?, job.input.len());
         let pool = Pool::heap(ByteCount(0));
         let mut input = pool.take(stream.len());
@@ -82,7 +151,29 @@ impl Runtime {
             matches!(outcome, Outcome::Done { output_bytes } if output_bytes == original_bytes);
         Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
     }
+
+    /// Whether software comes to the same result; none when it comes to none.
+    fn makes_the_same(&mut self, completion: &Completion) -> Option<bool> {
+        let job = &completion.job;
+        let output = Pool::heap(ByteCount(0)).take(job.task.output_bytes(job.input.len())?);
+        let aside = Job::new(job.task.clone(), job.input.clone(), output);
+        let again = self.slots[0].aside(Box::new(aside))?;
+        Some(result(completion) == Some(result(&again)?))
+    }
 }
 
-/// To read back a larger stream would keep the thread from its other work for too long.
-const VERIFIED_BYTES_MAX: usize = 256 << 10;
+/// The bytes that a done job came to; none if they are not in its output.
+fn result(completion: &Completion) -> Option<&[u8]> {
+    let Outcome::Done { output_bytes } = completion.outcome else { return None };
+    let job = &completion.job;
+    job.output.get(job.output_offset..job.output_offset.checked_add(output_bytes)?)
+}
+
+/// Whether a stream is none of its input at first sight.
+fn is_garbage(completion: &Completion) -> bool {
+    let Task::Compress { dialect, .. } = completion.job.task else { return false };
+    let input = &completion.job.input[..];
+    result(completion).is_none_or(|stream| plausible::contradicts(dialect.codec, input, stream))
+}
+
+const WRONG_RESULT: &str = "a result that software refutes";

@@ -3,7 +3,7 @@
 //! runtimes are made for this and thrown away: none of their jobs is in a server's counters.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use device::{
@@ -11,16 +11,17 @@ use device::{
     Task,
 };
 use policy::{AsyncOffload, Reason};
-use units::{ByteCount, Nanos, SystemClock};
+use units::{ByteCount, Nanos};
 
 use super::Problem;
+use super::patience::{Patience, PatientClock};
 use super::trip::{Line, fitting, job, task_of};
 use crate::blocking::BlockingRuntime;
 use crate::config::{RuntimeConfig, StartError};
 use crate::entry::Finished;
 
 /// Has a runtime over `software` and `device`, which is made to fail and then to be lost, do every kind of job that the
-/// capabilities name. No job is begun once all of it has taken `patience`.
+/// capabilities name. No job is waited for longer than `patience`.
 ///
 /// # Errors
 /// The first job that does not come back as it should.
@@ -31,7 +32,6 @@ pub fn fallback(
     sample: &Bytes,
     patience: Duration,
 ) -> Result<(), Problem> {
-    let give_up = Instant::now() + patience;
     let mut oracle = Line::open(software.as_ref(), patience)?;
     let asked = asked(can, software.capabilities(), &mut oracle, &fitting(can, sample))?;
     let faults = [
@@ -43,10 +43,7 @@ pub fn fallback(
         let devices = vec![Arc::clone(software), failing];
         let mut runtime = open(devices, patience)?;
         for one in &asked {
-            if Instant::now() > give_up {
-                return Err(Problem::Late { op: one.task.op().name(), patience });
-            }
-            let finished = one.run(&mut runtime, give_up);
+            let finished = one.run(&mut runtime, patience);
             one.check(finished, reason, patience, &mut oracle)?;
         }
     }
@@ -55,7 +52,7 @@ pub fn fallback(
 
 fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRuntime, Problem> {
     let policy = Arc::new(AsyncOffload { work_bytes_min: 0 });
-    let clock = Arc::new(SystemClock::new());
+    let clock = Arc::new(PatientClock::new(patience));
     let config = RuntimeConfig {
         job_timeout: Nanos::from(patience),
         ..RuntimeConfig::new(devices, policy, clock)
@@ -112,13 +109,15 @@ impl Asked {
         job(&Pool::heap(ByteCount(0)), self.task.clone(), self.input.clone())
     }
 
-    fn run(&self, runtime: &mut BlockingRuntime, give_up: Instant) -> Finished {
+    fn run(&self, runtime: &mut BlockingRuntime, patience: Duration) -> Finished {
+        let mut left = Patience::new(patience);
         loop {
             let finished = runtime.run_blocking(self.job());
             // Another process may keep a shared queue full for a while.
-            if finished.path.reason != Reason::QueueFull || Instant::now() > give_up {
+            if finished.path.reason != Reason::QueueFull || left.is_over() {
                 return finished;
             }
+            left.pause();
         }
     }
 

@@ -3,6 +3,7 @@
 //! that serves: that is the runtime's, by what becomes of jobs.
 
 mod fallback;
+mod patience;
 mod problem;
 mod trip;
 
@@ -19,7 +20,7 @@ pub use problem::Problem;
 pub use trip::{CodecTrip, Trip, round_trip};
 
 /// One round trip of every kind of job on the device, and then the same jobs with the device failing, which must come
-/// back from software. Each half is given `patience`.
+/// back from software. Each job is given `patience`.
 ///
 /// # Errors
 /// What keeps it from being used, or from being known to work; see [`Problem::disqualifies`].
@@ -31,6 +32,18 @@ pub fn qualify(
     let sample = sample();
     round_trip(device.as_ref(), software.as_ref(), &sample, patience)?;
     fallback(device, device.capabilities(), software, &sample, patience)
+}
+
+/// The first half of [`qualify`], for a service whose own process tries the devices behind it.
+///
+/// # Errors
+/// As [`qualify`].
+pub fn qualify_service(
+    service: &Arc<dyn Device>,
+    software: &Arc<dyn Device>,
+    patience: Duration,
+) -> Result<(), Problem> {
+    round_trip(service.as_ref(), software.as_ref(), &sample(), patience).map(|_| ())
 }
 
 /// The second half of [`qualify`] for a device that is not to be asked: software takes its place, and fails.

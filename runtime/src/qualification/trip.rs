@@ -14,6 +14,7 @@ use serde::Serialize;
 use units::ByteCount;
 
 use super::Problem;
+use super::patience::Patience;
 
 /// What a device did, all of it right.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub struct CodecTrip {
 }
 
 /// Has the device do every kind of job that it says it does, with as much of the sample as it takes, and every result
-/// read back or made again by `software`. No job is waited for once all of it has taken `patience`.
+/// read back or made again by `software`. No job is waited for longer than `patience`.
 ///
 /// # Errors
 /// The first thing that it does not do.
@@ -164,23 +165,24 @@ pub(super) struct Line {
     queue: Box<dyn Queue>,
     pool: Pool,
     patience: Duration,
-    give_up: Instant,
+    left: Patience,
 }
 
 impl Line {
     pub(super) fn open(device: &dyn Device, patience: Duration) -> Result<Self, Problem> {
         let queue = device.open_queue(Waker::noop().clone()).map_err(Problem::Open)?;
-        let give_up = Instant::now() + patience;
-        Ok(Self { queue, pool: Pool::heap(ByteCount(0)), patience, give_up })
+        let left = Patience::new(patience);
+        Ok(Self { queue, pool: Pool::heap(ByteCount(0)), patience, left })
     }
 
     /// Runs one job to its end: its result and how long it took (us).
     pub(super) fn run(&mut self, task: Task, input: Bytes) -> Result<(Bytes, u64), Problem> {
         let op = task.op().name();
         let mut job = job(&self.pool, task, input);
+        self.left.restart();
         loop {
             let start = Instant::now();
-            let over = start > self.give_up;
+            let over = self.left.is_over();
             job = match self.queue.try_submit(job) {
                 // Another process may keep a shared queue full for a while.
                 Err(Refused { job, reason: RefusedReason::Full }) if !over => job,
@@ -199,7 +201,7 @@ impl Line {
                     }
                 }
             };
-            std::thread::yield_now();
+            self.left.pause();
         }
     }
 
@@ -208,11 +210,11 @@ impl Line {
         let mut done = Vec::new();
         loop {
             // What came while this thread had no core came in time.
-            let over = Instant::now() > self.give_up;
+            let over = self.left.is_over();
             if self.queue.poll(&mut done) > 0 || over {
                 return done.pop();
             }
-            std::thread::yield_now();
+            self.left.pause();
         }
     }
 }

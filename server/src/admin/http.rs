@@ -20,15 +20,27 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::hosts;
 use super::{Admin, exposition, metrics, scheduler};
-use crate::accept::pause;
+use crate::accept::AcceptErrors;
+use crate::supervise::keep;
 
 /// Serves the pages for as long as it is polled.
-pub(crate) async fn serve(listeners: Vec<std::net::TcpListener>, admin: Arc<Admin>) {
+pub(crate) async fn serve(
+    listeners: Vec<std::net::TcpListener>,
+    admin: Arc<Admin>,
+    errors: Arc<AcceptErrors>,
+) {
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         match TcpListener::from_std(listener) {
-            Ok(listener) => drop(acceptors.spawn(accept(listener, Arc::clone(&admin)))),
+            Ok(listener) => {
+                let (admin, errors) = (Arc::clone(&admin), Arc::clone(&errors));
+                acceptors.spawn(async move {
+                    let restarts = &errors.control.restarts_admin;
+                    keep("admin", restarts, || accept(&listener, &admin, &errors)).await;
+                });
+            }
             Err(error) => tracing::error!(%error, "the admin listener could not be taken over"),
         }
     }
@@ -36,7 +48,7 @@ pub(crate) async fn serve(listeners: Vec<std::net::TcpListener>, admin: Arc<Admi
 }
 
 /// A new connection takes the place of the oldest: whoever holds many cannot keep a probe from its answer.
-async fn accept(listener: TcpListener, admin: Arc<Admin>) {
+async fn accept(listener: &TcpListener, admin: &Arc<Admin>, errors: &AcceptErrors) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     loop {
@@ -49,9 +61,9 @@ async fn accept(listener: TcpListener, admin: Arc<Admin>) {
                 {
                     oldest.abort();
                 }
-                oldest_first.push_back(connections.spawn(attend(stream, Arc::clone(&admin))));
+                oldest_first.push_back(connections.spawn(attend(stream, Arc::clone(admin))));
             }
-            Err(error) => pause(&error).await,
+            Err(error) => errors.pause(&error).await,
         }
     }
 }
@@ -76,6 +88,9 @@ async fn attend(stream: TcpStream, admin: Arc<Admin>) {
 }
 
 async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<Bytes>> {
+    if let Err((status, why)) = hosts::check(request, &admin.config.read().server) {
+        return page(status, TEXT, format!("{why}\n"));
+    }
     let path = request.uri().path();
     if !PAGES.iter().any(|(known, _)| *known == path) {
         return page(StatusCode::NOT_FOUND, TEXT, "no such page\n".to_owned());
@@ -87,14 +102,18 @@ async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<
     }
     match path {
         "/metrics" => page(StatusCode::OK, exposition::CONTENT_TYPE, metrics::render(admin)),
-        "/healthz" => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
-        "/readyz" => match admin.ready().await {
-            Ok(()) => page(StatusCode::OK, TEXT, "ok\n".to_owned()),
-            Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
-        },
+        "/healthz" => health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err)),
+        "/readyz" => health(admin.readiness().check().await),
         "/config" => page(StatusCode::OK, TEXT, admin.config()),
         "/scheduler" | "/scheduler.json" => gathered(admin, path, request.uri().query()),
         _ => page(StatusCode::OK, HTML, index()),
+    }
+}
+
+fn health(answer: Result<String, String>) -> Response<Full<Bytes>> {
+    match answer {
+        Ok(text) => page(StatusCode::OK, TEXT, format!("{text}\n")),
+        Err(why) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
     }
 }
 
@@ -137,8 +156,8 @@ fn index() -> String {
 const PAGES: [(&str, &str); 7] = [
     ("/", "this page"),
     ("/metrics", "what the server counts, for Prometheus"),
-    ("/healthz", "whether the process lives"),
-    ("/readyz", "whether clients should be sent here, and why not"),
+    ("/healthz", "whether the process can do its work, and why not"),
+    ("/readyz", "whether clients should be sent here, and which stores are away"),
     ("/config", "the configuration in effect"),
     ("/scheduler", "what was reported to this process, where it is a scheduler"),
     ("/scheduler.json", "the same for programs"),

@@ -11,7 +11,12 @@ use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
 use super::{Admin, Reloads, gathered, process, traces};
-use crate::counters::{CommandKind, Counter, Counters, Histogram, Stage};
+use crate::budget::Budget;
+use crate::context::Connections;
+use crate::counters::{
+    CommandKind, Control, Counter, Counters, Histogram, LOG_LOSSES, LogLosses, Stage,
+};
+use crate::readiness::Readiness;
 
 /// The page, now.
 pub(super) fn render(admin: &Admin) -> String {
@@ -24,10 +29,15 @@ pub(super) fn render(admin: &Admin) -> String {
     configuration(&mut page, &admin.reloads);
     page.gauge("rebate_connections_max", "Client connections at most.")
         .sample(&[], plan.connections.max());
+    memory(&mut page, admin);
+    listeners(&mut page, &plan.connections);
     clients(&mut page, &workers);
     commands(&mut page, &workers);
     values(&mut page, &workers);
     upstream(&mut page, &workers);
+    readiness(&mut page, admin.readiness());
+    tasks(&mut page, &workers, &plan.control, &plan.runtimes.read());
+    log(&mut page, &LOG_LOSSES);
     grpc(&mut page, &workers);
     lanes(&mut page, &workers);
     let executors = plan.traces.read();
@@ -101,6 +111,17 @@ fn configuration(page: &mut Exposition, reloads: &Reloads) {
     .sample(&[], reloads.last_success_unix_s.read());
 }
 
+fn memory(page: &mut Exposition, admin: &Admin) {
+    let (parts, budgets) = (&admin.plan.memory, admin.plan.budgets.read());
+    let mut most =
+        page.gauge("rebate_memory_max_bytes", "The most that a part of the process holds.");
+    for (part, bytes) in parts.named() {
+        most.sample(&[("part", part)], bytes.0);
+    }
+    page.gauge("rebate_memory_held_bytes", "What values in flight hold now.")
+        .sample(&[("part", "values")], budgets.iter().map(Budget::held).sum::<u64>());
+}
+
 pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
     page.gauge("rebate_connections", "Client connections, by state.")
         .sample(&[("state", "open")], workers.sum(|c| &c.commands.curr_connections));
@@ -110,6 +131,11 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.rejected_connections));
     page.counter("rebate_connections_idle_total", "Client connections closed for their silence.")
         .sample(&[], workers.sum(|c| &c.commands.idle_kicks));
+    page.counter(
+        "rebate_connections_slow_total",
+        "Client connections closed because they sent or took a value too slowly.",
+    )
+    .sample(&[], workers.sum(|c| &c.commands.slow_kicks));
     page.counter("rebate_connection_yields_total", "Connections that gave way amid commands.")
         .sample(&[], workers.sum(|c| &c.commands.conn_yields));
     page.counter("rebate_client_bytes_total", "Bytes from and to clients.")
@@ -198,6 +224,11 @@ pub(super) fn values(page: &mut Exposition, workers: &Workers<'_>) {
     .sample(&[("kind", "device_corrupt")], workers.sum(|c| &c.values.device_corrupt))
     .sample(&[("kind", "no_device")], workers.sum(|c| &c.values.no_device))
     .sample(&[("kind", "foreign_refused")], workers.sum(|c| &c.values.foreign_refused));
+    page.counter(
+        "rebate_unreadable_deleted_total",
+        "Items deleted under their CAS because their frame is damaged.",
+    )
+    .sample(&[], workers.sum(|c| &c.values.unreadable_deleted));
     let (client, store) = ([("from", "client")], [("from", "store")]);
     page.counter("rebate_value_copies_total", "Values copied in part or whole from a read buffer.")
         .sample(&client, workers.sum(|c| &c.values.copies))
@@ -214,6 +245,62 @@ pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.upstream_connects));
     page.counter("rebate_upstream_timeouts_total", "Requests that timed out there.")
         .sample(&[], workers.sum(|c| &c.commands.upstream_timeouts));
+}
+
+fn listeners(page: &mut Exposition, connections: &Connections) {
+    let mut open = page.gauge("rebate_listener_connections", "Connections open now, by listener.");
+    for (door, count, _) in connections.by_door() {
+        open.sample(&[("listener", door.name())], count);
+    }
+    let help = "Of the connections at most those that only this kind of listener may take.";
+    let mut kept = page.gauge("rebate_listener_connections_reserved", help);
+    for (door, _, count) in connections.by_door() {
+        kept.sample(&[("listener", door.name())], count);
+    }
+}
+
+fn readiness(page: &mut Exposition, readiness: &Readiness) {
+    page.gauge("rebate_ready", "Whether clients should be sent here, as on /readyz.")
+        .sample(&[], u8::from(readiness.judge().is_ok()));
+    let links = readiness.links();
+    if links.is_empty() {
+        return;
+    }
+    let mut family =
+        page.gauge("rebate_upstream_up", "Whether a server of the ring answers a worker.");
+    for (worker, server, is_up) in links {
+        let worker = worker.to_string();
+        family.sample(&[("worker", &worker), ("server", &server)], u8::from(is_up));
+    }
+}
+
+pub(super) fn tasks(
+    page: &mut Exposition,
+    workers: &Workers<'_>,
+    control: &Control,
+    runtimes: &[Arc<runtime::Metrics>],
+) {
+    let drivers = runtimes.iter().map(|runtime| runtime.driver_restarts()).sum::<u64>();
+    page.counter("rebate_task_restarts_total", "Tasks that ended and were started again.")
+        .sample(&[("task", "link")], workers.sum(|c| &c.tasks.restarts_link))
+        .sample(&[("task", "sweep")], workers.sum(|c| &c.tasks.restarts_sweep))
+        .sample(&[("task", "turns")], workers.sum(|c| &c.tasks.restarts_turns))
+        .sample(&[("task", "driver")], drivers)
+        .sample(&[("task", "acceptor")], control.restarts_acceptor.read())
+        .sample(&[("task", "admin")], control.restarts_admin.read())
+        .sample(&[("task", "reporter")], control.restarts_reporter.read())
+        .sample(&[("task", "readiness")], control.restarts_readiness.read())
+        .sample(&[("task", "idle memory")], control.restarts_idle_memory.read());
+    page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
+        .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
+    page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")
+        .sample(&[], control.accept_errors.read());
+}
+
+fn log(page: &mut Exposition, losses: &LogLosses) {
+    page.counter("rebate_log_lines_lost_total", "Lines of the log that were not written, by why.")
+        .sample(&[("reason", "queue_full")], losses.queue_full.read())
+        .sample(&[("reason", "write_failed")], losses.write_failed.read());
 }
 
 pub(super) fn lanes(page: &mut Exposition, workers: &Workers<'_>) {
@@ -265,7 +352,6 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut lost = Sums::by(["device"]);
     let mut timeouts = Sums::by(["device"]);
     let mut missed = Sums::by(["device"]);
-    let mut corrupt = Sums::by(["device"]);
     for metrics in runtimes {
         for path in metrics.paths() {
             let (op, device) = (path.op.name(), path.device.as_str());
@@ -291,9 +377,6 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         for (device, count) in metrics.missed_deadlines() {
             missed.add([&device], count);
         }
-        for (device, count) in metrics.corrupt() {
-            corrupt.add([&device], count);
-        }
     }
     let count = |count| count;
     let help = "Jobs by where they ran, how they were waited for, why, and what they came to.";
@@ -312,13 +395,36 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     timeouts.write(page.counter("rebate_device_timeouts_total", help), count);
     let help = "Jobs done after their deadline, by the device that did them.";
     missed.write(page.counter("rebate_deadlines_missed_total", help), count);
-    let help = "Streams of a device that software did not read back as their input, redone.";
-    corrupt.write(page.counter("rebate_device_corrupt_total", help), count);
+    trust(page, runtimes);
     let sum = |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|own| of(own)).sum::<u64>();
     page.counter("rebate_jobs_detached_total", "Jobs whose owner went away first.")
         .sample(&[], sum(runtime::Metrics::detached));
     page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
         .sample(&[], sum(runtime::Metrics::late));
+}
+
+/// Which devices are right.
+fn trust(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
+    let mut corrupt = Sums::by(["device", "op"]);
+    let mut verified = Sums::by(["device"]);
+    let mut distrusted = Sums::by(["device"]);
+    for metrics in runtimes {
+        for (device, written, read) in metrics.corrupt() {
+            corrupt.add([&device, "compress"], written);
+            corrupt.add([&device, "decompress"], read);
+        }
+        for (device, results, times) in metrics.verified() {
+            verified.add([&device], results);
+            distrusted.add([&device], times);
+        }
+    }
+    let count = |count| count;
+    let help = "Wrong results of a device: streams that it wrote and values that it read.";
+    corrupt.write(page.counter("rebate_device_corrupt_total", help), count);
+    let help = "Results of a device that software read back before they were used.";
+    verified.write(page.counter("rebate_device_verified_total", help), count);
+    let help = "Times that a device was taken out of service for wrong results or failed jobs.";
+    distrusted.write(page.counter("rebate_device_distrusted_total", help), count);
 }
 
 fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {

@@ -4,10 +4,10 @@
 mod curves;
 mod exposition;
 mod gathered;
+mod hosts;
 mod http;
 mod metrics;
 mod process;
-mod ready;
 mod scheduler;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -22,8 +22,8 @@ use parking_lot::RwLock;
 use crate::config::Config;
 use crate::config_source::{self, StoreUrl};
 use crate::counters::Counter;
+use crate::readiness::Readiness;
 use crate::worker::Plan;
-use ready::Readiness;
 
 pub(crate) use http::serve;
 
@@ -47,20 +47,24 @@ impl Admin {
         reloads.last_success_unix_s.add(unix_s() as u64);
         Self {
             config: RwLock::new(Arc::clone(&plan.config)),
-            readiness: Readiness::new(servers),
+            readiness: Readiness::new(
+                servers,
+                plan.config.server.ready_when,
+                Arc::clone(&plan.vitals),
+            ),
             reloads,
             process_started_unix_s: process::started_unix_s(),
             plan,
         }
     }
 
-    /// From now on the server is not ready.
-    pub(crate) fn begin_drain(&self) {
-        self.readiness.begin_drain();
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.readiness
     }
 
     /// Shows the new configuration and counts the reload.
     pub(crate) fn reloaded(&self, config: Arc<Config>) {
+        self.readiness.set_rule(config.server.ready_when);
         *self.config.write() = config;
         self.reloads.succeeded.up();
         self.reloads.last_success_unix_s.reset();
@@ -70,12 +74,6 @@ impl Admin {
     /// Counts a reload that was refused.
     pub(crate) fn reload_failed(&self) {
         self.reloads.failed.up();
-    }
-
-    /// Why the server is not ready, if it is not.
-    async fn ready(&self) -> Result<(), String> {
-        let config = Arc::clone(&self.config.read());
-        self.readiness.check(config.store.connect_timeout_ms).await
     }
 
     fn config(&self) -> String {

@@ -15,7 +15,7 @@ use super::exposition::Exposition;
 use super::metrics::{self, Workers};
 use super::traces;
 use crate::config::Config;
-use crate::counters::Counters;
+use crate::counters::{Control, Counters};
 use crate::{Devices, Running, Server, StartError};
 
 /// A page of metrics, read and checked: the samples by name and labels as written.
@@ -120,7 +120,7 @@ fn ask(admin: SocketAddr, request: &str) -> Option<(u16, String, String)> {
 
 fn page(running: &Running, path: &str) -> (u16, String) {
     let admin = running.admin_address().expect("admin pages are on");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let (status, _, body) = ask(admin, &request).expect("an answer");
     (status, body)
 }
@@ -139,6 +139,16 @@ fn talk(client: &mut TcpStream, commands: &[u8], lines: usize) {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         assert!(!line.starts_with("ERROR") && !line.is_empty(), "{line:?}");
+    }
+}
+
+/// As memcached, which this is of.
+fn answer_probes(mut stream: TcpStream) {
+    let mut probe = [0; 4];
+    while stream.read_exact(&mut probe).is_ok() && &probe == b"mn\r\n" {
+        if stream.write_all(b"MN\r\n").is_err() {
+            break;
+        }
     }
 }
 
@@ -201,7 +211,9 @@ fn every_counter_is_shown_by_its_own_number() {
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
     let named = named.chain(counters.grpc.named()).chain(counters.lanes.named());
-    let named = named.chain(counters.traced.named());
+    let named = named.chain(counters.traced.named()).chain(counters.tasks.named());
+    let control = Control::default();
+    let named = named.chain(control.named());
     let raw = counters.raw.iter().map(|counter| ("raw", counter));
     for (index, (name, counter)) in named.chain(raw).enumerate() {
         counter.add(1_000_000 + index as u64);
@@ -217,6 +229,7 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::upstream(&mut page, &workers);
     metrics::grpc(&mut page, &workers);
     metrics::lanes(&mut page, &workers);
+    metrics::tasks(&mut page, &workers, &control, &[]);
     traces::conversations(&mut page, &workers);
     assert_shown(page, &numbers);
 }
@@ -255,9 +268,11 @@ fn pages_answer_their_methods_and_no_others() {
         assert_eq!(page(&running, path).0, status, "{path}");
     }
     let admin = running.admin_address().unwrap();
-    let (status, head, _) = ask(admin, "POST /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let (status, head, _) =
+        ask(admin, "POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(status == 405 && head.contains("allow: get, head"), "{head}");
-    let (status, _, body) = ask(admin, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let (status, _, body) =
+        ask(admin, "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert_eq!((status, body.as_str()), (200, ""));
     let (_, head, _) = ask(admin, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
@@ -306,8 +321,24 @@ fn a_ring_that_nobody_answers_for_is_not_ready() {
     assert!(status == 503 && why.contains(&gone.to_string()), "{why}");
     assert_eq!(page(&running, "/healthz").0, 200);
     assert!(!scrape(&running).0.contains_key("rebate_store_items"));
-    memcached.listen(1).unwrap();
+    memcached.listen(16).unwrap();
+    // A port that takes connections is not enough.
+    let memcached = std::net::TcpListener::from(memcached);
+    let (silent, _) = memcached.accept().unwrap();
+    assert_eq!(page(&running, "/readyz").0, 503);
+    drop(silent);
+    std::thread::spawn(move || {
+        for stream in memcached.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || answer_probes(stream));
+        }
+    });
     until("ready with the server back", || page(&running, "/readyz").0 == 200);
+    let metrics = scrape(&running);
+    assert_eq!(metrics.value("rebate_ready"), 1.0);
+    for worker in 0..2 {
+        let series = format!("rebate_upstream_up{{worker=\"{worker}\",server=\"{gone}\"}}");
+        assert_eq!(metrics.value(&series), 1.0);
+    }
 }
 
 #[test]
@@ -320,13 +351,14 @@ fn a_draining_server_says_so_until_its_end() {
     talk(&mut client, b"version\r\n", 1);
     client.write_all(b"set a 0 0 10\r\nabc").unwrap();
     let metrics = || {
-        let (_, _, body) = ask(admin, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let (_, _, body) = ask(admin, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         Metrics::read(&body).value("rebate_client_bytes_total{direction=\"read\"}")
     };
     until("the server reads the command", || metrics() >= 26.0);
     let draining = std::thread::spawn(move || running.drain(PATIENCE));
     until("not ready", || {
-        let (status, _, body) = ask(admin, "GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let (status, _, body) =
+            ask(admin, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         status == 503 && body == "draining\n"
     });
     assert_eq!(metrics(), 26.0);

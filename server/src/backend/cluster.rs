@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use protocol::command::{Arithmetic, Get, MetaArithmetic, MetaSet, Store};
@@ -16,10 +16,11 @@ use store::Ring;
 use units::Prng;
 
 use super::{
-    Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Version, Written,
+    Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Seen, Version, Written,
 };
+use crate::budget::Permit;
 use crate::out::Out;
-use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Timing};
+use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Returned, Timing, Traffic, Value};
 use crate::values::Stored;
 
 /// One worker's view of the ring.
@@ -51,11 +52,18 @@ impl Cluster {
         self.links().iter().for_each(|link| link.set_timing(timing));
     }
 
-    pub(super) fn get(&self, get: &Get<'_>) -> SentGet {
+    /// `rooms` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
+    pub(super) fn get(
+        &self,
+        get: &Get<'_>,
+        traffic: Traffic,
+        mut rooms: SmallVec<[Permit; 1]>,
+    ) -> SentGet {
         let mut keys = get.keys;
         let single = keys.next().filter(|_| keys.next().is_none());
         if let Some(key) = single {
-            let request = self.link(&key).request(Expect::Values { keys_max: 1 }, |out| {
+            let expect = Expect::Values { keys_max: 1 };
+            let request = self.link(&key).request_with_room(traffic, expect, rooms.pop(), |out| {
                 ask_for(out.text(), get, [key]);
             });
             return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
@@ -67,39 +75,44 @@ impl Cluster {
                 asked.push(*server);
             }
         }
-        let ask = |server: &usize| {
+        let mut rooms = rooms.into_iter();
+        let mut ask = |server: &usize| {
             let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
             let own = own.map(|(key, _)| key);
             let keys_max = servers.iter().filter(|owner| *owner == server).count();
             let expect = Expect::Values { keys_max };
-            self.links()[*server].request(expect, |out| ask_for(out.text(), get, own))
+            let link = &self.links()[*server];
+            link.request_with_room(traffic, expect, rooms.next(), |out| {
+                ask_for(out.text(), get, own)
+            })
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
         let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
-        SentGet { requests: asked.iter().map(ask).collect(), owners }
+        SentGet { requests: asked.iter().map(&mut ask).collect(), owners }
     }
 
-    pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>) -> Issued {
+    pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>, traffic: Traffic) -> Issued {
         let stored = Store { value_bytes: value.as_slice().len(), noreply: false, ..*store };
-        self.link(&store.key).request(Expect::Written, |out| {
+        self.link(&store.key).request(traffic, Expect::Written, |out| {
             request::store(out.text(), &stored);
             append(out, value);
         })
     }
 
-    pub(super) fn delete(&self, key: Key<'_>) -> Issued {
-        self.link(&key).request(Expect::Found, |out| request::delete(out.text(), key, false))
+    pub(super) fn delete(&self, key: Key<'_>, traffic: Traffic) -> Issued {
+        self.link(&key)
+            .request(traffic, Expect::Found, |out| request::delete(out.text(), key, false))
     }
 
-    pub(super) fn touch(&self, key: Key<'_>, exptime_s: i32) -> Issued {
-        self.link(&key).request(Expect::Found, |out| {
+    pub(super) fn touch(&self, key: Key<'_>, exptime_s: i32, traffic: Traffic) -> Issued {
+        self.link(&key).request(traffic, Expect::Found, |out| {
             request::touch(out.text(), key, exptime_s, false);
         })
     }
 
     pub(super) async fn count(&self, arithmetic: &Arithmetic<'_>) -> Outcome<Count> {
         let asked = Arithmetic { noreply: false, ..*arithmetic };
-        let issued = self.link(&arithmetic.key).request(Expect::Number, |out| {
+        let issued = self.link(&arithmetic.key).request(SHORT, Expect::Number, |out| {
             request::arithmetic(out.text(), &asked);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -112,8 +125,14 @@ impl Cluster {
         }
     }
 
-    pub(super) fn meta_get(&self, meta: &Meta<'_>, with_value: bool) -> Issued {
-        self.link(meta.key.bytes()).request(Expect::Meta, |out| {
+    pub(super) fn meta_get(
+        &self,
+        meta: &Meta<'_>,
+        with_value: bool,
+        traffic: Traffic,
+        room: Option<Permit>,
+    ) -> Issued {
+        self.link(meta.key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
@@ -128,9 +147,14 @@ impl Cluster {
         })
     }
 
-    pub(super) fn meta_set(&self, set: &MetaSet<'_>, value: Stored<'_>) -> Issued {
+    pub(super) fn meta_set(
+        &self,
+        set: &MetaSet<'_>,
+        value: Stored<'_>,
+        traffic: Traffic,
+    ) -> Issued {
         let flags = &set.meta.flags;
-        self.link(set.meta.key.bytes()).request(Expect::MetaWritten, |out| {
+        self.link(set.meta.key.bytes()).request(traffic, Expect::MetaWritten, |out| {
             let value_bytes = value.as_slice().len();
             let mut line = request::meta_set(out.text(), &set.meta.key, value_bytes).flag(b'c');
             if flags.client_flags != 0 {
@@ -155,7 +179,7 @@ impl Cluster {
 
     pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Issued {
         let flags = &meta.flags;
-        self.link(meta.key.bytes()).request(Expect::Meta, |out| {
+        self.link(meta.key.bytes()).request(SHORT, Expect::Meta, |out| {
             let mut line = request::meta_delete(out.text(), &meta.key);
             if let Some(cas) = flags.compare {
                 line = line.number(b'C', cas);
@@ -189,7 +213,7 @@ impl Cluster {
         created: bool,
     ) -> Outcome<Count> {
         let (key, flags) = (&arithmetic.meta.key, &arithmetic.meta.flags);
-        let issued = self.link(key.bytes()).request(Expect::Meta, |out| {
+        let issued = self.link(key.bytes()).request(SHORT, Expect::Meta, |out| {
             let down = arithmetic.direction == Direction::Decrement;
             let mut line = request::meta_arithmetic(out.text(), key)
                 .flag(b'v')
@@ -224,7 +248,7 @@ impl Cluster {
     }
 
     pub(super) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
-        let issued = self.link(key.bytes()).request(Expect::Debug, |out| {
+        let issued = self.link(key.bytes()).request(SHORT, Expect::Debug, |out| {
             request::meta_debug(out.text(), key);
         });
         match issued.await.map_err(Failure::Link)? {
@@ -234,9 +258,14 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
+    pub(super) async fn peek(
+        &self,
+        key: &MetaKey<'_>,
+        traffic: Traffic,
+        room: Option<Permit>,
+    ) -> Outcome<Option<Version>> {
         let asked = Instant::now();
-        let issued = self.link(key.bytes()).request(Expect::Meta, |out| {
+        let issued = self.link(key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
             let line = request::meta_get(out.text(), key);
             line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
         });
@@ -250,6 +279,8 @@ impl Cluster {
                     None => Life::Never,
                     Some(left_s) => Life::Left { left_s, asked },
                 },
+                won: returned.won,
+                keeps_marks: false,
             })),
             other => Err(unexpected(other)),
         }
@@ -261,9 +292,10 @@ impl Cluster {
         version: &Version,
         exptime_s: Option<i32>,
         value: Stored<'_>,
+        traffic: Traffic,
     ) -> Outcome<Written> {
-        let kept = self.kept_exptime_s(version.life);
-        let issued = self.link(key.bytes()).request(Expect::MetaWritten, |out| {
+        let kept = self.kept_exptime_s(key, version.life).await?;
+        let issued = self.link(key.bytes()).request(traffic, Expect::MetaWritten, |out| {
             let value_bytes = value.as_slice().len();
             let line = request::meta_set(out.text(), key, value_bytes)
                 .flag(b'c')
@@ -280,7 +312,7 @@ impl Cluster {
 
     pub(super) async fn flush_all(&self, delay_s: i32) -> Outcome<()> {
         let ask = |link: &Link| {
-            link.request(Expect::Done, |out| request::flush_all(out.text(), delay_s, false))
+            link.request(SHORT, Expect::Done, |out| request::flush_all(out.text(), delay_s, false))
         };
         let issued: Vec<Issued> = self.links().iter().map(ask).collect();
         for request in issued {
@@ -294,7 +326,9 @@ impl Cluster {
 
     /// Numbers are summed over the servers; of the rest the first server's word is passed on.
     pub(super) async fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
-        let ask = |link: &Link| link.request(Expect::Stats, |out| request::stats(out.text(), page));
+        let ask = |link: &Link| {
+            link.request(Traffic::Bulk, Expect::Stats, |out| request::stats(out.text(), page))
+        };
         let issued: Vec<Issued> = self.links().iter().map(ask).collect();
         let mut summed: Vec<(String, String)> = Vec::new();
         for request in issued {
@@ -314,37 +348,69 @@ impl Cluster {
                 }
             }
         }
+        if self.links().len() > 1 {
+            // Of several clocks none is the ring's.
+            summed.retain(|(name, _)| name != "time");
+        }
         Some(summed)
     }
 
     /// The expiry that lets an item end when it would have. A server tells whole seconds only, so the time since is
     /// taken off with as much chance as it is a part of a second: a life that is rewritten often neither grows nor
     /// shrinks.
-    fn kept_exptime_s(&self, life: Life) -> Option<i32> {
-        let Life::Left { left_s, asked } = life else { return None };
+    async fn kept_exptime_s(&self, key: &MetaKey<'_>, life: Life) -> Outcome<Option<i32>> {
+        let Life::Left { left_s, asked } = life else { return Ok(None) };
+        // memcached takes a longer time for a date, on its own clock.
+        let since_s = if left_s > RELATIVE_MAX_S { self.server_time_s(key).await? } else { 0 };
+        let left_s = i64::from(self.still_left_s(left_s, asked));
+        let exptime_s = if left_s > i64::from(RELATIVE_MAX_S) { since_s + left_s } else { left_s };
+        Ok(Some(i32::try_from(exptime_s).unwrap_or(i32::MAX)))
+    }
+
+    fn still_left_s(&self, left_s: u32, asked: Instant) -> u32 {
         let since_s = asked.elapsed().as_secs_f64();
         let draw = self.0.draws.borrow_mut().unit();
         let passed_s = (since_s + draw).floor() as u32;
         // Zero would be never, and this item is in its last second.
-        let left_s = left_s.saturating_sub(passed_s).max(1);
-        if left_s <= RELATIVE_MAX_S {
-            return i32::try_from(left_s).ok();
-        }
-        // memcached takes a longer time for a date.
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Some(i32::try_from(unix_s + u64::from(left_s)).unwrap_or(i32::MAX))
+        left_s.saturating_sub(passed_s).max(1)
     }
 
-    /// The stored bytes of a key as a plain get finds them.
-    pub(super) async fn plain_get(&self, key: &MetaKey<'_>) -> Outcome<Option<Bytes>> {
-        let Ok(key) = Key::new(key.bytes()) else {
-            return Ok(self.peek(key).await?.map(|version| version.value));
-        };
-        let issued = self.link(&key).request(Expect::Values { keys_max: 1 }, |out| {
-            request::get(out.text(), [key], false);
+    /// The time of the server that has the key (Unix, s): its clock may be off, and so may ours.
+    async fn server_time_s(&self, key: &MetaKey<'_>) -> Outcome<i64> {
+        let asked = self.link(key.bytes()).request(Traffic::Bulk, Expect::Stats, |out| {
+            request::stats(out.text(), "");
         });
+        let stats = match asked.await.map_err(Failure::Link)? {
+            Answer::Stats(stats) => stats,
+            other => return Err(unexpected(other)),
+        };
+        let time = stats.iter().find(|(name, _)| name == "time");
+        let time_s = time.and_then(|(_, value)| value.parse().ok());
+        time_s
+            .ok_or_else(|| Failure::Line(b"SERVER_ERROR the store does not tell its time".to_vec()))
+    }
+
+    pub(super) fn mark_stale(&self, key: &MetaKey<'_>, cas: u64) -> Issued {
+        self.link(key.bytes()).request(SHORT, Expect::Meta, |out| {
+            request::meta_delete(out.text(), key).number(b'C', cas).flag(b'I').end();
+        })
+    }
+
+    /// What is stored, by a plain get where the key allows it.
+    pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
+        let Ok(key) = Key::new(key.bytes()) else {
+            return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
+        };
+        let issued =
+            self.link(&key).request(Traffic::Bulk, Expect::Values { keys_max: 1 }, |out| {
+                request::get(out.text(), [key], true);
+            });
         match issued.await.map_err(Failure::Link)? {
-            Answer::Values(values) => Ok(values.into_iter().next().map(|value| value.value)),
+            Answer::Values(values) => Ok(values.into_iter().next().map(|value| Seen {
+                value: value.value,
+                cas: value.cas,
+                won: false,
+            })),
             other => Err(unexpected(other)),
         }
     }
@@ -357,11 +423,34 @@ impl Cluster {
 impl SentGet {
     pub(crate) async fn items(self, get: &Get<'_>) -> Outcome<Items> {
         let mut answers: SmallVec<[std::iter::Peekable<_>; 1]> = SmallVec::new();
+        let mut wanted: SmallVec<[u64; 1]> = SmallVec::new();
+        let mut failure = None;
+        // All of them, also behind one that failed: what is sent later must not take effect before them.
         for request in self.requests {
-            match request.await.map_err(Failure::Link)? {
-                Answer::Values(values) => answers.push(values.into_iter().peekable()),
-                other => return Err(unexpected(other)),
+            let answer = match request.await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    failure.get_or_insert(Failure::Link(error));
+                    continue;
+                }
+            };
+            match answer {
+                Answer::Values(values) => {
+                    wanted.push(room_for(&values));
+                    answers.push(values.into_iter().peekable());
+                }
+                Answer::NoRoom { bytes, .. } => {
+                    wanted.push(bytes.max(1));
+                    answers.clear();
+                }
+                other => _ = failure.get_or_insert(unexpected(other)),
             }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if wanted.len() != answers.len() {
+            return Err(Failure::NoRoom(NoRoom { wanted, returned: None }));
         }
         let mut owners = self.owners.iter();
         let item = |key: Key<'_>| {
@@ -404,22 +493,39 @@ impl Issue<Option<MetaItem>> {
         match issued.await.map_err(Failure::Link)? {
             Answer::MetaMiss => Ok(None),
             Answer::Meta { returned, value, .. } => {
-                let facts = ItemFacts {
-                    value_bytes: value.as_ref().map_or(0, Bytes::len),
-                    cas: returned.cas,
-                    client_flags: returned.client_flags,
-                    ttl_s: returned.ttl_s,
-                    idle_s: returned.idle_s,
-                    fetched: returned.fetched,
-                    binary_key: returned.binary_key,
-                    won: returned.won,
-                    stale: returned.stale,
-                    already_won: returned.already_won,
-                };
+                let facts = facts(&returned, value.as_ref().map_or(0, Bytes::len));
                 Ok(Some(MetaItem { facts, value }))
             }
             other => Err(unexpected(other)),
         }
+    }
+}
+
+/// The facts of an item that was asked for twice: what the first answer changed is as the first told it.
+pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
+    ItemFacts {
+        won: first.won,
+        stale: first.stale,
+        already_won: first.already_won,
+        fetched: first.fetched,
+        idle_s: first.idle_s,
+        ..facts
+    }
+}
+
+/// What the return flags tell of an item.
+fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
+    ItemFacts {
+        value_bytes,
+        cas: returned.cas,
+        client_flags: returned.client_flags,
+        ttl_s: returned.ttl_s,
+        idle_s: returned.idle_s,
+        fetched: returned.fetched,
+        binary_key: returned.binary_key,
+        won: returned.won,
+        stale: returned.stale,
+        already_won: returned.already_won,
     }
 }
 
@@ -433,6 +539,11 @@ impl Issue<Outcome<MetaOutcome>> {
             },
         }
     }
+}
+
+/// What a request takes of the budget whose answer has these values.
+fn room_for(values: &[Value]) -> u64 {
+    values.iter().map(|value| value.value.len() as u64 + 2).sum()
 }
 
 fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
@@ -451,10 +562,22 @@ fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
     }
 }
 
+/// What there was no room for, per request.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    /// Bytes that each request needs to be answered.
+    pub(crate) wanted: SmallVec<[u64; 1]>,
+    /// The return flags of a meta command, which asking again may change.
+    pub(crate) returned: Option<Returned>,
+}
+
 /// An error line is passed on; any other answer that does not fit is the server's fault.
 fn unexpected(answer: Answer) -> Failure {
     match answer {
         Answer::Error(line) => Failure::Line(line),
+        Answer::NoRoom { bytes, returned } => {
+            Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes, 1), returned })
+        }
         _ => Failure::Line(b"SERVER_ERROR the memcached server answered another question".to_vec()),
     }
 }
@@ -466,6 +589,9 @@ fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = 
         Some(exptime_s) => request::get_and_touch(out, exptime_s, keys, get.with_cas),
     }
 }
+
+/// What neither asks for a value nor sends one.
+const SHORT: Traffic = Traffic::Interactive;
 
 /// Longer times are dates to memcached.
 const RELATIVE_MAX_S: u32 = 60 * 60 * 24 * 30;

@@ -16,7 +16,7 @@ use store::embedded::{
 use units::limits::ITEM_OVERHEAD_BYTES;
 use units::{Clock, Nanos};
 
-use super::{Count, Failure, Item, Items, Life, MetaDebug, MetaItem, Outcome, Version, Written};
+use super::{Count, Failure, Item, Life, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::values::Stored;
 
 /// The embedded store, shared by all workers.
@@ -44,6 +44,16 @@ impl Seconds {
         u32::try_from(ns / 1_000_000_000 + OFFSET_S).unwrap_or(u32::MAX)
     }
 
+    /// The time by which dates are expiry times, whatever has been done to the system's clock since the start.
+    pub(crate) fn unix_s(&self) -> u64 {
+        self.unix_at(self.now_s())
+    }
+
+    /// A second of this clock as a date.
+    pub(crate) fn unix_at(&self, at_s: u32) -> u64 {
+        self.started_unix_s + u64::from(at_s)
+    }
+
     pub(crate) fn expiry(&self, exptime_s: i32) -> u32 {
         embedded::expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
     }
@@ -59,17 +69,23 @@ impl Local {
         self.store.sweep(SWEEP_ITEMS, self.time.now_s())
     }
 
-    pub(super) fn get(&self, get: &Get<'_>) -> Items {
+    pub(crate) fn time(&self) -> &Seconds {
+        &self.time
+    }
+
+    /// Begins a walk over all items; none while another is under way.
+    pub(crate) fn walk(&self) -> Option<embedded::Walk> {
+        self.store.walk()
+    }
+
+    /// The item of one of a get's keys.
+    pub(crate) fn get(&self, get: &Get<'_>, key: &[u8]) -> Option<Item> {
         let now_s = self.time.now_s();
         let touch = get.touch_exptime_s.map(|exptime_s| [Step::Touch(self.time.expiry(exptime_s))]);
         let steps = touch.as_ref().map_or(&[][..], |steps| &steps[..]);
-        let how = Fetch { steps, ..Fetch::GET };
-        let item = |fetched: Fetched| Item {
-            value: fetched.value,
-            client_flags: fetched.flags,
-            cas: fetched.cas,
-        };
-        get.keys.map(|key| self.store.fetch(&key, &how, now_s).map(item)).collect()
+        let fetched = self.store.fetch(key, &Fetch { steps, ..Fetch::GET }, now_s)?;
+        let Fetched { value, flags, cas, .. } = fetched;
+        Some(Item { value, client_flags: flags, cas })
     }
 
     pub(super) fn store(&self, store: &Store<'_>, value: &Stored<'_>) -> Outcome<Written> {
@@ -177,6 +193,8 @@ impl Local {
             value: fetched.value,
             client_flags: fetched.flags,
             cas: fetched.cas,
+            won: false,
+            keeps_marks: false,
         })
     }
 
@@ -197,7 +215,11 @@ impl Local {
             exptime_s: exptime_s.map_or(kept, |exptime_s| self.time.expiry(exptime_s)),
             key_is_binary: key.is_binary(),
         };
-        let mode = Mode::Compare { cas: version.cas, stale_if_older: false };
+        let cas = version.cas;
+        let mode = match version.keeps_marks {
+            true => Mode::Overwrite { cas },
+            false => Mode::Compare { cas, stale_if_older: false },
+        };
         self.write(key.bytes(), item, mode)
     }
 
@@ -208,13 +230,14 @@ impl Local {
     }
 
     pub(super) fn stats(&self, page: &str) -> Option<Vec<(String, String)>> {
+        let stats = self.store.stats();
         match page {
             "" => {}
-            // Slab classes and LRU segments are memcached's own: there are none to tell of.
-            "items" | "slabs" | "sizes" | "conns" | "extstore" => return Some(Vec::new()),
+            "items" => return Some(of_class(&stats)),
+            "slabs" => return Some(of_slabs(&stats)),
+            "sizes" | "conns" | "extstore" => return Some(Vec::new()),
             _ => return None,
         }
-        let stats = self.store.stats();
         let named = [
             ("curr_items", stats.curr_items),
             ("total_items", stats.total_items),
@@ -228,8 +251,9 @@ impl Local {
             ("get_expired", stats.get_expired),
             ("get_flushed", stats.get_flushed),
         ];
+        let named = named.into_iter().chain([("time", self.time.unix_s())]);
         let text = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
-        Some(named.into_iter().map(text).collect())
+        Some(named.map(text).collect())
     }
 
     fn write(&self, key: &[u8], item: NewItem, mode: Mode) -> Outcome<Written> {
@@ -271,6 +295,30 @@ impl Local {
         };
         flags.iter().filter_map(|(letter, _)| step(letter)).collect()
     }
+}
+
+/// All items as one slab class, without the segments of an LRU; nothing of an empty one.
+fn of_class(stats: &embedded::Stats) -> Vec<(String, String)> {
+    if stats.curr_items == 0 {
+        return Vec::new();
+    }
+    let named = [
+        ("number", stats.curr_items),
+        ("mem_requested", stats.bytes),
+        ("evicted", stats.evictions),
+        ("reclaimed", stats.reclaimed),
+        ("expired_unfetched", stats.expired_unfetched),
+        ("evicted_unfetched", stats.evicted_unfetched),
+        ("crawler_reclaimed", stats.crawler_reclaimed),
+    ];
+    named.into_iter().map(|(name, value)| (format!("items:1:{name}"), value.to_string())).collect()
+}
+
+fn of_slabs(stats: &embedded::Stats) -> Vec<(String, String)> {
+    let of_class = (stats.curr_items > 0).then_some(("1:used_chunks", stats.curr_items));
+    let all = [("active_slabs", u64::from(stats.curr_items > 0)), ("total_malloced", stats.bytes)];
+    let text = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
+    of_class.into_iter().chain(all).map(text).collect()
 }
 
 /// The stored bytes in an allocation of their own size: a slice of a pool buffer would keep all of it alive.

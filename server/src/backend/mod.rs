@@ -14,12 +14,12 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use protocol::{Key, MetaKey};
 use smallvec::SmallVec;
-use store::frame;
 
-use crate::upstream::{Issued, Link, LinkError};
+use crate::budget::Permit;
+use crate::upstream::{Issued, Link, LinkError, Traffic};
 use crate::values::Stored;
 
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, NoRoom, facts_of_first};
 pub(crate) use local::{Local, Seconds};
 
 /// Where stored values are.
@@ -60,6 +60,26 @@ pub(crate) struct Version {
     pub(crate) client_flags: u32,
     pub(crate) cas: u64,
     pub(crate) life: Life,
+    /// Reading it took the right to refill a stale item; see [`Backend::give_back`].
+    pub(crate) won: bool,
+    /// Whether an embedded item that is written in its place keeps its marks, as one that is counted in place does.
+    pub(crate) keeps_marks: bool,
+}
+
+/// What is stored under a key, as a plain get finds it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) value: Bytes,
+    pub(crate) cas: u64,
+    /// As in [`Version`].
+    pub(crate) won: bool,
+}
+
+impl From<Version> for Seen {
+    fn from(version: Version) -> Self {
+        let Version { value, cas, won, .. } = version;
+        Self { value, cas, won }
+    }
 }
 
 /// When an item ends.
@@ -119,6 +139,8 @@ pub(crate) enum Failure {
     Line(Vec<u8>),
     /// The embedded store has no room.
     OutOfMemory,
+    /// The values of an answer have no room.
+    NoRoom(NoRoom),
 }
 
 impl fmt::Display for Failure {
@@ -128,6 +150,7 @@ impl fmt::Display for Failure {
             Failure::Link(error) => write!(f, "SERVER_ERROR {error}"),
             Failure::Line(line) => write!(f, "{}", String::from_utf8_lossy(line)),
             Failure::OutOfMemory => f.write_str("SERVER_ERROR out of memory storing object"),
+            Failure::NoRoom(_) => f.write_str("SERVER_ERROR out of memory writing get response"),
         }
     }
 }
@@ -136,12 +159,18 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// A get whose items are here or under way.
 pub(crate) enum GetIssue {
-    Ready(Items),
+    /// In the embedded store: each is fetched when it is answered, so that no more than one is held.
+    Here(Local),
     /// One request per server that owns any of the keys, and the server of each key.
     Sent(cluster::SentGet),
 }
 
 impl Backend {
+    /// Whether values are elsewhere.
+    pub(crate) fn has_links(&self) -> bool {
+        matches!(self, Backend::Cluster(_))
+    }
+
     /// Whether what is issued takes effect in that order, even before it is answered.
     pub(crate) fn keeps_order(&self) -> bool {
         match self {
@@ -150,34 +179,50 @@ impl Backend {
         }
     }
 
-    pub(crate) fn get(&self, get: &Get<'_>) -> GetIssue {
+    /// `rooms` are parts of the budget for the answers that there was [`NoRoom`] for before.
+    pub(crate) fn get(
+        &self,
+        get: &Get<'_>,
+        traffic: Traffic,
+        rooms: SmallVec<[Permit; 1]>,
+    ) -> GetIssue {
         match self {
-            Backend::Local(local) => GetIssue::Ready(local.get(get)),
-            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get)),
+            Backend::Local(local) => GetIssue::Here(local.clone()),
+            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, rooms)),
         }
     }
 
     /// set, add, replace and cas; never append or prepend, which need the logical value.
-    pub(crate) fn store(&self, store: &Store<'_>, value: Stored<'_>) -> Issue<Outcome<Written>> {
+    pub(crate) fn store(
+        &self,
+        store: &Store<'_>,
+        value: Stored<'_>,
+        traffic: Traffic,
+    ) -> Issue<Outcome<Written>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.store(store, &value)),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.store(store, value)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.store(store, value, traffic)),
         }
     }
 
     /// The answer says whether the item was there.
-    pub(crate) fn delete(&self, key: Key<'_>) -> Issue<Outcome<bool>> {
+    pub(crate) fn delete(&self, key: Key<'_>, traffic: Traffic) -> Issue<Outcome<bool>> {
         match self {
             Backend::Local(local) => Issue::Ready(Ok(local.delete(&key))),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.delete(key)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.delete(key, traffic)),
         }
     }
 
     /// The answer says whether the item was there.
-    pub(crate) fn touch(&self, key: Key<'_>, exptime_s: i32) -> Issue<Outcome<bool>> {
+    pub(crate) fn touch(
+        &self,
+        key: Key<'_>,
+        exptime_s: i32,
+        traffic: Traffic,
+    ) -> Issue<Outcome<bool>> {
         match self {
             Backend::Local(local) => Issue::Ready(Ok(local.touch(&key, exptime_s))),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.touch(key, exptime_s)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.touch(key, exptime_s, traffic)),
         }
     }
 
@@ -189,17 +234,30 @@ impl Backend {
     }
 
     /// `with_value` asks for the value even where the client did not.
-    pub(crate) fn meta_get(&self, meta: &Meta<'_>, with_value: bool) -> Issue<Option<MetaItem>> {
+    pub(crate) fn meta_get(
+        &self,
+        meta: &Meta<'_>,
+        with_value: bool,
+        traffic: Traffic,
+        room: Option<Permit>,
+    ) -> Issue<Option<MetaItem>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.meta_get(meta)),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_get(meta, with_value)),
+            Backend::Cluster(cluster) => {
+                Issue::Sent(cluster.meta_get(meta, with_value, traffic, room))
+            }
         }
     }
 
-    pub(crate) fn meta_set(&self, set: &MetaSet<'_>, value: Stored<'_>) -> Issue<Outcome<Written>> {
+    pub(crate) fn meta_set(
+        &self,
+        set: &MetaSet<'_>,
+        value: Stored<'_>,
+        traffic: Traffic,
+    ) -> Issue<Outcome<Written>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.meta_set(set, &value)),
-            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_set(set, value)),
+            Backend::Cluster(cluster) => Issue::Sent(cluster.meta_set(set, value, traffic)),
         }
     }
 
@@ -226,20 +284,33 @@ impl Backend {
     }
 
     /// The item as it is, leaving as little mark on it as the store allows.
-    pub(crate) async fn peek(&self, key: &MetaKey<'_>) -> Outcome<Option<Version>> {
+    pub(crate) async fn peek(
+        &self,
+        key: &MetaKey<'_>,
+        traffic: Traffic,
+        room: Option<Permit>,
+    ) -> Outcome<Option<Version>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key)),
-            Backend::Cluster(cluster) => cluster.peek(key).await,
+            Backend::Cluster(cluster) => cluster.peek(key, traffic, room).await,
         }
     }
 
-    /// Whether what is stored begins like a frame; asking leaves the marks of a plain get at most.
-    pub(crate) async fn holds_frame(&self, key: &MetaKey<'_>) -> Outcome<bool> {
-        let stored = match self {
-            Backend::Local(local) => local.peek(key).map(|version| version.value),
-            Backend::Cluster(cluster) => cluster.plain_get(key).await?,
-        };
-        Ok(stored.is_some_and(|stored| frame::must_wrap(&stored)))
+    /// What is stored, leaving no more marks than a plain get does. Only a key that a plain get cannot name costs a
+    /// stale item the right to refill it.
+    pub(crate) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
+        match self {
+            Backend::Local(local) => Ok(local.peek(key).map(Seen::from)),
+            Backend::Cluster(cluster) => cluster.look(key).await,
+        }
+    }
+
+    /// Returns the right to refill a stale item if reading it has `won` that: the version is marked stale anew, which
+    /// makes it another version.
+    pub(crate) async fn give_back(&self, key: &MetaKey<'_>, cas: u64, won: bool) {
+        if let (Backend::Cluster(cluster), true) = (self, won) {
+            let _ = cluster.mark_stale(key, cas).await;
+        }
     }
 
     /// Writes a value in place of the version that was peeked at, with its flags and what is left of its life, or with
@@ -250,10 +321,13 @@ impl Backend {
         version: &Version,
         exptime_s: Option<i32>,
         value: Stored<'_>,
+        traffic: Traffic,
     ) -> Outcome<Written> {
         match self {
             Backend::Local(local) => local.rewrite(key, version, exptime_s, &value),
-            Backend::Cluster(cluster) => cluster.rewrite(key, version, exptime_s, value).await,
+            Backend::Cluster(cluster) => {
+                cluster.rewrite(key, version, exptime_s, value, traffic).await
+            }
         }
     }
 

@@ -59,6 +59,8 @@ pub enum Kind {
     Name,
     /// A list of such names.
     Names,
+    /// A list of names of hosts; `*` for any.
+    Hosts,
     /// See [`StoreUrl`].
     StoreUrl,
     /// `socket`, `current`, `any`, or the number of a NUMA node.
@@ -74,12 +76,16 @@ pub const KEYS: &[Key] = &[
     restart("server.unix_socket", Kind::Path),
     restart("server.unix_socket_mode", Kind::Mode),
     restart("server.admin_listen", Kind::Address),
+    hot("server.admin_hosts", Kind::Hosts),
+    hot("server.ready_when", Kind::Choice(&["any", "most", "all"])),
     restart("server.threads", Kind::Count(1, THREADS_MAX)),
     hot("server.connections_max", Kind::Count(1, CONNECTIONS_MAX)),
     restart("server.requests_per_turn", Kind::Count(1, TURN_REQUESTS_MAX)),
     restart("server.backlog", Kind::Count(0, BACKLOG_MAX)),
     hot("server.drain_timeout_ms", Kind::Count(1, TIME_MS_MAX)),
     restart("server.idle_timeout_s", Kind::Count(0, i32::MAX as i64)),
+    restart("server.memory_max", Kind::Bytes(ByteCount(0), MEMORY_MAX)),
+    restart("server.dump", Kind::Switch),
     restart("store.url", Kind::StoreUrl),
     restart("store.memory", Kind::Bytes(ByteCount::kib(64), MEMORY_MAX)),
     restart(
@@ -242,6 +248,7 @@ impl Kind {
             }
             Kind::Name => "a name of letters, digits and any of -_.:/, or nothing".to_owned(),
             Kind::Names => "a list of names of letters, digits and any of -_.:/".to_owned(),
+            Kind::Hosts => "a list of names of hosts without ports, or * for any".to_owned(),
             Kind::StoreUrl => "embedded, memcached://HOST:PORT,... or grpc://HOST:PORT,... naming \
                                each server once"
                 .to_owned(),
@@ -266,6 +273,9 @@ impl Kind {
             }
             Kind::Name => value.as_str().is_some_and(|name| name.is_empty() || is_name(name)),
             Kind::Names => list_of(&is_name),
+            Kind::Hosts => {
+                list_of(&|host| host == "*" || is_name(host) && !host.contains([':', '/']))
+            }
             Kind::Path => value.as_str().is_some_and(|path| !path.is_empty()),
             Kind::Mode => value.as_integer().is_some_and(|bits| (0..=0o777).contains(&bits)),
             Kind::Count(min, max) => {
@@ -302,7 +312,8 @@ impl Kind {
             | Kind::Addresses
             | Kind::GrpcAddresses
             | Kind::CompressionAddresses
-            | Kind::Names => {
+            | Kind::Names
+            | Kind::Hosts => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
             }

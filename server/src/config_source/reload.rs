@@ -7,6 +7,11 @@ use crate::config::Config;
 
 /// The keys that differ and can change now; or, where any key needs a restart, those that do.
 pub fn diff_for_reload(old: &Config, new: &Config) -> Result<Vec<&'static str>, Vec<&'static str>> {
+    // Values in flight have what the other parts leave, and no less while they are in use.
+    let sum_is_set = new.server.memory_max.0 != 0;
+    if sum_is_set && new.server.connections_max > old.server.connections_max {
+        return Err(vec!["server.connections_max (raised under server.memory_max)"]);
+    }
     let (old, new) = (to_table(old).unwrap_or_default(), to_table(new).unwrap_or_default());
     let changed = KEYS.iter().filter(|key| lookup(&old, key) != lookup(&new, key));
     let (hot, restart): (Vec<_>, Vec<_>) = changed.partition(|key| key.change == Change::Hot);

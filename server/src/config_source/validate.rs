@@ -3,7 +3,10 @@
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
 use super::{StoreUrl, lookup, to_table};
+use units::ByteCount;
+
 use crate::config::{Config, Services};
+use crate::memory::MemoryParts;
 
 /// All that is wrong with `config`; its origins are not known here.
 pub fn validate(config: &Config) -> Vec<ConfigError> {
@@ -21,6 +24,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
     };
     check_doors(config, &mut refuse);
     check_sizes(config, &mut refuse);
+    check_memory(config, &mut refuse);
     errors
 }
 
@@ -73,7 +77,7 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     let memory_min = store.item_bytes_max.0.saturating_mul(ITEMS_IN_MEMORY_MIN);
     if store.url.parse() == Ok(StoreUrl::Embedded) && store.memory.0 < memory_min {
         let item = store.item_bytes_max;
-        let needed = units::ByteCount(memory_min);
+        let needed = ByteCount(memory_min);
         refuse(
             "store.memory",
             format!(
@@ -107,6 +111,30 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
             format!(
                 "{} is below store.item_bytes_max = {}: the largest item could never be served",
                 config.runtime.inflight_bytes_max, store.item_bytes_max
+            ),
+        );
+    }
+}
+
+/// Whether the whole has room for its parts.
+fn check_memory(config: &Config, refuse: Refuse<'_>) {
+    let (sum, sum_min) = (config.server.memory_max, MemoryParts::sum_min(config));
+    if sum != ByteCount(0) && sum < sum_min {
+        let parts = MemoryParts::new(config);
+        refuse(
+            "server.memory_max",
+            format!(
+                "{sum} is too little: items take {} (store.memory), connections {} \
+                 (server.connections_max = {}), buffers {}, a scheduler {}, the program {}, and values in \
+                 flight at least {} for each of {} worker threads; give at least {sum_min}",
+                parts.items,
+                parts.connections,
+                config.server.connections_max,
+                parts.pools,
+                parts.history,
+                parts.program,
+                config.store.item_bytes_max,
+                config.server.threads,
             ),
         );
     }

@@ -26,7 +26,7 @@ use super::call::Call;
 use crate::backend::{Failure, GetIssue, Issue, Item, Items, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Commands};
-use crate::upstream::LinkFault;
+use crate::upstream::{LinkFault, Traffic};
 use crate::values::{Body, Logical};
 
 /// The service, on its worker's thread.
@@ -102,9 +102,9 @@ impl Reader<'_> {
             keys.iter().map(|bytes| key(bytes)).collect::<Result<_, _>>()?;
         let items = self.find(&keys).await.map_err(|failure| refused(self.context, &failure))?;
         let mut answers = Vec::with_capacity(items.len());
-        for item in items {
+        for (key, item) in keys.iter().zip(items) {
             let answer = match item {
-                Some(item) => self.answer(item).await?,
+                Some(item) => self.answer(key, item).await?,
                 None => None,
             };
             count_get(&self.context.counters.commands, answer.is_some());
@@ -123,7 +123,9 @@ impl Reader<'_> {
         let plain = plain.filter_map(|key| protocol::Key::new(key.bytes()).ok());
         request::get(&mut line, plain, true);
         let get = match protocol::parse(&line, &self.context.limits) {
-            Parse::Command { command: Command::Get(get), .. } => Some((get, backend.get(&get))),
+            Parse::Command { command: Command::Get(get), .. } => {
+                Some((get, backend.get(&get, Traffic::Bulk, SmallVec::new())))
+            }
             _ => None,
         };
         let binary = keys.iter().filter(|key| key.is_binary());
@@ -131,7 +133,9 @@ impl Reader<'_> {
             binary.map(|key| self.ask_by_meta(key)).collect();
         let mut plain = match get {
             None => Items::new(),
-            Some((_, GetIssue::Ready(items))) => items,
+            Some((get, GetIssue::Here(local))) => {
+                get.keys.map(|key| local.get(&get, &key)).collect()
+            }
             Some((get, GetIssue::Sent(sent))) => sent.items(&get).await?,
         }
         .into_iter();
@@ -152,7 +156,7 @@ impl Reader<'_> {
         request::meta_get(&mut line, key).flag(b'v').flag(b'f').flag(b'c').end();
         match protocol::parse(&line, &self.context.limits) {
             Parse::Command { command: Command::MetaGet(meta), .. } => {
-                self.context.backend.meta_get(&meta, true)
+                self.context.backend.meta_get(&meta, true, Traffic::Bulk, None)
             }
             _ => unreachable!("a line that was composed here"),
         }
@@ -160,7 +164,7 @@ impl Reader<'_> {
 
     /// What the client gets of an item; none if its value cannot be served. The room for it is charged before the
     /// value is decompressed; the stored form is the store's, and counted there.
-    async fn answer(&self, item: Item) -> Result<Option<GetResponse>, Status> {
+    async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
         let Item { value: stored, client_flags, cas } = item;
         let values = &self.context.values;
         let answer =
@@ -173,6 +177,10 @@ impl Reader<'_> {
         Ok(match values.unpack(stored, self.call.deadline).await {
             Logical::Value(value) => answer(value, false),
             Logical::Unreadable => None,
+            Logical::Damaged => {
+                self.context.remove_damaged(key).await;
+                None
+            }
         })
     }
 
@@ -220,7 +228,11 @@ async fn set(
     };
     let set = MetaSet { meta: Meta { key, flags }, verb, value_bytes };
     let stored = context.values.pack(Body::Shared(request.value), call.deadline).await;
-    let written = context.backend.meta_set(&set, stored).written().await;
+    let traffic = Traffic::of_request(stored.as_slice().len());
+    let written = context.backend.meta_set(&set, stored, traffic).written().await;
+    if let (Ok(Written::NotStored), StoreVerb::Add) = (&written, verb) {
+        context.look_after_add(&set.meta.key).await;
+    }
     if verb == StoreVerb::Cas {
         count_cas(&context.counters.commands, &written);
     }
@@ -273,6 +285,10 @@ pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
         Failure::OutOfMemory => {
             commands.store_no_memory.up();
             Status::resource_exhausted("the store has no memory for the item")
+        }
+        Failure::NoRoom(_) => {
+            commands.store_no_memory.up();
+            Status::resource_exhausted("no memory for the answer")
         }
         // Counted by its link, once for each request.
         Failure::Link(error) => match error.fault {

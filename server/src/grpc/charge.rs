@@ -14,6 +14,7 @@ use send_wrapper::SendWrapper;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use crate::budget::Permit;
 use crate::context::WorkerContext;
 
 /// Bytes held by all calls of a connection, within those of its worker.
@@ -33,7 +34,7 @@ pub(super) struct Charge(SendWrapper<Rc<RefCell<Share>>>);
 /// A part of what a connection holds; dropping it lets go of exactly that.
 struct Share {
     meter: Rc<Meter>,
-    bytes: u64,
+    permit: Permit,
 }
 
 impl Meter {
@@ -72,55 +73,69 @@ impl Meter {
         }
     }
 
-    /// More than half of the worker's budget is spent, and here no less of it than elsewhere: there always is such a
-    /// connection, and one that holds little, a watcher's, is not it.
+    /// More than half of the worker's budget is spent, or others wait for some of it, and here no less of it than
+    /// elsewhere: there always is such a connection, and one that holds little, a watcher's, is not it.
     fn is_in_the_way(&self) -> bool {
         let held = self.context.grpc_held_bytes.get();
         let connections = self.context.counters.grpc.connections.read().max(1);
-        held > self.context.inflight_bytes_max.0 / 2 && self.held.get() >= held / connections
+        let budget = &self.context.budget;
+        let is_short = held > budget.max() / 2 || budget.is_wanted();
+        is_short && self.held.get() >= held / connections
     }
 
     fn take(self: &Rc<Self>, bytes: u64) -> Result<Share, Status> {
         let (worker, worker_max) = (&self.context.grpc_held_bytes, self.context.inflight_bytes_max);
+        let none = |whose, held, max| {
+            Status::resource_exhausted(format!(
+                "the calls of this {whose} hold {held} bytes and may hold {max}: no room for \
+                 {bytes} more"
+            ))
+        };
+        // Half of the budget, so that nothing that happens here takes all of it from clients of memcached.
+        let worker_max = (worker_max.0 / 2).max(self.max.min(worker_max.0));
         for (held, max, whose) in
-            [(&self.held, self.max, "connection"), (worker, worker_max.0, "worker")]
+            [(&self.held, self.max, "connection"), (worker, worker_max, "worker")]
         {
             let held = held.get();
             if held.saturating_add(bytes) > max {
-                return Err(Status::resource_exhausted(format!(
-                    "the calls of this {whose} hold {held} bytes and may hold {max}: no room for \
-                     {bytes} more"
-                )));
+                return Err(none(whose, held, max));
             }
         }
+        // Others of the worker hold bytes of the same budget.
+        let budget = &self.context.budget;
+        let permit = budget.try_grow(bytes);
+        let permit = permit.ok_or_else(|| none("worker", budget.held(), budget.max()))?;
         if self.held.get() == 0 {
             self.holds.notify_one();
         }
         self.held.set(self.held.get() + bytes);
         worker.set(worker.get() + bytes);
         self.moves.set(self.moves.get().wrapping_add(1));
-        Ok(Share { meter: Rc::clone(self), bytes })
+        Ok(Share { meter: Rc::clone(self), permit })
     }
 }
 
 impl Share {
     /// Some of it apart from the rest, as far as there is any.
     fn split(&mut self, bytes: u64) -> Self {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Self { meter: Rc::clone(&self.meter), bytes }
+        Self { meter: Rc::clone(&self.meter), permit: self.permit.split(bytes) }
     }
 
     fn merge(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
+        let bytes = other.permit.bytes();
+        self.permit.merge(other.permit.split(bytes));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.permit.bytes()
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         let Meter { held, context, moves, .. } = &*self.meter;
-        held.set(held.get() - self.bytes);
-        context.grpc_held_bytes.set(context.grpc_held_bytes.get() - self.bytes);
+        held.set(held.get() - self.permit.bytes());
+        context.grpc_held_bytes.set(context.grpc_held_bytes.get() - self.permit.bytes());
         moves.set(moves.get().wrapping_add(1));
     }
 }
@@ -139,7 +154,7 @@ impl Charge {
 
     /// Whether there would be room for this much more if no other call held anything.
     pub(super) fn may_ever_grow(&self, bytes: usize) -> bool {
-        self.0.borrow().bytes.saturating_add(bytes as u64) <= self.bytes_max()
+        self.0.borrow().bytes().saturating_add(bytes as u64) <= self.bytes_max()
     }
 
     /// What all calls of the connection may hold.
@@ -153,7 +168,7 @@ impl Charge {
         let bytes = (data.len() + PART_BYTES) as u64;
         let mut share = self.0.borrow_mut();
         let mut part = share.split(bytes);
-        let more = share.meter.take(bytes - part.bytes)?;
+        let more = share.meter.take(bytes - part.bytes())?;
         part.merge(more);
         Ok(Bytes::from_owner(Sending { data, _share: SendWrapper::new(part) }))
     }

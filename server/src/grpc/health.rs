@@ -1,10 +1,13 @@
 //! gRPC health and reflection, the same for every connection of the process: whether each service of this process
 //! serves, and what the services are.
 
+use std::sync::Arc;
+
 use api::v1::cache_server::CacheServer;
 use api::v1::compression_server::CompressionServer;
 use api::v1::scheduler_server::SchedulerServer;
 use api::v1::store_server::StoreServer;
+use parking_lot::Mutex;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -20,7 +23,16 @@ use crate::config::Services;
 #[derive(Clone)]
 pub(crate) struct Health {
     reporter: HealthReporter,
-    offered: Vec<&'static str>,
+    offered: Vec<Offered>,
+    /// The last word of each that is offered: who watches is told of changes only.
+    told: Arc<Mutex<Vec<Option<ServingStatus>>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Offered {
+    name: &'static str,
+    /// Whether it answers from the store.
+    needs_store: bool,
 }
 
 impl Health {
@@ -33,21 +45,30 @@ impl Health {
             .build_v1()
             .expect("the descriptors were compiled with this binary");
         let offered = [
-            (services.frontend, CacheServer::<CacheService>::NAME),
-            (services.compression, CompressionServer::<CompressionService>::NAME),
-            (services.store, StoreServer::<StoreService>::NAME),
-            (services.scheduler, SchedulerServer::<SchedulerService>::NAME),
+            (services.frontend, CacheServer::<CacheService>::NAME, true),
+            (services.compression, CompressionServer::<CompressionService>::NAME, false),
+            (services.store, StoreServer::<StoreService>::NAME, true),
+            (services.scheduler, SchedulerServer::<SchedulerService>::NAME, false),
+            // The process as a whole.
+            (true, "", true),
         ];
-        let offered = offered.into_iter().filter(|(offered, _)| *offered);
-        let offered = offered.map(|(_, name)| name).collect();
-        (Self { reporter, offered }, Routes::new(health).add_service(reflection))
+        let offered = offered.into_iter().filter(|(offered, ..)| *offered);
+        let offered: Vec<_> =
+            offered.map(|(_, name, needs_store)| Offered { name, needs_store }).collect();
+        let told = Arc::new(Mutex::new(vec![None; offered.len()]));
+        (Self { reporter, offered, told }, Routes::new(health).add_service(reflection))
     }
 
-    /// Tells whoever asks or watches. The process as a whole goes by the empty name.
-    pub(crate) async fn set_serving(&self, serving: bool) {
-        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for name in self.offered.iter().copied().chain([""]) {
-            self.reporter.set_service_status(name, status).await;
+    /// Tells whoever asks or watches: whether the process is `ready`, and whether it is `working` at all, which is
+    /// enough for services without a store. The process as a whole goes by the empty name.
+    pub(crate) async fn set(&self, ready: bool, working: bool) {
+        for (index, offered) in self.offered.iter().enumerate() {
+            let serves = if offered.needs_store { ready } else { working };
+            let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+            let last = self.told.lock()[index].replace(status);
+            if last != Some(status) {
+                self.reporter.set_service_status(offered.name, status).await;
+            }
         }
     }
 }

@@ -24,13 +24,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::context::WorkerContext;
 use crate::session::Open;
 use crate::stream::Stream;
+use crate::worker::Door;
 use charge::Meter;
 pub(crate) use health::Health;
 use router::Router;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context);
+    let _open = Open::count(&context, Door::Grpc);
     let _counted = context.counters.grpc.connections.during();
     let ended = match stream {
         Stream::Tcp(stream) => converse(stream, &context).await,

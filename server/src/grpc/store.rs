@@ -24,6 +24,7 @@ use super::charge::Charge;
 use crate::backend::{Failure, Issue, MetaItem, Outcome, Written};
 use crate::context::WorkerContext;
 use crate::session::{self, NoAnswer};
+use crate::upstream::Traffic;
 use crate::values::Stored;
 
 /// The service, on its worker's thread.
@@ -165,7 +166,8 @@ async fn set(context: Rc<WorkerContext>, request: SetRequest) -> Result<SetRespo
     else {
         return Err(misread(&text));
     };
-    let issue = context.backend.meta_set(&set, Stored::Shared(request.value));
+    let traffic = Traffic::of_request(request.value.len());
+    let issue = context.backend.meta_set(&set, Stored::Shared(request.value), traffic);
     let outcome = match issue.written().await.map_err(failed)? {
         Written::Stored { .. } => set_response::Outcome::Stored,
         Written::NotStored => set_response::Outcome::NotStored,
@@ -199,7 +201,7 @@ fn issue_get(context: &WorkerContext, bytes: &[u8]) -> Result<Issue<Option<MetaI
     request::meta_get(&mut text, &key).flag(b'f').flag(b'c').flag(b'v').end();
     match protocol::parse(&text, &context.limits) {
         Parse::Command { command: Command::MetaGet(meta), .. } => {
-            Ok(context.backend.meta_get(&meta, true))
+            Ok(context.backend.meta_get(&meta, true, Traffic::Bulk, None))
         }
         _ => Err(misread(&text)),
     }
@@ -225,7 +227,9 @@ fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
 fn failed(failure: Failure) -> Status {
     match failure {
         Failure::Link(_) => Status::unavailable(failure.to_string()),
-        Failure::OutOfMemory => Status::resource_exhausted(failure.to_string()),
+        Failure::OutOfMemory | Failure::NoRoom(_) => {
+            Status::resource_exhausted(failure.to_string())
+        }
         Failure::Line(_) => Status::failed_precondition(failure.to_string()),
     }
 }

@@ -93,7 +93,7 @@ impl Reporter {
     }
 
     /// Reports and follows for as long as it is polled.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(&self) {
         tokio::join!(self.report(), self.follow());
     }
 

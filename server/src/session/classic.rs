@@ -4,29 +4,44 @@ use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
 use protocol::{Meta, MetaFlags, MetaKey, refusal};
 
+use smallvec::SmallVec;
+
+use super::room::charged;
 use super::{Issued, OUT_BYTES_MAX, Session, edit};
-use crate::backend::{Count, GetIssue, Item, Outcome, Written};
+use crate::backend::{Count, Failure, GetIssue, Item, Items, Local, NoRoom, Outcome, Written};
+use crate::budget::Permit;
 use crate::counters::Commands;
+use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
 impl Session {
-    pub(super) fn issue_get<'a>(&self, get: Get<'a>) -> Issued<'a> {
-        Issued::Get(get, self.context.backend.get(&get))
+    pub(super) fn issue_get<'a>(&self, get: Get<'a>, traffic: Traffic) -> Issued<'a> {
+        Issued::Get(get, self.context.backend.get(&get, traffic, SmallVec::new()))
     }
 
-    pub(super) async fn issue_store(&self, store: &Store<'_>, value: Body<'_>) -> Issued<'static> {
+    pub(super) async fn issue_store<'k>(
+        &self,
+        store: &Store<'k>,
+        value: Body<'_>,
+        traffic: Traffic,
+    ) -> Issued<'k> {
         self.context.counters.commands.cmd_set.up();
         let stored = self.context.values.pack(value, None).await;
-        let issue = self.context.backend.store(store, stored);
-        Issued::Store { issue, is_cas: store.verb == StoreVerb::Cas, noreply: store.noreply }
+        let issue = self.context.backend.store(store, stored, traffic);
+        let added = (store.verb == StoreVerb::Add).then_some(store.key);
+        let (is_cas, noreply) = (store.verb == StoreVerb::Cas, store.noreply);
+        Issued::Store { issue, is_cas, noreply, added }
     }
 
     pub(super) async fn settle(&mut self, issued: Issued<'_>) {
         match issued {
             Issued::Get(get, issue) => self.reply_get(&get, issue).await,
             Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
-            Issued::Store { issue, is_cas, noreply } => {
+            Issued::Store { issue, is_cas, noreply, added } => {
                 let outcome = issue.written().await;
+                if let (Ok(Written::NotStored), Some(key)) = (&outcome, added) {
+                    self.context.look_after_add(&MetaKey::from(key)).await;
+                }
                 if is_cas {
                     count_cas(&self.context.counters.commands, &outcome);
                 }
@@ -56,7 +71,8 @@ impl Session {
             let outcome = self.extend(&key, store.verb, None, value.as_slice()).await;
             return self.reply_written(outcome, store.noreply);
         }
-        let issued = self.issue_store(store, value).await;
+        let traffic = self.traffic_alone(0, value.as_slice().len());
+        let issued = self.issue_store(store, value, traffic).await;
         self.settle(issued).await;
     }
 
@@ -101,9 +117,10 @@ impl Session {
     pub(super) async fn get_many(&mut self, get: Get<'_>) {
         let mut keys = get.keys;
         loop {
-            let (some, rest) = keys.split_at(KEYS_AT_ONCE);
+            let (some, rest) = keys.split_at(self.keys_at_once());
             let part = Get { keys: some, ..get };
-            let issue = self.context.backend.get(&part);
+            let traffic = self.traffic_alone(some.count(), 0);
+            let issue = self.context.backend.get(&part, traffic, SmallVec::new());
             if let Err(failure) = self.reply_items(&part, issue).await {
                 return self.fail(failure, false);
             }
@@ -120,33 +137,129 @@ impl Session {
     }
 
     async fn reply_items(&mut self, get: &Get<'_>, issue: GetIssue) -> Outcome<()> {
-        let items = match issue {
-            GetIssue::Ready(items) => items,
-            GetIssue::Sent(sent) => sent.items(get).await?,
+        let sent = match issue {
+            GetIssue::Here(local) => return self.reply_local(get, &local).await,
+            GetIssue::Sent(sent) => sent,
         };
+        let items = match sent.items(get).await {
+            Ok(items) => items,
+            Err(Failure::NoRoom(no_room)) if get.keys.split_at(1).1.is_some() => {
+                let bytes = no_room.wanted.iter().sum::<u64>() as usize;
+                self.learn(get.keys.count(), bytes);
+                return Box::pin(self.reply_each(get)).await;
+            }
+            Err(Failure::NoRoom(no_room)) => self.items_again(get, no_room).await?,
+            Err(failure) => return Err(failure),
+        };
+        let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
+        self.learn(items.len(), bytes);
         for (key, item) in get.keys.zip(items) {
             let found = match item {
-                Some(item) => self.reply_item(&key, item, get.with_cas).await,
+                Some(item) => {
+                    let room = self.room_for(&item.value).await?;
+                    self.reply_item(&key, item, room, get.with_cas).await
+                }
                 None => false,
             };
-            self.count_get(found, get.touch_exptime_s.is_some());
-            if self.gathered_bytes() >= OUT_BYTES_MAX && self.flush().await.is_err() {
-                self.closing = true;
-                self.out.clear();
+            if !self.count_item(found, get).await {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Writes an item; false if its value cannot be served.
-    async fn reply_item(&mut self, key: &[u8], item: Item, with_cas: bool) -> bool {
-        let Logical::Value(value) = self.context.values.unpack(item.value, None).await else {
+    /// The items of a get that there was no room for together, one after the other.
+    async fn reply_each(&mut self, get: &Get<'_>) -> Outcome<()> {
+        let mut keys = get.keys;
+        loop {
+            let (one, rest) = keys.split_at(1);
+            let part = Get { keys: one, ..*get };
+            let traffic = self.traffic_alone(1, 0);
+            let issue = self.context.backend.get(&part, traffic, SmallVec::new());
+            self.reply_items(&part, issue).await?;
+            match rest {
+                Some(rest) if !self.closing => keys = rest,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The items of a get that there was no room for, once there is.
+    #[cold]
+    async fn items_again(&mut self, get: &Get<'_>, mut no_room: NoRoom) -> Outcome<Items> {
+        for _ in 0..TRIES_MAX {
+            let bytes = no_room.wanted.iter().sum::<u64>();
+            let rooms = self.rooms(&no_room).await?;
+            let traffic = self.traffic_alone(1, bytes as usize);
+            let GetIssue::Sent(sent) = self.context.backend.get(get, traffic, rooms) else { break };
+            match sent.items(get).await {
+                // A value grew meanwhile.
+                Err(Failure::NoRoom(more)) => no_room = more,
+                done => return done,
+            }
+        }
+        Err(Failure::NoRoom(no_room))
+    }
+
+    /// Items of the embedded store, of which no more than one is held.
+    async fn reply_local(&mut self, get: &Get<'_>, local: &Local) -> Outcome<()> {
+        for key in get.keys {
+            let found = match local.get(get, &key) {
+                Some(item) => match self.charged_bytes(&item.value) {
+                    None => self.reply_item(&key, item, None, get.with_cas).await,
+                    Some(bytes) => {
+                        // Evicted meanwhile it would be memory of nobody's budget.
+                        drop(item);
+                        let room = self.room(bytes).await?;
+                        match local.get(get, &key) {
+                            Some(item) => self.reply_item(&key, item, room, get.with_cas).await,
+                            None => false,
+                        }
+                    }
+                },
+                None => false,
+            };
+            if !self.count_item(found, get).await {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a key that was looked up, and writes when much is gathered; false if the client takes nothing any more.
+    async fn count_item(&mut self, found: bool, get: &Get<'_>) -> bool {
+        self.count_get(found, get.touch_exptime_s.is_some());
+        if self.gathered_bytes() >= OUT_BYTES_MAX && self.flush().await.is_err() {
+            self.closing = true;
+            self.out.clear();
             return false;
+        }
+        true
+    }
+
+    /// Writes an item; false if its value cannot be served.
+    async fn reply_item(
+        &mut self,
+        key: &[u8],
+        item: Item,
+        room: Option<Permit>,
+        with_cas: bool,
+    ) -> bool {
+        let value = match self.context.values.unpack(item.value, None).await {
+            Logical::Value(value) => value,
+            Logical::Unreadable => return false,
+            Logical::Damaged => {
+                if let Ok(key) = MetaKey::new(key) {
+                    self.context.remove_damaged(&key).await;
+                }
+                return false;
+            }
         };
         let cas = with_cas.then_some(item.cas);
         reply::value_header(self.out.text(), key, item.client_flags, value.len(), cas);
-        self.value(value);
+        // A long value is as much of a turn as many commands.
+        self.served += value.len() / BYTES_PER_COMMAND;
+        self.value(charged(value, room));
         true
     }
 
@@ -191,8 +304,14 @@ impl Session {
     }
 }
 
-/// Keys of one get asked for at once: what they find is held together.
+/// Keys of one get of the embedded store between turns of others.
 pub(super) const KEYS_AT_ONCE: usize = 64;
+
+/// A value that grows while there is made room for it is asked for so often.
+const TRIES_MAX: usize = 3;
+
+/// To move so many bytes takes about as long as a short command.
+const BYTES_PER_COMMAND: usize = 8 << 10;
 
 fn count_hit(
     outcome: &Outcome<bool>,

@@ -1,19 +1,24 @@
 //! Commands that need the old logical value: append, prepend, and counting in a value that is stored compressed. They
 //! read, change and write under the item's CAS, and start over when someone else was faster.
 
-use protocol::MetaKey;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use protocol::MetaKey;
 use protocol::command::StoreVerb;
 use protocol::counter::{self, Direction};
 use protocol::reply::ItemFacts;
+use store::frame;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
-use crate::backend::{Count, Failure, Outcome, Version, Written};
+use crate::backend::{Count, Failure, Outcome, Seen, Version, Written};
+use crate::budget::Permit;
+use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
 /// Whether the verb puts its value beside the one that is there.
@@ -24,24 +29,26 @@ pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
 impl Session {
     /// append or prepend; with `compare`, only to that version.
     pub(super) async fn extend(
-        &self,
+        &mut self,
         key: &MetaKey<'_>,
         verb: StoreVerb,
         compare: Option<u64>,
         more: &[u8],
     ) -> Outcome<Written> {
-        let _turn = self.context.edits.turn(key.bytes()).await;
+        let context = Rc::clone(&self.context);
+        let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
-            let Some((version, old)) = self.old_value(key).await? else {
+            let Some(Old { version, value: old, traffic, _room }) =
+                self.old_value(key, more.len()).await?
+            else {
                 return Ok(Written::NotStored);
             };
-            if compare.is_some_and(|cas| cas != version.cas) {
-                return Ok(Written::Exists);
-            }
             let value_bytes = old.len() + more.len();
             let item_bytes = ITEM_OVERHEAD_BYTES + key.bytes().len() + value_bytes;
-            if item_bytes as u64 > self.context.limits.item_bytes_max.0 {
-                return Ok(Written::NotStored);
+            let is_other = compare.is_some_and(|cas| cas != version.cas);
+            if is_other || item_bytes as u64 > self.context.limits.item_bytes_max.0 {
+                self.context.backend.give_back(key, version.cas, version.won).await;
+                return Ok(if is_other { Written::Exists } else { Written::NotStored });
             }
             let mut value = self.context.values.pool().take(value_bytes);
             let (first, second) =
@@ -49,7 +56,7 @@ impl Session {
             value.extend(first);
             value.extend(second);
             let stored = self.context.values.pack(Body::Pooled(value), None).await;
-            match self.context.backend.rewrite(key, &version, None, stored).await? {
+            match self.context.backend.rewrite(key, &version, None, stored, traffic).await? {
                 Written::Exists | Written::NotFound => {}
                 done => return Ok(done),
             }
@@ -59,30 +66,33 @@ impl Session {
 
     /// incr, decr or ma on an item that the store itself cannot count in: a frame, if it is a number at all.
     pub(super) async fn count_logical(
-        &self,
+        &mut self,
         key: &MetaKey<'_>,
         direction: Direction,
         delta: u64,
         compare: Option<u64>,
         exptime_s: Option<i32>,
     ) -> Outcome<Count> {
-        if !self.context.backend.holds_frame(key).await? {
-            return Ok(Count::NonNumeric);
+        let context = Rc::clone(&self.context);
+        if let Some(refused) = self.refuse_to_count(key, compare).await? {
+            return Ok(refused);
         }
-        let _turn = self.context.edits.turn(key.bytes()).await;
+        let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
-            let Some((version, old)) = self.old_value(key).await? else {
+            let Some(Old { version, value: old, traffic, _room }) = self.old_value(key, 0).await?
+            else {
                 return Ok(Count::NotFound);
             };
-            if compare.is_some_and(|cas| cas != 0 && cas != version.cas) {
-                return Ok(Count::Exists);
-            }
+            let is_other = compare.is_some_and(|cas| cas != 0 && cas != version.cas);
             let mut text = Vec::new();
-            let Ok(number) = counter::apply(&old, direction, delta, &mut text) else {
-                return Ok(Count::NonNumeric);
+            let counted = counter::apply(&old, direction, delta, &mut text);
+            let (false, Ok(number)) = (is_other, counted) else {
+                self.context.backend.give_back(key, version.cas, version.won).await;
+                return Ok(if is_other { Count::Exists } else { Count::NonNumeric });
             };
+            let version = Version { keeps_marks: text.len() == old.len(), ..version };
             let stored = self.context.values.pack(Body::Slice(&text), None).await;
-            match self.context.backend.rewrite(key, &version, exptime_s, stored).await? {
+            match self.context.backend.rewrite(key, &version, exptime_s, stored, traffic).await? {
                 Written::Stored { cas } => {
                     let ttl_s = exptime_s.map_or(version.life.left_s(), told_ttl_s);
                     let facts = ItemFacts { cas, ttl_s, ..ItemFacts::default() };
@@ -94,13 +104,81 @@ impl Session {
         Err(contended())
     }
 
-    async fn old_value(&self, key: &MetaKey<'_>) -> Outcome<Option<(Version, bytes::Bytes)>> {
-        let Some(version) = self.context.backend.peek(key).await? else { return Ok(None) };
-        match self.context.values.unpack(version.value.clone(), None).await {
-            Logical::Value(value) => Ok(Some((version, value))),
-            Logical::Unreadable => Ok(None),
+    /// Why nothing is counted here, found by a look that leaves a stale item's right to be refilled where it is; none
+    /// if it is a number in a frame.
+    async fn refuse_to_count(
+        &mut self,
+        key: &MetaKey<'_>,
+        compare: Option<u64>,
+    ) -> Outcome<Option<Count>> {
+        let context = Rc::clone(&self.context);
+        let Some(Seen { value, cas, won }) = context.backend.look(key).await? else {
+            return Ok(Some(Count::NonNumeric));
+        };
+        context.backend.give_back(key, cas, won).await;
+        if !frame::must_wrap(&value) {
+            return Ok(Some(Count::NonNumeric));
         }
+        if compare.is_some_and(|wanted| wanted != 0 && wanted != cas) {
+            return Ok(Some(Count::Exists));
+        }
+        let _room = self.room_for(&value).await?;
+        Ok(match context.values.unpack(value, None).await {
+            Logical::Value(value) => {
+                let counted = counter::apply(&value, Direction::Increment, 0, &mut Vec::new());
+                counted.err().map(|_| Count::NonNumeric)
+            }
+            Logical::Unreadable => Some(Count::NotFound),
+            Logical::Damaged => {
+                context.remove_damaged(key).await;
+                Some(Count::NotFound)
+            }
+        })
     }
+
+    /// The item as it is, with room for its logical value twice and `more_bytes`.
+    async fn old_value(&mut self, key: &MetaKey<'_>, more_bytes: usize) -> Outcome<Option<Old>> {
+        let traffic = self.traffic_alone(1, more_bytes);
+        let peeked = match self.context.backend.peek(key, traffic, None).await {
+            Err(Failure::NoRoom(wanted)) => {
+                let room = self.rooms(&wanted).await?.pop();
+                let won = wanted.returned.is_some_and(|returned| returned.won);
+                let again = self.context.backend.peek(key, Traffic::Bulk, room).await?;
+                again.map(|version| Version { won: version.won || won, ..version })
+            }
+            peeked => peeked?,
+        };
+        let Some(version) = peeked else { return Ok(None) };
+        self.learn(1, version.value.len());
+        let room = match self.charged_bytes(&version.value) {
+            Some(bytes) => match self.more_room(2 * bytes + more_bytes).await {
+                Ok(room) => room,
+                Err(failure) => {
+                    self.context.backend.give_back(key, version.cas, version.won).await;
+                    return Err(failure);
+                }
+            },
+            None => None,
+        };
+        let traffic = self.traffic_alone(0, version.value.len() + more_bytes);
+        match self.context.values.unpack(version.value.clone(), None).await {
+            Logical::Value(value) => return Ok(Some(Old { version, value, traffic, _room: room })),
+            Logical::Unreadable => {
+                self.context.backend.give_back(key, version.cas, version.won).await;
+            }
+            Logical::Damaged => self.context.remove_damaged(key).await,
+        }
+        Ok(None)
+    }
+}
+
+/// What an edit begins with.
+struct Old {
+    version: Version,
+    value: Bytes,
+    /// The connection for the changed value.
+    traffic: Traffic,
+    _room: Option<Permit>,
 }
 
 /// What is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.

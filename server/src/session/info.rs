@@ -19,6 +19,9 @@ impl Session {
             }
             Command::FlushAll { delay_s, noreply } => self.flush_all(delay_s, noreply).await,
             Command::Stats { arguments } => self.stats(arguments).await,
+            Command::Admin(admin)
+                if admin.verb == AdminVerb::LruCrawler
+                    && Box::pin(self.crawl(admin.arguments)).await => {}
             Command::Admin(admin) => self.admin(&admin),
             _ => self.out.text().extend_from_slice(refusal::ERROR),
         }
@@ -40,6 +43,7 @@ impl Session {
                 self.context.stats.reset();
                 return self.line(Reply::Reset);
             }
+            b"cachedump" => return Box::pin(self.cachedump(arguments)).await,
             b"detail" => return self.stats_detail(arguments.next().unwrap_or_default()),
             _ => {}
         }

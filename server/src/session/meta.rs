@@ -6,23 +6,62 @@ use protocol::meta::Meta;
 use protocol::reply::{self, MetaOutcome, Reply};
 use protocol::{MetaKey, refusal};
 
+use bytes::Bytes;
+
 use super::classic::count_cas;
+use super::room::charged;
 use super::{Issued, Session, edit};
-use crate::backend::{Count, Issue, MetaDebug, MetaItem, Outcome, Written};
+use crate::backend::{self, Count, Failure, Issue, MetaDebug, MetaItem, NoRoom, Outcome, Written};
+use crate::budget::Permit;
+use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
 impl Session {
-    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>) -> Issued<'a> {
+    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>, traffic: Traffic) -> Issued<'a> {
+        let issue = self.ask_meta_get(&meta, traffic, None);
+        Issued::MetaGet(meta, issue)
+    }
+
+    fn ask_meta_get(
+        &self,
+        meta: &Meta<'_>,
+        traffic: Traffic,
+        room: Option<Permit>,
+    ) -> Issue<Option<MetaItem>> {
         // The logical size of a frame is in its header, so `s` needs the value too.
         let with_value = meta.flags.wants_value() || meta.flags.has(b's');
-        let issue = self.context.backend.meta_get(&meta, with_value);
-        Issued::MetaGet(meta, issue)
+        self.context.backend.meta_get(meta, with_value, traffic, room)
+    }
+
+    /// The item of an mg that there was no room for, once there is; what it told of the item the first time holds.
+    #[cold]
+    async fn meta_item_again(
+        &mut self,
+        meta: &Meta<'_>,
+        no_room: NoRoom,
+    ) -> Outcome<Option<MetaItem>> {
+        let bytes = no_room.wanted.iter().sum::<u64>();
+        let room = self.rooms(&no_room).await?.pop();
+        let traffic = self.traffic_alone(1, bytes as usize);
+        let item = self.ask_meta_get(meta, traffic, room).meta_item().await?;
+        Ok(item.map(|MetaItem { facts, value }| {
+            let told = no_room.returned.as_ref();
+            let facts = match told {
+                Some(told) => backend::facts_of_first(told, facts),
+                None => facts,
+            };
+            MetaItem { facts, value }
+        }))
     }
 
     pub(super) async fn reply_meta_get(&mut self, meta: &Meta<'_>, issue: Issue<Option<MetaItem>>) {
         self.context.counters.commands.cmd_meta.up();
         let touched = meta.flags.exptime_s.is_some();
         let item = match issue.meta_item().await {
+            Err(Failure::NoRoom(no_room)) => self.meta_item_again(meta, no_room).await,
+            item => item,
+        };
+        let item = match item {
             Err(failure) => return self.fail(failure, false),
             Ok(None) => {
                 self.count_get(false, touched);
@@ -31,9 +70,13 @@ impl Session {
             Ok(Some(item)) => item,
         };
         let MetaItem { mut facts, value } = item;
+        self.learn(1, value.as_ref().map_or(0, Bytes::len));
         if !meta.flags.wants_value() {
-            let Some(value_bytes) = self.context.values.logical_bytes(&value.unwrap_or_default())
-            else {
+            let value = value.unwrap_or_default();
+            let Some(value_bytes) = self.context.values.logical_bytes(&value) else {
+                if self.context.values.is_damaged(value).await {
+                    self.context.remove_damaged(&meta.key).await;
+                }
                 self.count_get(false, touched);
                 return reply::meta_miss(self.out.text(), meta);
             };
@@ -41,8 +84,16 @@ impl Session {
             self.count_get(true, touched);
             return reply::meta_hit(self.out.text(), meta, &facts);
         }
-        match self.context.values.unpack(value.unwrap_or_default(), None).await {
-            Logical::Unreadable => {
+        let stored = value.unwrap_or_default();
+        let room = match self.room_for(&stored).await {
+            Ok(room) => room,
+            Err(failure) => return self.fail(failure, false),
+        };
+        match self.context.values.unpack(stored, None).await {
+            unread @ (Logical::Unreadable | Logical::Damaged) => {
+                if matches!(unread, Logical::Damaged) {
+                    self.context.remove_damaged(&meta.key).await;
+                }
                 self.count_get(false, touched);
                 reply::meta_miss(self.out.text(), meta);
             }
@@ -50,7 +101,7 @@ impl Session {
                 self.count_get(true, touched);
                 facts.value_bytes = value.len();
                 reply::meta_hit(self.out.text(), meta, &facts);
-                self.value(value);
+                self.value(charged(value, room));
             }
         }
     }
@@ -63,9 +114,13 @@ impl Session {
             let compare = set.meta.flags.compare.filter(|cas| *cas != 0);
             self.extend(&set.meta.key, set.verb, compare, value.as_slice()).await
         } else {
+            let traffic = self.traffic_alone(0, value.as_slice().len());
             let stored = self.context.values.pack(value, None).await;
-            self.context.backend.meta_set(set, stored).written().await
+            self.context.backend.meta_set(set, stored, traffic).written().await
         };
+        if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, set.verb) {
+            self.context.look_after_add(&set.meta.key).await;
+        }
         if set.verb == StoreVerb::Cas {
             count_cas(&self.context.counters.commands, &outcome);
         }
@@ -150,5 +205,5 @@ impl Session {
     }
 }
 
-/// The embedded store has no slab classes; memcached numbers its own from 1.
-const SLAB_CLASS: u32 = 1;
+/// The embedded store has no slab classes: all items are of one. memcached numbers its own from 1.
+pub(super) const SLAB_CLASS: u32 = 1;

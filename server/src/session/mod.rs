@@ -2,11 +2,15 @@
 //! unread bytes, so an idle connection costs its task and nothing else. What commands do is in the files beside this.
 
 mod classic;
+mod dump;
 mod edit;
 mod execute;
 mod info;
 mod meta;
 mod order;
+mod pace;
+mod room;
+mod window;
 
 pub(crate) use edit::Edits;
 pub(crate) use execute::{NoAnswer, Room, execute};
@@ -16,7 +20,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use device::Buffer;
@@ -25,16 +29,21 @@ use protocol::meta::Meta;
 use protocol::{Key, Parse, Refusal, refusal};
 
 use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
+use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Stage};
-use crate::out::Out;
+use crate::out::{CALL_BYTES_MAX, Out};
 use crate::stream::Stream;
+use crate::upstream::Traffic;
 use crate::values::Body;
+use crate::worker::Door;
 use order::{Effect, UnderWay};
+use pace::Pace;
+use window::Window;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context);
+    let _open = Open::count(&context, Door::Memcached);
     let mut session = Session::new(Way::Stream(stream), Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
@@ -42,21 +51,21 @@ pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
 }
 
 /// Counts a connection for as long as it lives, however it ends.
-pub(crate) struct Open<'a>(&'a WorkerContext);
+pub(crate) struct Open<'a>(&'a WorkerContext, Door);
 
 impl<'a> Open<'a> {
-    pub(crate) fn count(context: &'a WorkerContext) -> Self {
+    pub(crate) fn count(context: &'a WorkerContext, door: Door) -> Self {
         let commands = &context.counters.commands;
         commands.curr_connections.up();
         commands.total_connections.up();
-        Self(context)
+        Self(context, door)
     }
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.0.counters.commands.curr_connections.down();
-        self.0.connections.leave();
+        self.0.connections.leave(self.1);
     }
 }
 
@@ -66,6 +75,8 @@ pub(crate) struct Session {
     out: Out,
     /// Where the store does not keep the order of what is under way.
     under_way: Option<UnderWay>,
+    /// Where there are links to stores, what may be under way on them.
+    window: Option<Window>,
     /// Commands served since other sessions had their turn.
     served: usize,
     /// Room for the next read: less behind a long value, since the next is likely to be one too, and what is read of it
@@ -95,9 +106,21 @@ struct Pending<'a> {
 
 enum Issued<'a> {
     Get(Get<'a>, GetIssue),
-    Store { issue: Issue<Outcome<Written>>, is_cas: bool, noreply: bool },
-    Delete { issue: Issue<Outcome<bool>>, noreply: bool },
-    Touch { issue: Issue<Outcome<bool>>, noreply: bool },
+    Store {
+        issue: Issue<Outcome<Written>>,
+        is_cas: bool,
+        noreply: bool,
+        /// The key of an add.
+        added: Option<Key<'a>>,
+    },
+    Delete {
+        issue: Issue<Outcome<bool>>,
+        noreply: bool,
+    },
+    Touch {
+        issue: Issue<Outcome<bool>>,
+        noreply: bool,
+    },
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
 }
 
@@ -114,11 +137,13 @@ enum Step {
 impl Session {
     fn new(way: Way, context: Rc<WorkerContext>) -> Self {
         let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
+        let window = context.backend.has_links().then(|| Window::new(&context));
         Self {
             way,
             context,
             out: Out::default(),
             under_way,
+            window,
             served: 0,
             read_bytes: INPUT_BYTES,
             first_bytes: true,
@@ -190,15 +215,35 @@ impl Session {
     /// Serves commands until no unread byte is left, then gives the buffer back.
     async fn converse(&mut self, mut input: Buffer) -> io::Result<()> {
         let mut start = 0;
+        let mut line: Option<(Permit, Pace)> = None;
         loop {
-            start += self.serve_buffered(&input, start).await?;
+            let served = self.serve_buffered(&input, start).await?;
+            if served > 0 {
+                line = None;
+            }
+            start += served;
             self.flush().await?;
             if self.closing || start == input.len() {
                 return Ok(());
             }
+            let unread = input.len() - start;
+            if unread > INPUT_BYTES / 2 && line.is_none() {
+                // A long line holds more than a connection may without being counted.
+                let permit = self.context.admit(LONG_LINE_BYTES).await;
+                line = permit.map(|permit| (permit, Pace::charged(&self.context)));
+                if line.is_none() {
+                    self.out.text().extend_from_slice(refusal::OUT_OF_MEMORY);
+                    self.closing = true;
+                    return Ok(());
+                }
+            }
             input = self.make_room(input, start);
             start = 0;
-            if !self.read_more(&mut input).await? {
+            let is_more = match &mut line {
+                Some((_, pace)) => self.read_more_paced(&mut input, pace).await?,
+                None => self.read_more(&mut input).await?,
+            };
+            if !is_more {
                 self.closing = true;
                 return Ok(());
             }
@@ -215,17 +260,18 @@ impl Session {
         let line = start + done;
         // The client may wait for the answers to what it sent before this value.
         self.flush().await?;
-        let context = Rc::clone(&self.context);
-        let _admitted = context.admit(body_bytes).await;
-        let body = self.read_body(&input[line + line_bytes..], body_bytes).await?;
-        let Some(body) = body else {
+        let Some((body, _permit)) = self.read_body(&input[line + line_bytes..], body_bytes).await?
+        else {
             self.closing = true;
             return Ok(done);
         };
         if let Parse::Command { command, .. } =
             protocol::parse(&input[line..], &self.context.limits)
         {
-            self.serve_body(command, Body::Pooled(body)).await;
+            match body {
+                Some(body) => self.serve_body(command, Body::Pooled(body)).await,
+                None => self.refuse_body(&command).await,
+            }
         }
         // What was in the buffer behind the line was all of it the value's.
         Ok(input.len() - start)
@@ -311,8 +357,9 @@ impl Session {
         match (command, value) {
             (Command::Store(store), Some(value)) if !edit::needs_old_value(store.verb) => {
                 let since = Instant::now();
+                let traffic = self.traffic(0, value.len(), pending).await;
                 self.keep_order([store.key.bytes()], Effect::Changes, pending).await;
-                let issued = self.issue_store(&store, Body::Slice(value)).await;
+                let issued = self.issue_store(&store, Body::Slice(value), traffic).await;
                 self.push(Pending { since, issued }, pending).await;
             }
             (command, _) => {
@@ -361,7 +408,7 @@ impl Session {
     ) {
         let since = Instant::now();
         let issued = match command {
-            Command::Get(get) if get.keys.split_at(classic::KEYS_AT_ONCE).1.is_some() => {
+            Command::Get(get) if get.keys.split_at(self.keys_at_once()).1.is_some() => {
                 self.settle_all(pending).await;
                 self.get_many(get).await;
                 return self.record(CommandKind::Get, since);
@@ -369,21 +416,27 @@ impl Session {
             Command::Get(get) => {
                 let reads = get.touch_exptime_s.is_none();
                 let effect = if reads { Effect::Reads } else { Effect::Changes };
+                let keys = if self.window.is_some() { get.keys.count() } else { 0 };
+                let traffic = self.traffic(keys, 0, pending).await;
                 self.keep_order(get.keys.map(Key::bytes), effect, pending).await;
-                self.issue_get(get)
+                self.issue_get(get, traffic)
             }
             Command::Delete { key, noreply } => {
+                let traffic = self.traffic(0, LINE_BYTES, pending).await;
                 self.keep_order([key.bytes()], Effect::Changes, pending).await;
-                Issued::Delete { issue: self.context.backend.delete(key), noreply }
+                Issued::Delete { issue: self.context.backend.delete(key, traffic), noreply }
             }
             Command::Touch { key, exptime_s, noreply } => {
+                let traffic = self.traffic(0, LINE_BYTES, pending).await;
                 self.keep_order([key.bytes()], Effect::Changes, pending).await;
-                Issued::Touch { issue: self.context.backend.touch(key, exptime_s), noreply }
+                let issue = self.context.backend.touch(key, exptime_s, traffic);
+                Issued::Touch { issue, noreply }
             }
             Command::MetaGet(meta) => {
                 // It can tell when and whether the item was asked for before.
+                let traffic = self.traffic(1, 0, pending).await;
                 self.keep_order([meta.key.bytes()], Effect::Changes, pending).await;
-                self.issue_meta_get(meta)
+                self.issue_meta_get(meta, traffic)
             }
             other => {
                 self.settle_all(pending).await;
@@ -439,6 +492,41 @@ impl Session {
         }
     }
 
+    /// The connection to the stores for the next request, which asks for the values of `keys` and sends so many bytes.
+    /// Settles what is under way where that has to come first.
+    async fn traffic(
+        &mut self,
+        keys: usize,
+        request_bytes: usize,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Traffic {
+        let Some(window) = &mut self.window else { return Traffic::Interactive };
+        if let Some(traffic) = window.admit(keys, request_bytes, pending.is_empty()) {
+            return traffic;
+        }
+        self.settle_all(pending).await;
+        self.traffic_alone(keys, request_bytes)
+    }
+
+    /// As `traffic`, with nothing under way.
+    fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
+        let window = self.window.as_mut();
+        window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes))
+    }
+
+    /// An answer came for `keys`, with values of so many bytes.
+    fn learn(&mut self, keys: usize, bytes: usize) {
+        if let Some(window) = &mut self.window
+            && window.learn(keys, bytes)
+        {
+            self.context.surprised.set(Some(Instant::now()));
+        }
+    }
+
+    fn keys_at_once(&self) -> usize {
+        self.window.as_ref().map_or(classic::KEYS_AT_ONCE, Window::keys_max)
+    }
+
     async fn settle_one(&mut self, pending: Pending<'_>) {
         let kind = pending.issued.kind();
         self.settle(pending.issued).await;
@@ -477,7 +565,9 @@ impl Session {
     fn fail(&mut self, failure: Failure, noreply: bool) {
         use std::io::Write;
         match &failure {
-            Failure::OutOfMemory => self.context.counters.commands.store_no_memory.up(),
+            Failure::OutOfMemory | Failure::NoRoom(_) => {
+                self.context.counters.commands.store_no_memory.up();
+            }
             // A server that could not be asked is counted by its link, once for each request.
             Failure::Link(_) => {}
             Failure::Line(_) => self.context.counters.commands.upstream_errors.up(),
@@ -525,63 +615,14 @@ impl Session {
         }
     }
 
-    async fn read_into(&self, space: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.stream()?.try_read(space) {
-                Ok(bytes) => {
-                    self.context.counters.commands.bytes_read.add(bytes as u64);
-                    return Ok(bytes);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let stream = self.stream()?;
-                    poll_fn(|task| stream.poll_readable(task)).await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// As `read_into`, but a client that sends nothing for a while loses its connection if others wait for the
-    /// memory that its value holds.
-    async fn read_unstalled(&self, space: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match tokio::time::timeout(STALL_MAX, self.read_into(space)).await {
-                Ok(read) => return read,
-                Err(_) if self.context.is_short_of_memory() => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "stalled within a value"));
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// A value of which `here` has been read already, in a pool buffer of its own; none at the end of the stream.
-    async fn read_body(&mut self, here: &[u8], body_bytes: usize) -> io::Result<Option<Buffer>> {
-        let mut body = self.context.values.pool().take(body_bytes);
-        body.extend(here);
-        if !here.is_empty() {
-            let counters = &self.context.counters.values;
-            counters.copies.up();
-            counters.copied_bytes.add(here.len() as u64);
-        }
-        while body.len() < body_bytes {
-            let filled = body.len();
-            let bytes = match self.read_unstalled(&mut body.space()[filled..body_bytes]).await? {
-                0 => return Ok(None),
-                bytes => bytes,
-            };
-            body.set_len(filled + bytes);
-        }
-        Ok(Some(body))
-    }
-
     /// Reads and drops what belongs to a refused command.
     async fn swallow(&mut self, mut bytes: u64) -> io::Result<()> {
         self.flush().await?;
+        let mut pace = Pace::uncharged(&self.context);
         let mut scratch = self.context.values.pool().take_heap(INPUT_BYTES);
         while bytes > 0 {
             let wanted = (scratch.capacity() as u64).min(bytes) as usize;
-            let read = self.read_into(&mut scratch.space()[..wanted]).await?;
+            let read = self.read_paced(&mut scratch.space()[..wanted], &mut pace).await?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -610,13 +651,16 @@ impl Session {
         let since = (!self.out.is_empty()).then(Instant::now);
         while !self.out.is_empty() {
             let before = self.out.len();
+            if before > OUT_BYTES_MAX {
+                self.context.turns.take(before.min(CALL_BYTES_MAX)).await;
+            }
             let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
-                    self.context.counters.commands.bytes_written.add((before - left) as u64)
+                    self.context.counters.commands.bytes_written.add((before - left) as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait_writable().await?
+                    self.write_paced().await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -625,21 +669,6 @@ impl Session {
             self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
         }
         Ok(())
-    }
-
-    /// As `read_unstalled`, for a client that does not take its answers.
-    async fn wait_writable(&self) -> io::Result<()> {
-        let stream = self.stream()?;
-        loop {
-            let writable = poll_fn(|task| stream.poll_writable(task));
-            match tokio::time::timeout(STALL_MAX, writable).await {
-                Ok(ready) => return ready,
-                Err(_) if self.context.is_short_of_memory() => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "takes no answers"));
-                }
-                Err(_) => {}
-            }
-        }
     }
 }
 
@@ -652,7 +681,7 @@ impl Drop for Session {
 impl Issued<'_> {
     const fn is_ready(&self) -> bool {
         match self {
-            Issued::Get(_, issue) => matches!(issue, GetIssue::Ready(_)),
+            Issued::Get(_, issue) => matches!(issue, GetIssue::Here(_)),
             Issued::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
             Issued::Delete { issue, .. } | Issued::Touch { issue, .. } => {
                 matches!(issue, Issue::Ready(_))
@@ -682,10 +711,10 @@ const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
 /// Requests of one connection under way to the store at once.
 const PENDING_MAX: usize = 64;
 
-/// Time without a byte after which a client that holds memory others wait for is cut off.
-const STALL_MAX: Duration = Duration::from_secs(2);
+/// Replies gathered before they are written; a value may go beyond. It is part of what a connection may hold uncharged.
+const OUT_BYTES_MAX: usize = 32 << 10;
 
-/// Replies gathered before they are written; a value may go beyond.
-const OUT_BYTES_MAX: usize = 256 << 10;
+/// A request without a value, and its answer.
+const LINE_BYTES: usize = 256;
 
 const _: () = assert!(INPUT_BYTES > 2 * units::limits::LINE_BYTES_MAX);

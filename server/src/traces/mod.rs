@@ -36,6 +36,7 @@ use crate::context::WorkerContext;
 use crate::counters::Traced as Counters;
 use crate::session::Open;
 use crate::stream::Stream;
+use crate::worker::Door;
 pub use client::{CallError, TraceClient};
 pub use secrets::Secrets;
 
@@ -160,7 +161,7 @@ impl Traced {
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context);
+    let _open = Open::count(&context, Door::Traces);
     let (Stream::Tcp(stream), Some(traced)) = (stream, &context.traced) else { return };
     if let Err(error) = converse(stream, &context, traced).await {
         tracing::debug!(%error, "a connection of traces ended");

@@ -32,6 +32,8 @@ pub(crate) enum Answer {
     MetaDebug(Vec<u8>),
     /// STAT lines and END.
     Stats(Vec<(String, String)>),
+    /// Values that there was no room for, and of a meta command the return flags, since asking again may change them.
+    NoRoom { bytes: u64, returned: Option<Returned> },
     /// An error line, whole, without CR LF.
     Error(Vec<u8>),
 }
@@ -61,10 +63,9 @@ pub(crate) struct Returned {
     pub(crate) binary_key: bool,
 }
 
-/// Why there is no answer.
+/// Why there is no answer. Its text is what a client is told: which server it was, and in whose words, is for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkError {
-    pub(crate) server: String,
     pub(crate) fault: LinkFault,
 }
 
@@ -85,15 +86,29 @@ pub(crate) enum LinkFault {
 
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = &self.server;
         match &self.fault {
-            LinkFault::Down(why) => write!(f, "{server} is down: {why}"),
-            LinkFault::Lost(why) => write!(f, "{server} went away: {why}"),
+            LinkFault::Down(_) => f.write_str("the store is down"),
+            LinkFault::Lost(_) => f.write_str("the store went away"),
             LinkFault::TimedOut(limit) => {
-                write!(f, "{server} gave no answer within {} ms", limit.as_millis())
+                write!(f, "the store gave no answer within {} ms", limit.as_millis())
             }
-            LinkFault::Refused(why) => write!(f, "{server} refused: {why}"),
-            LinkFault::Malformed(what) => write!(f, "{server} answered nonsense: {what}"),
+            LinkFault::Refused(_) => f.write_str("the store refused the request"),
+            LinkFault::Malformed(_) => f.write_str("the store answered nonsense"),
+        }
+    }
+}
+
+impl fmt::Display for LinkFault {
+    /// All that is known, for the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkFault::Down(why) => write!(f, "is down: {why}"),
+            LinkFault::Lost(why) => write!(f, "went away: {why}"),
+            LinkFault::TimedOut(limit) => {
+                write!(f, "gave no answer within {} ms", limit.as_millis())
+            }
+            LinkFault::Refused(why) => write!(f, "refused: {why}"),
+            LinkFault::Malformed(what) => write!(f, "answered nonsense: {what}"),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Whether a store is worth asking: one that was found dead is left alone for a while, longer each time.
 
-use std::cell::RefCell;
 #[cfg(test)]
 use std::cell::RefMut;
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use units::Nanos;
 
@@ -10,7 +11,24 @@ use super::Timing;
 
 /// What is known of a store.
 #[derive(Default)]
-pub(super) struct Health(RefCell<State>);
+pub(super) struct Health {
+    state: RefCell<State>,
+    /// When it last answered anything.
+    answered: Cell<Option<Nanos>>,
+    answers: Cell<u64>,
+    /// Connections that are open.
+    connections: Cell<usize>,
+    /// Until when the log has heard enough of failed requests.
+    silent_until: Cell<Nanos>,
+}
+
+pub(super) struct Connected<'a>(&'a Health);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+    }
+}
 
 #[derive(Default)]
 enum State {
@@ -28,20 +46,42 @@ enum State {
 impl Health {
     /// Why requests fail without being sent, while they do.
     pub(super) fn down(&self, now: Nanos) -> Option<String> {
-        match &*self.0.borrow() {
+        match &*self.state.borrow() {
             State::Down { until, why, .. } if now < *until => Some(why.clone()),
             _ => None,
         }
     }
 
-    pub(super) fn mark_up(&self) {
+    pub(super) fn mark_up(&self, now: Nanos) {
+        self.answered.set(Some(now));
+        self.answers.set(self.answers.get().wrapping_add(1));
         if !self.is_up() {
-            *self.0.borrow_mut() = State::Up;
+            *self.state.borrow_mut() = State::Up;
         }
     }
 
+    /// A connection to it is open for as long as what is returned lives.
+    pub(super) fn connected(&self) -> Connected<'_> {
+        self.connections.set(self.connections.get() + 1);
+        Connected(self)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.connections.get() > 0
+    }
+
+    /// Whether it has answered anything within the last `limit`.
+    pub(super) fn has_answered(&self, now: Nanos, limit: Duration) -> bool {
+        self.answered.get().is_some_and(|answered| now < answered + limit.into())
+    }
+
+    /// The answers so far: more of them are a sign of life.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.get()
+    }
+
     pub(super) fn mark_down(&self, why: String, timing: Timing, now: Nanos) {
-        let mut state = self.0.borrow_mut();
+        let mut state = self.state.borrow_mut();
         let backoff = match &*state {
             State::Down { backoff, .. } => (*backoff + *backoff).min(timing.retry_max.into()),
             _ => timing.retry_min.into(),
@@ -49,16 +89,32 @@ impl Health {
         *state = State::Down { until: now + backoff, backoff, why };
     }
 
+    /// Whether the log may hear of another failed request: once in a second.
+    pub(super) fn may_report(&self, now: Nanos) -> bool {
+        let may = now >= self.silent_until.get();
+        if may {
+            self.silent_until.set(now + REPORT_EVERY);
+        }
+        may
+    }
+
     pub(super) fn is_up(&self) -> bool {
-        matches!(&*self.0.borrow(), State::Up)
+        matches!(&*self.state.borrow(), State::Up)
+    }
+
+    /// Whether it was found dead and has not answered since.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Down { .. })
     }
 
     /// Held, it makes the next word about this store a defect.
     #[cfg(test)]
     pub(super) fn seize(&self) -> Seized<'_> {
-        Seized(self.0.borrow_mut())
+        Seized(self.state.borrow_mut())
     }
 }
 
 #[cfg(test)]
 pub(super) struct Seized<'a>(#[expect(dead_code, reason = "it is held")] RefMut<'a, State>);
+
+const REPORT_EVERY: Nanos = Nanos(1_000_000_000);

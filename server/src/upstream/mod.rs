@@ -1,6 +1,9 @@
 //! Links to stores: one per worker and store, shared by all sessions of the worker. A memcached server is reached by
-//! a socket, a store service by gRPC; requests and answers are memcached's either way. What a request means is the
+//! sockets, a store service by gRPC; requests and answers are memcached's either way. What a request means is the
 //! backend's; which store gets it is the ring's.
+//!
+//! A memcached server answers a connection's requests in their order, so a long answer holds up all behind it. A link
+//! therefore has two connections: one for short exchanges, and one for long ones, which wait for each other only.
 
 mod answer;
 mod health;
@@ -22,27 +25,49 @@ use std::time::Duration;
 use device::Pool;
 use units::{ByteCount, Clock};
 
-pub(crate) use answer::{Answer, LinkError, LinkFault};
+pub(crate) use answer::{Answer, LinkError, LinkFault, Returned, Value};
 
+use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
 use crate::out::Out;
+use crate::stream::Stream;
+use health::Health;
 use service::Service;
 use socket::Socket;
 
 /// A worker's way to one store. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Link {
-    Socket(Rc<Socket>),
+    Server(Rc<Server>),
     Service(Rc<Service>),
+}
+
+/// A memcached server and the connections to it.
+pub(crate) struct Server {
+    interactive: Rc<Socket>,
+    bulk: Rc<Socket>,
+}
+
+/// Which of a server's connections a request takes. Requests on one of them take effect in their order; those on
+/// different ones take effect in any order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Short requests with answers that are expected to be short.
+    #[default]
+    Interactive,
+    /// Everything else.
+    Bulk,
 }
 
 /// What answers may hold, who counts them, and by which time servers are down and memcached is late.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
+    /// Long values take their part of it, or are refused.
+    pub(crate) budget: Budget,
     pub(crate) counters: Arc<Counters>,
     pub(crate) value_bytes_max: usize,
-    /// Values that would take what `pool` has out over this are refused.
+    /// What an answer without values may hold, or a message of a store service.
     pub(crate) held_bytes_max: ByteCount,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -79,7 +104,20 @@ pub(crate) enum Expect {
     Done,
     /// STAT lines and END, `RESET` or `OK`.
     Stats,
+    /// `MN`
+    Noop,
 }
+
+impl Traffic {
+    /// Of a request that sends so many bytes and asks for no value.
+    pub(crate) const fn of_request(bytes: usize) -> Self {
+        if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
+    }
+}
+
+/// Expected bytes of requests and answers of one session on the connection for short exchanges: what others wait
+/// behind. 32 KiB take some tens of microseconds.
+pub(crate) const INTERACTIVE_BYTES_MAX: usize = 32 << 10;
 
 impl fmt::Display for Expect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,6 +131,7 @@ impl fmt::Display for Expect {
             Expect::Debug => "meta debug",
             Expect::Done => "a flush",
             Expect::Stats => "stats",
+            Expect::Noop => "a meta no-op",
         })
     }
 }
@@ -100,7 +139,10 @@ impl Link {
     /// A link to the memcached server at `address` (host:port, or a path for a Unix socket); it connects with the first
     /// request.
     pub(crate) fn to_server(address: String, timing: Timing, limits: Limits) -> Self {
-        Self::Socket(Socket::start(address, timing, limits))
+        let health = Rc::<Health>::default();
+        let start = |limits| Socket::start(address.clone(), Rc::clone(&health), timing, limits);
+        let (interactive, bulk) = (start(limits.clone()), start(limits));
+        Self::Server(Rc::new(Server { interactive, bulk }))
     }
 
     /// A link to the store service at `address`; it connects with the first request.
@@ -110,24 +152,80 @@ impl Link {
 
     pub(crate) fn set_timing(&self, timing: Timing) {
         match self {
-            Link::Socket(socket) => socket.set_timing(timing),
+            Link::Server(server) => {
+                server.interactive.set_timing(timing);
+                server.bulk.set_timing(timing);
+            }
             Link::Service(service) => service.set_timing(timing),
         }
     }
 
-    /// Whether requests take effect in the order in which they were made.
+    /// Whether requests of one kind of traffic take effect in the order in which they were made.
     pub(crate) const fn keeps_order(&self) -> bool {
-        matches!(self, Link::Socket(_))
+        matches!(self, Link::Server(_))
+    }
+
+    /// A connection of its own to a memcached server, and how long that may say nothing; none to a store service.
+    pub(crate) async fn dial(&self) -> Option<(std::io::Result<Stream>, Duration)> {
+        match self {
+            Link::Server(server) => {
+                let socket = &server.interactive;
+                Some((socket.connect().await, socket.patience()))
+            }
+            Link::Service(_) => None,
+        }
     }
 
     /// Sends a request, written by `compose`, and answers with a future of what comes back. A store that was found dead
     /// a moment ago fails at once.
-    pub(crate) fn request(&self, expect: Expect, compose: impl FnOnce(&mut Out)) -> Issued {
+    pub(crate) fn request(
+        &self,
+        traffic: Traffic,
+        expect: Expect,
+        compose: impl FnOnce(&mut Out),
+    ) -> Issued {
+        self.request_with_room(traffic, expect, None, compose)
+    }
+
+    /// As `request`, with a part of the budget for the values of the answer.
+    pub(crate) fn request_with_room(
+        &self,
+        traffic: Traffic,
+        expect: Expect,
+        room: Option<Permit>,
+        compose: impl FnOnce(&mut Out),
+    ) -> Issued {
         Issued(match self {
-            Link::Socket(socket) => socket.request(expect, compose),
-            Link::Service(service) => service.request(expect, compose),
+            Link::Server(server) => match traffic {
+                Traffic::Interactive => server.interactive.request(expect, room, compose),
+                Traffic::Bulk => server.bulk.request(expect, room, compose),
+            },
+            Link::Service(service) => service.request(expect, room, compose),
         })
     }
+}
+
+impl Link {
+    /// Asks the store whether it is there, also one that was found dead a moment ago.
+    pub(crate) fn probe(&self) -> Issued {
+        Issued(match self {
+            Link::Server(server) => server.interactive.probe(),
+            Link::Service(service) => service.probe(),
+        })
+    }
+
+    /// The answers of the store so far.
+    pub(crate) fn answers(&self) -> u64 {
+        match self {
+            Link::Server(server) => server.interactive.answers(),
+            Link::Service(service) => service.answers(),
+        }
+    }
+}
+
+/// What asks a server whether it is there: the cheapest question that every memcached with meta commands answers.
+fn compose_probe(out: &mut Out) {
+    out.text().extend_from_slice(b"mn\r\n");
 }
 
 /// The answer to come of one request. Dropping it leaves the request to be answered and forgotten.

@@ -16,6 +16,7 @@ use super::answer::{Answer, LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
+use crate::budget::Permit;
 use crate::counters::Stage;
 use crate::out::Out;
 
@@ -64,35 +65,65 @@ impl Service {
         self.timing.set(timing);
     }
 
-    pub(super) fn request(self: &Rc<Self>, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
+    pub(super) fn request(
+        self: &Rc<Self>,
+        expect: Expect,
+        room: Option<Permit>,
+        compose: impl FnOnce(&mut Out),
+    ) -> Slot {
         if let Some(why) = self.health.down(self.limits.clock.now()) {
-            return Slot::answered(Err(self.error(LinkFault::Down(why))));
+            return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
+        self.send(expect, false, room, compose)
+    }
+
+    /// Asks whether the service is there, also while requests are not sent because it was not.
+    pub(super) fn probe(self: &Rc<Self>) -> Slot {
+        self.send(Expect::Noop, true, None, super::compose_probe)
+    }
+
+    pub(super) fn answers(&self) -> u64 {
+        self.health.answers()
+    }
+
+    fn send(
+        self: &Rc<Self>,
+        expect: Expect,
+        is_probe: bool,
+        mut room: Option<Permit>,
+        compose: impl FnOnce(&mut Out),
+    ) -> Slot {
         let mut out = Out::default();
         compose(&mut out);
         let parts = out.into_parts();
         let slot = Slot::default();
         let owed = Owed { service: Rc::clone(self), slot: Some(slot.clone()) };
         tokio::task::spawn_local(async move {
-            let answer = owed.service.ask(expect, parts).await;
+            let answer = owed.service.ask(expect, is_probe, &mut room, parts).await;
             owed.pay(answer);
         });
         slot
     }
 
     /// One call, connecting included, within the time that a request may take.
-    async fn ask(&self, expect: Expect, parts: Vec<Bytes>) -> Result<Answer, LinkFault> {
+    async fn ask(
+        &self,
+        expect: Expect,
+        is_probe: bool,
+        room: &mut Option<Permit>,
+        parts: Vec<Bytes>,
+    ) -> Result<Answer, LinkFault> {
         let begun = Instant::now();
         let limit = self.timing.get().request;
         let due = begun + limit;
-        let client = self.client(due).await?;
+        let client = self.client(due, is_probe).await?;
         let called = tokio::time::timeout_at(due.into(), self.call(&client, parts, due)).await;
         match called {
             Ok(Ok(parts)) => {
-                self.health.mark_up();
+                self.health.mark_up(self.limits.clock.now());
                 let stages = &self.limits.counters.stages;
                 stages[Stage::Store as usize].record(begun.elapsed().into());
-                self.read(expect, parts)
+                self.read(expect, room, parts)
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
                 self.give_up(&client, None);
@@ -139,7 +170,7 @@ impl Service {
     }
 
     /// The connection; without one, a new one, if there is one before the call is due.
-    async fn client(&self, due: Instant) -> Result<Client, LinkFault> {
+    async fn client(&self, due: Instant, is_probe: bool) -> Result<Client, LinkFault> {
         if let Some(client) = self.open() {
             return Ok(client);
         }
@@ -147,7 +178,8 @@ impl Service {
         if let Some(client) = self.open() {
             return Ok(client);
         }
-        if let Some(why) = self.health.down(self.limits.clock.now()) {
+        let down = self.health.down(self.limits.clock.now());
+        if let Some(why) = down.filter(|_| !is_probe) {
             return Err(LinkFault::Down(why));
         }
         let due = due.min(Instant::now() + self.timing.get().connect);
@@ -193,26 +225,36 @@ impl Service {
     }
 
     fn mark_down(&self, why: String) {
-        tracing::warn!(service = self.name, error = why, "store service is down");
+        if self.health.is_down() {
+            tracing::debug!(service = self.name, error = why, "store service is still down");
+        } else {
+            tracing::warn!(service = self.name, error = why, "store service is down");
+        }
         self.health.mark_down(why, self.timing.get(), self.limits.clock.now());
     }
 
     /// The one answer that the parts are.
-    fn read(&self, expect: Expect, parts: Vec<Bytes>) -> Result<Answer, LinkFault> {
+    fn read(
+        &self,
+        expect: Expect,
+        room: &mut Option<Permit>,
+        parts: Vec<Bytes>,
+    ) -> Result<Answer, LinkFault> {
         let mut reader = self.reader.borrow_mut();
-        let answer = read(&mut reader, expect, &parts);
+        let answer = read(&mut reader, expect, room, &parts);
         if answer.is_err() {
             *reader = Reader::new(&self.limits);
         }
         answer.map_err(LinkFault::Malformed)
     }
-
-    fn error(&self, fault: LinkFault) -> LinkError {
-        LinkError { server: self.name.clone(), fault }
-    }
 }
 
-fn read(reader: &mut Reader, expect: Expect, parts: &[Bytes]) -> Result<Answer, String> {
+fn read(
+    reader: &mut Reader,
+    expect: Expect,
+    room: &mut Option<Permit>,
+    parts: &[Bytes],
+) -> Result<Answer, String> {
     let mut answer = None;
     for part in parts {
         let mut rest = &part[..];
@@ -224,7 +266,7 @@ fn read(reader: &mut Reader, expect: Expect, parts: &[Bytes]) -> Result<Answer, 
             reader.filled(bytes);
             // Behind an answer nothing is expected.
             let expect = if answer.is_none() { Some(expect) } else { None };
-            answer = reader.next(expect)?.or(answer);
+            answer = reader.next(expect, room)?.or(answer);
         }
     }
     match answer {
@@ -274,7 +316,11 @@ impl Drop for Owed {
 impl Service {
     fn failed(&self, fault: LinkFault) -> LinkError {
         self.limits.counters.commands.upstream_errors.up();
-        self.error(fault)
+        // That it is down has been told already.
+        if !matches!(fault, LinkFault::Down(_)) && self.health.may_report(self.limits.clock.now()) {
+            tracing::warn!(service = self.name, error = %fault, "a request to the store service failed");
+        }
+        LinkError { fault }
     }
 }
 

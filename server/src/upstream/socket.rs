@@ -1,5 +1,6 @@
-//! The link to one memcached server: one connection, pipelined. Requests go out in one write per turn of the event loop
-//! and come back in order. It does not know what they mean.
+//! One connection to a memcached server, pipelined. Requests go out in one write per turn of the event loop and come
+//! back in order. It does not know what they mean. A server has as long for an answer as it keeps sending it: what
+//! times out is a connection on which nothing moves.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,9 +18,11 @@ use super::answer::{LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
+use crate::budget::Permit;
 use crate::counters::Stage;
 use crate::out::Out;
 use crate::stream::Stream;
+use crate::supervise::keep;
 
 /// A worker's connection to one server.
 pub(crate) struct Socket {
@@ -29,7 +32,12 @@ pub(crate) struct Socket {
     out: RefCell<Out>,
     waiting: RefCell<VecDeque<Waiting>>,
     work: Signal,
-    pub(super) health: Health,
+    /// The server's, whichever connection learns of it.
+    pub(super) health: Rc<Health>,
+    /// When the request that is answered next came to be that one.
+    head_since: Cell<Nanos>,
+    /// Bytes that have come since.
+    head_bytes: Cell<u64>,
     timing: Cell<Timing>,
     limits: Limits,
 }
@@ -71,18 +79,27 @@ impl Signal {
 struct Waiting {
     slot: Slot,
     expect: Expect,
+    /// For the values of the answer.
+    room: Option<Permit>,
     since: Nanos,
 }
 
 impl Socket {
-    pub(super) fn start(address: String, timing: Timing, limits: Limits) -> Rc<Self> {
+    pub(super) fn start(
+        address: String,
+        health: Rc<Health>,
+        timing: Timing,
+        limits: Limits,
+    ) -> Rc<Self> {
         let socket = Rc::new(Self {
             address,
             stream: RefCell::default(),
             out: RefCell::default(),
             waiting: RefCell::default(),
             work: Signal::default(),
-            health: Health::default(),
+            health,
+            head_since: Cell::default(),
+            head_bytes: Cell::default(),
             timing: Cell::new(timing),
             limits,
         });
@@ -94,16 +111,45 @@ impl Socket {
         self.timing.set(timing);
     }
 
-    pub(super) fn request(&self, expect: Expect, compose: impl FnOnce(&mut Out)) -> Slot {
+    pub(super) fn patience(&self) -> Duration {
+        self.timing.get().request
+    }
+
+    pub(super) fn request(
+        &self,
+        expect: Expect,
+        room: Option<Permit>,
+        compose: impl FnOnce(&mut Out),
+    ) -> Slot {
         let now = self.now();
         if let Some(why) = self.health.down(now) {
-            return Slot::answered(Err(self.error(LinkFault::Down(why))));
+            return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
+        self.send(now, expect, room, compose)
+    }
+
+    /// Asks whether the server is there, also while requests are not sent because it was not.
+    pub(super) fn probe(&self) -> Slot {
+        self.send(self.now(), Expect::Noop, None, super::compose_probe)
+    }
+
+    pub(super) fn answers(&self) -> u64 {
+        self.health.answers()
+    }
+
+    #[inline]
+    fn send(
+        &self,
+        now: Nanos,
+        expect: Expect,
+        room: Option<Permit>,
+        compose: impl FnOnce(&mut Out),
+    ) -> Slot {
         let slot = Slot::default();
         let nothing_under_way = self.waiting.borrow().is_empty();
         compose(&mut self.out.borrow_mut());
         let mut waiting = self.waiting.borrow_mut();
-        waiting.push_back(Waiting { slot: slot.clone(), expect, since: now });
+        waiting.push_back(Waiting { slot: slot.clone(), expect, room, since: now });
         drop(waiting);
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
         if !(nothing_under_way && self.write_now()) {
@@ -114,17 +160,22 @@ impl Socket {
 
     /// A defect in here costs the requests under way, never those to come.
     async fn keep_running(self: Rc<Self>) {
-        while let Err(error) = tokio::task::spawn_local(Rc::clone(&self).run()).await {
-            if !error.is_panic() {
-                return;
+        let defect = Cell::new(None);
+        let run = || {
+            let defect = defect.replace(Some("a defect ended the connection"));
+            let link = &self;
+            async move {
+                if let Some(why) = defect {
+                    link.fail_all(&LinkFault::Lost(why.to_owned()));
+                }
+                link.run().await;
             }
-            tracing::error!(server = self.address, "a defect ended the connection");
-            self.fail_all(&LinkFault::Lost("a defect ended the connection".to_owned()));
-        }
+        };
+        keep("link", &self.limits.counters.tasks.restarts_link, run).await;
     }
 
     /// Connects when there is work, serves until the connection ends, and starts over.
-    async fn run(self: Rc<Self>) {
+    async fn run(&self) {
         *self.stream.borrow_mut() = None;
         loop {
             while self.waiting.borrow().is_empty() {
@@ -135,25 +186,35 @@ impl Socket {
                     self.limits.counters.commands.upstream_connects.up();
                     let stream = Rc::new(stream);
                     *self.stream.borrow_mut() = Some(Rc::clone(&stream));
+                    self.head_bytes.set(0);
+                    self.head_since.set(self.now());
+                    let connected = self.health.connected();
                     let fault = self.serve(&stream).await;
+                    drop(connected);
                     *self.stream.borrow_mut() = None;
                     fault
                 }
                 Err(error) => LinkFault::Down(error.to_string()),
             };
             match &fault {
+                // Another connection to it is open: it has room for no more of them.
+                LinkFault::Down(_) if self.health.is_connected() => {}
                 LinkFault::Down(why) => self.mark_down(why.clone()),
+                // One that answers on another connection is not down.
+                LinkFault::TimedOut(limit) if self.health.has_answered(self.now(), *limit) => {}
                 LinkFault::TimedOut(limit) => {
                     self.mark_down(format!("no answer within {} ms", limit.as_millis()));
                 }
-                LinkFault::Lost(_) | LinkFault::Malformed(_) | LinkFault::Refused(_) => {}
+                LinkFault::Lost(_) | LinkFault::Malformed(_) | LinkFault::Refused(_) => {
+                    self.report(&fault);
+                }
             }
             // Of an idle connection that the server closed no request hears.
             self.fail_all(&fault);
         }
     }
 
-    async fn connect(&self) -> io::Result<Stream> {
+    pub(super) async fn connect(&self) -> io::Result<Stream> {
         let attempt = async {
             if self.address.starts_with('/') {
                 return UnixStream::connect(&self.address).await.map(Stream::Unix);
@@ -168,8 +229,19 @@ impl Socket {
     }
 
     fn mark_down(&self, why: String) {
-        tracing::warn!(server = self.address, error = why, "memcached server is down");
+        if self.health.is_down() {
+            tracing::debug!(server = self.address, error = why, "memcached server is still down");
+        } else {
+            tracing::warn!(server = self.address, error = why, "memcached server is down");
+        }
         self.health.mark_down(why, self.timing.get(), self.now());
+    }
+
+    /// Tells the log of a connection that ended with requests under way: clients learn no more than the kind.
+    fn report(&self, fault: &LinkFault) {
+        if !self.waiting.borrow().is_empty() && self.health.may_report(self.now()) {
+            tracing::warn!(server = self.address, error = %fault, "requests to memcached failed");
+        }
     }
 
     fn fail_all(&self, fault: &LinkFault) {
@@ -184,16 +256,12 @@ impl Socket {
                 }
                 fault => fault.clone(),
             };
-            request.slot.answer(Err(self.error(fault)));
+            request.slot.answer(Err(LinkError { fault }));
         }
     }
 
     fn now(&self) -> Nanos {
         self.limits.clock.now()
-    }
-
-    fn error(&self, fault: LinkFault) -> LinkError {
-        LinkError { server: self.address.clone(), fault }
     }
 
     /// Writes what sessions queued and hands answers back, until the connection ends; answers why it did.
@@ -211,8 +279,7 @@ impl Socket {
                 Err(fault) => return fault,
             }
             let limit = self.timing.get().request;
-            let due = self.waiting.borrow().front().map(|oldest| oldest.since + limit.into());
-            if due.is_some_and(|due| due <= self.now()) {
+            if self.due(limit).is_some_and(|due| due <= self.now()) {
                 self.limits.counters.commands.upstream_timeouts.up();
                 return LinkFault::TimedOut(limit);
             }
@@ -222,9 +289,8 @@ impl Socket {
                 }
                 // Also with nothing under way: a session may send a request without our turn.
                 while timer.as_mut().poll(task).is_ready() {
-                    let oldest = self.waiting.borrow().front().map(|oldest| oldest.since);
                     let now = self.now();
-                    let due = oldest.unwrap_or(now) + limit.into();
+                    let due = self.due(limit).unwrap_or(now + limit.into());
                     if due <= now {
                         return Poll::Ready(Ok(()));
                     }
@@ -241,6 +307,15 @@ impl Socket {
                 return LinkFault::Lost(error.to_string());
             }
         }
+    }
+
+    /// When the connection is given up unless bytes come on it; none with nothing under way. The next answer has the
+    /// limit to begin with, and more as it comes: a long one may take its time.
+    fn due(&self, limit: Duration) -> Option<Nanos> {
+        let waiting = self.waiting.borrow();
+        let since = waiting.front()?.since.max(self.head_since.get());
+        let earned = Nanos(self.head_bytes.get().saturating_mul(NANOS_PER_BYTE_MAX));
+        Some(since + limit.into() + earned)
     }
 
     /// Writes what is queued, from a session's turn; false if the link has to go on with it.
@@ -263,17 +338,20 @@ impl Socket {
     }
 
     fn read(&self, stream: &Stream, reader: &mut Reader) -> Result<Read, LinkFault> {
-        for _ in 0..READS_PER_TURN {
+        let mut left_bytes = READ_BYTES_PER_TURN;
+        while left_bytes > 0 {
             let space = reader.space();
-            let space_bytes = space.len();
-            match stream.try_read(space) {
+            let space_bytes = space.len().min(left_bytes);
+            match stream.try_read(&mut space[..space_bytes]) {
                 Ok(0) => return Err(LinkFault::Lost("closed by the server".to_owned())),
                 Ok(bytes) => {
+                    self.head_bytes.set(self.head_bytes.get() + bytes as u64);
                     reader.filled(bytes);
                     self.deliver(reader)?;
                     if bytes < space_bytes {
                         return Ok(Read::All);
                     }
+                    left_bytes -= bytes;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Read::All),
                 Err(error) => return Err(LinkFault::Lost(error.to_string())),
@@ -284,20 +362,27 @@ impl Socket {
 
     fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
         loop {
-            let expect = self.waiting.borrow().front().map(|request| request.expect);
-            let Some(answer) = reader.next(expect).map_err(LinkFault::Malformed)? else {
-                return Ok(());
+            let answer = match self.waiting.borrow_mut().front_mut() {
+                Some(request) => reader.next(Some(request.expect), &mut request.room),
+                None => reader.next(None, &mut None),
             };
-            self.health.mark_up();
+            let Some(answer) = answer.map_err(LinkFault::Malformed)? else { return Ok(()) };
+            let now = self.now();
+            self.health.mark_up(now);
+            self.head_since.set(now);
+            self.head_bytes.set(0);
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
                 let stages = &self.limits.counters.stages;
-                stages[Stage::Store as usize].record(self.now().since(request.since));
+                stages[Stage::Store as usize].record(now.since(request.since));
                 request.slot.answer(Ok(answer));
             }
         }
     }
 }
 
-/// A server that sends without end leaves the event loop to others after so many reads.
-const READS_PER_TURN: usize = 16;
+/// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.
+const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
+
+/// A server that sends without end leaves the event loop to others after so many bytes: some tens of microseconds.
+const READ_BYTES_PER_TURN: usize = 192 << 10;

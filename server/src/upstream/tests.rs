@@ -8,7 +8,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 use units::{ByteCount, ManualClock};
 
-use super::health::Health;
 use super::*;
 
 struct Fixture {
@@ -27,8 +26,12 @@ impl Fixture {
     }
 
     fn ask(&self) -> Issued {
+        self.ask_on(Traffic::Interactive)
+    }
+
+    fn ask_on(&self, traffic: Traffic) -> Issued {
         let expect = Expect::Number;
-        self.link.request(expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
+        self.link.request(traffic, expect, |out| out.text().extend_from_slice(b"incr k 1\r\n"))
     }
 
     /// Time goes on.
@@ -47,6 +50,7 @@ impl Fixture {
 fn limits(clock: &ManualClock) -> Limits {
     Limits {
         pool: Pool::heap(ByteCount::mib(1)),
+        budget: Budget::new(1 << 20),
         counters: Arc::default(),
         value_bytes_max: 1 << 20,
         held_bytes_max: ByteCount::mib(1),
@@ -55,8 +59,8 @@ fn limits(clock: &ManualClock) -> Limits {
 }
 
 fn health(link: &Link) -> &Health {
-    let Link::Socket(socket) = link else { panic!("a link to a server") };
-    &socket.health
+    let Link::Server(server) = link else { panic!("a link to a server") };
+    &server.interactive.health
 }
 
 async fn read_requests(stream: &mut TcpStream, requests: usize) {
@@ -87,15 +91,15 @@ async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_ea
         let _mute = fixture.accept(1).await;
         fixture.pass(TIMING.request / 2);
         let bystander = fixture.ask();
-        fixture.pass(TIMING.request / 2);
+        fixture.pass(TIMING.request);
         assert!(matches!(fault(oldest.await), LinkFault::TimedOut(_)));
-        assert!(matches!(fault(bystander.await), LinkFault::Lost(_)));
+        assert!(matches!(fault(bystander.await), LinkFault::TimedOut(_) | LinkFault::Lost(_)));
 
         assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
         fixture.pass(TIMING.retry_min);
         let trial = fixture.ask();
         let _mute = fixture.accept(1).await;
-        fixture.pass(TIMING.request);
+        fixture.pass(2 * TIMING.request);
         assert!(matches!(fault(trial.await), LinkFault::TimedOut(_)));
         fixture.pass(TIMING.retry_min);
         assert!(matches!(fault(fixture.ask().await), LinkFault::Down(_)));
@@ -105,6 +109,46 @@ async fn a_server_that_does_not_answer_in_time_is_down_for_a_while_and_longer_ea
         let mut stream = fixture.accept(1).await;
         answer(&mut stream, b"7\r\n").await;
         assert!(matches!(served.await, Ok(Answer::Number(7))));
+        assert!(health(&fixture.link).is_up());
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_keeps_coming_is_waited_for() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let expect = Expect::Values { keys_max: 1 };
+        let asked =
+            fixture.link.request(Traffic::Bulk, expect, |out| out.text().extend(b"incr k 1\r\n"));
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"VALUE k 0 400000\r\n").await;
+        for _ in 0..40 {
+            answer(&mut stream, &[b'x'; 10_000]).await;
+            // The link reads what came before the clock goes on.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            fixture.pass(TIMING.request / 2);
+        }
+        answer(&mut stream, b"\r\nEND\r\n").await;
+        assert!(matches!(asked.await, Ok(Answer::Values(values)) if values.len() == 1));
+        assert!(health(&fixture.link).is_up());
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_server_that_answers_on_one_connection_is_not_down_for_the_other() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let stuck = fixture.ask_on(Traffic::Bulk);
+        let _mute = fixture.accept(1).await;
+        fixture.pass(TIMING.request / 2);
+        let served = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"7\r\n").await;
+        assert!(matches!(served.await, Ok(Answer::Number(7))));
+        fixture.pass(TIMING.request * 3 / 4);
+        assert!(matches!(fault(stuck.await), LinkFault::TimedOut(_)));
         assert!(health(&fixture.link).is_up());
     };
     LocalSet::new().run_until(test).await;

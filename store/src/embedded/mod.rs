@@ -6,8 +6,9 @@ mod arithmetic;
 mod item;
 mod shard;
 mod time;
+mod walk;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ pub use arithmetic::{Counted, Delta};
 pub use item::{Fetch, Fetched, NewItem, Step};
 pub use shard::ITEM_OVERHEAD_BYTES;
 pub use time::expiry;
+pub use walk::{Listed, Walk};
 
 use shard::{Flushed, Shard};
 
@@ -38,6 +40,8 @@ pub struct Embedded {
     flushed_cas: AtomicU64,
     /// The shard that [`Embedded::sweep`] visits next.
     sweep_next: AtomicU64,
+    /// Whether a [`Walk`] is under way.
+    walking: AtomicBool,
     limit: ByteCount,
 }
 
@@ -69,6 +73,12 @@ pub enum Mode {
         cas: u64,
         /// Also in place of a later version, but then marked stale (`ms` with flag `I`).
         stale_if_older: bool,
+    },
+    /// Only in place of the version that `cas` names, whose marks (fetched, stale) the item keeps, as counting in place
+    /// does.
+    Overwrite {
+        /// The version the value was derived from.
+        cas: u64,
     },
 }
 
@@ -153,6 +163,7 @@ impl Embedded {
             flushed_until_s: AtomicU32::new(0),
             flushed_cas: AtomicU64::new(0),
             sweep_next: AtomicU64::new(0),
+            walking: AtomicBool::new(false),
             limit: options.limit,
         }
     }

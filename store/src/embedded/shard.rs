@@ -45,6 +45,10 @@ impl Shard {
         self.cache.len()
     }
 
+    pub(super) fn items(&self) -> impl Iterator<Item = (&Key, &Item)> {
+        self.cache.iter()
+    }
+
     pub(super) fn fetch(
         &mut self,
         key: &[u8],
@@ -89,7 +93,7 @@ impl Shard {
                 return Ok(stored);
             }
             (None, Mode::Replace) => return Ok(Stored::NotStored),
-            (None, Mode::Compare { .. }) => return Ok(Stored::NotFound),
+            (None, Mode::Compare { .. } | Mode::Overwrite { .. }) => return Ok(Stored::NotFound),
             (Some(Next::Insert), _) | (None, Mode::Set | Mode::Add) => {}
         }
         item.cas = turn.cas_next();
@@ -231,7 +235,7 @@ const HOT_SHARE: f64 = 0.75;
 /// store, which is what memcached allows `-I` at most.
 const HOT_SHARE_LARGE_ITEMS: f64 = 0.5;
 
-type Key = Box<[u8]>;
+pub(super) type Key = Box<[u8]>;
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -276,6 +280,12 @@ impl Item {
                 Some(Stored::NotStored)
             }
             Mode::Compare { cas, .. } if cas == old.cas => None,
+            Mode::Overwrite { cas } if cas == old.cas => {
+                self.fetched = old.fetched;
+                self.stale = old.stale;
+                self.token_sent = old.token_sent;
+                None
+            }
             // Version 0 is no version: memcached takes it for "not given", which nothing equals.
             Mode::Compare { cas, stale_if_older: true } if cas != 0 && cas < old.cas => {
                 self.exptime_s = old.exptime_s;
@@ -283,7 +293,7 @@ impl Item {
                 self.token_sent = old.token_sent;
                 None
             }
-            Mode::Compare { .. } => Some(Stored::Exists),
+            Mode::Compare { .. } | Mode::Overwrite { .. } => Some(Stored::Exists),
         }
     }
 }

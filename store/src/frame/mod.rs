@@ -79,6 +79,14 @@ pub enum FrameError {
     },
 }
 
+impl FrameError {
+    /// Whether no reader of any version or configuration can read such a frame: it was written by this version and is
+    /// broken. Versions, codecs, flags, dictionaries and lengths beyond a bound may be others' to read.
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, FrameError::Truncated { .. } | FrameError::Payload { .. })
+    }
+}
+
 /// How a frame's payload became the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -206,7 +214,11 @@ const _: () = assert!(PREFIX_BYTES + size_of::<u32>() == FRAME_HEADER_BYTES);
 
 fn parse(value: &[u8], original_bytes_max: usize) -> Result<Header, FrameError> {
     let truncated = FrameError::Truncated { bytes: value.len() };
-    let (head, payload) = value.split_first_chunk::<FRAME_HEADER_BYTES>().ok_or(truncated)?;
+    let Some((head, payload)) = value.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+        // The header of another version may be shorter.
+        let version = value.get(MAGIC.len()).copied().unwrap_or(0);
+        return Err(if version == VERSION { truncated } else { FrameError::Version(version) });
+    };
     let [_, _, _, version, codec, window_log2, flags, reserved, lengths @ ..] = *head;
     let [l0, l1, l2, l3, c0, c1, c2, c3] = lengths;
     let original_bytes = u32::from_le_bytes([l0, l1, l2, l3]);

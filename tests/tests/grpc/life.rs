@@ -1,9 +1,9 @@
 //! Health, reflection, deadlines, and the end of the server.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use api::tonic::Code;
@@ -102,7 +102,7 @@ fn a_deadline_that_has_passed_is_said_to_have() {
     grpc.is_well("deadlines");
 }
 
-/// A memcached server that takes requests and answers a miss when it is told to.
+/// A memcached server that is there, takes requests and answers a miss when it is told to.
 struct Reluctant {
     url: String,
     asked: mpsc::Receiver<()>,
@@ -115,17 +115,32 @@ impl Reluctant {
         let url = format!("memcached://{}", listener.local_addr().expect("an address"));
         let (tell, asked) = mpsc::channel();
         let (answer, told) = mpsc::channel();
+        let told = Arc::new(Mutex::new(told));
         std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let mut line = [0; 1024];
-            while matches!(stream.read(&mut line), Ok(bytes) if bytes > 0) {
-                let _gone = tell.send(());
-                if told.recv().is_err() || stream.write_all(b"END\r\n").is_err() {
-                    return;
-                }
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (tell, told) = (tell.clone(), Arc::clone(&told));
+                std::thread::spawn(move || Self::serve(stream, &tell, &told));
             }
         });
         Self { url, asked, answer }
+    }
+
+    fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, told: &Mutex<mpsc::Receiver<()>>) {
+        let requests = BufReader::new(stream.try_clone().expect("a second handle"));
+        for line in requests.lines().map_while(Result::ok) {
+            let answer: &[u8] = if line == "mn" {
+                b"MN\r\n"
+            } else {
+                let _gone = tell.send(());
+                if told.lock().expect("no panic").recv().is_err() {
+                    return;
+                }
+                b"END\r\n"
+            };
+            if stream.write_all(answer).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -141,8 +156,13 @@ fn the_end_lets_calls_finish_and_tells_those_who_watch() {
             cache.get(GetRequest { key: b"a".to_vec().into(), ..GetRequest::default() }).await
         });
         let mut watch = health.watch(about("rebate.v1.Cache")).await.expect("watch").into_inner();
-        let first = watch.message().await.expect("a first word").expect("a first word");
-        assert_eq!(first.status(), ServingStatus::Serving);
+        // A ring is there once it has answered.
+        let serving = async {
+            while watch.message().await.expect("a word").expect("a word").status()
+                != ServingStatus::Serving
+            {}
+        };
+        tokio::time::timeout(PATIENCE, serving).await.expect("it serves in time");
         let asked = store.asked;
         let asked = tokio::task::spawn_blocking(move || asked.recv_timeout(PATIENCE).is_ok());
         assert!(asked.await.expect("a wait"), "the call is under way");

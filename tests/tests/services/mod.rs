@@ -57,7 +57,7 @@ impl DerefMut for Service {
 pub(crate) fn page(addr: SocketAddr, path: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(addr).expect("admin pages accept");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("admin pages read");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("admin pages answer");

@@ -46,9 +46,10 @@ struct Location {
 /// More than is read, or what cannot be unpacked.
 pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     let mut packed = Vec::new();
-    input.take(PACKED_BYTES_MAX + 1).read_to_end(&mut packed)?;
-    if packed.len() as u64 > PACKED_BYTES_MAX {
-        return Err(CpuProfileError::Binary("a pprof file of more than 256 MiB: sample less"));
+    input.take(BYTES_MAX + 1).read_to_end(&mut packed)?;
+    if packed.len() as u64 > BYTES_MAX {
+        let what = "more than";
+        return Err(CpuProfileError::TooLong { what, bytes: BYTES_MAX, bytes_max: BYTES_MAX });
     }
     if !packed.starts_with(GZIP) {
         return Ok(packed);
@@ -56,10 +57,12 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     // Its last four bytes say how long it is unpacked.
     let broken = CpuProfileError::Binary("compressed, and cannot be unpacked");
     let Some((_, length)) = packed.split_last_chunk::<4>() else { return Err(broken) };
-    let length = u32::from_le_bytes(*length) as usize;
-    if length > BYTES_MAX {
-        return Err(CpuProfileError::Binary("compressed, and more than 1 GiB unpacked"));
+    let bytes = u64::from(u32::from_le_bytes(*length));
+    if bytes > BYTES_MAX {
+        let what = "compressed, and says that unpacked it has";
+        return Err(CpuProfileError::TooLong { what, bytes, bytes_max: BYTES_MAX });
     }
+    let length = bytes as usize;
     let mut unpacked = vec![0; length];
     match Decompressor::new().gzip_decompress(&packed, &mut unpacked) {
         Ok(count) if count == length => Ok(unpacked),
@@ -323,14 +326,19 @@ const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
 const BROKEN: &str = "no text, and no pprof profile that can be read to its end";
 const UNKNOWN: &[u8] = b"[unknown]";
 
-const TOO_MANY: &str =
-    "a pprof profile of more than 4,194,304 samples, strings and places: sample less";
+const TOO_MANY: &str = "a pprof profile of more than 1,048,576 samples, strings and places; \
+     valid are 1 to as many: sample less";
+
+pub(super) const TOO_MANY_FRAMES: &str =
+    "a pprof profile of more than 134,217,728 frames; valid are 1 to as many: sample less";
+
+/// All samples together: each costs a look-up.
+pub(super) const ALL_FRAMES_MAX: usize = 128 << 20;
 
 /// Some times the deepest stacks that profilers take.
 const FRAMES_MAX: usize = 4_096;
-/// Each takes some tens of bytes beside its own: with all of them the tables are within half a GiB.
-const ENTRIES_MAX: usize = 4 << 20;
+/// Each takes some tens of bytes beside its own: with all of them the tables are within 128 MiB.
+const ENTRIES_MAX: usize = 1 << 20;
 
-/// Profiles of minutes are some megabytes.
-const PACKED_BYTES_MAX: u64 = 256 << 20;
-const BYTES_MAX: usize = 1 << 30;
+/// Of a file, and of what it unpacks to. Profiles of minutes are some megabytes.
+const BYTES_MAX: u64 = 128 << 20;

@@ -22,6 +22,16 @@ pub enum CpuProfileError {
     /// Something else than text.
     #[error("this is {0}")]
     Binary(&'static str),
+    /// A profile that would take more memory than one may.
+    #[error("this is {what} {bytes} bytes; valid are 1 to {bytes_max}: sample less")]
+    TooLong {
+        /// Of what, up to the number.
+        what: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// The bound.
+        bytes_max: u64,
+    },
     /// Not one sample could be read.
     #[error(
         "no sample could be read from {lines} lines{example}; a profile is the text of \
@@ -105,11 +115,17 @@ fn read_pprof(
     let kind = if kind == Kind::Instructions { Kind::Other } else { kind };
     (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
     let mut malformed = Malformed::default();
+    let mut frames = 0;
     for index in 0..profile.count() {
-        match profile.sample(index) {
-            Some(sample) => tally.sample(kind, &sample),
-            None => malformed.note(index as u64 + 1, UNREADABLE),
+        let Some(sample) = profile.sample(index) else {
+            malformed.note(index as u64 + 1, UNREADABLE);
+            continue;
+        };
+        frames += sample.frames.len();
+        if frames > pprof::ALL_FRAMES_MAX {
+            return Err(CpuProfileError::Binary(pprof::TOO_MANY_FRAMES));
         }
+        tally.sample(kind, &sample);
     }
     if tally.is_empty() {
         return Err(CpuProfileError::Binary("a pprof profile without a sample that can be read"));

@@ -129,8 +129,10 @@ impl Platform {
 
     /// A runtime over both, the mode deciding.
     pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
+        let devices = [&self.software, &self.device].map(|own| Arc::clone(&own.device)).to_vec();
         RuntimeConfig {
-            devices: [&self.software, &self.device].map(|own| Arc::clone(&own.device)).to_vec(),
+            reputation: runtime::Reputation::of(&devices),
+            devices,
             policy: mode.policy(),
             compress: Fallback::Prefer,
             decompress: Fallback::Prefer,

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Neighbours: what the other clients of a server see while some clients misbehave.
+
+A well-behaved load at a fixed rate (`rebate load`, 2,000 requests/s, 200 B or 100 kB values, 90 % gets) runs alone
+and beside each attack, against a server with one worker thread. Bars: no failed request; p99 at most three times that
+without the attack; the resident memory at most the configured sum and a tenth (`rebate_memory_max_bytes`).
+- unread_gets: one connection asks for a value of 1 MB, 17 kB of requests per second, and reads nothing.
+- read_gets: one connection pipelines the same and reads all.
+- multi_gets: two connections ask for 64 such values in each line and read all.
+- slow_writers: 70 connections begin values of 1 MB and send a byte every 0.4 s; the others' values have 100 kB.
+- never_readers: 900 connections ask for a value that inflates from some hundred bytes to 1 MB and read nothing.
+"""
+
+import json
+import multiprocessing
+import random
+import socket
+import time
+
+from harness import Bench, fail, memcached, ratios, rebate, start_load, us
+
+LARGE = 1_000_000
+MIB = 1 << 20
+
+
+def connect(port):
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.settimeout(0.2)
+    return connection
+
+
+def unread_gets(port, stop):
+    line = b"get large\r\n" * 16
+    while not stop.is_set():
+        with connect(port) as connection:
+            try:
+                while not stop.is_set():
+                    connection.sendall(line)
+                    time.sleep(0.01)
+            except OSError:
+                time.sleep(0.1)
+
+
+def read_all(port, stop, line):
+    sink = bytearray(1 << 20)
+    while not stop.is_set():
+        with connect(port) as connection:
+            try:
+                while not stop.is_set():
+                    connection.sendall(line)
+                    connection.recv_into(sink)
+            except OSError:
+                pass
+
+
+def read_gets(port, stop):
+    read_all(port, stop, b"get large\r\n")
+
+
+def multi_gets(port, stop):
+    read_all(port, stop, b"get" + b" large" * 64 + b"\r\n")
+
+
+def many(port, stop, count, first, step_s):
+    """`first` on each of many connections, then a byte now and then; those that are cut connect again."""
+    held = []
+    while not stop.is_set():
+        while len(held) < count and not stop.is_set():
+            try:
+                held.append(connect(port))
+                held[-1].sendall(first(len(held)))
+            except OSError:
+                break
+        time.sleep(step_s)
+        for connection in list(held):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                held.remove(connection)
+                connection.close()
+
+
+def slow_writers(port, stop):
+    many(port, stop, 70, lambda index: b"set slow_%d 0 0 %d\r\n" % (index, LARGE), 0.4)
+
+
+def never_readers(port, stop):
+    held = []
+    for _ in range(900):
+        held.append(connect(port))
+    while not stop.is_set():
+        for connection in list(held):
+            try:
+                connection.sendall(b"get inflates\r\n" * 4)
+            except OSError:
+                held.remove(connection)
+        time.sleep(0.2)
+
+
+ATTACKS = [
+    ("unread_gets", unread_gets, 1, "store", 200),
+    ("read_gets", read_gets, 1, "store", 200),
+    ("multi_gets", multi_gets, 2, "store", 200),
+    ("slow_writers", slow_writers, 1, "embedded", 100_000),
+    ("never_readers", never_readers, 1, "embedded", 200),
+]
+
+
+def observe(server, value_bytes, seconds):
+    """The bystander's p99 (us), its failed requests, and the server's highest resident memory (bytes)."""
+    rate = 2_000 if value_bytes < 10_000 else 200
+    running = start_load(server, "--rate", rate, "-c", 8, "--keys", 200, "--value-size", value_bytes,
+                         "--get-share", 0.9, "--warmup", "1s", "-d", f"{seconds}s")
+    peak = 0
+    while running.poll() is None:
+        peak = max(peak, server.rss_bytes())
+        time.sleep(0.01)
+    # Failed requests are what is measured here.
+    report = json.loads(running.communicate()[0])
+    failed = sum(report["errors"].values()) + report["unanswered"] + report["unsent"]
+    p99 = max(us(report, op, which="p99_ns") for op in ["get", "set"])
+    return {"p99": p99, "failed": failed, "rss": peak}
+
+
+def attacked(server, attack, processes, value_bytes, seconds):
+    stop = multiprocessing.Event()
+    attackers = [multiprocessing.Process(target=attack, args=(server.port, stop)) for _ in range(processes)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        return observe(server, value_bytes, seconds)
+    finally:
+        stop.set()
+        for attacker in attackers:
+            attacker.join(5)
+            attacker.kill()
+
+
+def put(server, key, value):
+    with server.connect() as connection:
+        connection.sendall(b"set %s 0 0 %d\r\n" % (key, len(value)) + value + b"\r\n")
+        if connection.recv(100) != b"STORED\r\n":
+            fail(f"{key} was not stored")
+
+
+def main():
+    bench = Bench("neighbours", __doc__)
+    seconds = 1 if bench.quick else 8
+    found = {name: [] for name, *_ in ATTACKS}
+    sums = []
+    common = ["--threads", "1", "--admin-listen", "127.0.0.1:0"]
+    with memcached("-m", "256") as store, \
+            rebate(*common, "--store", f"memcached://{store.address}") as behind, rebate(*common) as alone:
+        servers = {"store": behind, "embedded": alone}
+        put(behind, b"large", random.Random(1).randbytes(LARGE))
+        put(alone, b"inflates", b"a" * (LARGE // 2) + b"b" * (LARGE // 2))
+        for _ in bench.each_run():
+            for name, attack, processes, where, value_bytes in ATTACKS:
+                quiet = observe(servers[where], value_bytes, seconds)
+                beside = attacked(servers[where], attack, processes, value_bytes, seconds)
+                found[name].append((quiet, beside))
+        sums = {where: memory_max(server) for where, server in servers.items()}
+    for name, _, _, where, value_bytes in ATTACKS:
+        rows(bench, name, value_bytes, found[name], sums[where])
+    bench.finish()
+
+
+def memory_max(server):
+    page = server.metrics()
+    return sum(value for name, value in page.items() if name.startswith("rebate_memory_max_bytes"))
+
+
+def rows(bench, name, value_bytes, found, memory_sum):
+    about = f"{name}, others' values of {value_bytes} B"
+    quiet, beside = ([side[which] for side in found] for which in [0, 1])
+    bench.row(f"failed.{name}", f"{about}: failed requests", [side["failed"] for side in beside], "requests",
+              at_most=0)
+    p99 = {which: [side["p99"] for side in sides] for which, sides in [("quiet", quiet), ("beside", beside)]}
+    bench.row(f"p99.quiet.{name}", f"{about}: p99 alone", p99["quiet"], "us")
+    bench.row(f"p99.attacked.{name}", f"{about}: p99 beside the attack", p99["beside"], "us")
+    bench.row(f"ratio.p99.{name}", f"{about}: p99 beside over alone", ratios(p99["beside"], p99["quiet"]), "ratio",
+              at_most=3)
+    bench.row(f"rss.{name}", f"{about}: highest resident memory", [side["rss"] / MIB for side in beside], "MiB",
+              at_most=round(memory_sum * 1.1 / MIB, 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+//! How long a job of a qualification is waited for. Only time counts in which this process had a core: a machine that
+//! stands still for a while does not make a device late. It knows no jobs.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use units::{Clock, Nanos};
+
+/// What is left of the time for one job.
+pub(super) struct Patience {
+    limit: Duration,
+    waited: Duration,
+    looked: Instant,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, waited: Duration::ZERO, looked: Instant::now() }
+    }
+
+    /// The device made progress, or the next job begins.
+    pub(super) fn restart(&mut self) {
+        *self = Self::new(self.limit);
+    }
+
+    /// Whether the job has had its time by now.
+    pub(super) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        self.waited += (now - self.looked).min(LOOK_MAX);
+        self.looked = now;
+        self.waited >= self.limit
+    }
+
+    /// Lets others have the core, for longer where the job takes long.
+    pub(super) fn pause(&self) {
+        match self.waited < SPIN {
+            true => thread::yield_now(),
+            false => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// A clock that moves by a part of `limit` at most from one look to the next.
+pub(super) struct PatientClock {
+    step_max: Duration,
+    looked: Mutex<(Instant, Nanos)>,
+}
+
+impl PatientClock {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { step_max: limit / STEPS_MIN, looked: Mutex::new((Instant::now(), Nanos(0))) }
+    }
+}
+
+impl Clock for PatientClock {
+    fn now(&self) -> Nanos {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let step = now.saturating_duration_since(looked.0).min(self.step_max);
+        *looked = (now, Nanos(looked.1.0.saturating_add(Nanos::from(step).0)));
+        looked.1
+    }
+}
+
+/// One look to the next is taken to be no longer than this.
+const LOOK_MAX: Duration = Duration::from_millis(20);
+
+/// A device that takes longer is not measured any more.
+const SPIN: Duration = Duration::from_millis(20);
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A runtime looks at its clock at least eight times per timeout.
+const STEPS_MIN: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_a_core_counts_as_one_look() {
+        let mut patience = Patience::new(Duration::from_secs(1));
+        patience.looked -= Duration::from_secs(60);
+        assert!(!patience.is_over());
+        let clock = PatientClock::new(Duration::from_secs(1));
+        clock.looked.lock().expect("no panic").0 -= Duration::from_secs(60);
+        assert!(clock.now() <= Nanos::millis(251));
+    }
+
+    #[test]
+    fn what_hangs_is_given_up() {
+        let mut patience = Patience::new(Duration::from_millis(5));
+        while !patience.is_over() {
+            patience.pause();
+        }
+        patience.restart();
+        assert_eq!(patience.waited, Duration::ZERO);
+    }
+}

@@ -1,0 +1,162 @@
+//! How closely the results of one device queue are read back: all of the first ones, then a random share that becomes
+//! smaller with every good result. It reads nothing back itself.
+
+use std::num::NonZeroU32;
+
+use units::Prng;
+
+/// Says which results are read back.
+pub(crate) struct Scrutiny {
+    /// None where no result is.
+    every: Option<NonZeroU32>,
+    /// Good results since the queue opened, or since the last wrong one.
+    good: u64,
+    /// Results from one that is read back to the next.
+    stride: u32,
+    /// Results until the next.
+    left: u32,
+}
+
+impl Scrutiny {
+    /// After trust is earned, one result in `every` is read back.
+    pub(crate) fn new(every: Option<NonZeroU32>) -> Self {
+        let stride = if every.is_some() { 1 } else { u32::MAX };
+        Self { every, good: 0, stride, left: stride }
+    }
+
+    /// Whether results are read back at all.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.every.is_some()
+    }
+
+    /// Whether this result is to be read back. Until one is, the next is due too.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        let is_due = self.left <= 1;
+        self.left -= u32::from(!is_due);
+        is_due
+    }
+
+    /// Nothing is known of the device any more.
+    pub(crate) fn restart(&mut self) {
+        *self = Self::new(self.every);
+    }
+
+    /// Whether a result of this size is read back although it is due: of long results a smaller share is, so that no
+    /// size costs the thread more than the others do.
+    pub(crate) fn spares(&self, work_bytes: usize, draws: &mut Prng) -> bool {
+        let spared = 1.0 - LONG_BYTES as f64 / work_bytes.max(1) as f64;
+        self.is_on() && self.share() < 1.0 && draws.unit() < spared
+    }
+
+    /// The results up to this one are taken to be good, and the next to be read back is drawn.
+    pub(crate) fn passed(&mut self, draws: &mut Prng) {
+        self.good = self.good.saturating_add(u64::from(self.stride - self.left) + 1);
+        self.stride = drawn(self.share(), draws);
+        self.left = self.stride;
+    }
+
+    /// The share of results that is read back now.
+    fn share(&self) -> f64 {
+        let Some(every) = self.every else { return 0.0 };
+        if self.good < FIRST_RESULTS {
+            return 1.0;
+        }
+        let earned = EARNED_SCALE / (EARNED_SCALE + self.good as f64);
+        earned.max(1.0 / f64::from(every.get()))
+    }
+}
+
+/// How many results there are up to the next of a share, that one included: geometric, so that nobody can know.
+fn drawn(share: f64, draws: &mut Prng) -> u32 {
+    if share >= 1.0 {
+        return 1;
+    }
+    let missed = (1.0 - draws.unit()).ln() / (1.0 - share).ln();
+    // The cast stops at the ends of the type.
+    (missed as u32).saturating_add(1)
+}
+
+/// All of the first results are read back.
+pub(crate) const FIRST_RESULTS: u64 = 32;
+
+/// After so many good results one in two is read back, after nine times as many one in ten.
+const EARNED_SCALE: f64 = 1_024.0;
+
+/// Reading back a result of this size holds the thread for about 0.2 ms.
+const LONG_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every(every: u32) -> Scrutiny {
+        Scrutiny::new(NonZeroU32::new(every))
+    }
+
+    /// Which of the next results are read back, all of them good.
+    fn read_back(scrutiny: &mut Scrutiny, results: usize, draws: &mut Prng) -> Vec<usize> {
+        (0..results)
+            .filter(|_| {
+                let is_due = scrutiny.is_due();
+                if is_due {
+                    scrutiny.passed(draws);
+                }
+                is_due
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_first_results_are_all_read_back() {
+        let (mut own, mut draws) = (every(1_000), Prng::new(1));
+        let first = FIRST_RESULTS as usize;
+        assert_eq!(read_back(&mut own, first, &mut draws), (0..first).collect::<Vec<_>>());
+        read_back(&mut own, 50_000, &mut draws);
+        own.restart();
+        assert_eq!(read_back(&mut own, first, &mut draws).len(), first, "after a restart too");
+    }
+
+    #[test]
+    fn the_share_falls_with_trust_to_what_is_configured() {
+        let (mut own, mut draws) = (every(1_000), Prng::new(2));
+        let mut shares = Vec::new();
+        for results in [1_024, 8_192, 1 << 20, 1 << 20] {
+            let count = read_back(&mut own, results, &mut draws).len();
+            shares.push(count as f64 / results as f64);
+        }
+        let bounds = [(0.60, 0.80), (0.12, 0.30), (0.003, 0.009), (0.0008, 0.0013)];
+        for (share, (least, most)) in shares.iter().zip(bounds) {
+            assert!((least..most).contains(share), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_period_of_faults_does_not_hide_between_samples() {
+        let (mut own, mut draws) = (every(100), Prng::new(3));
+        read_back(&mut own, 1 << 20, &mut draws);
+        let sampled = read_back(&mut own, 1 << 20, &mut draws);
+        for phase in 0..100 {
+            let met = sampled.iter().filter(|index| *index % 100 == phase).count();
+            assert!(met > 50, "{met} of {} samples fall on phase {phase}", sampled.len());
+        }
+    }
+
+    #[test]
+    fn with_every_one_all_are_read_back_and_with_none_none() {
+        let mut draws = Prng::new(4);
+        assert_eq!(read_back(&mut every(1), 10_000, &mut draws).len(), 10_000);
+        assert_eq!(read_back(&mut every(0), 10_000, &mut draws).len(), 0);
+    }
+
+    #[test]
+    fn long_results_are_spared_only_after_the_first() {
+        let (mut own, mut draws) = (every(1_000), Prng::new(5));
+        assert!(!own.spares(64 << 20, &mut draws));
+        read_back(&mut own, 1_000, &mut draws);
+        let spared = (0..1_000).filter(|_| own.spares(8 * LONG_BYTES, &mut draws)).count();
+        assert!((800..950).contains(&spared), "{spared}");
+        assert!(!own.spares(LONG_BYTES, &mut draws));
+    }
+}

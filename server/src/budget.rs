@@ -1,0 +1,422 @@
+//! A worker's memory for values in flight, whoever needs it: what clients send and are sent, what stores answer, and
+//! jobs of other processes. Bytes are taken before memory is, and come back with the last user of that memory. Who
+//! wants little is served before who wants much. Those who hold bytes and stand still learn that others wait.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Bytes that may be held. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<Shared>);
+
+struct Shared {
+    max: u64,
+    held: AtomicU64,
+    /// The most that was held since someone asked.
+    peak: AtomicU64,
+    /// Changes with its queue, so that nobody overtakes it.
+    waiting: Mutex<VecDeque<Arc<Waiter>>>,
+    /// How many there are.
+    waiters: AtomicU64,
+    wanted: Notify,
+    /// Someone holds more than there is, see [`Budget::grow`].
+    overdrawn: AtomicBool,
+}
+
+/// Someone who waits for bytes.
+struct Waiter {
+    bytes: u64,
+    state: Mutex<WaiterState>,
+}
+
+enum WaiterState {
+    Waiting(Option<Waker>),
+    Granted,
+}
+
+/// Bytes that are held; dropping it gives them back.
+#[must_use]
+pub(crate) struct Permit {
+    budget: Budget,
+    bytes: u64,
+    /// It was given where there was no room.
+    is_overdraft: bool,
+}
+
+impl Budget {
+    /// A budget of `max` bytes.
+    pub(crate) fn new(max: u64) -> Self {
+        Self(Arc::new(Shared {
+            max,
+            held: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            waiters: AtomicU64::new(0),
+            wanted: Notify::new(),
+            overdrawn: AtomicBool::new(false),
+        }))
+    }
+
+    /// Takes bytes for something new if there are so many and nobody waits. A quarter of the budget is left to those
+    /// who need more for what they hold already; a single one may take all.
+    pub(crate) fn try_begin(&self, bytes: u64) -> Option<Permit> {
+        if self.is_wanted() { None } else { self.begin(bytes) }
+    }
+
+    /// Waits for bytes for something new: the smaller first, equal ones in order, so that many who want much do not
+    /// keep who wants little. Who waits holds no bytes.
+    pub(crate) async fn take(&self, bytes: u64) -> Permit {
+        match self.try_begin(bytes) {
+            Some(permit) => permit,
+            None => Taking::begin(self, bytes.min(self.0.max)).await,
+        }
+    }
+
+    /// More bytes for someone who holds some; does not wait, and overtakes those who do.
+    pub(crate) fn try_grow(&self, bytes: u64) -> Option<Permit> {
+        self.add(bytes.min(self.0.max), self.0.max)
+    }
+
+    /// Waits for more bytes with some in hand. One at a time is given them though there is no room, so that those who
+    /// wait for each other go on.
+    pub(crate) async fn grow(&self, bytes: u64) -> Permit {
+        if let Some(permit) = self.try_grow(bytes) {
+            return permit;
+        }
+        let _growing = Growing::begin(self);
+        loop {
+            if let Some(permit) = self.try_grow(bytes) {
+                return permit;
+            }
+            if !self.0.overdrawn.swap(true, Ordering::SeqCst) {
+                self.0.held.fetch_add(bytes, Ordering::SeqCst);
+                return Permit { budget: self.clone(), bytes, is_overdraft: true };
+            }
+            tokio::time::sleep(GROW_PAUSE).await;
+        }
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> u64 {
+        self.0.held.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that are held, and the most that were since the last call.
+    pub(crate) fn take_peak(&self) -> (u64, u64) {
+        let held = self.held();
+        (held, self.0.peak.swap(held, Ordering::SeqCst).max(held))
+    }
+
+    /// Bytes that may be held.
+    pub(crate) fn max(&self) -> u64 {
+        self.0.max
+    }
+
+    /// Whether anyone waits.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends once someone waits.
+    pub(crate) async fn wanted(&self) {
+        let notified = self.0.wanted.notified();
+        if !self.is_wanted() {
+            notified.await;
+        }
+    }
+
+    fn begin(&self, bytes: u64) -> Option<Permit> {
+        let max = self.0.max;
+        let reserve = if self.held() == 0 { 0 } else { max / RESERVE_SHARE };
+        self.add(bytes.min(max), max - reserve)
+    }
+
+    fn add(&self, bytes: u64, max: u64) -> Option<Permit> {
+        let more = |held: u64| held.checked_add(bytes).filter(|held| *held <= max);
+        let taken = self.0.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        let before = taken.ok()?;
+        self.0.peak.fetch_max(before + bytes, Ordering::SeqCst);
+        Some(Permit { budget: self.clone(), bytes, is_overdraft: false })
+    }
+
+    /// Bytes that were counted before.
+    fn granted(&self, bytes: u64) -> Permit {
+        Permit { budget: self.clone(), bytes, is_overdraft: false }
+    }
+
+    /// Serves those who wait, the smaller first.
+    fn serve(&self) {
+        let mut waiting = self.0.waiting.lock();
+        while let Some(first) = waiting.front() {
+            let Some(permit) = self.begin(first.bytes) else { return };
+            // It is the waiter's from here on.
+            permit.keep();
+            let first = waiting.pop_front();
+            self.0.waiters.fetch_sub(1, Ordering::SeqCst);
+            if let Some(WaiterState::Waiting(Some(waker))) = first.map(|waiter| waiter.grant()) {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Waiter {
+    fn grant(&self) -> WaiterState {
+        std::mem::replace(&mut *self.state.lock(), WaiterState::Granted)
+    }
+}
+
+impl Permit {
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes some of the bytes apart, as far as there are any.
+    pub(crate) fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { budget: self.budget.clone(), bytes, is_overdraft: false }
+    }
+
+    /// Holds another's bytes too.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        self.bytes += other.bytes;
+        self.is_overdraft |= std::mem::take(&mut other.is_overdraft);
+        other.keep();
+    }
+
+    /// The bytes hold their part of the budget until the last of them is dropped.
+    pub(crate) fn attach(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Held { bytes, _permit: self })
+    }
+
+    /// Gives nothing back.
+    fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.is_overdraft {
+            self.budget.0.overdrawn.store(false, Ordering::SeqCst);
+        }
+        if self.bytes > 0 {
+            self.budget.0.held.fetch_sub(self.bytes, Ordering::SeqCst);
+            if self.budget.is_wanted() {
+                self.budget.serve();
+            }
+        }
+    }
+}
+
+/// One part in so many of a budget is for those who need more for what they hold.
+const RESERVE_SHARE: u64 = 4;
+
+/// Who waits with bytes in hand looks again after this: it is rare, and its turn is not a matter of order.
+const GROW_PAUSE: Duration = Duration::from_millis(2);
+
+/// Smaller values are not charged one by one: what a connection may hold of them is counted with the connection.
+pub(crate) const UNCHARGED_BYTES_MAX: usize = 16 << 10;
+
+struct Held {
+    bytes: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Counts someone who waits with bytes in hand among those who wait, for as long as it does.
+struct Growing<'a>(&'a Budget);
+
+impl<'a> Growing<'a> {
+    fn begin(budget: &'a Budget) -> Self {
+        budget.0.waiters.fetch_add(1, Ordering::SeqCst);
+        budget.0.wanted.notify_waiters();
+        Self(budget)
+    }
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.0.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.0.serve();
+    }
+}
+
+/// The wait for bytes. Dropping it gives back what it was granted, and its place.
+struct Taking {
+    budget: Budget,
+    waiter: Arc<Waiter>,
+    taken: bool,
+}
+
+impl Taking {
+    fn begin(budget: &Budget, bytes: u64) -> Self {
+        let state = Mutex::new(WaiterState::Waiting(None));
+        let waiter = Arc::new(Waiter { bytes, state });
+        let mut waiting = budget.0.waiting.lock();
+        let place = waiting.partition_point(|other| other.bytes <= bytes);
+        waiting.insert(place, Arc::clone(&waiter));
+        drop(waiting);
+        budget.0.waiters.fetch_add(1, Ordering::SeqCst);
+        // What came back between the attempt and this.
+        budget.serve();
+        budget.0.wanted.notify_waiters();
+        Self { budget: budget.clone(), waiter, taken: false }
+    }
+}
+
+impl Future for Taking {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+        let waiter = Arc::clone(&self.waiter);
+        let mut state = waiter.state.lock();
+        match &mut *state {
+            WaiterState::Granted => {
+                self.taken = true;
+                Poll::Ready(self.budget.granted(waiter.bytes))
+            }
+            WaiterState::Waiting(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let mut waiting = self.budget.0.waiting.lock();
+        if let Some(place) = waiting.iter().position(|other| Arc::ptr_eq(other, &self.waiter)) {
+            waiting.remove(place);
+            self.budget.0.waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(waiting);
+        if matches!(*self.waiter.state.lock(), WaiterState::Granted) {
+            drop(self.budget.granted(self.waiter.bytes));
+        } else {
+            // Whoever stood behind it may fit.
+            self.budget.serve();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(future: Pin<&mut impl Future<Output = Permit>>) -> Option<Permit> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permit) => Some(permit),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn bytes_come_back_with_their_last_user() {
+        let budget = Budget::new(100);
+        let held = budget.try_begin(60).map(|permit| permit.attach(Bytes::from_static(b"a")));
+        let other = held.clone();
+        drop(held);
+        assert_eq!(budget.held(), 60);
+        drop(other);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn those_who_wait_are_served_once_there_is_room() {
+        let budget = Budget::new(100);
+        let held = budget.try_begin(100);
+        let (mut first, mut second) = (Box::pin(budget.take(50)), Box::pin(budget.take(20)));
+        assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
+        assert!(budget.is_wanted());
+        drop(held);
+        let small = poll(second.as_mut());
+        let large = poll(first.as_mut());
+        assert!(small.is_some() && large.is_some());
+        assert!(!budget.is_wanted() && budget.held() == 70);
+    }
+
+    #[test]
+    fn nobody_overtakes_those_who_wait() {
+        let budget = Budget::new(100);
+        let _held = budget.try_begin(50);
+        let mut waiting = Box::pin(budget.take(80));
+        assert!(poll(waiting.as_mut()).is_none());
+        assert!(budget.try_begin(10).is_none());
+        assert!(budget.try_grow(10).is_some(), "who holds some already does");
+    }
+
+    #[test]
+    fn who_gives_up_waiting_leaves_nothing_behind() {
+        let budget = Budget::new(100);
+        let held = budget.try_begin(100);
+        let (mut first, mut second) = (Box::pin(budget.take(100)), Box::pin(budget.take(10)));
+        assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
+        drop(held);
+        drop(first);
+        assert!(poll(second.as_mut()).is_some());
+        drop(second);
+        assert_eq!(budget.held(), 0);
+        assert!(!budget.is_wanted());
+    }
+
+    #[test]
+    fn more_than_all_takes_all() {
+        let budget = Budget::new(100);
+        let all = budget.try_begin(1_000);
+        assert_eq!(all.as_ref().map(Permit::bytes), Some(100));
+        assert!(budget.try_begin(1).is_none());
+    }
+
+    #[test]
+    fn a_quarter_is_left_to_those_who_hold_some() {
+        let budget = Budget::new(100);
+        let first = budget.try_begin(70);
+        assert!(first.is_some() && budget.try_begin(10).is_none());
+        assert!(budget.try_grow(30).is_some());
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time_goes_on_without_room() {
+        let budget = Budget::new(100);
+        let (_first, _second) = (budget.try_grow(50), budget.try_grow(50));
+        let overdraft = budget.grow(80).await;
+        assert_eq!(budget.held(), 180);
+        let mut next = Box::pin(budget.grow(80));
+        assert!(poll(next.as_mut()).is_none(), "a second one waits");
+        drop(overdraft);
+        assert_eq!(next.await.bytes(), 80);
+        assert!(!budget.is_wanted() && budget.held() == 100);
+    }
+
+    #[test]
+    fn parts_of_a_permit_add_up() {
+        let budget = Budget::new(100);
+        let mut all = budget.try_begin(50).expect("there is room");
+        let part = all.split(20);
+        assert_eq!((all.bytes(), part.bytes(), budget.held()), (30, 20, 50));
+        drop(all);
+        assert_eq!(budget.held(), 20);
+        drop(part);
+        assert_eq!(budget.held(), 0);
+    }
+}

@@ -1,0 +1,400 @@
+//! Lists of what is stored, for operators and their tools: `stats cachedump`, `lru_crawler metadump` and `mgdump`. The
+//! embedded store is walked a bounded part at a time; what memcached servers list is passed on, over connections of
+//! this list's own, since a list may be longer than anything else that they answer.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
+use std::rc::Rc;
+use std::time::Duration;
+
+use protocol::{MetaKey, Tokens, request};
+use store::embedded::Listed;
+use tokio::time::timeout;
+use units::limits::ITEM_OVERHEAD_BYTES;
+
+use super::Session;
+use crate::backend::{Backend, Seconds};
+use crate::context::WorkerContext;
+use crate::stream::Stream;
+
+/// A list that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// `ITEM key [bytes b; expiry s]`, of at most so many items.
+    Cache { items_max: u64 },
+    /// `key=... exp=... la=... cas=... fetch=... cls=... size=...`
+    Meta,
+    /// `mg key`
+    MetaGet,
+}
+
+/// Why a list ends before its end.
+enum Cut {
+    /// With this line in place of its end.
+    Line(Vec<u8>),
+    /// The client is gone, or takes nothing.
+    Client,
+}
+
+/// One list of the servers' items is passed on at a time, by connections of its own to them.
+struct Passing(Rc<WorkerContext>);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.passes_on.set(false);
+    }
+}
+
+impl Session {
+    /// `stats cachedump CLASS LIMIT`; what follows is ignored, as memcached ignores it.
+    pub(super) async fn cachedump(&mut self, mut arguments: Tokens<'_>) {
+        let (Some(class), Some(limit)) = (arguments.next(), arguments.next()) else {
+            return self.out.text().extend_from_slice(b"CLIENT_ERROR bad command line\r\n");
+        };
+        let (Some(class), Some(items_max)) = (number(class), number(limit)) else {
+            return self.out.text().extend_from_slice(b"CLIENT_ERROR bad command line format\r\n");
+        };
+        if class >= CLASSES {
+            return self.out.text().extend_from_slice(b"CLIENT_ERROR Illegal slab id\r\n");
+        }
+        if !self.context.dump {
+            let line = b"CLIENT_ERROR stats cachedump not allowed\r\n";
+            return self.out.text().extend_from_slice(line);
+        }
+        let items_max = if items_max == 0 { u64::MAX } else { u64::from(items_max) };
+        let asked = format!("stats cachedump {class} {limit}\r\n", limit = tell(items_max));
+        self.list(Form::Cache { items_max }, class == CLASS, &asked).await;
+    }
+
+    /// What of `lru_crawler` is a list; false for the rest, which has nothing to do here.
+    pub(super) async fn crawl(&mut self, mut arguments: Tokens<'_>) -> bool {
+        let (form, name) = match arguments.next() {
+            Some(b"metadump") => (Form::Meta, "metadump"),
+            Some(b"mgdump") => (Form::MetaGet, "mgdump"),
+            _ => return false,
+        };
+        let (Some(classes), None) = (arguments.next(), arguments.next()) else {
+            self.out.text().extend_from_slice(b"ERROR\r\n");
+            return true;
+        };
+        let Some(has_ours) = has_our_class(classes) else {
+            self.out.text().extend_from_slice(b"BADCLASS invalid class id\r\n");
+            return true;
+        };
+        if !self.context.dump {
+            let _ = write!(self.out.text(), "ERROR {name} not allowed\r\n");
+            return true;
+        }
+        let asked = format!("lru_crawler {name} {}\r\n", String::from_utf8_lossy(classes));
+        self.list(form, has_ours, &asked).await;
+        true
+    }
+
+    async fn list(&mut self, form: Form, has_ours: bool, asked: &str) {
+        let backend = self.context.backend.clone();
+        let listed = match &backend {
+            Backend::Local(local) if has_ours => {
+                let time = local.time().clone();
+                match local.walk() {
+                    Some(walk) => self.walk(form, walk, &time).await,
+                    None => Err(Cut::Line(busy(form).to_vec())),
+                }
+            }
+            Backend::Local(_) => Ok(()),
+            Backend::Cluster(_) if self.context.passes_on.replace(true) => {
+                Err(Cut::Line(busy(form).to_vec()))
+            }
+            Backend::Cluster(_) => {
+                let _passing = Passing(Rc::clone(&self.context));
+                self.pass_on(form, &backend, asked).await
+            }
+        };
+        match listed {
+            Ok(()) => self.out.text().extend_from_slice(form.end()),
+            Err(Cut::Line(line)) => self.out.text().extend_from_slice(&line),
+            Err(Cut::Client) => {
+                self.closing = true;
+                self.out.clear();
+            }
+        }
+    }
+
+    /// Lists the embedded store. Between two steps the client takes what there is, and others have their turn.
+    async fn walk(
+        &mut self,
+        form: Form,
+        mut walk: store::embedded::Walk,
+        time: &Seconds,
+    ) -> Result<(), Cut> {
+        let mut left = form.items_max();
+        loop {
+            let out = self.out.text();
+            let more = walk.step(time.now_s(), |item| {
+                if left > 0 && form.line(&item, time, out) {
+                    left -= 1;
+                }
+            });
+            self.hand_over().await?;
+            if !more || left == 0 {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Passes on what each server lists, one after the other.
+    async fn pass_on(&mut self, form: Form, backend: &Backend, asked: &str) -> Result<(), Cut> {
+        let Backend::Cluster(cluster) = backend else { return Ok(()) };
+        let mut left = form.items_max();
+        for link in cluster.links() {
+            if left == 0 {
+                break;
+            }
+            let Some((stream, patience)) = link.dial().await else {
+                return Err(Cut::Line(ELSEWHERE.to_vec()));
+            };
+            let mut lines = match stream {
+                Ok(stream) => Lines { stream, patience, input: Vec::new(), start: 0 },
+                Err(_) => return Err(Cut::Line(DOWN.to_vec())),
+            };
+            lines.send(asked).await.map_err(|_| Cut::Line(DOWN.to_vec()))?;
+            while left > 0 {
+                let Ok(line) = lines.next().await else {
+                    return Err(Cut::Line(WENT_AWAY.to_vec()));
+                };
+                if line.starts_with(form.beginning()) {
+                    self.out.text().extend_from_slice(line);
+                    left -= 1;
+                } else if line == form.end() || line.starts_with(b"NOTSTARTED") {
+                    break;
+                } else {
+                    return Err(Cut::Line(refused(line)));
+                }
+                if self.out.len() >= super::OUT_BYTES_MAX {
+                    self.hand_over().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is gathered. A list is not kept for a client that does not take it.
+    async fn hand_over(&mut self) -> Result<(), Cut> {
+        match timeout(STALL_MAX, self.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Cut::Client),
+        }
+    }
+}
+
+impl Form {
+    const fn items_max(self) -> u64 {
+        match self {
+            Form::Cache { items_max } => items_max,
+            Form::Meta | Form::MetaGet => u64::MAX,
+        }
+    }
+
+    const fn beginning(self) -> &'static [u8] {
+        match self {
+            Form::Cache { .. } => b"ITEM ",
+            Form::Meta => b"key=",
+            Form::MetaGet => b"mg ",
+        }
+    }
+
+    const fn end(self) -> &'static [u8] {
+        match self {
+            Form::Cache { .. } | Form::Meta => b"END\r\n",
+            Form::MetaGet => b"EN\r\n",
+        }
+    }
+
+    /// Appends an item's line; false if this form has none for it.
+    fn line(self, item: &Listed<'_>, time: &Seconds, out: &mut Vec<u8>) -> bool {
+        let date = |at_s: u32| if at_s == 0 { 0 } else { time.unix_at(at_s) };
+        match self {
+            // Such a line could not hold the key.
+            Form::Cache { .. } if item.key_is_binary => return false,
+            Form::Cache { .. } => {
+                out.extend_from_slice(b"ITEM ");
+                out.extend_from_slice(item.key);
+                let _ = write!(out, " [{} b; {} s]\r\n", item.value_bytes, date(item.exptime_s));
+            }
+            Form::Meta => {
+                out.extend_from_slice(b"key=");
+                uri_encode(item.key, out);
+                let exp = match item.exptime_s {
+                    0 => -1,
+                    at_s => i64::try_from(date(at_s)).unwrap_or(i64::MAX),
+                };
+                let fetch = if item.fetched { "yes" } else { "no" };
+                let size = ITEM_OVERHEAD_BYTES + item.key.len() + item.value_bytes;
+                let (la, cas) = (time.unix_at(item.time_s), item.cas);
+                let _ = writeln!(
+                    out,
+                    " exp={exp} la={la} cas={cas} fetch={fetch} cls={CLASS} size={size}"
+                );
+            }
+            Form::MetaGet => {
+                if let Ok(key) = MetaKey::new(item.key) {
+                    request::meta_get(out, &key).end();
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The lines of a server's list.
+struct Lines {
+    stream: Stream,
+    /// How long the server may send nothing.
+    patience: Duration,
+    input: Vec<u8>,
+    start: usize,
+}
+
+impl Lines {
+    async fn send(&mut self, line: &str) -> io::Result<()> {
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            timeout(self.patience, poll_fn(|task| self.stream.poll_writable(task))).await??;
+            match self.stream.try_write(&[IoSlice::new(rest)]) {
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line with its end.
+    async fn next(&mut self) -> io::Result<&[u8]> {
+        loop {
+            let unread = &self.input[self.start..];
+            if let Some(at) = unread.iter().position(|byte| *byte == b'\n') {
+                let start = self.start;
+                self.start += at + 1;
+                return Ok(&self.input[start..self.start]);
+            }
+            if unread.len() > LINE_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.input.drain(..self.start);
+            self.start = 0;
+            self.fill().await?;
+        }
+    }
+
+    async fn fill(&mut self) -> io::Result<()> {
+        loop {
+            timeout(self.patience, poll_fn(|task| self.stream.poll_readable(task))).await??;
+            let filled = self.input.len();
+            self.input.resize(filled + READ_BYTES, 0);
+            let read = self.stream.try_read(&mut self.input[filled..]);
+            self.input.truncate(filled + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A server's own word on why it lists nothing.
+fn refused(line: &[u8]) -> Vec<u8> {
+    let known: [&[u8]; 5] = [b"BUSY ", b"BADCLASS ", b"ERROR", b"CLIENT_ERROR ", b"SERVER_ERROR "];
+    if known.iter().any(|word| line.starts_with(word)) { line.to_vec() } else { NONSENSE.to_vec() }
+}
+
+const fn busy(form: Form) -> &'static [u8] {
+    match form {
+        Form::Cache { .. } => b"SERVER_ERROR another list of the items is being made\r\n",
+        Form::Meta | Form::MetaGet => b"BUSY currently processing crawler request\r\n",
+    }
+}
+
+/// Whether a list of classes has the one that there is; none if it is no list of classes.
+fn has_our_class(classes: &[u8]) -> Option<bool> {
+    if matches!(classes, b"all" | b"hash") {
+        return Some(true);
+    }
+    let mut has_ours = false;
+    for class in classes.split(|byte| *byte == b',') {
+        let class = number(class).filter(|class| (1..CLASSES).contains(class))?;
+        has_ours |= class == CLASS;
+    }
+    Some(has_ours)
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn tell(items_max: u64) -> u64 {
+    if items_max == u64::MAX { 0 } else { items_max }
+}
+
+/// As memcached writes keys in a list: letters, digits and `-._~` as they are.
+fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
+    for byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            out.push(*byte);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// The one class of the embedded store, under a number that memcached has too.
+const CLASS: u32 = super::meta::SLAB_CLASS;
+
+/// memcached numbers its classes up to here.
+const CLASSES: u32 = 64;
+
+/// A client that does not take a part of a list within this time loses its connection: no other list is made meanwhile.
+const STALL_MAX: Duration = Duration::from_secs(10);
+
+/// A line has a key of 250 bytes, each perhaps as three, and some numbers.
+const LINE_BYTES_MAX: usize = 2 << 10;
+const READ_BYTES: usize = 16 << 10;
+
+const ELSEWHERE: &[u8] =
+    b"SERVER_ERROR a store service lists no items: ask the servers behind it\r\n";
+const DOWN: &[u8] = b"SERVER_ERROR the store is down\r\n";
+const WENT_AWAY: &[u8] = b"SERVER_ERROR the store went away\r\n";
+const NONSENSE: &[u8] = b"SERVER_ERROR the store answered nonsense\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_encoded_as_memcached_encodes_them() {
+        let mut out = Vec::new();
+        uri_encode(b"aZ09-._~ %\x80/", &mut out);
+        assert_eq!(out, b"aZ09-._~%20%25%80%2F");
+    }
+
+    #[test]
+    fn class_lists_are_those_of_memcached() {
+        for (text, has_ours) in [
+            ("all", Some(true)),
+            ("hash", Some(true)),
+            ("1", Some(true)),
+            ("2,1", Some(true)),
+            ("2", Some(false)),
+            ("63", Some(false)),
+            ("64", None),
+            ("0", None),
+            ("x", None),
+            ("1,", None),
+            ("-1", None),
+        ] {
+            assert_eq!(has_our_class(text.as_bytes()), has_ours, "{text}");
+        }
+    }
+}

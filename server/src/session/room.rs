@@ -1,0 +1,192 @@
+//! Room for a session's values: what it reads of them, and what it answers, takes a part of the worker's budget before
+//! it takes memory. Values that are small are not charged: what a connection holds of them is bounded by its buffers.
+
+use std::io;
+
+use bytes::Bytes;
+use device::Buffer;
+use protocol::command::{Command, StoreVerb};
+use smallvec::SmallVec;
+use store::frame;
+use tokio::time::timeout;
+
+use super::pace::Pace;
+use super::{INPUT_BYTES, Session, Way};
+use crate::backend::{Failure, NoRoom, Outcome};
+use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
+use crate::context::ADMISSION_MAX;
+
+/// What a body came to: the value with its end, or none for want of room.
+type Admitted = (Option<Buffer>, Option<Permit>);
+
+impl Session {
+    /// A value of which `here` has been read already, in a pool buffer of its own, and its part of the budget. Without
+    /// a buffer there was no room, and the value was read past; none at the end of the stream.
+    pub(super) async fn read_body(
+        &mut self,
+        here: &[u8],
+        body_bytes: usize,
+    ) -> io::Result<Option<Admitted>> {
+        let mut pace = Pace::uncharged(&self.context);
+        if body_bytes <= UNCHARGED_BYTES_MAX {
+            let body = self.receive(here, body_bytes, body_bytes, &mut pace).await?;
+            return Ok(body.map(|body| (Some(body), None)));
+        }
+        // Where memory is short, who takes some has begun to send: a few bytes are no claim to a whole value.
+        let begun = if self.context.is_short_of_memory() && here.len() < INPUT_BYTES {
+            match self.receive(here, INPUT_BYTES.min(body_bytes), INPUT_BYTES, &mut pace).await? {
+                Some(begun) => Some(begun),
+                None => return Ok(None),
+            }
+        } else {
+            None
+        };
+        let here = begun.as_deref().unwrap_or(here);
+        // The value, and its stored form beside it.
+        let Some(permit) = self.context.admit(2 * body_bytes).await else {
+            self.swallow((body_bytes - here.len()) as u64).await?;
+            return Ok(Some((None, None)));
+        };
+        let mut pace = Pace::charged(&self.context);
+        let body = self.receive(here, body_bytes, body_bytes, &mut pace).await?;
+        self.context.turns.take(body_bytes).await;
+        Ok(body.map(|body| (Some(body), Some(permit))))
+    }
+
+    /// Reads on behind `here` up to `bytes`, into a buffer for `capacity`; none at the end of the stream.
+    async fn receive(
+        &self,
+        here: &[u8],
+        bytes: usize,
+        capacity: usize,
+        pace: &mut Pace,
+    ) -> io::Result<Option<Buffer>> {
+        let mut body = self.context.values.pool().take(capacity);
+        body.extend(here);
+        if !here.is_empty() {
+            let counters = &self.context.counters.values;
+            counters.copies.up();
+            counters.copied_bytes.add(here.len() as u64);
+        }
+        while body.len() < bytes {
+            let filled = body.len();
+            match self.read_paced(&mut body.space()[filled..bytes], pace).await? {
+                0 => return Ok(None),
+                read => body.set_len(filled + read),
+            }
+        }
+        Ok(Some(body))
+    }
+
+    /// Answers a command whose value had no room.
+    pub(super) async fn refuse_body(&mut self, command: &Command<'_>) {
+        let key = match command {
+            Command::Store(store) if store.verb == StoreVerb::Set => Some(store.key.bytes()),
+            Command::MetaSet(set) if set.verb == StoreVerb::Set => Some(set.meta.key.bytes()),
+            _ => None,
+        };
+        // As memcached: the old value must not stand for the new one.
+        if let Some(key) = key {
+            self.unlink(key).await;
+        }
+        self.fail(Failure::OutOfMemory, false);
+    }
+
+    /// A part of the budget for a stored value's logical form, before it takes memory; none for a small one, and for
+    /// one that is stored as it is and came with its part of the budget.
+    pub(super) async fn room_for(&mut self, stored: &[u8]) -> Outcome<Option<Permit>> {
+        match self.charged_bytes(stored) {
+            None => Ok(None),
+            Some(_) if self.window.is_some() && !frame::must_wrap(stored) => Ok(None),
+            Some(bytes) => self.more_room(bytes).await,
+        }
+    }
+
+    /// How much of the budget a stored value's logical form takes, where it takes any.
+    #[inline]
+    pub(super) fn charged_bytes(&self, stored: &[u8]) -> Option<usize> {
+        let bytes = self.context.values.logical_bytes(stored)?;
+        (bytes > UNCHARGED_BYTES_MAX).then_some(bytes)
+    }
+
+    /// A part of the budget for an answer, for someone who holds none. Where there is none at once, what is gathered is
+    /// written first.
+    #[cold]
+    pub(super) async fn room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        let permit = self.permit(bytes).await?;
+        // To unpack it is the first part of moving it.
+        self.context.turns.take(bytes).await;
+        Ok(permit)
+    }
+
+    /// As `room`, for someone who holds a part of the budget already.
+    #[cold]
+    pub(super) async fn more_room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        if let Way::Memory { .. } = self.way {
+            return self.room(bytes).await;
+        }
+        let budget = self.context.budget.clone();
+        let permit = match budget.try_grow(bytes as u64) {
+            Some(permit) => permit,
+            None => {
+                self.flush_for_room().await;
+                let grown = timeout(ADMISSION_MAX, budget.grow(bytes as u64)).await;
+                grown.map_err(|_| no_room(bytes))?
+            }
+        };
+        self.context.turns.take(bytes).await;
+        Ok(Some(permit))
+    }
+
+    /// What is to be answered goes out first: it may hold what is waited for.
+    async fn flush_for_room(&mut self) {
+        if self.flush().await.is_err() {
+            self.closing = true;
+            self.out.clear();
+        }
+    }
+
+    async fn permit(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        if let Way::Memory { room, held_bytes } = &mut self.way {
+            if !room(bytes).await {
+                self.closing = true;
+                self.out.clear();
+                return Err(no_room(bytes));
+            }
+            *held_bytes += bytes;
+            return Ok(None);
+        }
+        if let Some(permit) = self.context.budget.try_begin(bytes as u64) {
+            return Ok(Some(permit));
+        }
+        self.flush_for_room().await;
+        let permit = self.context.admit(bytes).await;
+        permit.map(Some).ok_or_else(|| no_room(bytes))
+    }
+
+    /// Parts of the budget for answers that there was none for at first.
+    pub(super) async fn rooms(&mut self, no_room: &NoRoom) -> Outcome<SmallVec<[Permit; 1]>> {
+        if let Way::Stream(_) = self.way {
+            self.flush_for_room().await;
+        }
+        let bytes = no_room.wanted.iter().sum::<u64>() as usize;
+        let none = || {
+            let wanted = no_room.wanted.clone();
+            Failure::NoRoom(NoRoom { wanted, returned: None })
+        };
+        let mut permit = self.context.admit(bytes).await.ok_or_else(none)?;
+        Ok(no_room.wanted.iter().map(|bytes| permit.split(*bytes)).collect())
+    }
+}
+
+fn no_room(bytes: usize) -> Failure {
+    Failure::NoRoom(NoRoom { wanted: SmallVec::from_elem(bytes as u64, 1), returned: None })
+}
+
+/// A value that is answered, with its part of the budget.
+pub(super) fn charged(value: Bytes, permit: Option<Permit>) -> Bytes {
+    match permit {
+        Some(permit) => permit.attach(value),
+        None => value,
+    }
+}

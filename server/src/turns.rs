@@ -1,0 +1,81 @@
+//! Whose turn it is to move long values on a worker's thread. Between two looks of the event loop for news only so many
+//! bytes of long values are packed, unpacked and written, first come, first served: many clients with long values then
+//! wait for each other, and a client with short ones waits for little. What is short takes no turn.
+
+use std::cell::Cell;
+
+use tokio::sync::{Notify, Semaphore};
+
+/// The turns of one worker.
+pub(crate) struct Turns {
+    /// KiB that are left until the next look.
+    left_kib: Semaphore,
+    used_kib: Cell<usize>,
+    used: Notify,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { left_kib: Semaphore::new(KIB_PER_LOOK), used_kib: Cell::new(0), used: Notify::new() }
+    }
+}
+
+impl Turns {
+    /// Waits for the turn of so many bytes.
+    pub(crate) async fn take(&self, bytes: usize) {
+        let kib = (bytes >> 10).clamp(1, KIB_PER_LOOK);
+        // The semaphore lives as long as its users and is never closed.
+        if let Ok(taken) = self.left_kib.acquire_many(kib as u32).await {
+            taken.forget();
+        }
+        self.used_kib.set(self.used_kib.get() + kib);
+        self.used.notify_one();
+    }
+
+    /// Gives turns back with each look of the event loop; for a task of its own.
+    pub(crate) async fn serve(&self) {
+        loop {
+            self.used.notified().await;
+            // tokio wakes those who yield once it has looked for news.
+            tokio::task::yield_now().await;
+            self.left_kib.add_permits(self.used_kib.take());
+        }
+    }
+}
+
+/// The kernel copies so much in some tens of microseconds; to unpack it takes about twice as long.
+const KIB_PER_LOOK: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use tokio::task::{LocalSet, spawn_local, yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn others_run_between_turns() {
+        let test = async {
+            let (turns, moved) = (Rc::new(Turns::default()), Rc::new(Cell::new(0)));
+            let serving = Rc::clone(&turns);
+            spawn_local(async move { serving.serve().await });
+            for _ in 0..100 {
+                let (turns, moved) = (Rc::clone(&turns), Rc::clone(&moved));
+                spawn_local(async move {
+                    turns.take(256 << 10).await;
+                    moved.set(moved.get() + 1);
+                });
+            }
+            let mut looks = 0;
+            while moved.get() < 100 {
+                let before = moved.get();
+                yield_now().await;
+                assert!(moved.get() - before <= 2, "{} at once", moved.get() - before);
+                looks += 1;
+            }
+            assert!(looks >= 50, "{looks}");
+        };
+        LocalSet::new().run_until(test).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! A walk over all items, a bounded part of them at a time, while other clients change them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Embedded;
+use super::item::Item;
+
+/// A walk over the items of a store. A store has one at a time; dropping it lets the next begin.
+#[derive(Debug)]
+pub struct Walk {
+    store: Arc<Embedded>,
+    shard: usize,
+    /// The items of a shard are divided by their keys' hashes, since they may move within it between two steps.
+    part: u64,
+    parts: u64,
+}
+
+/// An item as a walk shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// The length of its stored form.
+    pub value_bytes: usize,
+    /// The version.
+    pub cas: u64,
+    /// When it ends, on the store's clock; 0 for never.
+    pub exptime_s: u32,
+    /// When it was last accessed.
+    pub time_s: u32,
+    /// It was fetched before.
+    pub fetched: bool,
+    /// Its key was sent in base64.
+    pub key_is_binary: bool,
+}
+
+impl Embedded {
+    /// Begins a walk; none while another is under way.
+    pub fn walk(self: &Arc<Self>) -> Option<Walk> {
+        let begun = !self.walking.swap(true, Ordering::AcqRel);
+        begun.then(|| Walk { store: Arc::clone(self), shard: 0, part: 0, parts: 0 })
+    }
+}
+
+impl Walk {
+    /// Shows some thousands of the items that are alive, and says whether there are more. An item that lives from the
+    /// first step to the last is shown once.
+    ///
+    /// A step visits one shard under its lock, as [`Embedded::sweep`] does, and shows one part of it.
+    pub fn step(&mut self, now_s: u32, mut show: impl FnMut(Listed<'_>)) -> bool {
+        let Some(shard) = self.store.shards.get(self.shard) else { return false };
+        let (turn, shard) = (self.store.turn(now_s), shard.lock());
+        if self.part == 0 {
+            self.parts = (shard.len() as u64).div_ceil(STEP_ITEMS).max(1);
+        }
+        for (key, item) in shard.items() {
+            let is_here = self.parts == 1
+                || (self.store.choose.hash_one(key) >> PART_SHIFT) % self.parts == self.part;
+            if is_here && item.end(turn.now_s, &turn.flushed).is_none() {
+                show(listed(key, item));
+            }
+        }
+        self.part += 1;
+        if self.part == self.parts {
+            (self.shard, self.part) = (self.shard + 1, 0);
+        }
+        self.shard < self.store.shards.len()
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.store.walking.store(false, Ordering::Release);
+    }
+}
+
+fn listed<'a>(key: &'a [u8], item: &Item) -> Listed<'a> {
+    Listed {
+        key,
+        value_bytes: item.value.len(),
+        cas: item.cas,
+        exptime_s: item.exptime_s,
+        time_s: item.time_s,
+        fetched: item.fetched,
+        key_is_binary: item.key_is_binary,
+    }
+}
+
+/// Items shown in a step, more or less.
+const STEP_ITEMS: u64 = 2_048;
+
+/// The low bits of a key's hash chose the shard.
+const PART_SHIFT: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use units::ByteCount;
+
+    use super::super::{Mode, NewItem, Options};
+    use super::*;
+
+    fn store() -> Arc<Embedded> {
+        let (limit, item_bytes_max) = (ByteCount::mib(32), ByteCount::mib(1));
+        Arc::new(Embedded::new(Options { limit, item_bytes_max, evict: true, seed: 3 }))
+    }
+
+    fn set(store: &Embedded, key: &str, exptime_s: u32) {
+        let item = NewItem { value: "v".into(), exptime_s, ..NewItem::default() };
+        store.store(key.as_bytes(), item, Mode::Set, 10).expect("there is room");
+    }
+
+    #[test]
+    fn items_that_stay_are_shown_once_while_others_change() {
+        let store = store();
+        let stay: HashSet<String> = (0..20_000).map(|index| format!("stay_{index}")).collect();
+        stay.iter().for_each(|key| set(&store, key, 0));
+        (0..20_000).for_each(|index| set(&store, &format!("go_{index}"), 0));
+        let (mut seen, mut steps) = (Vec::new(), 0);
+        let mut walk = store.walk().expect("none is under way");
+        let mut most = 0;
+        loop {
+            let before = seen.len();
+            let more =
+                walk.step(10, |item| seen.push(String::from_utf8_lossy(item.key).into_owned()));
+            most = most.max(seen.len() - before);
+            for index in steps * 1_000..(steps + 1) * 1_000 {
+                store.delete(format!("go_{index}").as_bytes(), None, 10);
+                set(&store, &format!("new_{index}"), 0);
+            }
+            steps += 1;
+            if !more {
+                break;
+            }
+        }
+        let stayed: Vec<&String> = seen.iter().filter(|key| key.starts_with("stay")).collect();
+        assert_eq!(stayed.len(), stay.len(), "each once");
+        assert_eq!(stayed.into_iter().cloned().collect::<HashSet<String>>(), stay);
+        assert!(steps > 10 && most < 2 * STEP_ITEMS as usize, "{steps} steps of at most {most}");
+    }
+
+    #[test]
+    fn items_whose_time_has_come_are_not_shown() {
+        let store = store();
+        set(&store, "ends", 20);
+        set(&store, "stays", 0);
+        let mut seen = Vec::new();
+        let mut walk = store.walk().expect("none is under way");
+        while walk.step(21, |item| seen.push(item.key.to_vec())) {}
+        assert_eq!(seen, [b"stays"]);
+    }
+
+    #[test]
+    fn one_walk_is_under_way_at_a_time() {
+        let store = store();
+        let walk = store.walk();
+        assert!(walk.is_some() && store.walk().is_none());
+        drop(walk);
+        assert!(store.walk().is_some());
+    }
+}

@@ -1,0 +1,185 @@
+//! A well-behaved client beside whatever a test does to the server: it sets and gets small values without pause,
+//! checks every byte, and reports its failures and latencies. It also watches the memory of a process. Nothing here
+//! knows what the test does, or which numbers are good enough.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::Client;
+use crate::payload::text;
+
+/// Connections of a well-behaved client, one thread each, until they are told to stop.
+#[derive(Debug)]
+pub struct Bystander {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Report>>,
+}
+
+/// What a well-behaved client saw.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The requests that were answered as they should be, in the order of their latencies.
+    pub latencies: Vec<Duration>,
+    /// The requests that were not, with what came instead.
+    pub failures: Vec<String>,
+}
+
+impl Bystander {
+    /// Starts `connections` to `addr`. Each sets and gets values of `value_bytes` under keys of its own, one request
+    /// at a time, and gives a request up after `deadline`.
+    pub fn start(
+        addr: SocketAddr,
+        connections: usize,
+        value_bytes: usize,
+        deadline: Duration,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = |index| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || drive(addr, index, value_bytes, deadline, &stop))
+        };
+        Self { threads: (0..connections).map(start).collect(), stop }
+    }
+
+    /// Runs such a client for `time` and reports what it saw.
+    pub fn observe(
+        addr: SocketAddr,
+        connections: usize,
+        value_bytes: usize,
+        time: Duration,
+    ) -> Report {
+        let bystander = Self::start(addr, connections, value_bytes, crate::PATIENCE);
+        thread::sleep(time);
+        bystander.stop()
+    }
+
+    /// Stops and reports.
+    pub fn stop(self) -> Report {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut all = Report::default();
+        for thread in self.threads {
+            match thread.join() {
+                Ok(report) => {
+                    all.latencies.extend(report.latencies);
+                    all.failures.extend(report.failures);
+                }
+                Err(_) => all.failures.push("a connection panicked".to_owned()),
+            }
+        }
+        all.latencies.sort_unstable();
+        all
+    }
+}
+
+impl Report {
+    /// The latency that `share` of the requests (0.99 for the 99th percentile) did not exceed; zero without requests.
+    pub fn quantile(&self, share: f64) -> Duration {
+        let last = self.latencies.len().saturating_sub(1);
+        let index = (last as f64 * share).round() as usize;
+        self.latencies.get(index).copied().unwrap_or_default()
+    }
+}
+
+fn drive(
+    addr: SocketAddr,
+    index: usize,
+    value_bytes: usize,
+    deadline: Duration,
+    stop: &AtomicBool,
+) -> Report {
+    let mut report = Report::default();
+    let mut client = None;
+    for round in 0_u64.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let key = format!("bystander_{index}_{}", round % 64);
+        let value = [format!("{key} ").into_bytes(), text(value_bytes)].concat();
+        let since = Instant::now();
+        match exchange(&mut client, addr, deadline, &key, &value) {
+            Ok(()) => report.latencies.push(since.elapsed() / 2),
+            Err(failure) => {
+                report.failures.push(format!("after {:?}: {failure}", since.elapsed()));
+                client = None;
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    report
+}
+
+/// A set and a get of what was set, on the connection that is there or on a new one.
+fn exchange(
+    client: &mut Option<Client>,
+    addr: SocketAddr,
+    deadline: Duration,
+    key: &str,
+    value: &[u8],
+) -> Result<(), String> {
+    let connected = match client.take() {
+        Some(connected) => connected,
+        None => {
+            let mut connected = Client::connect(addr).map_err(|error| error.to_string())?;
+            connected.deadline = deadline;
+            connected
+        }
+    };
+    let client = client.insert(connected);
+    match client.set(key, value)?.as_str() {
+        "STORED" => {}
+        other => return Err(format!("set: {other}")),
+    }
+    match client.get(key)? {
+        Some(found) if found == value => Ok(()),
+        Some(found) => Err(format!("get: {} wrong bytes", found.len())),
+        None => Err("get: a miss".to_owned()),
+    }
+}
+
+/// Watches the resident memory of a process.
+#[derive(Debug)]
+pub struct MemoryWatch {
+    stop: Arc<AtomicBool>,
+    peak: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Reads the resident memory of the process `pid` every few milliseconds from now on.
+    pub fn start(pid: u32) -> Self {
+        let (stop, peak) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, highest) = (Arc::clone(&stop), Arc::clone(&peak));
+        let watch = move || {
+            while !stopped.load(Ordering::SeqCst) {
+                highest.fetch_max(rss_bytes(pid).unwrap_or(0), Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(5));
+            }
+        };
+        Self { stop, peak, thread: Some(thread::spawn(watch)) }
+    }
+
+    /// The highest that was seen so far (bytes).
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Resident memory of a process now (bytes), from /proc.
+pub fn rss_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,281 @@
+//! Items whose stored form is damaged, as clients meet them: they are removed under their CAS, so that `add` and
+//! `append` work again, while what another version or configuration may still read stays. Also the clocks of stores.
+
+mod services;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use rebate_tests::payload::text;
+use rebate_tests::{Client, PATIENCE, Server, poll_for};
+use services::Service;
+
+/// A store that is reached directly, and a Rebate in front of it, which may go through a store service.
+struct Pair {
+    store: Server,
+    ours: Server,
+    _service: Option<Service>,
+}
+
+fn pairs() -> [Pair; 2] {
+    let (store, behind) = (Server::memcached(&[]), Server::memcached(&[]));
+    let ours = Server::rebate_serve(&store.as_store(), "on", &[]);
+    let service = Service::start("store", 0, &["--store", &behind.as_store()]);
+    let url = format!("grpc://{}", service.grpc);
+    let front = Server::rebate_serve(&url, "on", &["--role", "frontend"]);
+    [
+        Pair { store, ours, _service: None },
+        Pair { store: behind, ours: front, _service: Some(service) },
+    ]
+}
+
+/// A value as it is stored in front of `store`, and the client of each.
+fn framed(pair: &Pair, key: &str) -> (Vec<u8>, Client, Client) {
+    let (mut ours, mut store) = (pair.ours.client(), pair.store.client());
+    assert_eq!(ours.set(key, &text(5_000)).as_deref(), Ok("STORED"));
+    let frame = store.get(key).expect("memcached answers").expect("it is there");
+    assert!(frame.starts_with(b"\xfbRb") && frame.len() < 5_000, "it is compressed");
+    (frame, ours, store)
+}
+
+/// Frames that nobody can ever read.
+fn damaged(frame: &[u8]) -> [Vec<u8>; 3] {
+    let (mut stream, mut checksum) = (frame.to_vec(), frame.to_vec());
+    let middle = frame.len() / 2;
+    stream[middle] ^= 0x55;
+    checksum[13] ^= 1;
+    [stream, checksum, frame[..10].to_vec()]
+}
+
+#[test]
+fn a_get_removes_a_damaged_item() {
+    for pair in pairs() {
+        let (frame, mut ours, mut store) = framed(&pair, "k");
+        for (index, bytes) in damaged(&frame).iter().enumerate() {
+            for ask in ["get k", "gets k", "mg k v", "mg k v c", "get a k b"] {
+                assert_eq!(store.set("k", bytes).as_deref(), Ok("STORED"));
+                let answer = ours.ask(ask.as_bytes()).text();
+                assert!(["END\r\n", "EN\r\n"].contains(&&answer[..]), "{index}: {ask}: {answer}");
+                assert_eq!(store.get("k"), Ok(None), "{index}: {ask}");
+                assert_eq!(ours.ask(b"add k 0 0 1\r\nx").text(), "STORED\r\n", "{index}: {ask}");
+            }
+        }
+        assert_eq!(removed(&pair.ours), 15);
+    }
+}
+
+#[test]
+fn editing_a_damaged_item_removes_it() {
+    for pair in pairs() {
+        let (frame, mut ours, mut store) = framed(&pair, "k");
+        for bytes in damaged(&frame) {
+            for (ask, answer) in [
+                ("append k 0 0 1\r\nx", "NOT_STORED\r\n"),
+                ("prepend k 0 0 1\r\nx", "NOT_STORED\r\n"),
+                ("ms k 1 MA\r\nx", "NS\r\n"),
+                ("incr k 1", "NOT_FOUND\r\n"),
+                ("ma k", "NF\r\n"),
+            ] {
+                assert_eq!(store.set("k", &bytes).as_deref(), Ok("STORED"));
+                assert_eq!(ours.ask(ask.as_bytes()).text(), answer, "{ask}");
+                assert_eq!(store.get("k"), Ok(None), "{ask}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_add_alone_gets_past_a_damaged_item() {
+    for pair in pairs() {
+        let (frame, mut ours, mut store) = framed(&pair, "k");
+        for bytes in damaged(&frame) {
+            for (ask, done) in [("add k 0 0 1\r\nx", "STORED\r\n"), ("ms k 1 ME\r\nx", "HD\r\n")] {
+                assert_eq!(store.set("k", &bytes).as_deref(), Ok("STORED"));
+                let added = || (ours.ask(ask.as_bytes()).text() == done).then_some(());
+                assert!(poll_for(PATIENCE, added).is_some(), "{ask} never stores");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_another_reader_may_read_is_never_deleted() {
+    for pair in pairs() {
+        let (frame, mut ours, mut store) = framed(&pair, "k");
+        let with = |at: usize, byte: u8| {
+            let mut frame = frame.clone();
+            frame[at] = byte;
+            frame
+        };
+        // A version, a codec, a window, flags, a dictionary, the reserved byte; a length beyond this reader's.
+        let cases = [
+            with(3, 2),
+            with(4, 9),
+            with(5, 99),
+            with(6, 8),
+            with(6, 1),
+            with(7, 1),
+            with(11, 0x70),
+        ];
+        let short = [b"\xfbRb".to_vec(), b"\xfbRb\x02short".to_vec()];
+        for bytes in cases.iter().chain(&short) {
+            assert_eq!(store.set("k", bytes).as_deref(), Ok("STORED"));
+            for ask in ["get k", "mg k v", "mg k s", "append k 0 0 1\r\nx", "incr k 1", "ma k"] {
+                ours.ask(ask.as_bytes());
+            }
+            for _ in 0..20 {
+                assert_eq!(ours.ask(b"add k 0 0 1\r\nx").text(), "NOT_STORED\r\n");
+            }
+            assert_eq!(store.get("k").as_ref(), Ok(&Some(bytes.clone())), "{bytes:02x?}");
+        }
+        assert_eq!(removed(&pair.ours), 0);
+    }
+}
+
+#[test]
+fn withheld_foreign_values_are_never_deleted() {
+    let store = Server::memcached(&[]);
+    let forbid = ["--set", "compress.foreign=forbid"];
+    let ours = Server::rebate_serve(&store.as_store(), "on", &forbid);
+    let (mut ours, mut store) = (ours.client(), store.client());
+    assert_eq!(store.set("k", b"foreign").as_deref(), Ok("STORED"));
+    assert_eq!(ours.get("k"), Ok(None));
+    assert_eq!(ours.ask(b"mg k s").text(), "EN\r\n");
+    assert_eq!(ours.ask(b"add k 0 0 1\r\nx").text(), "NOT_STORED\r\n");
+    assert_eq!(store.get("k"), Ok(Some(b"foreign".to_vec())));
+}
+
+#[test]
+fn a_damaged_item_that_was_replaced_stays() {
+    let store = Fake::start(|line, values| {
+        let damaged = b"\xfbRb\x01\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00hello";
+        match line.split(' ').next() {
+            Some("get") => value_of(line, damaged, ""),
+            // Someone set it between the get and the deletion.
+            Some("gets") => value_of(line, damaged, " 7"),
+            Some("md") => {
+                values.push(line.to_owned());
+                b"EX\r\n".to_vec()
+            }
+            _ => b"ERROR\r\n".to_vec(),
+        }
+    });
+    let ours = Server::rebate_serve(&format!("memcached://{}", store.addr), "on", &[]);
+    assert_eq!(ours.client().get("k"), Ok(None));
+    assert_eq!(store.noted(), ["md k C7"]);
+    assert_eq!(removed(&ours), 0);
+}
+
+fn value_of(line: &str, value: &[u8], cas: &str) -> Vec<u8> {
+    let key = line.split(' ').nth(1).unwrap_or_default();
+    let head = format!("VALUE {key} 0 {}{cas}\r\n", value.len());
+    [head.as_bytes(), value, b"\r\nEND\r\n"].concat()
+}
+
+fn removed(ours: &Server) -> u64 {
+    let page = ours.client().ask(b"stats rebate").text();
+    let line = page.lines().find_map(|line| line.strip_prefix("STAT unreadable_deleted "));
+    line.and_then(|count| count.trim().parse().ok()).expect("stats rebate counts them")
+}
+
+/// A memcached whose answers a test composes.
+struct Fake {
+    addr: SocketAddr,
+    noted: std::sync::mpsc::Receiver<String>,
+}
+
+impl Fake {
+    /// Answers each line as `answer` says; what that pushes is noted.
+    fn start(answer: impl Fn(&str, &mut Vec<String>) -> Vec<u8> + Clone + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("a bound socket");
+        let (note, noted) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (answer, note) = (answer.clone(), note.clone());
+                thread::spawn(move || Self::serve(stream, answer, &note));
+            }
+        });
+        Self { addr, noted }
+    }
+
+    fn serve(
+        mut writer: TcpStream,
+        answer: impl Fn(&str, &mut Vec<String>) -> Vec<u8>,
+        note: &std::sync::mpsc::Sender<String>,
+    ) {
+        let mut reader = BufReader::new(writer.try_clone().expect("a second handle"));
+        let mut line = String::new();
+        while matches!(reader.read_line(&mut line), Ok(1..)) {
+            let words = line.trim_end().to_owned();
+            if let Some(bytes) = words.strip_prefix("ms ").and_then(|rest| rest.split(' ').nth(1)) {
+                let bytes: usize = bytes.parse().expect("a length");
+                reader.read_exact(&mut vec![0; bytes + 2]).expect("a value");
+            }
+            let mut notes = Vec::new();
+            let bytes = answer(&words, &mut notes);
+            notes.into_iter().for_each(|words| drop(note.send(words)));
+            if writer.write_all(&bytes).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    }
+
+    /// What was noted, at least one.
+    fn noted(&self) -> Vec<String> {
+        let first = self.noted.recv_timeout(PATIENCE).expect("something is noted");
+        [first].into_iter().chain(self.noted.try_iter()).collect()
+    }
+}
+
+/// Far from every clock that this test may run by: the year 2033.
+const SERVER_TIME_S: i64 = 2_000_000_000;
+
+#[test]
+fn an_append_keeps_a_long_life_by_the_servers_clock() {
+    const LEFT_S: i64 = 90 * 24 * 60 * 60;
+    let store = Fake::start(|line, notes| match line.split(' ').next() {
+        Some("mg") => format!("VA 3 f5 c7 t{LEFT_S}\r\nabc\r\n").into_bytes(),
+        Some("stats") => format!("STAT pid 1\r\nSTAT time {SERVER_TIME_S}\r\nEND\r\n").into_bytes(),
+        Some("ms") => {
+            notes.push(line.to_owned());
+            b"HD c8\r\n".to_vec()
+        }
+        _ => b"ERROR\r\n".to_vec(),
+    });
+    let ours = Server::rebate_serve(&format!("memcached://{}", store.addr), "on", &[]);
+    assert_eq!(ours.client().ask(b"append k 0 0 1\r\nd").text(), "STORED\r\n");
+    let noted = store.noted();
+    let time = noted[0].split(' ').find_map(|flag| flag.strip_prefix('T'));
+    let exptime_s: i64 = time.and_then(|time| time.parse().ok()).expect("an expiry");
+    // What passed in between is taken off, and a second by chance.
+    let passed_s = SERVER_TIME_S + LEFT_S - exptime_s;
+    assert!((0..=PATIENCE.as_secs() as i64).contains(&passed_s), "{noted:?}");
+}
+
+#[test]
+fn an_append_keeps_a_long_life_in_every_store() {
+    let memcached = Server::memcached(&[]);
+    let embedded = Service::start("store", 0, &["--store", "embedded"]);
+    let grpc = format!("grpc://{}", embedded.grpc);
+    for ours in [
+        Server::rebate_serve(&memcached.as_store(), "on", &[]),
+        Server::rebate_serve("embedded", "on", &[]),
+        Server::rebate_serve(&grpc, "on", &["--role", "frontend"]),
+    ] {
+        let mut client = ours.client();
+        assert_eq!(client.ask(b"ms k 3 T2100000000\r\nabc").text(), "HD\r\n");
+        let left = |client: &mut Client| -> i64 {
+            let answer = client.ask(b"mg k t").text();
+            answer.trim_end().strip_prefix("HD t").and_then(|t| t.parse().ok()).expect(&answer)
+        };
+        let before = left(&mut client);
+        for _ in 0..5 {
+            assert_eq!(client.ask(b"append k 0 0 1\r\nd").text(), "STORED\r\n");
+        }
+        let lost = before - left(&mut client);
+        assert!((-5..=PATIENCE.as_secs() as i64).contains(&lost), "{before} s less {lost} s");
+    }
+}
