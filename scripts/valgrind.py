@@ -2,6 +2,7 @@
 """Runs a program under valgrind's memcheck: fails (9) where memory is used that is not there or is never given back.
 
 Usage: valgrind.py PROGRAM [ARGUMENT...]      on x86-64 Linux; Debian: apt-get install valgrind
+       valgrind.py --tool=TOOL [FLAG...] PROGRAM [ARGUMENT...]      another of valgrind's tools
 
 Possible losses are not counted: blocks that threads of the standard library keep as long as the process lives.
 
@@ -28,14 +29,11 @@ STEPS = [
     (RETURN, 0, 0, ALLOW),
 ]
 
-VALGRIND = [
-    "valgrind",
+MEMCHECK = [
     "--leak-check=full",
     "--show-leak-kinds=definite,indirect",
     "--errors-for-leak-kinds=definite,indirect",
     "--error-exitcode=9",
-    # Else one thread that never waits keeps all others from running.
-    "--fair-sched=yes",
 ]
 
 
@@ -55,8 +53,12 @@ def refuse_auxv():
 
 if len(sys.argv) < 2:
     sys.exit(__doc__)
+arguments = sys.argv[1:]
+if not arguments[0].startswith("--tool="):
+    arguments = MEMCHECK + arguments
 refuse_auxv()
 try:
-    os.execvp(VALGRIND[0], VALGRIND + sys.argv[1:])
+    # Without fair scheduling one thread that never waits keeps all others from running.
+    os.execvp("valgrind", ["valgrind", "--fair-sched=yes", *arguments])
 except FileNotFoundError:
     sys.exit("valgrind.py: valgrind is missing (Debian: apt-get install valgrind)")

@@ -135,16 +135,16 @@ fn decompress(original_bytes: usize) -> Task {
     Task::Decompress { dialect: Dialect::of(Codec::Deflate), original_bytes }
 }
 
-/// A stream of the driver's, read back by it and by two other readers.
+/// Compresses `original` with the driver and reads the stream with the driver and with two other readers.
 fn round_trip(queue: &mut dyn Queue, original: &[u8], level: Level) {
     let bytes = original.len();
     let (outcome, stream) = run(queue, compress(None, level), original, bound(bytes));
     assert_eq!(outcome, Outcome::Done { output_bytes: stream.len() }, "{bytes} bytes");
-    for mut reader in [drivers::isal::engine(), engines::libdeflate::engine()] {
-        let mut read = vec![0; bytes];
-        assert_eq!(reader.decompress(&stream, &mut read), Ok(()), "{} {bytes}", reader.name());
-        assert!(read == original, "{} reads something else", reader.name());
-    }
+    let mut read = vec![0; bytes];
+    assert_eq!(engines::libdeflate::engine().decompress(&stream, &mut read), Ok(()), "{bytes}");
+    assert!(read == original, "libdeflate reads something else");
+    let inflated = inflate(&stream, bytes).expect("a valid stream");
+    assert!(inflated.bytes == original, "the reference reads something else");
     let (outcome, read) = run(queue, decompress(bytes), &stream, bytes);
     assert_eq!(outcome, Outcome::Done { output_bytes: bytes });
     assert!(read == original, "{bytes} bytes differ");
@@ -226,7 +226,7 @@ fn nothing_is_a_value_too() {
         let queue = &mut *queue;
         let (outcome, stream) = run(queue, compress(None, Level::Default), b"", 100);
         assert_eq!(outcome, Outcome::Done { output_bytes: stream.len() });
-        assert_eq!(drivers::isal::engine().decompress(&stream, &mut []), Ok(()));
+        assert_eq!(engines::libdeflate::engine().decompress(&stream, &mut []), Ok(()));
         assert_eq!(run(queue, decompress(0), &stream, 0).0, Outcome::Done { output_bytes: 0 });
         assert_eq!(run(queue, compress(None, Level::Default), b"", 1).0, Outcome::DoesNotFit);
         for (input, original_bytes, room) in [(&b""[..], 5, 5), (b"", 0, 0), (&stream, 5, 4)] {

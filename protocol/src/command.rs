@@ -101,6 +101,12 @@ pub struct Get<'a> {
 pub struct Keys<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Keys<'a> {
+    /// Whether there is one key, without counting more of them.
+    pub fn is_one(self) -> bool {
+        let mut tokens = self.0;
+        tokens.next().is_some() && tokens.is_empty()
+    }
+
     /// The first `count` keys, and the others if there are any.
     pub fn split_at(self, count: usize) -> (Self, Option<Self>) {
         let (first, rest) = self.0.split_at(count);

@@ -33,10 +33,16 @@ struct Shared {
     draws: RefCell<Prng>,
 }
 
-/// The requests of one get, and the position in `requests` of each key's.
-pub(crate) struct SentGet {
-    requests: SmallVec<[Issued; 1]>,
-    owners: SmallVec<[u16; 4]>,
+/// A get under way.
+pub(crate) enum SentGet {
+    OfOneKey(Issued),
+    OfSeveral(Box<Requests>),
+}
+
+/// The requests of one get of several keys, and the position in `requests` of each key's.
+pub(crate) struct Requests {
+    requests: SmallVec<[Issued; 4]>,
+    owners: SmallVec<[u16; 8]>,
 }
 
 impl Cluster {
@@ -60,13 +66,12 @@ impl Cluster {
         mut rooms: SmallVec<[Permit; 1]>,
     ) -> SentGet {
         let mut keys = get.keys;
-        let single = keys.next().filter(|_| keys.next().is_none());
-        if let Some(key) = single {
+        if let (Some(key), None) = (keys.next(), keys.next()) {
             let expect = Expect::Values { keys_max: 1 };
             let request = self.link(&key).request_with_room(traffic, expect, rooms.pop(), |out| {
                 ask_for(out.text(), get, [key]);
             });
-            return SentGet { requests: SmallVec::from_iter([request]), owners: SmallVec::new() };
+            return SentGet::OfOneKey(request);
         }
         let servers: SmallVec<[usize; 4]> = get.keys.map(|key| self.0.ring.server(&key)).collect();
         let mut asked: SmallVec<[usize; 4]> = SmallVec::new();
@@ -88,7 +93,10 @@ impl Cluster {
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
         let owners = servers.iter().map(|server| position(server).unwrap_or(0) as u16).collect();
-        SentGet { requests: asked.iter().map(&mut ask).collect(), owners }
+        SentGet::OfSeveral(Box::new(Requests {
+            requests: asked.iter().map(&mut ask).collect(),
+            owners,
+        }))
     }
 
     pub(super) fn store(&self, store: &Store<'_>, value: Stored<'_>, traffic: Traffic) -> Issued {
@@ -422,7 +430,25 @@ impl Cluster {
 
 impl SentGet {
     pub(crate) async fn items(self, get: &Get<'_>) -> Outcome<Items> {
-        let mut answers: SmallVec<[std::iter::Peekable<_>; 1]> = SmallVec::new();
+        let request = match self {
+            SentGet::OfOneKey(request) => request,
+            SentGet::OfSeveral(requests) => return Box::pin(requests.items(get)).await,
+        };
+        match request.await.map_err(Failure::Link)? {
+            Answer::Values(values) => {
+                let key = get.keys.clone().next();
+                let is_asked = |value: &Value| key.is_some_and(|key| value.key[..] == *key);
+                let found = values.into_iter().next().filter(is_asked);
+                Ok(Items::from_buf([found.map(Item::from)]))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+impl Requests {
+    async fn items(self, get: &Get<'_>) -> Outcome<Items> {
+        let mut answers: SmallVec<[std::iter::Peekable<_>; 4]> = SmallVec::new();
         let mut wanted: SmallVec<[u64; 1]> = SmallVec::new();
         let mut failure = None;
         // All of them, also behind one that failed: what is sent later must not take effect before them.
@@ -455,10 +481,15 @@ impl SentGet {
         let mut owners = self.owners.iter();
         let item = |key: Key<'_>| {
             let owner = owners.next().map_or(0, |owner| usize::from(*owner));
-            let found = answers.get_mut(owner)?.next_if(|value| value.key[..] == *key)?;
-            Some(Item { value: found.value, client_flags: found.client_flags, cas: found.cas })
+            answers.get_mut(owner)?.next_if(|value| value.key[..] == *key).map(Item::from)
         };
         Ok(get.keys.map(item).collect())
+    }
+}
+
+impl From<Value> for Item {
+    fn from(Value { value, client_flags, cas, .. }: Value) -> Self {
+        Self { value, client_flags, cas }
     }
 }
 

@@ -137,35 +137,68 @@ impl Session {
     }
 
     async fn reply_items(&mut self, get: &Get<'_>, issue: GetIssue) -> Outcome<()> {
-        let sent = match issue {
-            GetIssue::Here(local) => return self.reply_local(get, &local).await,
-            GetIssue::Sent(sent) => sent,
-        };
-        let items = match sent.items(get).await {
-            Ok(items) => items,
-            Err(Failure::NoRoom(no_room)) if get.keys.split_at(1).1.is_some() => {
-                let bytes = no_room.wanted.iter().sum::<u64>() as usize;
-                self.learn(get.keys.count(), bytes);
-                return Box::pin(self.reply_each(get)).await;
-            }
-            Err(Failure::NoRoom(no_room)) => self.items_again(get, no_room).await?,
-            Err(failure) => return Err(failure),
-        };
-        let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
-        self.learn(items.len(), bytes);
-        for (key, item) in get.keys.zip(items) {
-            let found = match item {
-                Some(item) => {
-                    let room = self.room_for(&item.value).await?;
-                    self.reply_item(&key, item, room, get.with_cas).await
+        let mut source = match issue {
+            GetIssue::Here(local) => Source::Store(local),
+            GetIssue::Sent(sent) => match sent.items(get).await {
+                Ok(items) => self.source(items),
+                Err(Failure::NoRoom(no_room)) => {
+                    match Box::pin(self.source_without_room(get, no_room)).await? {
+                        Some(source) => source,
+                        None => return Ok(()),
+                    }
                 }
+                Err(failure) => return Err(failure),
+            },
+        };
+        for key in get.keys {
+            let mut item = source.next(get, &key);
+            let mut room = None;
+            if let Some(bytes) = item.as_ref().and_then(|item| self.charged_bytes(&item.value)) {
+                room = match &source {
+                    Source::Items(_) => self.more_room(bytes).await?,
+                    Source::Store(local) => {
+                        // Evicted meanwhile it would be memory of nobody's budget.
+                        drop(item);
+                        let room = self.room(bytes).await?;
+                        item = local.get(get, &key);
+                        room
+                    }
+                };
+            }
+            let found = match item {
+                Some(item) => self.reply_item(&key, item, room, get.with_cas).await,
                 None => false,
             };
-            if !self.count_item(found, get).await {
+            self.count_get(found, get.touch_exptime_s.is_some());
+            if self.gathered_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The items of a get that servers answered.
+    fn source(&mut self, items: Items) -> Source {
+        let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
+        self.learn(items.len(), bytes);
+        Source::Items(items.into_iter())
+    }
+
+    /// The items of a get that there was no room for; none where they have been answered one after the other.
+    #[cold]
+    async fn source_without_room(
+        &mut self,
+        get: &Get<'_>,
+        no_room: NoRoom,
+    ) -> Outcome<Option<Source>> {
+        if get.keys.is_one() {
+            let items = self.items_again(get, no_room).await?;
+            return Ok(Some(self.source(items)));
+        }
+        let bytes = no_room.wanted.iter().sum::<u64>() as usize;
+        self.learn(get.keys.count(), bytes);
+        self.reply_each(get).await?;
+        Ok(None)
     }
 
     /// The items of a get that there was no room for together, one after the other.
@@ -185,7 +218,6 @@ impl Session {
     }
 
     /// The items of a get that there was no room for, once there is.
-    #[cold]
     async fn items_again(&mut self, get: &Get<'_>, mut no_room: NoRoom) -> Outcome<Items> {
         for _ in 0..TRIES_MAX {
             let bytes = no_room.wanted.iter().sum::<u64>();
@@ -201,40 +233,14 @@ impl Session {
         Err(Failure::NoRoom(no_room))
     }
 
-    /// Items of the embedded store, of which no more than one is held.
-    async fn reply_local(&mut self, get: &Get<'_>, local: &Local) -> Outcome<()> {
-        for key in get.keys {
-            let found = match local.get(get, &key) {
-                Some(item) => match self.charged_bytes(&item.value) {
-                    None => self.reply_item(&key, item, None, get.with_cas).await,
-                    Some(bytes) => {
-                        // Evicted meanwhile it would be memory of nobody's budget.
-                        drop(item);
-                        let room = self.room(bytes).await?;
-                        match local.get(get, &key) {
-                            Some(item) => self.reply_item(&key, item, room, get.with_cas).await,
-                            None => false,
-                        }
-                    }
-                },
-                None => false,
-            };
-            if !self.count_item(found, get).await {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts a key that was looked up, and writes when much is gathered; false if the client takes nothing any more.
-    async fn count_item(&mut self, found: bool, get: &Get<'_>) -> bool {
-        self.count_get(found, get.touch_exptime_s.is_some());
-        if self.gathered_bytes() >= OUT_BYTES_MAX && self.flush().await.is_err() {
+    /// Writes what is gathered; false, and the connection ends, if the client takes nothing any more.
+    pub(super) async fn flush_or_close(&mut self) -> bool {
+        let is_written = self.flush().await.is_ok();
+        if !is_written {
             self.closing = true;
             self.out.clear();
-            return false;
         }
-        true
+        is_written
     }
 
     /// Writes an item; false if its value cannot be served.
@@ -300,6 +306,22 @@ impl Session {
             } else {
                 commands.touch_misses.up()
             };
+        }
+    }
+}
+
+/// Where the items of a get come from, in the order of its keys.
+enum Source {
+    /// Each is fetched when it is answered, so that no more than one is held.
+    Store(Local),
+    Items(smallvec::IntoIter<[Option<Item>; 1]>),
+}
+
+impl Source {
+    fn next(&mut self, get: &Get<'_>, key: &[u8]) -> Option<Item> {
+        match self {
+            Source::Store(local) => local.get(get, key),
+            Source::Items(items) => items.next().flatten(),
         }
     }
 }

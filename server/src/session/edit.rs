@@ -122,7 +122,10 @@ impl Session {
         if compare.is_some_and(|wanted| wanted != 0 && wanted != cas) {
             return Ok(Some(Count::Exists));
         }
-        let _room = self.room_for(&value).await?;
+        let _room = match self.charged_bytes(&value) {
+            None => None,
+            Some(bytes) => self.more_room(bytes).await?,
+        };
         Ok(match context.values.unpack(value, None).await {
             Logical::Value(value) => {
                 let counted = counter::apply(&value, Direction::Increment, 0, &mut Vec::new());

@@ -85,9 +85,12 @@ impl Session {
             return reply::meta_hit(self.out.text(), meta, &facts);
         }
         let stored = value.unwrap_or_default();
-        let room = match self.room_for(&stored).await {
-            Ok(room) => room,
-            Err(failure) => return self.fail(failure, false),
+        let room = match self.charged_bytes(&stored) {
+            None => None,
+            Some(bytes) => match self.more_room(bytes).await {
+                Ok(room) => room,
+                Err(failure) => return self.fail(failure, false),
+            },
         };
         match self.context.values.unpack(stored, None).await {
             unread @ (Logical::Unreadable | Logical::Damaged) => {

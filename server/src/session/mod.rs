@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use device::Buffer;
-use protocol::command::{Command, Get};
+use protocol::command::{Command, Get, Store};
 use protocol::meta::Meta;
 use protocol::{Key, Parse, Refusal, refusal};
 
@@ -37,7 +37,7 @@ use crate::stream::Stream;
 use crate::upstream::Traffic;
 use crate::values::Body;
 use crate::worker::Door;
-use order::{Effect, UnderWay};
+use order::UnderWay;
 use pace::Pace;
 use window::Window;
 
@@ -354,19 +354,17 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let value = body.strip_suffix(b"\r\n");
-        match (command, value) {
-            (Command::Store(store), Some(value)) if !edit::needs_old_value(store.verb) => {
-                let since = Instant::now();
-                let traffic = self.traffic(0, value.len(), pending).await;
-                self.keep_order([store.key.bytes()], Effect::Changes, pending).await;
-                let issued = self.issue_store(&store, Body::Slice(value), traffic).await;
-                self.push(Pending { since, issued }, pending).await;
-            }
-            (command, _) => {
-                self.settle_all(pending).await;
-                self.serve_body(command, Body::Slice(body)).await;
-            }
-        }
+        let Some((store, value)) = plain_store(&command).zip(value) else {
+            self.settle_all(pending).await;
+            return self.serve_body(command, Body::Slice(body)).await;
+        };
+        let since = Instant::now();
+        let traffic = match self.admit(&command, value.len(), pending.is_empty()) {
+            Some(traffic) => traffic,
+            None => self.admit_after(&command, value.len(), pending).await,
+        };
+        let issued = self.issue_store(store, Body::Slice(value), traffic).await;
+        self.push(Pending { since, issued }, pending).await;
     }
 
     /// Checks the value's end, takes it off and serves the command.
@@ -407,55 +405,48 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
+        let is_alone = match &command {
+            Command::Get(get) => self.is_long(get),
+            Command::Delete { .. } | Command::Touch { .. } | Command::MetaGet(_) => false,
+            _ => true,
+        };
+        if is_alone {
+            self.settle_all(pending).await;
+            return self.serve_alone(command, since).await;
+        }
+        let traffic = match self.admit(&command, 0, pending.is_empty()) {
+            Some(traffic) => traffic,
+            None => self.admit_after(&command, 0, pending).await,
+        };
         let issued = match command {
-            Command::Get(get) if get.keys.split_at(self.keys_at_once()).1.is_some() => {
-                self.settle_all(pending).await;
-                self.get_many(get).await;
-                return self.record(CommandKind::Get, since);
-            }
-            Command::Get(get) => {
-                let reads = get.touch_exptime_s.is_none();
-                let effect = if reads { Effect::Reads } else { Effect::Changes };
-                let keys = if self.window.is_some() { get.keys.count() } else { 0 };
-                let traffic = self.traffic(keys, 0, pending).await;
-                self.keep_order(get.keys.map(Key::bytes), effect, pending).await;
-                self.issue_get(get, traffic)
-            }
+            Command::Get(get) => self.issue_get(get, traffic),
             Command::Delete { key, noreply } => {
-                let traffic = self.traffic(0, LINE_BYTES, pending).await;
-                self.keep_order([key.bytes()], Effect::Changes, pending).await;
                 Issued::Delete { issue: self.context.backend.delete(key, traffic), noreply }
             }
             Command::Touch { key, exptime_s, noreply } => {
-                let traffic = self.traffic(0, LINE_BYTES, pending).await;
-                self.keep_order([key.bytes()], Effect::Changes, pending).await;
                 let issue = self.context.backend.touch(key, exptime_s, traffic);
                 Issued::Touch { issue, noreply }
             }
-            Command::MetaGet(meta) => {
-                // It can tell when and whether the item was asked for before.
-                let traffic = self.traffic(1, 0, pending).await;
-                self.keep_order([meta.key.bytes()], Effect::Changes, pending).await;
-                self.issue_meta_get(meta, traffic)
-            }
-            other => {
-                self.settle_all(pending).await;
-                self.serve_alone(other).await;
-                return self.record(CommandKind::Other, since);
-            }
+            Command::MetaGet(meta) => self.issue_meta_get(meta, traffic),
+            _ => unreachable!("a command that is served alone"),
         };
         self.push(Pending { since, issued }, pending).await;
     }
 
     /// Commands that wait for all before them and keep all behind them waiting.
-    async fn serve_alone(&mut self, command: Command<'_>) {
+    async fn serve_alone(&mut self, command: Command<'_>, since: Instant) {
         match command {
+            Command::Get(get) => {
+                self.get_many(get).await;
+                return self.record(CommandKind::Get, since);
+            }
             Command::Arithmetic(arithmetic) => self.arithmetic(&arithmetic).await,
             Command::MetaDelete(meta) => self.meta_delete(&meta).await,
             Command::MetaArithmetic(arithmetic) => self.meta_arithmetic(&arithmetic).await,
             Command::MetaDebug { key } => self.meta_debug(&key).await,
             other => self.inform(other).await,
         }
+        self.record(CommandKind::Other, since);
     }
 
     /// Settles at once what is ready and has nothing before it; else it waits its turn.
@@ -476,39 +467,53 @@ impl Session {
         }
     }
 
-    /// Before a request is issued: settles what is under way if that is to take effect first.
-    async fn keep_order<'k>(
+    /// The connection to the stores for a command with a value of so many bytes. None: what is under way has to be
+    /// settled first, because it must take effect first or because there is no room beside it.
+    fn admit(
         &mut self,
-        keys: impl IntoIterator<Item = &'k [u8]> + Clone,
-        effect: Effect,
-        pending: &mut VecDeque<Pending<'_>>,
-    ) {
-        let add = |session: &mut Self| {
-            session.under_way.as_mut().is_none_or(|under_way| under_way.add(keys.clone(), effect))
+        command: &Command<'_>,
+        value_bytes: usize,
+        nothing_under_way: bool,
+    ) -> Option<Traffic> {
+        let traffic = match &mut self.window {
+            None => Traffic::Interactive,
+            Some(window) => {
+                let (keys, request_bytes) = match command {
+                    Command::Get(get) if get.keys.is_one() => (1, 0),
+                    Command::Get(get) => (get.keys.count(), 0),
+                    Command::MetaGet(_) => (1, 0),
+                    Command::Store(_) => (0, value_bytes),
+                    _ => (0, LINE_BYTES),
+                };
+                window.admit(keys, request_bytes, nothing_under_way)?
+            }
         };
-        if !add(self) {
-            self.settle_all(pending).await;
-            add(self);
-        }
+        let is_in_order = match &mut self.under_way {
+            Some(under_way) => under_way.add_command(command),
+            None => true,
+        };
+        is_in_order.then_some(traffic)
     }
 
-    /// The connection to the stores for the next request, which asks for the values of `keys` and sends so many bytes.
-    /// Settles what is under way where that has to come first.
-    async fn traffic(
+    /// As `admit`, with all that is under way settled first.
+    #[cold]
+    async fn admit_after(
         &mut self,
-        keys: usize,
-        request_bytes: usize,
+        command: &Command<'_>,
+        value_bytes: usize,
         pending: &mut VecDeque<Pending<'_>>,
     ) -> Traffic {
-        let Some(window) = &mut self.window else { return Traffic::Interactive };
-        if let Some(traffic) = window.admit(keys, request_bytes, pending.is_empty()) {
-            return traffic;
-        }
         self.settle_all(pending).await;
-        self.traffic_alone(keys, request_bytes)
+        self.admit(command, value_bytes, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// As `traffic`, with nothing under way.
+    /// Whether a get has more keys than may be asked for at once.
+    fn is_long(&self, get: &Get<'_>) -> bool {
+        !get.keys.is_one() && get.keys.split_at(self.keys_at_once()).1.is_some()
+    }
+
+    /// The connection to the stores for a request that has nothing beside it: it asks for the values of `keys` and sends
+    /// so many bytes.
     fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes))
@@ -669,6 +674,14 @@ impl Session {
             self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
         }
         Ok(())
+    }
+}
+
+/// A storage command that may be under way with others.
+fn plain_store<'c, 'k>(command: &'c Command<'k>) -> Option<&'c Store<'k>> {
+    match command {
+        Command::Store(store) if !edit::needs_old_value(store.verb) => Some(store),
+        _ => None,
     }
 }
 

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use protocol::Key;
+use protocol::command::Command;
 use smallvec::SmallVec;
 
 /// The keys of a session's requests under way, by their hashes: two keys of one hash wait for each other as well.
@@ -12,19 +14,32 @@ pub(super) struct UnderWay(HashMap<u64, Effect>);
 
 /// What a request does to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+enum Effect {
     /// Nothing that another such request could tell.
     Reads,
     Changes,
 }
 
 impl UnderWay {
+    /// Adds the keys of a command that may be under way with others, as `add` does.
+    pub(super) fn add_command(&mut self, command: &Command<'_>) -> bool {
+        let key = match command {
+            Command::Get(get) => {
+                let reads = get.touch_exptime_s.is_none();
+                let effect = if reads { Effect::Reads } else { Effect::Changes };
+                return self.add(get.keys.map(Key::bytes), effect);
+            }
+            Command::Store(store) => store.key.bytes(),
+            Command::Delete { key, .. } | Command::Touch { key, .. } => key.bytes(),
+            // It can tell when and whether the item was asked for before.
+            Command::MetaGet(meta) => meta.key.bytes(),
+            _ => unreachable!("a command that is served alone"),
+        };
+        self.add([key], Effect::Changes)
+    }
+
     /// Adds a request's keys; false, and nothing is added, if one of them has to wait for what is under way.
-    pub(super) fn add<'a>(
-        &mut self,
-        keys: impl IntoIterator<Item = &'a [u8]>,
-        effect: Effect,
-    ) -> bool {
+    fn add<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>, effect: Effect) -> bool {
         let hashes: SmallVec<[u64; 1]> = keys.into_iter().map(hash).collect();
         let meets = |other: &Effect| effect == Effect::Changes || *other == Effect::Changes;
         if hashes.iter().any(|hash| self.0.get(hash).is_some_and(meets)) {

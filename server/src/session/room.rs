@@ -92,19 +92,14 @@ impl Session {
         self.fail(Failure::OutOfMemory, false);
     }
 
-    /// A part of the budget for a stored value's logical form, before it takes memory; none for a small one, and for
-    /// one that is stored as it is and came with its part of the budget.
-    pub(super) async fn room_for(&mut self, stored: &[u8]) -> Outcome<Option<Permit>> {
-        match self.charged_bytes(stored) {
-            None => Ok(None),
-            Some(_) if self.window.is_some() && !frame::must_wrap(stored) => Ok(None),
-            Some(bytes) => self.more_room(bytes).await,
-        }
-    }
-
-    /// How much of the budget a stored value's logical form takes, where it takes any.
+    /// How many bytes of the budget a stored value's logical form takes before it takes memory; none for a small one,
+    /// and for one that is answered as a server sent it, which came with its part of the budget.
     #[inline]
     pub(super) fn charged_bytes(&self, stored: &[u8]) -> Option<usize> {
+        if !frame::must_wrap(stored) {
+            let is_charged = self.window.is_none() && stored.len() > UNCHARGED_BYTES_MAX;
+            return is_charged.then_some(stored.len());
+        }
         let bytes = self.context.values.logical_bytes(stored)?;
         (bytes > UNCHARGED_BYTES_MAX).then_some(bytes)
     }
@@ -129,21 +124,13 @@ impl Session {
         let permit = match budget.try_grow(bytes as u64) {
             Some(permit) => permit,
             None => {
-                self.flush_for_room().await;
+                self.flush_or_close().await;
                 let grown = timeout(ADMISSION_MAX, budget.grow(bytes as u64)).await;
                 grown.map_err(|_| no_room(bytes))?
             }
         };
         self.context.turns.take(bytes).await;
         Ok(Some(permit))
-    }
-
-    /// What is to be answered goes out first: it may hold what is waited for.
-    async fn flush_for_room(&mut self) {
-        if self.flush().await.is_err() {
-            self.closing = true;
-            self.out.clear();
-        }
     }
 
     async fn permit(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
@@ -159,7 +146,8 @@ impl Session {
         if let Some(permit) = self.context.budget.try_begin(bytes as u64) {
             return Ok(Some(permit));
         }
-        self.flush_for_room().await;
+        // It may hold what is waited for.
+        self.flush_or_close().await;
         let permit = self.context.admit(bytes).await;
         permit.map(Some).ok_or_else(|| no_room(bytes))
     }
@@ -167,7 +155,7 @@ impl Session {
     /// Parts of the budget for answers that there was none for at first.
     pub(super) async fn rooms(&mut self, no_room: &NoRoom) -> Outcome<SmallVec<[Permit; 1]>> {
         if let Way::Stream(_) = self.way {
-            self.flush_for_room().await;
+            self.flush_or_close().await;
         }
         let bytes = no_room.wanted.iter().sum::<u64>() as usize;
         let none = || {
