@@ -341,7 +341,7 @@ pub struct Counters {
 pub enum Stage {
     /// A request to a store elsewhere, from its composition until its whole answer is read.
     Store,
-    /// Gathered replies, until the socket has taken all of them.
+    /// Gathered replies, from the end of the last of them until the socket has taken all of them.
     Write,
 }
 

@@ -77,6 +77,8 @@ pub(crate) struct Session {
     under_way: Option<UnderWay>,
     /// Where there are links to stores, what may be under way on them.
     window: Option<Window>,
+    /// When the last command was answered, until its answer is written.
+    answered: Option<Instant>,
     /// Commands served since other sessions had their turn.
     served: usize,
     /// Room for the next read: less behind a long value, since the next is likely to be one too, and what is read of it
@@ -124,6 +126,27 @@ enum Issued<'a> {
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
 }
 
+/// What a command puts on the way to a store and back.
+#[derive(Clone, Copy)]
+struct Load {
+    /// Keys whose values are asked for.
+    keys: usize,
+    /// Bytes of the request, where that asks for no value.
+    request_bytes: usize,
+}
+
+impl Load {
+    fn new(command: &Command<'_>, value_bytes: usize) -> Self {
+        let keys = match command {
+            Command::Get(get) if !get.keys.is_one() => get.keys.count(),
+            Command::Get(_) | Command::MetaGet(_) => 1,
+            Command::Store(_) => return Self { keys: 0, request_bytes: value_bytes },
+            _ => return Self { keys: 0, request_bytes: LINE_BYTES },
+        };
+        Self { keys, request_bytes: 0 }
+    }
+}
+
 /// What a session does next.
 enum Step {
     /// Go on behind this many bytes.
@@ -144,6 +167,7 @@ impl Session {
             out: Out::default(),
             under_way,
             window,
+            answered: None,
             served: 0,
             read_bytes: INPUT_BYTES,
             first_bytes: true,
@@ -359,9 +383,10 @@ impl Session {
             return self.serve_body(command, Body::Slice(body)).await;
         };
         let since = Instant::now();
-        let traffic = match self.admit(&command, value.len(), pending.is_empty()) {
+        let load = Load::new(&command, value.len());
+        let traffic = match self.admit(&command, load, pending.is_empty()) {
             Some(traffic) => traffic,
-            None => self.admit_after(&command, value.len(), pending).await,
+            None => self.admit_after(&command, load, pending).await,
         };
         let issued = self.issue_store(store, Body::Slice(value), traffic).await;
         self.push(Pending { since, issued }, pending).await;
@@ -405,8 +430,9 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
+        let load = Load::new(&command, 0);
         let is_alone = match &command {
-            Command::Get(get) => self.is_long(get),
+            Command::Get(_) => load.keys > self.keys_at_once(),
             Command::Delete { .. } | Command::Touch { .. } | Command::MetaGet(_) => false,
             _ => true,
         };
@@ -414,9 +440,9 @@ impl Session {
             self.settle_all(pending).await;
             return self.serve_alone(command, since).await;
         }
-        let traffic = match self.admit(&command, 0, pending.is_empty()) {
+        let traffic = match self.admit(&command, load, pending.is_empty()) {
             Some(traffic) => traffic,
-            None => self.admit_after(&command, 0, pending).await,
+            None => self.admit_after(&command, load, pending).await,
         };
         let issued = match command {
             Command::Get(get) => self.issue_get(get, traffic),
@@ -467,26 +493,17 @@ impl Session {
         }
     }
 
-    /// The connection to the stores for a command with a value of so many bytes. None: what is under way has to be
+    /// The connection to the stores for a command. None: what is under way has to be
     /// settled first, because it must take effect first or because there is no room beside it.
     fn admit(
         &mut self,
         command: &Command<'_>,
-        value_bytes: usize,
+        Load { keys, request_bytes }: Load,
         nothing_under_way: bool,
     ) -> Option<Traffic> {
         let traffic = match &mut self.window {
             None => Traffic::Interactive,
-            Some(window) => {
-                let (keys, request_bytes) = match command {
-                    Command::Get(get) if get.keys.is_one() => (1, 0),
-                    Command::Get(get) => (get.keys.count(), 0),
-                    Command::MetaGet(_) => (1, 0),
-                    Command::Store(_) => (0, value_bytes),
-                    _ => (0, LINE_BYTES),
-                };
-                window.admit(keys, request_bytes, nothing_under_way)?
-            }
+            Some(window) => window.admit(keys, request_bytes, nothing_under_way)?,
         };
         let is_in_order = match &mut self.under_way {
             Some(under_way) => under_way.add_command(command),
@@ -500,16 +517,11 @@ impl Session {
     async fn admit_after(
         &mut self,
         command: &Command<'_>,
-        value_bytes: usize,
+        load: Load,
         pending: &mut VecDeque<Pending<'_>>,
     ) -> Traffic {
         self.settle_all(pending).await;
-        self.admit(command, value_bytes, true).unwrap_or(Traffic::Bulk)
-    }
-
-    /// Whether a get has more keys than may be asked for at once.
-    fn is_long(&self, get: &Get<'_>) -> bool {
-        !get.keys.is_one() && get.keys.split_at(self.keys_at_once()).1.is_some()
+        self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
     /// The connection to the stores for a request that has nothing beside it: it asks for the values of `keys` and sends
@@ -538,8 +550,10 @@ impl Session {
         self.record(kind, pending.since);
     }
 
-    fn record(&self, kind: CommandKind, since: Instant) {
-        self.context.counters.durations[kind as usize].record(since.elapsed().into());
+    fn record(&mut self, kind: CommandKind, since: Instant) {
+        let now = Instant::now();
+        self.context.counters.durations[kind as usize].record(now.duration_since(since).into());
+        self.answered = Some(now);
     }
 
     async fn refuse(&mut self, refusal: Refusal<'_>) {
@@ -653,7 +667,8 @@ impl Session {
             *held_bytes += more;
             return Ok(());
         }
-        let since = (!self.out.is_empty()).then(Instant::now);
+        let answered = self.answered.take();
+        let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
         while !self.out.is_empty() {
             let before = self.out.len();
             if before > OUT_BYTES_MAX {

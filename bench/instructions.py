@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Instructions per request of `rebate serve` in user space, counted by valgrind's callgrind.
+
+Each build serves gets and sets of 200 B without compression, once from the embedded store and once in front of
+memcached: one connection, one request at a time, one worker thread. A count is what N requests took, over N, without
+start and end: the server is asked for its count before and after. `--before` names another build of the same program;
+each of its counts is then the measure for this one's.
+Needs valgrind (Debian: apt-get install valgrind).
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from harness import BINARY, PATIENCE_S, ROOT, Bench, Server, fail, memcached, ratios
+
+VALUE = b"v" * 200
+COMMANDS = {
+    "get": (b"get key\r\n", b"VALUE key 0 200\r\n" + VALUE + b"\r\nEND\r\n"),
+    "set": (b"set key 0 0 200\r\n" + VALUE + b"\r\n", b"STORED\r\n"),
+}
+WARMUP = 300
+
+
+def main():
+    bench = Bench("instructions", __doc__, flags)
+    requests = 20 if bench.quick else 2_000
+    builds = {"this": BINARY}
+    if bench.flags.before:
+        builds["before"] = bench.flags.before
+    found = {}
+    for _ in bench.each_run():
+        for build, binary in builds.items():
+            for route in ["embedded", "memcached"]:
+                with memcached() as store, tempfile.TemporaryDirectory() as folder:
+                    upstream = ["--store", f"memcached://{store.address}"]
+                    arguments = upstream if route == "memcached" else []
+                    counts = counted(binary, arguments, pathlib.Path(folder), requests)
+                if bench.flags.profiles and not bench.quick:
+                    keep(counts, bench.flags.profiles, build, route)
+                for op, (_, count) in counts.items():
+                    found.setdefault((route, op, build), []).append(count)
+    for (route, op, build), counts in found.items():
+        bench.row(f"instructions.{route}.{op}.{build}", f"{route}, {op}: {build} build", counts,
+                  "instructions/request")
+    for (route, op, build), counts in found.items():
+        if build == "before":
+            bench.row(f"ratio.instructions.{route}.{op}", f"{route}, {op}: this over before",
+                      ratios(found[route, op, "this"], counts), "ratio", at_most=1.01)
+    bench.finish()
+
+
+def flags(parser):
+    parser.add_argument("--before", type=pathlib.Path, metavar="BINARY",
+                        help="another build to compare with: no more than 1 %% over its counts")
+    parser.add_argument("--profiles", type=pathlib.Path, metavar="FOLDER",
+                        help="keep callgrind's files of the last run there")
+
+
+def counted(binary, arguments, folder, requests):
+    """The profile and the instructions per request of each command."""
+    command = [sys.executable, ROOT / "scripts" / "valgrind.py", "--tool=callgrind",
+               f"--callgrind-out-file={folder}/out", "--compress-strings=no", binary, "serve",
+               "--listen", "127.0.0.1:0", "--threads", "1", "--workers", "0", "--compress", "off",
+               *arguments, f"--set=store.timeout_ms={PATIENCE_S * 1000}"]
+    counts = {}
+    with Server(command, port) as server, server.connect() as connection:
+        for op, (request, answer) in reversed(COMMANDS.items()):
+            ask(connection, request, answer, WARMUP)
+            control(server, "--zero")
+            ask(connection, request, answer, requests)
+            control(server, f"--dump={op}")
+            profile = profile_of(folder, op)
+            total = re.search(r"^(?:totals|summary): (\d+)", profile.read_text(), re.MULTILINE)
+            if not total:
+                fail(f"{profile} has no total")
+            counts[op] = (profile.read_text(), int(total[1]) / requests)
+    return counts
+
+
+def ask(connection, request, answer, times):
+    for _ in range(times):
+        connection.sendall(request)
+        got = b""
+        while len(got) < len(answer):
+            part = connection.recv(1 << 16)
+            if not part:
+                fail("the server closed the connection")
+            got += part
+        if got != answer:
+            fail(f"{request[:20]} was answered by {got[:40]}")
+
+
+def control(server, what):
+    words = ["callgrind_control", what, str(server.child.pid)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
+    if done.returncode or "Error" in done.stdout + done.stderr:
+        fail(f"{' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+def profile_of(folder, op):
+    for path in sorted(folder.glob("out.*"), reverse=True):
+        if f"desc: Trigger: dump {op}\n" in path.read_text(errors="replace"):
+            return path
+    fail(f"callgrind wrote no profile of {op}: {[path.name for path in folder.iterdir()]}")
+
+
+def keep(counts, folder, build, route):
+    folder.mkdir(parents=True, exist_ok=True)
+    for op, (profile, _) in counts.items():
+        (folder / f"{build}.{route}.{op}.callgrind").write_text(profile)
+
+
+def port(server):
+    lines = server.log.read_text(errors="replace").splitlines()
+    ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
+    return int(ports[0]) if ports else None
+
+
+if __name__ == "__main__":
+    main()
