@@ -7,23 +7,6 @@ scripts/setup.sh test
 
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# Runs what failed once more, and says so again at the end: a machine that takes the cores away for seconds can spoil a
-# test that starts, kills and stops real processes. Where anything else failed, that is all.
-repeated=()
-again() {
-  local targets
-  mapfile -t targets < <(sed -n 's/^    `-p \(.*\)`$/\1/p' "$1")
-  [[ ${#targets[@]} -gt 0 ]] || exit 1
-  for target in "${targets[@]}"; do
-    [[ $target =~ ^(rebate-tests --test [a-z_]+|cli --test process)$ ]] || exit 1
-  done
-  for target in "${targets[@]}"; do
-    step "failed, once more: $target"
-    repeated+=("$target")
-    REBATE_THRIFT_REQUIRED=1 cargo test --workspace --test "${target##* }" || exit 1
-  done
-}
-
 step "format"
 cargo fmt --all --check
 step "lints"
@@ -35,9 +18,7 @@ step "the binary and the tests"
 cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast 2>&1 | tee "$log" || again "$log"
+REBATE_THRIFT_REQUIRED=1 cargo test --workspace --no-fail-fast
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
@@ -51,6 +32,3 @@ for bench in bench/*.py; do
 done
 step "fuzz targets, ${FUZZ_SECONDS:-10} s each"
 fuzz/run "${FUZZ_SECONDS:-10}"
-for target in "${repeated[@]}"; do
-  echo "passed only the second time: $target"
-done

@@ -4,6 +4,8 @@
 A well-behaved load at a fixed rate (`rebate load`, 2,000 requests/s, 200 B or 100 kB values, 90 % gets) runs alone
 and beside each attack, against a server with one worker thread. Bars: no failed request; p99 at most three times that
 without the attack; the resident memory at most the configured sum and a tenth (`rebate_memory_max_bytes`).
+memcached alone, with one thread, is attacked in the same way for comparison: on a machine with few cores, the attacker,
+the load and the server share them.
 - unread_gets: one connection asks for a value of 1 MB, 17 kB of requests per second, and reads nothing.
 - read_gets: one connection pipelines the same and reads all.
 - multi_gets: two connections ask for 64 such values in each line and read all.
@@ -106,6 +108,11 @@ ATTACKS = [
 ]
 
 
+def flags(parser):
+    names = [name for name, *_ in ATTACKS]
+    parser.add_argument("--only", nargs="+", choices=names, help="these attacks instead of all")
+
+
 def observe(server, value_bytes, seconds):
     """The bystander's p99 (us), its failed requests, and the server's highest resident memory (bytes)."""
     rate = 2_000 if value_bytes < 10_000 else 200
@@ -144,24 +151,34 @@ def put(server, key, value):
 
 
 def main():
-    bench = Bench("neighbours", __doc__)
+    bench = Bench("neighbours", __doc__, flags)
+    attacks = [attack for attack in ATTACKS if attack[0] in (bench.flags.only or attack[0])]
     seconds = 1 if bench.quick else 8
     found = {name: [] for name, *_ in ATTACKS}
+    rival = {name: [] for name, *_ in ATTACKS}
     sums = []
     common = ["--threads", "1", "--admin-listen", "127.0.0.1:0"]
-    with memcached("-m", "256") as store, \
+    with memcached("-m", "256") as store, memcached("-m", "256") as other, \
             rebate(*common, "--store", f"memcached://{store.address}") as behind, rebate(*common) as alone:
         servers = {"store": behind, "embedded": alone}
         put(behind, b"large", random.Random(1).randbytes(LARGE))
-        put(alone, b"inflates", b"a" * (LARGE // 2) + b"b" * (LARGE // 2))
+        for server in [alone, other]:
+            put(server, b"inflates", b"a" * (LARGE // 2) + b"b" * (LARGE // 2))
+        put(other, b"large", random.Random(1).randbytes(LARGE))
         for _ in bench.each_run():
-            for name, attack, processes, where, value_bytes in ATTACKS:
-                quiet = observe(servers[where], value_bytes, seconds)
-                beside = attacked(servers[where], attack, processes, value_bytes, seconds)
-                found[name].append((quiet, beside))
+            for name, attack, processes, where, value_bytes in attacks:
+                for server, sides in [(servers[where], found[name]), (other, rival[name])]:
+                    quiet = observe(server, value_bytes, seconds)
+                    beside = attacked(server, attack, processes, value_bytes, seconds)
+                    sides.append((quiet, beside))
         sums = {where: memory_max(server) for where, server in servers.items()}
-    for name, _, _, where, value_bytes in ATTACKS:
+    for name, _, _, where, value_bytes in attacks:
         rows(bench, name, value_bytes, found[name], sums[where])
+        quiet, beside = ([side[which]["p99"] for side in rival[name]] for which in [0, 1])
+        bench.row(f"ratio.p99.memcached.{name}", f"{name}: memcached alone, p99 beside over alone",
+                  ratios(beside, quiet), "ratio")
+        failed = [side["failed"] for _, side in rival[name]]
+        bench.row(f"failed.memcached.{name}", f"{name}: memcached alone, failed requests", failed, "requests")
     bench.finish()
 
 

@@ -310,6 +310,8 @@ counters! {
         restarts_readiness,
         /// Times that the task that gives memory back was started again.
         restarts_idle_memory,
+        /// Times that the task that tells the log of devices was started again.
+        restarts_device_log,
     }
 }
 

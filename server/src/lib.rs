@@ -20,6 +20,7 @@ pub mod config_source;
 mod context;
 pub mod counters;
 mod damaged;
+mod device_log;
 mod grpc;
 mod idle_memory;
 mod lane;

@@ -57,6 +57,11 @@ impl Out {
         *self = Self::default();
     }
 
+    /// Appends all of another queue, of which nothing has been written yet.
+    pub(crate) fn append(&mut self, other: Self) {
+        other.into_parts().into_iter().for_each(|part| self.value(part));
+    }
+
     /// All of it, large values as parts of their own; nothing has been written yet.
     pub(crate) fn into_parts(mut self) -> Vec<Bytes> {
         self.seal();
@@ -133,7 +138,7 @@ const GATHER_BYTES_MAX: usize = 8 << 10;
 const SLICES_MAX: usize = 16;
 
 /// Bytes of one call: the kernel copies as many in some tens of microseconds.
-pub(crate) const CALL_BYTES_MAX: usize = 256 << 10;
+pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;
 

@@ -21,6 +21,7 @@ use crate::config::{Config, Services};
 use crate::config_source::StoreUrl;
 use crate::context::Connections;
 use crate::counters::Counters;
+use crate::device_log;
 use crate::grpc::Health;
 use crate::idle_memory;
 use crate::memory::MemoryParts;
@@ -418,6 +419,13 @@ impl Control {
                 let restarts = &budgets.control.restarts_idle_memory;
                 keep("idle memory", restarts, || idle_memory::give_back(&budgets.budgets)).await;
             });
+            if plan.devices.len() > 1 {
+                let plan = Arc::clone(&plan);
+                shown.spawn(async move {
+                    let restarts = &plan.control.restarts_device_log;
+                    keep("device log", restarts, || device_log::run(&plan.runtimes)).await;
+                });
+            }
             if let Some(reporter) = report(&plan, &dealer.workers) {
                 let plan = Arc::clone(&plan);
                 shown.spawn(async move {

@@ -44,7 +44,7 @@ impl Turns {
 }
 
 /// The kernel copies so much in some tens of microseconds; to unpack it takes about twice as long.
-const KIB_PER_LOOK: usize = 256;
+const KIB_PER_LOOK: usize = 128;
 
 #[cfg(test)]
 mod tests {

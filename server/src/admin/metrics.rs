@@ -290,7 +290,8 @@ pub(super) fn tasks(
         .sample(&[("task", "admin")], control.restarts_admin.read())
         .sample(&[("task", "reporter")], control.restarts_reporter.read())
         .sample(&[("task", "readiness")], control.restarts_readiness.read())
-        .sample(&[("task", "idle memory")], control.restarts_idle_memory.read());
+        .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
+        .sample(&[("task", "device log")], control.restarts_device_log.read());
     page.counter("rebate_connections_failed_total", "Connections that a defect ended.")
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")

@@ -104,11 +104,25 @@ impl Session {
         (bytes > UNCHARGED_BYTES_MAX).then_some(bytes)
     }
 
-    /// A part of the budget for an answer, for someone who holds none. Where there is none at once, what is gathered is
-    /// written first.
+    /// A part of the budget for an answer, for a session that holds none; none where the caller of a command in memory
+    /// has granted the room. Where there is none at once, what is gathered is written first: it may hold what is waited
+    /// for.
     #[cold]
     pub(super) async fn room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        let permit = self.permit(bytes).await?;
+        let permit = if let Way::Memory { room, held_bytes } = &mut self.way {
+            if !room(bytes).await {
+                self.closing = true;
+                self.out.clear();
+                return Err(no_room(bytes));
+            }
+            *held_bytes += bytes;
+            None
+        } else if let Some(permit) = self.context.budget.try_begin(bytes as u64) {
+            Some(permit)
+        } else {
+            self.flush_or_close().await;
+            Some(self.context.admit(bytes).await.ok_or_else(|| no_room(bytes))?)
+        };
         // To unpack it is the first part of moving it.
         self.context.turns.take(bytes).await;
         Ok(permit)
@@ -131,25 +145,6 @@ impl Session {
         };
         self.context.turns.take(bytes).await;
         Ok(Some(permit))
-    }
-
-    async fn permit(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        if let Way::Memory { room, held_bytes } = &mut self.way {
-            if !room(bytes).await {
-                self.closing = true;
-                self.out.clear();
-                return Err(no_room(bytes));
-            }
-            *held_bytes += bytes;
-            return Ok(None);
-        }
-        if let Some(permit) = self.context.budget.try_begin(bytes as u64) {
-            return Ok(Some(permit));
-        }
-        // It may hold what is waited for.
-        self.flush_or_close().await;
-        let permit = self.context.admit(bytes).await;
-        permit.map(Some).ok_or_else(|| no_room(bytes))
     }
 
     /// Parts of the budget for answers that there was none for at first.

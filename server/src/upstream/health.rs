@@ -16,18 +16,8 @@ pub(super) struct Health {
     /// When it last answered anything.
     answered: Cell<Option<Nanos>>,
     answers: Cell<u64>,
-    /// Connections that are open.
-    connections: Cell<usize>,
     /// Until when the log has heard enough of failed requests.
     silent_until: Cell<Nanos>,
-}
-
-pub(super) struct Connected<'a>(&'a Health);
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get() - 1);
-    }
 }
 
 #[derive(Default)]
@@ -58,16 +48,6 @@ impl Health {
         if !self.is_up() {
             *self.state.borrow_mut() = State::Up;
         }
-    }
-
-    /// A connection to it is open for as long as what is returned lives.
-    pub(super) fn connected(&self) -> Connected<'_> {
-        self.connections.set(self.connections.get() + 1);
-        Connected(self)
-    }
-
-    pub(super) fn is_connected(&self) -> bool {
-        self.connections.get() > 0
     }
 
     /// Whether it has answered anything within the last `limit`.

@@ -108,6 +108,18 @@ pub(crate) enum Expect {
     Noop,
 }
 
+impl Server {
+    /// The connection for a request; the other one where the server has no room for that.
+    #[inline]
+    fn socket(&self, traffic: Traffic) -> &Socket {
+        let (first, other) = match traffic {
+            Traffic::Interactive => (&self.interactive, &self.bulk),
+            Traffic::Bulk => (&self.bulk, &self.interactive),
+        };
+        if first.is_refused() { other } else { first }
+    }
+}
+
 impl Traffic {
     /// Of a request that sends so many bytes and asks for no value.
     pub(crate) const fn of_request(bytes: usize) -> Self {
@@ -142,6 +154,8 @@ impl Link {
         let health = Rc::<Health>::default();
         let start = |limits| Socket::start(address.clone(), Rc::clone(&health), timing, limits);
         let (interactive, bulk) = (start(limits.clone()), start(limits));
+        interactive.set_other(&bulk);
+        bulk.set_other(&interactive);
         Self::Server(Rc::new(Server { interactive, bulk }))
     }
 
@@ -188,6 +202,7 @@ impl Link {
     }
 
     /// As `request`, with a part of the budget for the values of the answer.
+    #[inline]
     pub(crate) fn request_with_room(
         &self,
         traffic: Traffic,
@@ -196,10 +211,7 @@ impl Link {
         compose: impl FnOnce(&mut Out),
     ) -> Issued {
         Issued(match self {
-            Link::Server(server) => match traffic {
-                Traffic::Interactive => server.interactive.request(expect, room, compose),
-                Traffic::Bulk => server.bulk.request(expect, room, compose),
-            },
+            Link::Server(server) => server.socket(traffic).request(expect, room, compose),
             Link::Service(service) => service.request(expect, room, compose),
         })
     }

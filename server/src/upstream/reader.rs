@@ -315,8 +315,10 @@ impl Reader {
 
     /// Leaves nothing of this answer to the next.
     fn finish(&mut self, answer: Answer) -> Answer {
-        self.values.clear();
-        self.stats.clear();
+        if let Answer::Error(_) = answer {
+            self.values.clear();
+            self.stats.clear();
+        }
         (self.value_lines, self.uncharged_bytes) = (0, 0);
         let bytes = std::mem::take(&mut self.wanted_bytes);
         match (self.refusal.take(), answer) {

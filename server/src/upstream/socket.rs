@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use units::Nanos;
 
-use super::answer::{LinkError, LinkFault};
+use super::answer::{Answer, LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
@@ -32,6 +32,10 @@ pub(crate) struct Socket {
     out: RefCell<Out>,
     waiting: RefCell<VecDeque<Waiting>>,
     work: Signal,
+    /// The other connection to the server.
+    other: RefCell<Weak<Socket>>,
+    /// Until when the server is taken to have no room for this connection, so that the other one takes the requests.
+    refused_until: Cell<Option<Nanos>>,
     /// The server's, whichever connection learns of it.
     pub(super) health: Rc<Health>,
     /// When the request that is answered next came to be that one.
@@ -97,6 +101,8 @@ impl Socket {
             out: RefCell::default(),
             waiting: RefCell::default(),
             work: Signal::default(),
+            other: RefCell::default(),
+            refused_until: Cell::default(),
             health,
             head_since: Cell::default(),
             head_bytes: Cell::default(),
@@ -105,6 +111,11 @@ impl Socket {
         });
         tokio::task::spawn_local(Rc::clone(&socket).keep_running());
         socket
+    }
+
+    /// Names the connection that takes the requests while the server has no room for this one.
+    pub(super) fn set_other(&self, other: &Rc<Self>) {
+        *self.other.borrow_mut() = Rc::downgrade(other);
     }
 
     pub(super) fn set_timing(&self, timing: Timing) {
@@ -188,17 +199,20 @@ impl Socket {
                     *self.stream.borrow_mut() = Some(Rc::clone(&stream));
                     self.head_bytes.set(0);
                     self.head_since.set(self.now());
-                    let connected = self.health.connected();
                     let fault = self.serve(&stream).await;
-                    drop(connected);
                     *self.stream.borrow_mut() = None;
                     fault
                 }
-                Err(error) => LinkFault::Down(error.to_string()),
+                Err(error) => match self.open_other() {
+                    Some(other) => {
+                        self.refused();
+                        self.hand_over(&other);
+                        continue;
+                    }
+                    None => LinkFault::Down(error.to_string()),
+                },
             };
             match &fault {
-                // Another connection to it is open: it has room for no more of them.
-                LinkFault::Down(_) if self.health.is_connected() => {}
                 LinkFault::Down(why) => self.mark_down(why.clone()),
                 // One that answers on another connection is not down.
                 LinkFault::TimedOut(limit) if self.health.has_answered(self.now(), *limit) => {}
@@ -226,6 +240,47 @@ impl Socket {
         let limit = self.timing.get().connect;
         let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
         tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
+    }
+
+    /// The other connection, where that is open.
+    #[cold]
+    fn open_other(&self) -> Option<Rc<Self>> {
+        self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
+    }
+
+    /// Whether requests should take the other connection, because the server had no room for this one a while ago.
+    #[inline]
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused_until.get().is_some() && self.is_still_refused()
+    }
+
+    #[cold]
+    fn is_still_refused(&self) -> bool {
+        let is_over = self.refused_until.get().is_none_or(|until| until <= self.now());
+        if is_over {
+            self.refused_until.set(None);
+        }
+        !is_over && self.open_other().is_some()
+    }
+
+    /// The server answered a request by an error line.
+    #[cold]
+    fn hear(&self, line: &[u8]) {
+        if line.starts_with(TOO_MANY_CONNECTIONS) {
+            self.refused();
+        }
+    }
+
+    /// The server has no room for this connection, though it has the other: both are tried again after a while.
+    fn refused(&self) {
+        self.refused_until.set(Some(self.now() + self.timing.get().retry_max.into()));
+    }
+
+    /// Sends what waits, none of which has been sent, by the other connection.
+    fn hand_over(&self, other: &Self) {
+        other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
+        other.waiting.borrow_mut().append(&mut self.waiting.borrow_mut());
+        other.work.raise();
     }
 
     fn mark_down(&self, why: String) {
@@ -367,6 +422,9 @@ impl Socket {
                 None => reader.next(None, &mut None),
             };
             let Some(answer) = answer.map_err(LinkFault::Malformed)? else { return Ok(()) };
+            if let Answer::Error(line) = &answer {
+                self.hear(line);
+            }
             let now = self.now();
             self.health.mark_up(now);
             self.head_since.set(now);
@@ -380,6 +438,9 @@ impl Socket {
         }
     }
 }
+
+/// What a memcached with as many clients as it takes says before it closes a connection.
+const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections";
 
 /// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);

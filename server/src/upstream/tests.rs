@@ -190,3 +190,55 @@ async fn a_defect_costs_the_requests_under_way_only() {
     };
     LocalSet::new().run_until(test).await;
 }
+
+#[tokio::test]
+async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let first = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let Fixture { listener, link, .. } = fixture;
+        drop(listener);
+        let ask = || {
+            link.request(Traffic::Bulk, Expect::Number, |out| out.text().extend(b"incr k 1\r\n"))
+        };
+        for round in 0..3 {
+            let asked = [ask(), ask()];
+            read_requests(&mut stream, 2).await;
+            answer(&mut stream, b"2\r\n3\r\n").await;
+            let [second, third] = asked;
+            assert!(matches!(second.await, Ok(Answer::Number(2))), "{round}");
+            assert!(matches!(third.await, Ok(Answer::Number(3))), "{round}");
+        }
+        assert!(health(&link).is_up());
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let first = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let refused = fixture.ask_on(Traffic::Bulk);
+        let mut closed = fixture.accept(1).await;
+        answer(&mut closed, b"ERROR Too many open connections\r\n").await;
+        drop(closed);
+        assert!(matches!(refused.await, Ok(Answer::Error(_))));
+        let next = fixture.ask_on(Traffic::Bulk);
+        read_requests(&mut stream, 1).await;
+        answer(&mut stream, b"2\r\n").await;
+        assert!(matches!(next.await, Ok(Answer::Number(2))));
+        fixture.pass(TIMING.retry_max);
+        let again = fixture.ask_on(Traffic::Bulk);
+        let mut second = fixture.accept(1).await;
+        answer(&mut second, b"3\r\n").await;
+        assert!(matches!(again.await, Ok(Answer::Number(3))));
+    };
+    LocalSet::new().run_until(test).await;
+}
