@@ -66,6 +66,7 @@ fn why(fault: &LinkFault) -> String {
         LinkFault::TimedOut(limit) => format!("no answer within {} ms", limit.as_millis()),
         LinkFault::Malformed(what) => format!("answered nonsense: {what}"),
         LinkFault::Refused(why) => format!("refused: {why}"),
+        LinkFault::TooManyClients => "it has too many clients".to_owned(),
     }
 }
 

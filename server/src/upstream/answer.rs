@@ -7,6 +7,8 @@ use bytes::Bytes;
 use protocol::reply::MetaOutcome;
 use smallvec::SmallVec;
 
+use super::reader::Unreadable;
+
 /// A whole answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -80,6 +82,8 @@ pub(crate) enum LinkFault {
     TimedOut(Duration),
     /// It did not answer in memcached's words.
     Malformed(String),
+    /// It has as many clients as it takes, and did not read the request.
+    TooManyClients,
     /// A store service would not have the call, in these words.
     Refused(String),
 }
@@ -93,6 +97,7 @@ impl fmt::Display for LinkError {
                 write!(f, "the store gave no answer within {} ms", limit.as_millis())
             }
             LinkFault::Refused(_) => f.write_str("the store refused the request"),
+            LinkFault::TooManyClients => f.write_str("the store has too many clients"),
             LinkFault::Malformed(_) => f.write_str("the store answered nonsense"),
         }
     }
@@ -108,7 +113,17 @@ impl fmt::Display for LinkFault {
                 write!(f, "gave no answer within {} ms", limit.as_millis())
             }
             LinkFault::Refused(why) => write!(f, "refused: {why}"),
+            LinkFault::TooManyClients => f.write_str("has as many clients as it takes"),
             LinkFault::Malformed(what) => write!(f, "answered nonsense: {what}"),
+        }
+    }
+}
+
+impl From<Unreadable> for LinkFault {
+    fn from(why: Unreadable) -> Self {
+        match why {
+            Unreadable::Nonsense(what) => Self::Malformed(what),
+            Unreadable::TooManyClients => Self::TooManyClients,
         }
     }
 }

@@ -41,6 +41,27 @@ pub(super) struct Reader {
     stats_bytes_max: ByteCount,
 }
 
+/// Why what came is not an answer; the connection is of no more use.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// No memcached would say that.
+    Nonsense(String),
+    /// The server says so to each connection that it has no room for, and closes it without reading any request.
+    TooManyClients,
+}
+
+impl From<String> for Unreadable {
+    fn from(what: String) -> Self {
+        Self::Nonsense(what)
+    }
+}
+
+impl From<&str> for Unreadable {
+    fn from(what: &str) -> Self {
+        Self::Nonsense(what.to_owned())
+    }
+}
+
 /// The bytes behind a value's line, CR LF included.
 enum Body {
     Kept { buffer: Buffer, filled: usize, needed: usize, header: Header, permit: Option<Permit> },
@@ -120,7 +141,7 @@ impl Reader {
         &mut self,
         expect: Option<Expect>,
         room: &mut Option<Permit>,
-    ) -> Result<Option<Answer>, String> {
+    ) -> Result<Option<Answer>, Unreadable> {
         loop {
             let step = match self.body.take() {
                 Some(body) => self.go_on(body)?,
@@ -139,21 +160,27 @@ impl Reader {
         self.start == self.end && self.body.is_none() && self.value_lines == 0
     }
 
-    fn line(&mut self, expect: Option<Expect>, room: &mut Option<Permit>) -> Result<Step, String> {
+    fn line(
+        &mut self,
+        expect: Option<Expect>,
+        room: &mut Option<Permit>,
+    ) -> Result<Step, Unreadable> {
         let input = &self.input[self.start..self.end];
         let (response, line_bytes) = match response::parse(input) {
             Parse::Incomplete => return Ok(Step::Wait),
-            Parse::Malformed(error) => return Err(error.to_string()),
+            Parse::Malformed(error) => return Err(error.to_string().into()),
             Parse::Complete { response, consumed } => (response, consumed),
         };
         let line = || input[..line_bytes.min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii();
         let Some(expect) = expect else {
-            return Err(format!("`{}`, which nobody asked for", line()));
+            return Err(format!("`{}`, which nobody asked for", line()).into());
         };
         let step = match (expect, &response) {
             (Expect::Values { keys_max }, Response::Value { value_bytes, .. }) => {
                 if self.value_lines >= keys_max {
-                    return Err(format!("`{}`, after values for all {keys_max} keys", line()));
+                    return Err(
+                        format!("`{}`, after values for all {keys_max} keys", line()).into()
+                    );
                 }
                 let (value_bytes, header) = (*value_bytes, header_of(&response));
                 return self.begin(line_bytes, value_bytes, header, room);
@@ -179,9 +206,14 @@ impl Reader {
             (Expect::Stats, Response::End) => {
                 Step::Answered(Answer::Stats(std::mem::take(&mut self.stats)))
             }
+            (_, Response::Error { kind: ErrorKind::Unknown, message })
+                if message.starts_with(TOO_MANY_CLIENTS) =>
+            {
+                return Err(Unreadable::TooManyClients);
+            }
             (_, other) => match answer_of(expect, other) {
                 Some(answer) => Step::Answered(answer),
-                None => return Err(format!("`{}` to a request for {expect}", line())),
+                None => return Err(format!("`{}` to a request for {expect}", line()).into()),
             },
         };
         self.start += line_bytes;
@@ -195,9 +227,9 @@ impl Reader {
         value_bytes: u64,
         header: Header,
         room: &mut Option<Permit>,
-    ) -> Result<Step, String> {
+    ) -> Result<Step, Unreadable> {
         if value_bytes >= ABSURD_BYTES {
-            return Err(format!("a value of {value_bytes} bytes"));
+            return Err(format!("a value of {value_bytes} bytes").into());
         }
         let needed = value_bytes as usize + 2;
         let small = needed <= COPY_BYTES_MAX;
@@ -260,7 +292,7 @@ impl Reader {
         permit
     }
 
-    fn go_on(&mut self, body: Body) -> Result<Step, String> {
+    fn go_on(&mut self, body: Body) -> Result<Step, Unreadable> {
         match body {
             Body::Kept { filled, needed, .. } if filled < needed => {
                 self.body = Some(body);
@@ -269,7 +301,7 @@ impl Reader {
             Body::Kept { mut buffer, needed, header, permit, .. } => {
                 buffer.set_len(needed);
                 if !buffer.ends_with(b"\r\n") {
-                    return Err(UNENDED.to_owned());
+                    return Err(UNENDED.into());
                 }
                 let value = buffer.freeze(0..needed - 2);
                 Ok(self.keep(
@@ -289,7 +321,7 @@ impl Reader {
                         self.start += 2;
                         Ok(self.keep(header, Bytes::new()))
                     }
-                    [_, _, ..] if left == 2 => Err(UNENDED.to_owned()),
+                    [_, _, ..] if left == 2 => Err(UNENDED.into()),
                     _ => {
                         self.body = Some(Body::Skipped { left, header });
                         Ok(Step::Wait)
@@ -374,8 +406,7 @@ fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Expect as E;
     use Response as R;
     Some(match (expect, response) {
-        // A server that does not know the command takes the value behind it for commands too. One that has too many
-        // connections says so with this line, to whatever was asked, and serves nobody.
+        // A server that does not know the command takes the value behind it for commands too.
         (E::Written | E::MetaWritten | E::Noop, R::Error { kind: ErrorKind::Unknown, .. }) => {
             return None;
         }
@@ -427,6 +458,9 @@ const EXCERPT_BYTES: usize = 64;
 /// What one answer may hold without a part of the budget.
 const ANSWER_UNCHARGED_BYTES_MAX: usize = 32 << 10;
 
+/// What memcached says behind `ERROR ` to a client that it has no room for.
+const TOO_MANY_CLIENTS: &[u8] = b"Too many open connections";
+
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response";
 const UNENDED: &str = "a value that does not end where it should";
@@ -446,7 +480,7 @@ mod tests {
         Reader::new(&Limits { pool, budget, counters, value_bytes_max, held_bytes_max, clock })
     }
 
-    fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, String> {
+    fn feed(stream: &[u8], step: usize, expects: &[Expect]) -> Result<Vec<String>, Unreadable> {
         feed_holding(ByteCount::mib(4), stream, step, expects)
     }
 
@@ -455,7 +489,7 @@ mod tests {
         stream: &[u8],
         step: usize,
         expects: &[Expect],
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, Unreadable> {
         let mut reader = reader(Pool::heap(ByteCount::mib(1)), held_bytes_max);
         let mut answers = Vec::new();
         let mut rest = stream;
@@ -560,7 +594,7 @@ mod tests {
             assert_eq!(feed(&stream, step, &expects).as_ref(), Ok(&expected), "{step} at a time");
         }
         let unended = [&long[..long.len() - 2], b"zz"].concat();
-        assert_eq!(feed(&unended, usize::MAX, &expects), Err(UNENDED.to_owned()));
+        assert_eq!(feed(&unended, usize::MAX, &expects), Err(UNENDED.into()));
     }
 
     #[test]

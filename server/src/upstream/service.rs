@@ -14,7 +14,7 @@ use tonic::{Code, Request, Status};
 
 use super::answer::{Answer, LinkError, LinkFault};
 use super::health::Health;
-use super::reader::Reader;
+use super::reader::{Reader, Unreadable};
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
@@ -245,7 +245,7 @@ impl Service {
         if answer.is_err() {
             *reader = Reader::new(&self.limits);
         }
-        answer.map_err(LinkFault::Malformed)
+        answer.map_err(LinkFault::from)
     }
 }
 
@@ -254,7 +254,7 @@ fn read(
     expect: Expect,
     room: &mut Option<Permit>,
     parts: &[Bytes],
-) -> Result<Answer, String> {
+) -> Result<Answer, Unreadable> {
     let mut answer = None;
     for part in parts {
         let mut rest = &part[..];
@@ -271,8 +271,8 @@ fn read(
     }
     match answer {
         Some(answer) if reader.is_empty() => Ok(answer),
-        Some(_) => Err("more than one answer".to_owned()),
-        None => Err("an answer that is not whole".to_owned()),
+        Some(_) => Err("more than one answer".into()),
+        None => Err("an answer that is not whole".into()),
     }
 }
 

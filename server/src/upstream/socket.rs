@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use units::Nanos;
 
-use super::answer::{Answer, LinkError, LinkFault};
+use super::answer::{LinkError, LinkFault};
 use super::health::Health;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
@@ -214,6 +214,8 @@ impl Socket {
             };
             match &fault {
                 LinkFault::Down(why) => self.mark_down(why.clone()),
+                LinkFault::TooManyClients if self.open_other().is_some() => self.refused(),
+                LinkFault::TooManyClients => self.mark_down(fault.to_string()),
                 // One that answers on another connection is not down.
                 LinkFault::TimedOut(limit) if self.health.has_answered(self.now(), *limit) => {}
                 LinkFault::TimedOut(limit) => {
@@ -261,14 +263,6 @@ impl Socket {
             self.refused_until.set(None);
         }
         !is_over && self.open_other().is_some()
-    }
-
-    /// The server answered a request by an error line.
-    #[cold]
-    fn hear(&self, line: &[u8]) {
-        if line.starts_with(TOO_MANY_CONNECTIONS) {
-            self.refused();
-        }
     }
 
     /// The server has no room for this connection, though it has the other: both are tried again after a while.
@@ -421,10 +415,7 @@ impl Socket {
                 Some(request) => reader.next(Some(request.expect), &mut request.room),
                 None => reader.next(None, &mut None),
             };
-            let Some(answer) = answer.map_err(LinkFault::Malformed)? else { return Ok(()) };
-            if let Answer::Error(line) = &answer {
-                self.hear(line);
-            }
+            let Some(answer) = answer.map_err(LinkFault::from)? else { return Ok(()) };
             let now = self.now();
             self.health.mark_up(now);
             self.head_since.set(now);
@@ -438,9 +429,6 @@ impl Socket {
         }
     }
 }
-
-/// What a memcached with as many clients as it takes says before it closes a connection.
-const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections";
 
 /// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);

@@ -229,7 +229,7 @@ async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
         let mut closed = fixture.accept(1).await;
         answer(&mut closed, b"ERROR Too many open connections\r\n").await;
         drop(closed);
-        assert!(matches!(refused.await, Ok(Answer::Error(_))));
+        assert!(matches!(fault(refused.await), LinkFault::TooManyClients));
         let next = fixture.ask_on(Traffic::Bulk);
         read_requests(&mut stream, 1).await;
         answer(&mut stream, b"2\r\n").await;
