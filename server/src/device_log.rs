@@ -14,12 +14,12 @@ type Runtimes = RwLock<Vec<Arc<Metrics>>>;
 /// What the runtimes have counted of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// Times that a worker retired it.
-    retired: u64,
+    /// Times that a worker lost it, or that it kept a job too long and was retired.
+    lost: u64,
+    /// Times that a worker retired it for wrong results or failed jobs.
+    distrusted: u64,
     /// Times that a worker took it into service again.
     restored: u64,
-    /// Jobs that it kept too long.
-    timeouts: u64,
 }
 
 /// Compares the counts once a second, for as long as it is polled.
@@ -28,8 +28,8 @@ pub(crate) async fn run(runtimes: &Runtimes) {
     loop {
         for (device, now) in counts(runtimes) {
             let before = last.insert(device.clone(), now).unwrap_or_default();
-            if let Some(line) = warning(before, now) {
-                tracing::warn!(device, "{line}");
+            if let Some(reason) = reason(before, now) {
+                tracing::warn!(device, reason, "a worker no longer uses the device");
             }
             if now.restored > before.restored {
                 tracing::info!(device, "a worker uses the device again");
@@ -42,9 +42,11 @@ pub(crate) async fn run(runtimes: &Runtimes) {
 fn counts(runtimes: &Runtimes) -> HashMap<String, Counts> {
     let mut sums: HashMap<String, Counts> = HashMap::new();
     for runtime in runtimes.read().iter() {
-        for (device, retired, timeouts) in runtime.losses() {
-            let sum = sums.entry(device).or_default();
-            (sum.retired, sum.timeouts) = (sum.retired + retired, sum.timeouts + timeouts);
+        for (device, lost, _) in runtime.losses() {
+            sums.entry(device).or_default().lost += lost;
+        }
+        for (device, _, distrusted) in runtime.verified() {
+            sums.entry(device).or_default().distrusted += distrusted;
         }
         for (device, _, restored) in runtime.probes() {
             sums.entry(device).or_default().restored += restored;
@@ -53,16 +55,12 @@ fn counts(runtimes: &Runtimes) -> HashMap<String, Counts> {
     sums
 }
 
-/// What to say of a device that left service since the counts were `before`.
-fn warning(before: Counts, now: Counts) -> Option<String> {
-    if now.retired == before.retired {
-        return None;
+/// Why a device left service since the counts were `before`, if it did.
+fn reason(before: Counts, now: Counts) -> Option<&'static str> {
+    if now.distrusted > before.distrusted {
+        return Some("too many of its results were wrong, or too many of its jobs failed");
     }
-    let why = match now.timeouts - before.timeouts {
-        0 => "its results were wrong, its jobs failed, or it was lost".to_owned(),
-        jobs => format!("it kept {jobs} jobs too long"),
-    };
-    Some(format!("a worker no longer uses the device: {why}; it is tried again from time to time"))
+    (now.lost > before.lost).then_some("it was lost, or kept a job too long")
 }
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -73,11 +71,11 @@ mod tests {
 
     #[test]
     fn only_a_new_retirement_is_told() {
-        let before = Counts { retired: 1, restored: 0, timeouts: 2 };
-        assert_eq!(warning(before, before), None);
-        let hung = Counts { retired: 2, timeouts: 5, ..before };
-        assert!(warning(before, hung).is_some_and(|line| line.contains("3 jobs too long")));
-        let wrong = Counts { retired: 2, ..before };
-        assert!(warning(before, wrong).is_some_and(|line| line.contains("wrong")));
+        let before = Counts { lost: 1, distrusted: 1, restored: 1 };
+        assert_eq!(reason(before, Counts { restored: 2, ..before }), None);
+        let lost = reason(before, Counts { lost: 2, ..before });
+        assert!(lost.is_some_and(|reason| reason.contains("lost")));
+        let wrong = reason(before, Counts { distrusted: 2, ..before });
+        assert!(wrong.is_some_and(|reason| reason.contains("wrong")));
     }
 }

@@ -17,7 +17,7 @@ use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
 use crate::backend::{Count, Failure, Outcome, Seen, Version, Written};
-use crate::budget::Permit;
+use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
@@ -153,7 +153,8 @@ impl Session {
         };
         let Some(version) = peeked else { return Ok(None) };
         self.learn(1, version.value.len());
-        let room = match self.charged_bytes(&version.value) {
+        let logical_bytes = self.context.values.logical_bytes(&version.value);
+        let room = match logical_bytes.filter(|bytes| *bytes > UNCHARGED_BYTES_MAX) {
             Some(bytes) => match self.more_room(2 * bytes + more_bytes).await {
                 Ok(room) => room,
                 Err(failure) => {

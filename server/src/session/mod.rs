@@ -416,6 +416,7 @@ impl Session {
 
     async fn serve_value(&mut self, command: Command<'_>, value: Body<'_>) {
         let since = Instant::now();
+        self.answered = None;
         match command {
             Command::Store(store) => self.store(&store, value).await,
             Command::MetaSet(set) => self.meta_set(&set, value).await,
@@ -461,6 +462,7 @@ impl Session {
 
     /// Commands that wait for all before them and keep all behind them waiting.
     async fn serve_alone(&mut self, command: Command<'_>, since: Instant) {
+        self.answered = None;
         match command {
             Command::Get(get) => {
                 self.get_many(get).await;
@@ -545,6 +547,7 @@ impl Session {
     }
 
     async fn settle_one(&mut self, pending: Pending<'_>) {
+        self.answered = None;
         let kind = pending.issued.kind();
         self.settle(pending.issued).await;
         self.record(kind, pending.since);

@@ -92,8 +92,8 @@ impl Session {
         self.fail(Failure::OutOfMemory, false);
     }
 
-    /// How many bytes of the budget a stored value's logical form takes before it takes memory; none for a small one,
-    /// and for one that is answered as a server sent it, which came with its part of the budget.
+    /// The bytes of the budget that an answer takes for a stored value's logical form. A small one takes none. Neither
+    /// does one that is answered as a server sent it: it came with its part of the budget.
     #[inline]
     pub(super) fn charged_bytes(&self, stored: &[u8]) -> Option<usize> {
         if !frame::must_wrap(stored) {

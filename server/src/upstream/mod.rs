@@ -8,6 +8,7 @@
 mod answer;
 mod health;
 mod reader;
+mod refused;
 mod service;
 mod socket;
 #[cfg(test)]
@@ -221,7 +222,7 @@ impl Link {
     /// Asks the store whether it is there, also one that was found dead a moment ago.
     pub(crate) fn probe(&self) -> Issued {
         Issued(match self {
-            Link::Server(server) => server.interactive.probe(),
+            Link::Server(server) => server.socket(Traffic::Interactive).probe(),
             Link::Service(service) => service.probe(),
         })
     }

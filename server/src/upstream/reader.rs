@@ -347,7 +347,7 @@ impl Reader {
 
     /// Leaves nothing of this answer to the next.
     fn finish(&mut self, answer: Answer) -> Answer {
-        if let Answer::Error(_) = answer {
+        if !matches!(answer, Answer::Values(_) | Answer::Stats(_)) {
             self.values.clear();
             self.stats.clear();
         }

@@ -26,23 +26,25 @@ use crate::supervise::keep;
 
 /// A worker's connection to one server.
 pub(crate) struct Socket {
-    address: String,
+    pub(super) address: String,
     /// The connection while there is one.
-    stream: RefCell<Option<Rc<Stream>>>,
-    out: RefCell<Out>,
-    waiting: RefCell<VecDeque<Waiting>>,
-    work: Signal,
+    pub(super) stream: RefCell<Option<Rc<Stream>>>,
+    pub(super) out: RefCell<Out>,
+    pub(super) waiting: RefCell<VecDeque<Waiting>>,
+    pub(super) work: Signal,
     /// The other connection to the server.
-    other: RefCell<Weak<Socket>>,
-    /// Until when the server is taken to have no room for this connection, so that the other one takes the requests.
-    refused_until: Cell<Option<Nanos>>,
+    pub(super) other: RefCell<Weak<Socket>>,
+    /// Whether the server has no room for this connection, so that the other one takes the requests.
+    pub(super) refused: Cell<bool>,
+    /// Whether the server has answered on this connection since that was opened.
+    has_answered: Cell<bool>,
     /// The server's, whichever connection learns of it.
     pub(super) health: Rc<Health>,
     /// When the request that is answered next came to be that one.
     head_since: Cell<Nanos>,
     /// Bytes that have come since.
     head_bytes: Cell<u64>,
-    timing: Cell<Timing>,
+    pub(super) timing: Cell<Timing>,
     limits: Limits,
 }
 
@@ -55,20 +57,20 @@ enum Read {
 
 /// Word to the link's task that a session queued something.
 #[derive(Default)]
-struct Signal {
+pub(super) struct Signal {
     raised: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Signal {
-    fn raise(&self) {
+    pub(super) fn raise(&self) {
         self.raised.set(true);
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    fn poll(&self, task: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&self, task: &mut Context<'_>) -> Poll<()> {
         if self.raised.take() {
             return Poll::Ready(());
         }
@@ -80,7 +82,7 @@ impl Signal {
     }
 }
 
-struct Waiting {
+pub(super) struct Waiting {
     slot: Slot,
     expect: Expect,
     /// For the values of the answer.
@@ -102,7 +104,8 @@ impl Socket {
             waiting: RefCell::default(),
             work: Signal::default(),
             other: RefCell::default(),
-            refused_until: Cell::default(),
+            refused: Cell::default(),
+            has_answered: Cell::default(),
             health,
             head_since: Cell::default(),
             head_bytes: Cell::default(),
@@ -111,11 +114,6 @@ impl Socket {
         });
         tokio::task::spawn_local(Rc::clone(&socket).keep_running());
         socket
-    }
-
-    /// Names the connection that takes the requests while the server has no room for this one.
-    pub(super) fn set_other(&self, other: &Rc<Self>) {
-        *self.other.borrow_mut() = Rc::downgrade(other);
     }
 
     pub(super) fn set_timing(&self, timing: Timing) {
@@ -189,23 +187,30 @@ impl Socket {
     async fn run(&self) {
         *self.stream.borrow_mut() = None;
         loop {
-            while self.waiting.borrow().is_empty() {
-                poll_fn(|task| self.work.poll(task)).await;
-            }
-            let fault = match self.connect().await {
+            let came_back = if self.refused.get() { self.come_back().await } else { None };
+            self.has_answered.set(came_back.is_some());
+            let connected = match came_back {
+                Some(stream) => Ok(stream),
+                None => {
+                    while self.waiting.borrow().is_empty() {
+                        poll_fn(|task| self.work.poll(task)).await;
+                    }
+                    self.connect().await
+                }
+            };
+            let fault = match connected {
                 Ok(stream) => {
                     self.limits.counters.commands.upstream_connects.up();
                     let stream = Rc::new(stream);
                     *self.stream.borrow_mut() = Some(Rc::clone(&stream));
-                    self.head_bytes.set(0);
-                    self.head_since.set(self.now());
+                    self.begin_head();
                     let fault = self.serve(&stream).await;
                     *self.stream.borrow_mut() = None;
                     fault
                 }
                 Err(error) => match self.open_other() {
                     Some(other) => {
-                        self.refused();
+                        self.refuse(&error.to_string());
                         self.hand_over(&other);
                         continue;
                     }
@@ -214,7 +219,11 @@ impl Socket {
             };
             match &fault {
                 LinkFault::Down(why) => self.mark_down(why.clone()),
-                LinkFault::TooManyClients if self.open_other().is_some() => self.refused(),
+                LinkFault::TooManyClients | LinkFault::Lost(_)
+                    if !self.has_answered.get() && self.open_other().is_some() =>
+                {
+                    self.refuse(&fault.to_string());
+                }
                 LinkFault::TooManyClients => self.mark_down(fault.to_string()),
                 // One that answers on another connection is not down.
                 LinkFault::TimedOut(limit) if self.health.has_answered(self.now(), *limit) => {}
@@ -242,39 +251,6 @@ impl Socket {
         let limit = self.timing.get().connect;
         let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
         tokio::time::timeout(limit, attempt).await.map_err(timed_out)?
-    }
-
-    /// The other connection, where that is open.
-    #[cold]
-    fn open_other(&self) -> Option<Rc<Self>> {
-        self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
-    }
-
-    /// Whether requests should take the other connection, because the server had no room for this one a while ago.
-    #[inline]
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused_until.get().is_some() && self.is_still_refused()
-    }
-
-    #[cold]
-    fn is_still_refused(&self) -> bool {
-        let is_over = self.refused_until.get().is_none_or(|until| until <= self.now());
-        if is_over {
-            self.refused_until.set(None);
-        }
-        !is_over && self.open_other().is_some()
-    }
-
-    /// The server has no room for this connection, though it has the other: both are tried again after a while.
-    fn refused(&self) {
-        self.refused_until.set(Some(self.now() + self.timing.get().retry_max.into()));
-    }
-
-    /// Sends what waits, none of which has been sent, by the other connection.
-    fn hand_over(&self, other: &Self) {
-        other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
-        other.waiting.borrow_mut().append(&mut self.waiting.borrow_mut());
-        other.work.raise();
     }
 
     fn mark_down(&self, why: String) {
@@ -320,7 +296,12 @@ impl Socket {
         tokio::pin!(timer);
         loop {
             if let Err(error) = self.write(stream) {
-                return LinkFault::Lost(error.to_string());
+                // What the server said before it closed the connection tells more.
+                let said = self.read(stream, &mut reader).err();
+                return match said {
+                    Some(fault @ LinkFault::TooManyClients) => fault,
+                    _ => LinkFault::Lost(error.to_string()),
+                };
             }
             match self.read(stream, &mut reader) {
                 Ok(Read::All) => {}
@@ -356,6 +337,12 @@ impl Socket {
                 return LinkFault::Lost(error.to_string());
             }
         }
+    }
+
+    /// The time for the next answer begins now.
+    pub(super) fn begin_head(&self) {
+        self.head_bytes.set(0);
+        self.head_since.set(self.now());
     }
 
     /// When the connection is given up unless bytes come on it; none with nothing under way. The next answer has the
@@ -420,6 +407,7 @@ impl Socket {
             self.health.mark_up(now);
             self.head_since.set(now);
             self.head_bytes.set(0);
+            self.has_answered.set(true);
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
                 let stages = &self.limits.counters.stages;

@@ -63,6 +63,11 @@ fn health(link: &Link) -> &Health {
     &server.interactive.health
 }
 
+fn bulk(link: &Link) -> &Socket {
+    let Link::Server(server) = link else { panic!("a link to a server") };
+    &server.bulk
+}
+
 async fn read_requests(stream: &mut TcpStream, requests: usize) {
     let mut bytes = vec![0; requests * b"incr k 1\r\n".len()];
     stream.read_exact(&mut bytes).await.expect("requests");
@@ -211,8 +216,30 @@ async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
             let [second, third] = asked;
             assert!(matches!(second.await, Ok(Answer::Number(2))), "{round}");
             assert!(matches!(third.await, Ok(Answer::Number(3))), "{round}");
+            assert!(bulk(&link).is_refused(), "{round}");
         }
         assert!(health(&link).is_up());
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_handed_over_request_has_the_whole_time_for_its_answer() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let first = fixture.ask();
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let Fixture { listener, link, clock } = fixture;
+        drop(listener);
+        let asked =
+            link.request(Traffic::Bulk, Expect::Number, |out| out.text().extend(b"incr k 1\r\n"));
+        clock.advance((TIMING.request * 2).into());
+        read_requests(&mut stream, 1).await;
+        clock.advance((TIMING.request / 2).into());
+        answer(&mut stream, b"2\r\n").await;
+        assert!(matches!(asked.await, Ok(Answer::Number(2))));
     };
     LocalSet::new().run_until(test).await;
 }
@@ -221,6 +248,7 @@ async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
 async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
     let test = async {
         let fixture = Fixture::start().await;
+        fixture.link.set_timing(Timing { retry_max: Duration::from_millis(50), ..TIMING });
         let first = fixture.ask();
         let mut stream = fixture.accept(1).await;
         answer(&mut stream, b"1\r\n").await;
@@ -232,13 +260,44 @@ async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
         assert!(matches!(fault(refused.await), LinkFault::TooManyClients));
         let next = fixture.ask_on(Traffic::Bulk);
         read_requests(&mut stream, 1).await;
+        let (mut second, _) = fixture.listener.accept().await.expect("a second attempt");
+        let mut greeting = [0; 4];
+        second.read_exact(&mut greeting).await.expect("a greeting");
+        assert_eq!(&greeting, b"mn\r\n");
+        answer(&mut second, b"MN\r\n").await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(bulk(&fixture.link).is_refused(), "a request is under way on the other one");
         answer(&mut stream, b"2\r\n").await;
         assert!(matches!(next.await, Ok(Answer::Number(2))));
-        fixture.pass(TIMING.retry_max);
+        while bulk(&fixture.link).is_refused() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let again = fixture.ask_on(Traffic::Bulk);
-        let mut second = fixture.accept(1).await;
+        read_requests(&mut second, 1).await;
         answer(&mut second, b"3\r\n").await;
         assert!(matches!(again.await, Ok(Answer::Number(3))));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_probed_over_the_other() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        let first = fixture.ask_on(Traffic::Bulk);
+        let mut stream = fixture.accept(1).await;
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let refused = fixture.ask();
+        let mut closed = fixture.accept(1).await;
+        answer(&mut closed, b"ERROR Too many open connections\r\n").await;
+        drop(closed);
+        assert!(matches!(fault(refused.await), LinkFault::TooManyClients));
+        let probed = fixture.link.probe();
+        let mut greeting = [0; 4];
+        stream.read_exact(&mut greeting).await.expect("a probe");
+        answer(&mut stream, b"MN\r\n").await;
+        assert!(matches!(probed.await, Ok(Answer::Done)));
     };
     LocalSet::new().run_until(test).await;
 }

@@ -1,0 +1,106 @@
+//! What becomes of a connection that the server has no room for, while the worker's other connection to that server is
+//! open: the other one takes its requests, and it is tried again from time to time. It is used again only at a moment
+//! when nothing is under way on the other one, so that requests keep their order.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::socket::Socket;
+use crate::stream::Stream;
+
+impl Socket {
+    /// Names the connection that takes the requests while the server has no room for this one.
+    pub(super) fn set_other(&self, other: &Rc<Self>) {
+        *self.other.borrow_mut() = Rc::downgrade(other);
+    }
+
+    /// Whether requests should take the other connection.
+    #[inline]
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.get() && self.open_other().is_some()
+    }
+
+    /// The other connection, where that is open.
+    #[cold]
+    pub(super) fn open_other(&self) -> Option<Rc<Self>> {
+        self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
+    }
+
+    /// From now on the other connection takes the requests.
+    pub(super) fn refuse(&self, why: &str) {
+        if !self.refused.replace(true) {
+            let server = &self.address;
+            tracing::warn!(
+                server,
+                why,
+                "memcached refuses one of two connections: the other is used for all"
+            );
+        }
+    }
+
+    /// Sends what waits, none of which has been sent, over the other connection.
+    pub(super) fn hand_over(&self, other: &Self) {
+        if other.waiting.borrow().is_empty() {
+            // The time that these requests have waited here is no fault of that connection.
+            other.begin_head();
+        }
+        other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
+        other.waiting.borrow_mut().append(&mut self.waiting.borrow_mut());
+        other.work.raise();
+    }
+
+    /// Waits until the server has room for this connection, and returns it. None: the other connection is gone, so
+    /// that this one has to do.
+    pub(super) async fn come_back(&self) -> Option<Stream> {
+        let stream = loop {
+            let retry_after = self.timing.get().retry_max;
+            tokio::select! {
+                () = sleep(retry_after) => {}
+                // A request came here, although this connection is closed: the other one is, too.
+                () = poll_fn(|task| self.work.poll(task)) => {}
+            }
+            let Some(other) = self.open_other() else { break None };
+            if !self.waiting.borrow().is_empty() {
+                self.hand_over(&other);
+            }
+            let Some(stream) = self.greet().await else { continue };
+            while !other.waiting.borrow().is_empty() {
+                sleep(ORDER_PAUSE).await;
+            }
+            tracing::info!(server = self.address, "memcached has room for both connections again");
+            break Some(stream);
+        };
+        self.refused.set(false);
+        stream
+    }
+
+    /// A connection on which the server has answered; none if it refuses.
+    async fn greet(&self) -> Option<Stream> {
+        let limit = self.timing.get().connect;
+        let greeting = async {
+            let stream = self.connect().await.ok()?;
+            stream.try_write(&[IoSlice::new(b"mn\r\n")]).ok()?;
+            let mut line = [0; 64];
+            let mut filled = 0;
+            while filled < line.len() && !line[..filled].ends_with(b"\n") {
+                poll_fn(|task| stream.poll_readable(task)).await.ok()?;
+                match stream.try_read(&mut line[filled..]) {
+                    Ok(0) => return None,
+                    Ok(bytes) => filled += bytes,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return None,
+                }
+            }
+            // An old memcached does not know the command, and says so.
+            (!line.starts_with(b"ERROR Too many")).then_some(stream)
+        };
+        timeout(limit, greeting).await.ok()?
+    }
+}
+
+/// How often it is asked whether nothing is under way on the other connection.
+const ORDER_PAUSE: Duration = Duration::from_millis(1);
