@@ -526,8 +526,8 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// The connection to the stores for a request that has nothing beside it: it asks for the values of `keys` and sends
-    /// so many bytes.
+    /// The connection to the stores for a request that has nothing beside it. It asks for the values of `keys` and
+    /// sends so many bytes.
     fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes))
