@@ -153,7 +153,7 @@ def put(server, key, value):
 def main():
     bench = Bench("neighbours", __doc__, flags)
     attacks = [attack for attack in ATTACKS if attack[0] in (bench.flags.only or attack[0])]
-    seconds = 1 if bench.quick else 8
+    seconds = 1 if bench.quick else 6
     found = {name: [] for name, *_ in ATTACKS}
     rival = {name: [] for name, *_ in ATTACKS}
     sums = []
