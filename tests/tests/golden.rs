@@ -1,0 +1,114 @@
+//! What must not change without being said: the text of every `--help`, the configuration's keys, the names of the
+//! metrics, and results that are the same on every machine. They are compared with the files in `tests/golden`.
+//!
+//! `REBATE_GOLDEN=write cargo test -p rebate-tests --test golden` writes those files anew. A change of them belongs in
+//! `CHANGELOG.md`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use rebate_tests::http::page_within;
+use rebate_tests::{PATIENCE, Server, rebate_command};
+
+/// What a command prints.
+fn printed(arguments: &[&str]) -> String {
+    let done = rebate_command().args(arguments).output().expect("the binary starts");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "rebate {}: {}\n{said}", arguments.join(" "), done.status);
+    text
+}
+
+/// Compares with the file, or writes it.
+fn assert_golden(file: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(file);
+    if std::env::var_os("REBATE_GOLDEN").is_some_and(|mode| mode == "write") {
+        fs::write(&path, found).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        return;
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    let (kept, found): (Vec<_>, Vec<_>) = (kept.lines().collect(), found.lines().collect());
+    let gone = kept.iter().filter(|line| !found.contains(line)).map(|line| format!("- {line}"));
+    let new = found.iter().filter(|line| !kept.contains(line)).map(|line| format!("+ {line}"));
+    let differences: Vec<String> = gone.chain(new).take(40).collect();
+    assert!(kept == found, "{} differs:\n{}", path.display(), differences.join("\n"));
+}
+
+/// The help of a command and of all commands below it.
+fn add_help(command: &[&str], all: &mut String) {
+    let text = printed(&[command, &["--help"]].concat());
+    let _ = writeln!(all, "==== rebate {}\n{text}", command.join(" "));
+    let listed = text.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in listed.take_while(|line| !line.is_empty()) {
+        // A name stands two columns in; the rest of a long description stands further in.
+        let Some(rest) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else { continue };
+        match rest.split_whitespace().next() {
+            Some("help") | None => {}
+            Some(name) => add_help(&[command, &[name]].concat(), all),
+        }
+    }
+}
+
+#[test]
+fn help_is_as_recorded() {
+    let mut all = String::new();
+    add_help(&[], &mut all);
+    assert_golden("help.txt", &all);
+}
+
+#[test]
+fn configuration_keys_are_as_recorded() {
+    let mut section = String::new();
+    let mut keys = String::new();
+    for line in printed(&["serve", "--print-config"]).lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+            continue;
+        }
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        let reload = line.rsplit(", ").next().unwrap_or_default();
+        if let Some(key) = line.split_whitespace().next() {
+            let _ = writeln!(keys, "{section}.{key} {reload}");
+        }
+    }
+    assert_golden("configuration_keys.txt", &keys);
+}
+
+#[test]
+fn metric_names_are_as_recorded() {
+    let store = Server::memcached(&[]);
+    let common = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    let grpc = ["--grpc-listen", "127.0.0.1:0"];
+    let address = store.as_store();
+    let mut names = BTreeSet::new();
+    for more in [&[][..], &["--store", &address]] {
+        let server = Server::rebate(&[&common[..], &grpc, more].concat());
+        let admin = server.admin().expect("an admin address");
+        let (_, text) = page_within(admin, "/metrics", PATIENCE).expect("metrics");
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        names.extend(types.map(str::to_owned));
+    }
+    let all: String = names.into_iter().map(|name| name + "\n").collect();
+    assert_golden("metric_names.txt", &all);
+}
+
+#[test]
+fn deterministic_results_are_as_recorded() {
+    let runs = ["--runs", "5", "--json"];
+    let sim = |spec: &[&str]| printed(&[&["sim", "--spec"], spec, &runs].concat());
+    let results = [
+        ("sim_accelflow.json", sim(&["steady", "--architecture", "accelflow"])),
+        ("sim_relief.json", sim(&["relief"])),
+        ("sim_arcalis.json", sim(&["arcalis", "--architecture", "near-cache"])),
+        ("model.json", printed(&["model", "--file", "accelerometer-recommendations", "--json"])),
+        ("trace_explained.txt", printed(&["trace", "explain", "--trace", "T1"])),
+    ];
+    for (file, found) in results {
+        // How fast this machine simulates.
+        let is_stable = |line: &&str| !line.contains("_per_second\":");
+        let lines: Vec<&str> = found.lines().filter(is_stable).collect();
+        assert_golden(file, &(lines.join("\n") + "\n"));
+    }
+}
