@@ -1,7 +1,7 @@
 //! What must not change without being said: the text of every `--help`, the configuration's keys, the names of the
-//! metrics, and results that are the same on every machine. They are compared with the files in `tests/golden`.
+//! metrics, and results that are the same on every machine. They are compared with the files in `tests/recorded`.
 //!
-//! `REBATE_GOLDEN=write cargo test -p rebate-tests --test golden` writes those files anew. A change of them belongs in
+//! `REBATE_RECORD=write cargo test -p rebate-tests --test recorded` writes those files anew. A change of them belongs in
 //! `CHANGELOG.md`.
 
 use std::collections::BTreeSet;
@@ -22,9 +22,9 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 /// Compares with the file, or writes it.
-fn assert_golden(file: &str, found: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(file);
-    if std::env::var_os("REBATE_GOLDEN").is_some_and(|mode| mode == "write") {
+fn assert_recorded(file: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recorded").join(file);
+    if std::env::var_os("REBATE_RECORD").is_some_and(|mode| mode == "write") {
         fs::write(&path, found).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         return;
     }
@@ -43,7 +43,9 @@ fn add_help(command: &[&str], all: &mut String) {
     let listed = text.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
         // A name stands two columns in; the rest of a long description stands further in.
-        let Some(rest) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else { continue };
+        let Some(rest) = line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')) else {
+            continue;
+        };
         match rest.split_whitespace().next() {
             Some("help") | None => {}
             Some(name) => add_help(&[command, &[name]].concat(), all),
@@ -55,7 +57,7 @@ fn add_help(command: &[&str], all: &mut String) {
 fn help_is_as_recorded() {
     let mut all = String::new();
     add_help(&[], &mut all);
-    assert_golden("help.txt", &all);
+    assert_recorded("help.txt", &all);
 }
 
 #[test]
@@ -73,7 +75,7 @@ fn configuration_keys_are_as_recorded() {
             let _ = writeln!(keys, "{section}.{key} {reload}");
         }
     }
-    assert_golden("configuration_keys.txt", &keys);
+    assert_recorded("configuration_keys.txt", &keys);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn metric_names_are_as_recorded() {
         names.extend(types.map(str::to_owned));
     }
     let all: String = names.into_iter().map(|name| name + "\n").collect();
-    assert_golden("metric_names.txt", &all);
+    assert_recorded("metric_names.txt", &all);
 }
 
 #[test]
@@ -109,6 +111,6 @@ fn deterministic_results_are_as_recorded() {
         // How fast this machine simulates.
         let is_stable = |line: &&str| !line.contains("_per_second\":");
         let lines: Vec<&str> = found.lines().filter(is_stable).collect();
-        assert_golden(file, &(lines.join("\n") + "\n"));
+        assert_recorded(file, &(lines.join("\n") + "\n"));
     }
 }
