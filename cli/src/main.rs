@@ -13,7 +13,6 @@ mod memcached;
 mod model;
 mod os;
 mod process;
-mod report;
 mod reproduce;
 mod rpc;
 mod serve;

@@ -1,5 +1,5 @@
 //! The harness of the end-to-end tests: starts and stops servers, speaks the text protocol byte by byte,
-//! and reads the command table. It holds no product code and never links a product room's behaviour:
+//! and reads the command table. It holds no product code and never links the product's behaviour:
 //! whatever is proved here is proved about the built binary.
 
 pub mod answer;

@@ -1,10 +1,11 @@
 //! The demo's results as a page.
 
-use crate::experiment::{Machine, Place, Work};
-use crate::report::{
+use report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Report, Section,
     Table,
 };
+
+use crate::experiment::{Machine, Place, Work};
 use crate::reproduce::command;
 
 use super::comparison::Comparison;

@@ -1,9 +1,10 @@
 //! The answers as one page that needs no network: a figure of the shares of a profile, one of the projected gains with
 //! their intervals, and the same tables and remarks as on a terminal. It computes nothing.
 
+use report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
+
 use super::answer::{Answer, Ratio};
 use super::{profile, show};
-use crate::report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
 
 /// The page.
 pub(super) fn of(

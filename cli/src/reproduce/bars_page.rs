@@ -1,5 +1,6 @@
 //! The page's first part: what a compression service next door comes to beside the monolith, and which bars it meets.
 
+use report::{BarSeries, Category, Column, Figure, Origin, Panel, Section, Table};
 use units::Op;
 
 use super::bars::{Metric, is_by_size};
@@ -7,7 +8,6 @@ use super::figures::{door_id, door_name, doors, origin};
 use super::findings::{Findings, LOAD_BYTES};
 use super::rows::{Bar, Rows, Spread};
 use crate::experiment::{Configuration, Door};
-use crate::report::{BarSeries, Category, Column, Figure, Origin, Panel, Section, Table};
 
 /// The section, if a bar was measured.
 pub(super) fn section(findings: &Findings, rows: &Rows) -> Option<Section> {

@@ -1,16 +1,16 @@
 //! The findings as a page: the seed's two figures in its own form, each with both ways to the store; what the stages
 //! explain; what the accelerator frees; where latency explodes and why.
 
+use report::{
+    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
+    Report, Section, Series, Style, Table,
+};
 use units::{ByteCount, Op};
 
 use super::findings::{Findings, LOAD_BYTES, LOAD_GETS, Point as At, Quantile, ops, verb};
 use super::rows::{Row, Rows, Spread};
 use super::{Part, bars_page};
 use crate::experiment::{Configuration, Door, Place, Work};
-use crate::report::{
-    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
-    Report, Section, Series, Style, Table,
-};
 
 /// The page.
 pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {

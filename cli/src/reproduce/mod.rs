@@ -21,13 +21,13 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use report::Report;
 use sim::Extent;
 use units::{ByteCount, Nanos};
 
 pub(crate) use rows::{Spread, command};
 
 use crate::experiment::{CoreTime, VIRTUAL};
-use crate::report::Report;
 use crate::sim::System;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use rows::Rows;

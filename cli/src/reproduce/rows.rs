@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use report::Column;
 use serde::{Serialize, Serializer};
 
 use crate::experiment::{CoreTime, Machine};
-use crate::report::Column;
 
 /// All rows of one experiment.
 #[derive(Debug, Serialize)]

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use sim::{Interval, Verdict};
-
-use super::{Assignment, Outcome};
-use crate::report::{
+use report::{
     Axis, BarSeries, Category, Column, Figure, Origin, Panel, Point, Report, Section, Series,
     Style, Table,
 };
+use sim::{Interval, Verdict};
+
+use super::{Assignment, Outcome};
 
 /// What the page needs of one architecture at one point.
 #[derive(Clone, Debug)]
@@ -280,7 +280,7 @@ const UTILISATION: &str = ".utilisation";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Plot;
+    use report::Plot;
 
     fn row(architecture: &'static str, point: &[(&str, &str)], value: Option<f64>) -> Row {
         let one = value.map(|value| Interval { value, ci95: [value - 1.5, value + 1.5] });

@@ -4,10 +4,11 @@
 mod ab;
 mod published;
 
+use report::Report;
+
 use super::rows::Rows;
 use super::{Problem, Reproduce};
 use crate::experiment::Machine;
-use crate::report::Report;
 use crate::say;
 
 /// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. Interrupted, it writes

@@ -1,8 +1,9 @@
 //! What Accelerometer prints, computed from its printed inputs: the same questions that `rebate model` answers, from
 //! the same specs. It measures nothing.
 
+use report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};
+
 use crate::model::{Answer, Published, SPECS, answers_of_spec};
-use crate::report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};
 use crate::reproduce::Problem;
 use crate::reproduce::rows::{Kind, Row, Rows};
 

@@ -1,12 +1,12 @@
 //! The figures, drawn from the rows: ours with 95 % intervals beside the published ones, an architecture in one colour
 //! throughout. Nothing is computed here.
 
+use report::{
+    Axis, BarSeries, Category, Figure, Origin, Panel, Point, Scale, Series, Style, Ticks,
+};
 use sim::accelflow::{Architecture, SCENARIOS};
 
 use super::found::Found;
-use crate::report::{
-    Axis, BarSeries, Category, Figure, Origin, Panel, Point, Scale, Series, Style, Ticks,
-};
 
 /// A service and its time on a core (ms).
 pub(super) type Service = (String, f64);

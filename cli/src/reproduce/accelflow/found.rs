@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::Point;
+use report::Point;
+
 use crate::reproduce::rows::Row;
 
 /// Rows by identity.

@@ -1,13 +1,13 @@
 //! The page: the figures, which order of architectures came out, what does not follow, and all rows. It simulates
 //! nothing: everything is taken from the rows.
 
+use report::{Column, Report, Section, Table};
 use sim::accelflow::SCENARIOS;
 
 use super::drawn::{self, Service};
 use super::follows;
 use super::found::{Found, ends};
 use super::orders::{BESIDE, SORTED};
-use crate::report::{Column, Report, Section, Table};
 use crate::reproduce::rows::{Kind, Row, Rows};
 
 /// The page.

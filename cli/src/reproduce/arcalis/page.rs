@@ -1,8 +1,9 @@
 //! The page: rows, where a request's time goes, and what does not follow from the document. Values only.
 
+use report::{Column, Report, Section, Table};
+
 use super::Count;
 use super::lab::{Case, Lab, WORKLOADS};
-use crate::report::{Column, Report, Section, Table};
 use crate::reproduce::Problem;
 use crate::reproduce::rows::{Row, Rows};
 

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use report::Section;
+
 use super::closed::warm;
 use super::lab::Lab;
 use super::mode::Mode;
@@ -9,7 +11,6 @@ use super::modes::FEW;
 use super::platform::Platform;
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::Section;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::Rows;
 

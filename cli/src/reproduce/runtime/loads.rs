@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use report::{Axis, Figure, Panel, Section};
 use sim::{OpenLoop, OpenLoopRun};
 use units::Nanos;
 use workload::PayloadClass;
@@ -17,7 +18,6 @@ use super::platform::Platform;
 use super::sample::{Sample, behind, invalid};
 use super::simulated;
 use super::work::Work;
-use crate::report::{Axis, Figure, Panel, Section};
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::{Kind, Row, Rows};

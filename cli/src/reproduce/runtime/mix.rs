@@ -1,6 +1,7 @@
 //! Experiment 5: requests that someone waits for and batch requests in one application, which the seed's runtime does
 //! not allow: Cache-1 as an open loop, and Feed-1 as fast as it goes beside.
 
+use report::Section;
 use workload::PayloadClass;
 
 use super::closed::warm;
@@ -10,7 +11,6 @@ use super::modes::CACHE1;
 use super::open::Open;
 use super::sample::{Sample, behind, invalid};
 use super::work::Work;
-use crate::report::Section;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::Rows;
 

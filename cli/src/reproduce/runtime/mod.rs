@@ -23,10 +23,11 @@ mod work;
 
 use std::sync::atomic::Ordering;
 
+use report::{Report, Section};
+
 use super::rows::{Bar, Rows};
 use super::{Part, Problem, Reproduce, figures};
 use crate::experiment::Machine;
-use crate::report::{Report, Section};
 use crate::say;
 use lab::Lab;
 use plan::Plan;

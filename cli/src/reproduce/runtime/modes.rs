@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use report::{Axis, BarSeries, Category, Figure, Origin, Panel, Section};
 use units::Nanos;
 use workload::PayloadClass;
 
@@ -15,7 +16,6 @@ use super::predicted;
 use super::published::{self, BAR, Range, medians};
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::{Axis, BarSeries, Category, Figure, Origin, Panel, Section};
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::{Kind, Row, Rows};

@@ -1,9 +1,9 @@
 //! What the figures of the experiments have in common. It draws nothing itself.
 
+use report::{Figure, Origin, Panel, Point, Series, Style};
 use units::ByteCount;
 
 use super::mode::Mode;
-use crate::report::{Figure, Origin, Panel, Point, Series, Style};
 use crate::reproduce::figures::point;
 
 /// A line of medians over runs, with their range.

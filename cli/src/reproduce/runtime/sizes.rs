@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use device::{Outcome, Pool};
+use report::{Axis, BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section};
 use runtime::{CoreConfig, CoreLoop};
 use units::ByteCount;
 use workload::PayloadClass;
@@ -17,9 +18,6 @@ use super::page::{figure, line, origin, size_id};
 use super::platform::Platform;
 use super::published;
 use super::work::{CLASSES, Work};
-use crate::report::{
-    Axis, BarSeries, Bars, Category, Figure, Layout, Origin, Panel, Plot, Section,
-};
 use crate::reproduce::Spread;
 use crate::reproduce::rows::{Kind, Row, Rows};
 

@@ -1,6 +1,7 @@
 //! Experiment 4, sections 4.3 and 4.4: Cache-1 offloaded without waiting, over the polling interval and over the
 //! completions that one poll takes.
 
+use report::{Axis, Figure, Origin, Panel, Section};
 use units::Nanos;
 use workload::PayloadClass;
 
@@ -12,7 +13,6 @@ use super::page::{figure, line};
 use super::plan::TASKS;
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::{Axis, Figure, Origin, Panel, Section};
 use crate::reproduce::rows::Rows;
 
 /// Measures, adds the rows and draws.

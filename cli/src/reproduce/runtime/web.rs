@@ -1,6 +1,8 @@
 //! Experiment 3, section 4.2.2: the synthetic web server, which encrypts and then compresses objects of 8 KiB. Its
 //! software, sync and async rows are what the profiles were calibrated to.
 
+use report::Section;
+
 use super::closed::warm;
 use super::lab::Lab;
 use super::mode::Mode;
@@ -9,7 +11,6 @@ use super::platform::Platform;
 use super::published;
 use super::sample::{Sample, invalid};
 use super::work::Work;
-use crate::report::Section;
 use crate::reproduce::Spread;
 use crate::reproduce::figures::table;
 use crate::reproduce::rows::{Kind, Row, Rows};

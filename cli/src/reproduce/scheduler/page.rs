@@ -1,9 +1,10 @@
 //! The grid as a page: latency over load for each size, the scheduler beside the best static policy in every cell, and
 //! each static policy over all of them.
 
+use report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
+
 use super::arm::Arm;
 use super::grid::{Cell, Grid};
-use crate::report::{Axis, Figure, Origin, Panel, Report, Section, Series, Style};
 use crate::reproduce::figures::{all_rows, point, table};
 use crate::reproduce::rows::Rows;
 

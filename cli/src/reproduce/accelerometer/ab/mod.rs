@@ -14,9 +14,9 @@ mod sides;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
+use report::Section;
 
 use crate::experiment::Machine;
-use crate::report::Section;
 use crate::reproduce::rows::Rows;
 use crate::reproduce::{Problem, Reproduce};
 use measure::{Bench, Found, SLICES};

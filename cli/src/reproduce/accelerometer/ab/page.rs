@@ -1,12 +1,13 @@
 //! The A/B runs' part of the page: gains beside each other, errors beside those of simpler expectations, and where the
 //! time of a request went before and after. It measures nothing.
 
+use report::{
+    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
+};
+
 use super::interval::Interval;
 use super::measure::{Found, Round};
 use super::results::{SIDES, part_names};
-use crate::report::{
-    BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
-};
 
 /// Three sections.
 pub(super) fn sections(found: &[Found]) -> Vec<Section> {

@@ -14,67 +14,67 @@ mod text;
 
 /// A page. Texts are plain; between a pair of backticks they are set as code.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Report {
+pub struct Report {
     /// The page's name, also in the browser's tab.
-    pub(crate) title: String,
+    pub title: String,
     /// One sentence: what the page shows.
-    pub(crate) subtitle: String,
+    pub subtitle: String,
     /// What the results hold for, as (name, value): machine, class, version, date, command.
-    pub(crate) facts: Vec<(String, String)>,
+    pub facts: Vec<(String, String)>,
     /// The body.
-    pub(crate) sections: Vec<Section>,
+    pub sections: Vec<Section>,
 }
 
 impl Report {
     /// The whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
-    pub(crate) fn html(&self) -> String {
+    pub fn html(&self) -> String {
         page::html(self)
     }
 }
 
 /// A part of the page, in this order: prose, figures, tables, notes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Section {
+pub struct Section {
     /// The heading; a link to the section stands at the top of the page.
-    pub(crate) heading: String,
+    pub heading: String,
     /// Paragraphs.
-    pub(crate) prose: Vec<String>,
+    pub prose: Vec<String>,
     /// Figures, numbered through the page.
-    pub(crate) figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
     /// Tables, numbered through the page.
-    pub(crate) tables: Vec<Table>,
+    pub tables: Vec<Table>,
     /// Small print: method, limits, what was left out.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// One figure: panels side by side, under one legend, so a colour should mean the same in all of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// The anchor, `#id`; what an anchor cannot hold becomes a hyphen, and a repeated one gets a number.
-    pub(crate) id: String,
+    pub id: String,
     /// What to see.
-    pub(crate) caption: String,
+    pub caption: String,
     /// Usually two: median and p90.
-    pub(crate) panels: Vec<Panel>,
+    pub panels: Vec<Panel>,
 }
 
 /// One plot with its own axes.
 #[derive(Debug, Clone)]
-pub(crate) struct Panel {
+pub struct Panel {
     /// Such as "median".
-    pub(crate) title: String,
+    pub title: String,
     /// What is drawn.
-    pub(crate) plot: Plot,
+    pub plot: Plot,
 }
 
 impl Panel {
     /// Lines.
-    pub(crate) fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
+    pub fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
         Panel { title: title.into(), plot: Plot::Lines(Lines { x, y, series }) }
     }
 
     /// Bars beside each other, without a mark.
-    pub(crate) fn groups(
+    pub fn groups(
         title: impl Into<String>,
         y_label: impl Into<String>,
         categories: impl IntoIterator<Item = Category>,
@@ -93,7 +93,7 @@ impl Panel {
 
 /// What a panel draws.
 #[derive(Debug, Clone)]
-pub(crate) enum Plot {
+pub enum Plot {
     /// Lines of points.
     Lines(Lines),
     /// Bars by category.
@@ -102,46 +102,46 @@ pub(crate) enum Plot {
 
 /// Lines over two axes.
 #[derive(Debug, Clone)]
-pub(crate) struct Lines {
+pub struct Lines {
     /// The horizontal axis.
-    pub(crate) x: Axis,
+    pub x: Axis,
     /// The vertical axis.
-    pub(crate) y: Axis,
+    pub y: Axis,
     /// The lines. A name used in several panels is one entry of the legend.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
 }
 
 /// One axis.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
+pub struct Axis {
     /// The quantity with its unit: "latency (us)".
-    pub(crate) label: String,
+    pub label: String,
     /// How values are spread; a linear axis always includes zero.
-    pub(crate) scale: Scale,
+    pub scale: Scale,
     /// How ticks are written.
-    pub(crate) ticks: Ticks,
+    pub ticks: Ticks,
 }
 
 impl Axis {
     /// From zero, in equal steps.
-    pub(crate) fn linear(label: impl Into<String>) -> Axis {
+    pub fn linear(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Linear, ticks: Ticks::Plain }
     }
 
     /// In decades; only positive values have a place.
-    pub(crate) fn log10(label: impl Into<String>) -> Axis {
+    pub fn log10(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log10, ticks: Ticks::Plain }
     }
 
     /// Sizes in bytes, in doublings, written as 4 KiB.
-    pub(crate) fn bytes(label: impl Into<String>) -> Axis {
+    pub fn bytes(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log2, ticks: Ticks::Bytes }
     }
 }
 
 /// How values are spread along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// In equal steps.
     Linear,
     /// In doublings.
@@ -152,7 +152,7 @@ pub(crate) enum Scale {
 
 /// How the numbers along an axis are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ticks {
+pub enum Ticks {
     /// 20, 5,000, 1.5M.
     Plain,
     /// 512 B, 4 KiB, 1 MiB.
@@ -161,22 +161,22 @@ pub(crate) enum Ticks {
 
 /// One line.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub struct Series {
     /// The name in the legend.
-    pub(crate) name: String,
+    pub name: String,
     /// A few letters at the end of the line; empty for none.
-    pub(crate) label: String,
+    pub label: String,
     /// Where the numbers come from.
-    pub(crate) origin: Origin,
+    pub origin: Origin,
     /// Colour and marker.
-    pub(crate) style: Style,
+    pub style: Style,
     /// In the order in which they are joined.
-    pub(crate) points: Vec<Point>,
+    pub points: Vec<Point>,
 }
 
 /// Where numbers come from; it decides how they are drawn, so that nothing emulated can pass for hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// On this machine, nothing virtual in the path: solid lines, full markers, full bars.
     Measured,
     /// With a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says "emulated".
@@ -189,16 +189,16 @@ pub(crate) enum Origin {
 
 /// How a line looks, apart from what its origin decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Style {
+pub struct Style {
     /// An index into seven colours that colour-blind readers can tell apart; it wraps around.
-    pub(crate) colour: usize,
+    pub colour: usize,
     /// The shape at each point.
-    pub(crate) marker: Marker,
+    pub marker: Marker,
 }
 
 impl Style {
     /// The `n`th colour with the `n`th marker.
-    pub(crate) fn nth(n: usize) -> Style {
+    pub fn nth(n: usize) -> Style {
         let markers = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
         Style { colour: n, marker: markers[n % markers.len()] }
     }
@@ -206,7 +206,7 @@ impl Style {
 
 /// The shape at each point of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marker {
+pub enum Marker {
     /// A disc.
     Circle,
     /// A square.
@@ -219,48 +219,48 @@ pub(crate) enum Marker {
 
 /// One measured point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Point {
+pub struct Point {
     /// Along the horizontal axis.
-    pub(crate) x: f64,
+    pub x: f64,
     /// Along the vertical axis.
-    pub(crate) y: f64,
+    pub y: f64,
     /// The lower end of the spread, drawn with `high` as a whisker.
-    pub(crate) low: Option<f64>,
+    pub low: Option<f64>,
     /// The upper end of the spread.
-    pub(crate) high: Option<f64>,
+    pub high: Option<f64>,
 }
 
 impl Point {
     #[cfg(test)]
     /// A point without a spread.
-    pub(crate) fn new(x: f64, y: f64) -> Point {
+    pub fn new(x: f64, y: f64) -> Point {
         Point { x, y, low: None, high: None }
     }
 
     /// A point with a spread.
-    pub(crate) fn with_spread(x: f64, y: f64, low: f64, high: f64) -> Point {
+    pub fn with_spread(x: f64, y: f64, low: f64, high: f64) -> Point {
         Point { x, y, low: Some(low), high: Some(high) }
     }
 }
 
 /// Bars by category, from zero on a linear axis.
 #[derive(Debug, Clone)]
-pub(crate) struct Bars {
+pub struct Bars {
     /// The vertical axis' quantity with its unit.
-    pub(crate) y_label: String,
+    pub y_label: String,
     /// Beside each other or on top of each other.
-    pub(crate) layout: Layout,
+    pub layout: Layout,
     /// Along the horizontal axis.
-    pub(crate) categories: Vec<Category>,
+    pub categories: Vec<Category>,
     /// One colour each: the stages of a stack, or the members of a group.
-    pub(crate) series: Vec<BarSeries>,
+    pub series: Vec<BarSeries>,
     /// A mark over each category to hold the bars against, such as the measured difference.
-    pub(crate) mark: Option<Mark>,
+    pub mark: Option<Mark>,
 }
 
 /// How the bars of a category stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub enum Layout {
     /// On top of each other; negative values hang below zero, and a line then shows the sum.
     Stacked,
     /// Beside each other, each with its number.
@@ -269,36 +269,36 @@ pub(crate) enum Layout {
 
 /// One place along the horizontal axis of bars.
 #[derive(Debug, Clone)]
-pub(crate) struct Category {
+pub struct Category {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Where the numbers of its bars come from whose series is `Measured`; the others' is the series' own.
-    pub(crate) origin: Origin,
+    pub origin: Origin,
 }
 
 impl Category {
     /// One whose series say where their numbers come from.
-    pub(crate) fn new(name: impl Into<String>) -> Category {
+    pub fn new(name: impl Into<String>) -> Category {
         Category { name: name.into(), origin: Origin::Measured }
     }
 }
 
 /// The bars of one colour.
 #[derive(Debug, Clone)]
-pub(crate) struct BarSeries {
+pub struct BarSeries {
     /// The name in the legend.
-    pub(crate) name: String,
+    pub name: String,
     /// Where the numbers come from.
-    pub(crate) origin: Origin,
+    pub origin: Origin,
     /// An index into the seven colours; it wraps around.
-    pub(crate) colour: usize,
+    pub colour: usize,
     /// One a category, in their order; one that is missing is a gap.
-    pub(crate) values: Vec<f64>,
+    pub values: Vec<f64>,
 }
 
 impl BarSeries {
     /// In the `colour`th colour.
-    pub(crate) fn new(
+    pub fn new(
         name: impl Into<String>,
         origin: Origin,
         colour: usize,
@@ -310,41 +310,41 @@ impl BarSeries {
 
 /// A mark over each category.
 #[derive(Debug, Clone)]
-pub(crate) struct Mark {
+pub struct Mark {
     /// The name in the legend.
-    pub(crate) name: String,
+    pub name: String,
     /// One a category, in their order.
-    pub(crate) values: Vec<f64>,
+    pub values: Vec<f64>,
 }
 
 /// A table; the first cell of a row names the row.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub struct Table {
     /// What it lists.
-    pub(crate) caption: String,
+    pub caption: String,
     /// One a column.
-    pub(crate) header: Vec<Column>,
+    pub header: Vec<Column>,
     /// Cells as they are to be read. A short row is filled up.
-    pub(crate) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
 }
 
 /// One column of a table.
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
+pub struct Column {
     /// Its name, with the unit.
-    pub(crate) name: String,
+    pub name: String,
     /// Aligned at the right, in digits of equal width.
-    pub(crate) numeric: bool,
+    pub numeric: bool,
 }
 
 impl Column {
     /// A column of words.
-    pub(crate) fn text(name: impl Into<String>) -> Column {
+    pub fn text(name: impl Into<String>) -> Column {
         Column { name: name.into(), numeric: false }
     }
 
     /// A column of numbers.
-    pub(crate) fn number(name: impl Into<String>) -> Column {
+    pub fn number(name: impl Into<String>) -> Column {
         Column { name: name.into(), numeric: true }
     }
 }
