@@ -8,6 +8,7 @@
 //! relief                  RELIEF's own applications on its accelerators, under it and under AccelFlow
 //! arcalis                 another: the near-cache RPC engine between two cores, as `rpc` has it
 //! Plan, Report            replications in parallel, warm-up, intervals, the stability verdict
+//! System, points, sweep   what a specification is of; other values for its keys; many studies at once
 //! ```
 //!
 //! A simulation is a function of (seed, specification, version): no clock, no hash order, no thread count and no
@@ -28,12 +29,15 @@ mod link;
 mod network;
 mod offload;
 mod picos;
+mod points;
 mod recording;
 pub mod relief;
 mod servers;
 mod statistics;
 mod streams;
 mod study;
+pub mod sweep;
+mod system;
 
 pub use agenda::{Agenda, End, Model, run};
 pub use arrivals::{ArrivalSpec, Arrivals};
@@ -48,6 +52,7 @@ pub use network::{
 };
 pub use offload::{OpenLoop, OpenLoopRun};
 pub use picos::Picos;
+pub use points::{Assignment, Sweep, points, set};
 pub use recording::{RECORDING_BYTES_MAX, Recordings};
 pub use servers::{Offer, Servers, ServersCounts};
 pub use statistics::{Interval, KEPT_MIN, drift, mean, quantile, student, warm_up};
@@ -56,3 +61,4 @@ pub use study::{
     Across, BadPlan, Difference, Extent, Fact, Names, Plan, Reduction, Report, Response, RunError,
     Sample, Simulate, StudyError, Verdict,
 };
+pub use system::{System, SystemError, builtin, scenarios};

@@ -22,13 +22,12 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use report::Report;
-use sim::Extent;
+use sim::{Extent, System};
 use units::{ByteCount, Nanos};
 
 pub(crate) use rows::{Spread, command};
 
 use crate::experiment::{CoreTime, VIRTUAL};
-use crate::sim::System;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use rows::Rows;
 
@@ -205,7 +204,8 @@ pub(crate) fn study(
         threads,
         ..sim::Plan::default()
     };
-    Ok(system.simulate(architecture, &plan, &|_| {})?)
+    let report = system.simulate(architecture, &plan, &|_| {});
+    Ok(report.map_err(crate::sim::Problem::from)?)
 }
 
 impl Reproduce {

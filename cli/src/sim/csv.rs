@@ -9,9 +9,8 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sim::{Entries, Interval};
+use sim::{Entries, Interval, Sweep};
 
-use super::points::Sweep;
 use super::{Here, Outcome};
 
 pub(super) struct Csv {

@@ -4,10 +4,7 @@
 mod build;
 mod csv;
 mod page;
-mod points;
 mod show;
-mod sweep;
-mod system;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,15 +18,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use sim::{BadPlan, Entries, Plan, Recordings, Report, Response, SPEC_BYTES_MAX};
+use sim::{
+    Assignment, BadPlan, Entries, Plan, RECORDING_BYTES_MAX, Recordings, Report, Response,
+    SPEC_BYTES_MAX, Sweep, System, SystemError, builtin, scenarios, sweep,
+};
 
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use csv::Csv;
 pub(crate) use csv::inputs;
-pub(crate) use points::{Assignment, Sweep};
-pub(crate) use system::System;
-use system::{builtin, scenarios};
 
 /// The flags of `rebate sim`.
 #[derive(Debug, Args)]
@@ -87,6 +84,15 @@ pub(crate) enum Problem {
     Failed(String),
 }
 
+impl From<SystemError> for Problem {
+    fn from(error: SystemError) -> Self {
+        match error {
+            SystemError::Invalid(text) => Self::Usage(text),
+            SystemError::Failed(text) => Self::Failed(text),
+        }
+    }
+}
+
 /// What was simulated under one architecture.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
@@ -112,10 +118,13 @@ impl Sim {
             }
             return Ok(());
         }
-        let points = points::points(&self.sweep).map_err(Problem::Usage)?;
+        let points = sim::points(&self.sweep)
+            .map_err(|problem| Problem::Usage(format!("--sweep: {problem}")))?;
         let specs = self.specs(&entries, &points)?;
         let architectures = match specs.first() {
-            Some((spec, _)) => spec.architectures(&self.architecture)?,
+            Some((spec, _)) => spec
+                .architectures(&self.architecture)
+                .map_err(|problem| Problem::Usage(format!("--architecture {problem}")))?,
             None => Vec::new(),
         };
         if let Some(path) = &self.report {
@@ -141,7 +150,8 @@ impl Sim {
     ) -> Result<Vec<(System, u64)>, Problem> {
         let mut known = Recordings::default();
         let spec = |point: &Vec<Assignment>| {
-            let entries = points::set(entries.clone(), point, &mut known);
+            let entries =
+                sim::set(entries.clone(), point, &mut known, &text_within(RECORDING_BYTES_MAX));
             let entries = entries.map_err(Problem::Usage)?;
             let spec = System::read(&entries).map_err(Problem::Usage)?;
             self.plan(&spec).check().map_err(|bad| Problem::Usage(flagged(&bad)))?;
@@ -172,7 +182,8 @@ impl Sim {
         let study = |index: usize| {
             let case = left[index];
             bar.say(case.point, case.architecture);
-            case.spec.simulate(case.architecture, &self.plan(case.spec), &|_| bar.done())
+            let plan = self.plan(case.spec);
+            Ok(case.spec.simulate(case.architecture, &plan, &|_| bar.done())?)
         };
         let found = Found { kept, kept_count, ..Found::default() };
         let mut results =
@@ -401,7 +412,8 @@ impl Totals {
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
     let entries = Entries::open(spec, &scenarios(), &builtin, &text_within(SPEC_BYTES_MAX));
     let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
-    points::set(entries, set, &mut Recordings::default()).map_err(Problem::Usage)
+    let recording = text_within(RECORDING_BYTES_MAX);
+    sim::set(entries, set, &mut Recordings::default(), &recording).map_err(Problem::Usage)
 }
 
 /// Reads the text of a file, refused beyond so many bytes.

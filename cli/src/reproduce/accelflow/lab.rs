@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use sim::accelflow::{Architecture, SCENARIOS};
-use sim::{Entries, Interval, KeptReport, Report};
+use sim::{Entries, Interval, KeptReport, Report, System};
 
 use super::published::{Published, published};
 use crate::experiment::Kept;
 use crate::reproduce::rows::{Kind, Row};
 use crate::reproduce::{Problem, progress_bar, study};
-use crate::sim::{System, entries, inputs};
+use crate::sim::{entries, inputs};
 
 /// What is simulated, how often, and the rows that came of it.
 pub(super) struct Lab {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use sim::arcalis::Attachment;
-use sim::{Extent, Report};
+use sim::{Assignment, Extent, Report, System};
 
 use crate::reproduce::{Problem, progress_bar, study};
-use crate::sim::{Assignment, System, entries};
+use crate::sim::entries;
 
 /// The workloads of figure 11.
 pub(super) const WORKLOADS: [&str; 7] =

@@ -1,26 +1,31 @@
-//! Keys that a command line sets, and the points of its sweeps.
+//! Keys that are given other values than a specification gives them, and the points of sweeps over such values.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
-use sim::{Entries, RECORDING_BYTES_MAX, Recordings};
+use crate::{Entries, Recordings};
 
 /// `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) key: String,
-    pub(crate) value: String,
+pub struct Assignment {
+    /// The key, with its section: `hardware.pes`.
+    pub key: String,
+    /// The value, as a specification would have it.
+    pub value: String,
 }
 
 /// `key=a,b,c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sweep {
-    pub(crate) key: String,
+pub struct Sweep {
+    /// The key, with its section.
+    pub key: String,
     values: Vec<String>,
 }
 
 impl Assignment {
-    pub(crate) fn new(key: &str, value: &str) -> Self {
+    /// A key with its value.
+    pub fn new(key: &str, value: &str) -> Self {
         Self { key: key.to_owned(), value: value.to_owned() }
     }
 }
@@ -59,11 +64,11 @@ impl FromStr for Sweep {
 ///
 /// # Errors
 /// There are too many.
-pub(super) fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
+pub fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     let mut points = vec![Vec::new()];
     for sweep in sweeps {
         if points.len() * sweep.values.len() > POINTS_MAX {
-            return Err(format!("--sweep: more than {POINTS_MAX} combinations"));
+            return Err(format!("more than {POINTS_MAX} combinations"));
         }
         let more = |point: &Vec<Assignment>| {
             let point = point.clone();
@@ -78,20 +83,20 @@ pub(super) fn points(sweeps: &[Sweep]) -> Result<Vec<Vec<Assignment>>, String> {
     Ok(points)
 }
 
-/// The keys with these set, and the recording that they name.
+/// The keys with these set, and the recording that they name, whose text `read` gives.
 ///
 /// # Errors
 /// Which key there is not, or what is wrong with the recording.
-pub(super) fn set(
+pub fn set(
     mut entries: Entries,
     point: &[Assignment],
     known: &mut Recordings,
+    read: &dyn Fn(&Path) -> Result<String, String>,
 ) -> Result<Entries, String> {
     for Assignment { key, value } in point {
         entries.set(key, value).map_err(|error| error.to_string())?;
     }
-    let recorded = entries.record(known, &super::text_within(RECORDING_BYTES_MAX));
-    recorded.map_err(|error| error.to_string())?;
+    entries.record(known, read).map_err(|error| error.to_string())?;
     Ok(entries)
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 
 /// Makes `count` studies on so many workers, and hands what they came to over in order until the caller has enough. No
 /// study begins after that, nor far ahead of one that is slow; those under way are ended and dropped.
-pub(super) fn in_order<T: Send>(
+pub fn in_order<T: Send>(
     count: usize,
     workers: usize,
     study: impl Fn(usize) -> T + Sync,
@@ -94,7 +94,7 @@ impl Drop for EndsAll<'_> {
 
 /// How many studies at once keep `threads` busy, each being so many runs of its own: one more than fill them, for
 /// while one ends.
-pub(super) fn workers(threads: usize, runs: u32) -> usize {
+pub fn workers(threads: usize, runs: u32) -> usize {
     if threads < 2 { 1 } else { threads.div_ceil(runs.max(1) as usize) + 1 }
 }
 

@@ -1,28 +1,40 @@
 //! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, Arcalis with
-//! its engine at an attachment, or RELIEF's applications under an orchestrator. What a run means is the `sim` crate's.
+//! its engine at an attachment, or RELIEF's applications under an orchestrator.
 
-use sim::accelflow::{self, AccelFlow, Architecture};
-use sim::arcalis::{self, Arcalis, Attachment};
-use sim::relief::{self, Applications, Orchestrator};
-use sim::{Entries, Extent, Plan, Report};
+use crate::accelflow::{self, AccelFlow, Architecture};
+use crate::arcalis::{self, Arcalis, Attachment};
+use crate::relief::{self, Applications, Orchestrator};
+use crate::{Entries, Extent, Plan, Report};
 
-use super::Problem;
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SystemError {
+    /// What was asked for cannot be used.
+    #[error("{0}")]
+    Invalid(String),
+    /// It was simulated, and that failed.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// A checked specification.
 #[derive(Clone, Debug)]
-pub(crate) enum System {
+pub enum System {
+    /// AccelFlow's server.
     AccelFlow(accelflow::Spec),
+    /// Arcalis's cores and engine.
     Arcalis(arcalis::Spec),
+    /// RELIEF's applications.
     Relief(relief::Spec),
 }
 
 /// The specifications that are compiled in.
-pub(crate) fn scenarios() -> Vec<&'static str> {
+pub fn scenarios() -> Vec<&'static str> {
     accelflow::SCENARIOS.into_iter().chain(arcalis::SCENARIOS).chain(relief::SCENARIOS).collect()
 }
 
 /// The text of one, by its name or its file's.
-pub(crate) fn builtin(name: &str) -> Option<&'static str> {
+pub fn builtin(name: &str) -> Option<&'static str> {
     accelflow::builtin(name).or_else(|| arcalis::builtin(name)).or_else(|| relief::builtin(name))
 }
 
@@ -31,7 +43,7 @@ impl System {
     ///
     /// # Errors
     /// The first value that cannot be used, with where it stands and what may stand there.
-    pub(crate) fn read(entries: &Entries) -> Result<Self, String> {
+    pub fn read(entries: &Entries) -> Result<Self, String> {
         match entries.model.as_str() {
             "arcalis" => arcalis::Spec::read(entries).map(Self::Arcalis),
             "relief" => relief::Spec::read(entries).map(Self::Relief),
@@ -40,7 +52,8 @@ impl System {
         .map_err(|error| error.to_string())
     }
 
-    pub(crate) fn extent(&self) -> Extent {
+    /// How long a replication is.
+    pub fn extent(&self) -> Extent {
         match self {
             Self::AccelFlow(spec) => spec.extent,
             Self::Arcalis(spec) => spec.extent,
@@ -49,7 +62,7 @@ impl System {
     }
 
     /// Whether a window of the start can be asked for (`run.window_us`).
-    pub(super) fn has_window(&self) -> bool {
+    pub fn has_window(&self) -> bool {
         match self {
             Self::AccelFlow(_) => true,
             Self::Arcalis(_) | Self::Relief(_) => false,
@@ -57,7 +70,7 @@ impl System {
     }
 
     /// Its name, and what its requests are.
-    pub(super) fn head(&self) -> (String, String) {
+    pub fn head(&self) -> (String, String) {
         match self {
             Self::AccelFlow(spec) => (
                 format!("{}: {}", spec.name, spec.about),
@@ -78,7 +91,10 @@ impl System {
     }
 
     /// The architectures that are asked for by name; those that are compared where none is.
-    pub(super) fn architectures(&self, names: &[String]) -> Result<Vec<&'static str>, Problem> {
+    ///
+    /// # Errors
+    /// The first name that there is not, with those that there are.
+    pub fn architectures(&self, names: &[String]) -> Result<Vec<&'static str>, SystemError> {
         let all: Vec<&'static str> = match self {
             Self::AccelFlow(_) => Architecture::ALL.iter().map(|one| one.name()).collect(),
             Self::Arcalis(_) => Attachment::ALL.iter().map(|one| one.name()).collect(),
@@ -96,7 +112,7 @@ impl System {
         let one = |name: &String| {
             all.iter().find(|own| *own == name).copied().ok_or_else(|| {
                 let valid = all.join(", ");
-                Problem::Usage(format!("--architecture {name}; there are {valid} and all"))
+                SystemError::Invalid(format!("{name}; there are {valid} and all"))
             })
         };
         names.iter().map(one).collect()
@@ -106,31 +122,31 @@ impl System {
     ///
     /// # Errors
     /// Why there is no report.
-    pub(crate) fn simulate(
+    pub fn simulate(
         &self,
         architecture: &str,
         plan: &Plan,
         progress: &(impl Fn(u32) + Sync),
-    ) -> Result<Report, Problem> {
-        plan.check().map_err(|error| Problem::Usage(error.to_string()))?;
-        let unknown = || Problem::Usage(format!("there is no architecture {architecture}"));
+    ) -> Result<Report, SystemError> {
+        plan.check().map_err(|error| SystemError::Invalid(error.to_string()))?;
+        let unknown = || SystemError::Invalid(format!("there is no architecture {architecture}"));
         let report = match self {
             Self::AccelFlow(spec) => {
                 let own = Architecture::of_name(architecture).ok_or_else(unknown)?;
                 let model = AccelFlow::new(spec, own, &trace::accelflow());
-                plan.run(&model.map_err(Problem::Usage)?, progress)
+                plan.run(&model.map_err(SystemError::Invalid)?, progress)
             }
             Self::Arcalis(spec) => {
                 let own = Attachment::of_name(architecture).ok_or_else(unknown)?;
-                let model = Arcalis::new(spec, own).map_err(Problem::Usage)?;
+                let model = Arcalis::new(spec, own).map_err(SystemError::Invalid)?;
                 plan.run(&model, progress)
             }
             Self::Relief(spec) => {
                 let own = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
-                let model = Applications::new(spec, own).map_err(Problem::Usage)?;
+                let model = Applications::new(spec, own).map_err(SystemError::Invalid)?;
                 plan.run(&model, progress)
             }
         };
-        report.map_err(|error| Problem::Failed(format!("{architecture}: {error}")))
+        report.map_err(|error| SystemError::Failed(format!("{architecture}: {error}")))
     }
 }
