@@ -18,6 +18,7 @@ use crate::budget::{Budget, Permit};
 use crate::config::Services;
 use crate::counters::Counters;
 use crate::damaged::Looks;
+use crate::long_keys::{LONG_BYTES, LongKeys};
 use crate::scheduler::Scheduler;
 use crate::session::Edits;
 use crate::stats::StatsPages;
@@ -64,6 +65,8 @@ pub(crate) struct WorkerContext {
     pub(crate) edits: Edits,
     /// When a long answer last held up short ones.
     pub(crate) surprised: Cell<Option<Instant>>,
+    /// Keys whose values are known to be long.
+    pub(crate) long_keys: LongKeys,
     /// Whether a list of the servers' items is on its way to a client.
     pub(crate) passes_on: Cell<bool>,
     /// Whether clients may list the items.
@@ -90,6 +93,12 @@ impl WorkerContext {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.ending.draining.get()
+    }
+
+    /// What a get adds to what its session is expected to have under way, if the value of one of its keys is long.
+    #[cold]
+    pub(crate) fn long_bytes<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> usize {
+        if self.long_keys.contains_any(keys) { LONG_BYTES } else { 0 }
     }
 
     /// Whether others wait for memory, or soon would: more than half of the budget is spent.

@@ -24,6 +24,7 @@ mod device_log;
 mod grpc;
 mod idle_memory;
 mod lane;
+mod long_keys;
 pub mod memory;
 mod out;
 mod probe;

@@ -27,6 +27,7 @@ use crate::counters::{Control, Counters};
 use crate::damaged::Looks;
 use crate::grpc::{self, Health};
 use crate::lane;
+use crate::long_keys::LongKeys;
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::probe::{Findings, Prober};
 use crate::rules;
@@ -339,6 +340,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             turns: Rc::clone(&turns),
             edits: Edits::default(),
             surprised: Cell::new(None),
+            long_keys: LongKeys::default(),
             passes_on: Cell::new(false),
             dump: config.server.dump,
             looks: Looks::default(),

@@ -1,5 +1,5 @@
-//! The layers of the workspace, read from `cargo metadata`: a crate may use only crates on lower layers, and the table in
-//! `docs/architecture.md` says which ones it does use.
+//! The layers of the workspace, read from `cargo metadata`: a crate may use only crates on lower layers, and the table
+//! in `docs/architecture.md` says which ones it does use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -196,6 +196,33 @@ fn gets_of_many_large_keys_do_not_hold_up_others() {
     assert_eq!(ours.stat("upstream_timeouts"), Some(0), "the server answered all the time");
 }
 
+/// Asks for many missing keys, as a client with short answers does, and then for long values, and is gone.
+fn look_polite_and_ask_for_much(addr: SocketAddr, line: &[u8]) {
+    let mut stream = connect(addr);
+    let mut answers = vec![0; 128 * b"END\r\n".len()];
+    let is_known = stream.write_all(&b"get missing\r\n".repeat(128)).is_ok()
+        && stream.read_exact(&mut answers).is_ok();
+    if is_known {
+        let _ = stream.write_all(line);
+    }
+}
+
+#[test]
+fn clients_that_look_polite_do_not_hold_up_others() {
+    let store = Server::memcached(&[]);
+    let ours = rebate(&store.as_store(), "on", &["--threads", "1"]);
+    set(&ours, "large", &random(1_000_000));
+    let addr = ours.addr();
+    let line = [b"get".to_vec(), b" large".repeat(64), b"\r\n".to_vec()].concat();
+    let report = compare("multi-gets after short answers", &ours, 200, || {
+        Attack::start(32, move |_, _| look_polite_and_ask_for_much(addr, &line))
+    });
+    assert_undisturbed(&report);
+    // Those who are gone hold their places until their answers fail.
+    let timeouts = poll_for(PATIENCE, || ours.stat("upstream_timeouts"));
+    assert_eq!(timeouts, Some(0), "the server answered all the time");
+}
+
 /// Opens connections that begin a value of 1 MB each and send a byte now and then.
 fn begin_values(addr: SocketAddr, connections: usize) -> Attack {
     Attack::start(1, move |_, _| {

@@ -1,8 +1,8 @@
 //! What must not change without being said: the text of every `--help`, the configuration's keys, the names of the
 //! metrics, and results that are the same on every machine. They are compared with the files in `tests/recorded`.
 //!
-//! `REBATE_RECORD=write cargo test -p rebate-tests --test recorded` writes those files anew. A change of them belongs in
-//! `CHANGELOG.md`.
+//! `REBATE_RECORD=write cargo test -p rebate-tests --test recorded` writes those files anew. A change of them belongs
+//! in `CHANGELOG.md`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use rebate_tests::http::page_within;
-use rebate_tests::{PATIENCE, Server, rebate_command};
+use rebate_tests::{PATIENCE, Server, poll_for, rebate_command};
 
 /// What a command prints.
 fn printed(arguments: &[&str]) -> String {
@@ -85,10 +85,15 @@ fn metric_names_are_as_recorded() {
     let grpc = ["--grpc-listen", "127.0.0.1:0"];
     let address = store.as_store();
     let mut names = BTreeSet::new();
-    for more in [&[][..], &["--store", &address]] {
+    // The servers of a ring are shown once they have been asked for the first time.
+    for (more, last) in [(&[][..], ""), (&["--store", &address], "rebate_upstream_up{")] {
         let server = Server::rebate(&[&common[..], &grpc, more].concat());
         let admin = server.admin().expect("an admin address");
-        let (_, text) = page_within(admin, "/metrics", PATIENCE).expect("metrics");
+        let text = poll_for(PATIENCE, || {
+            let (_, text) = page_within(admin, "/metrics", PATIENCE)?;
+            text.contains(last).then_some(text)
+        });
+        let text = text.expect("metrics");
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         names.extend(types.map(str::to_owned));
     }

@@ -2,7 +2,7 @@
 
 use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
-use protocol::{Meta, MetaFlags, MetaKey, refusal};
+use protocol::{Key, Meta, MetaFlags, MetaKey, refusal};
 
 use smallvec::SmallVec;
 
@@ -11,6 +11,7 @@ use super::{Issued, OUT_BYTES_MAX, Session, edit};
 use crate::backend::{Count, Failure, GetIssue, Item, Items, Local, NoRoom, Outcome, Written};
 use crate::budget::Permit;
 use crate::counters::Commands;
+use crate::long_keys::LONG_BYTES;
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
@@ -27,6 +28,7 @@ impl Session {
     ) -> Issued<'k> {
         self.context.counters.commands.cmd_set.up();
         let stored = self.context.values.pack(value, None).await;
+        self.note_length(&store.key, stored.as_slice().len());
         let issue = self.context.backend.store(store, stored, traffic);
         let added = (store.verb == StoreVerb::Add).then_some(store.key);
         let (is_cas, noreply) = (store.verb == StoreVerb::Cas, store.noreply);
@@ -117,9 +119,10 @@ impl Session {
     pub(super) async fn get_many(&mut self, get: Get<'_>) {
         let mut keys = get.keys;
         loop {
-            let (some, rest) = keys.split_at(self.keys_at_once());
+            let (some, rest) = keys.split_at(self.keys_at_once(keys));
             let part = Get { keys: some, ..get };
-            let traffic = self.traffic_alone(some.count(), 0);
+            let long_bytes = self.context.long_bytes(some.map(Key::bytes));
+            let traffic = self.traffic_alone(some.count(), long_bytes);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
             if let Err(failure) = self.reply_items(&part, issue).await {
                 return self.fail(failure, false);
@@ -140,7 +143,7 @@ impl Session {
         let mut source = match issue {
             GetIssue::Here(local) => Source::Store(local),
             GetIssue::Sent(sent) => match sent.items(get).await {
-                Ok(items) => self.source(items),
+                Ok(items) => self.source(get, items),
                 Err(Failure::NoRoom(no_room)) => {
                     match Box::pin(self.source_without_room(get, no_room)).await? {
                         Some(source) => source,
@@ -178,10 +181,22 @@ impl Session {
     }
 
     /// The items of a get that servers answered.
-    fn source(&mut self, items: Items) -> Source {
+    fn source(&mut self, get: &Get<'_>, items: Items) -> Source {
         let bytes = items.iter().flatten().map(|item| item.value.len()).sum();
         self.learn(items.len(), bytes);
+        if bytes >= LONG_BYTES || !self.context.long_keys.is_empty() {
+            self.note_lengths(get, &items);
+        }
         Source::Items(items.into_iter())
+    }
+
+    #[cold]
+    fn note_lengths(&self, get: &Get<'_>, items: &Items) {
+        for (key, item) in get.keys.zip(items) {
+            if let Some(item) = item {
+                self.note_length(&key, item.value.len());
+            }
+        }
     }
 
     /// The items of a get that there was no room for; none where they have been answered one after the other.
@@ -191,9 +206,10 @@ impl Session {
         get: &Get<'_>,
         no_room: NoRoom,
     ) -> Outcome<Option<Source>> {
-        if get.keys.is_one() {
+        if let (Some(key), true) = (get.keys.clone().next(), get.keys.is_one()) {
+            self.note_length(&key, no_room.wanted.iter().sum::<u64>() as usize);
             let items = self.items_again(get, no_room).await?;
-            return Ok(Some(self.source(items)));
+            return Ok(Some(self.source(get, items)));
         }
         let bytes = no_room.wanted.iter().sum::<u64>() as usize;
         self.learn(get.keys.count(), bytes);
@@ -207,7 +223,7 @@ impl Session {
         loop {
             let (one, rest) = keys.split_at(1);
             let part = Get { keys: one, ..*get };
-            let traffic = self.traffic_alone(1, 0);
+            let traffic = self.traffic_alone(1, LONG_BYTES);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
             self.reply_items(&part, issue).await?;
             match rest {

@@ -141,7 +141,8 @@ impl Session {
 
     /// The item as it is, with room for its logical value twice and `more_bytes`.
     async fn old_value(&mut self, key: &MetaKey<'_>, more_bytes: usize) -> Outcome<Option<Old>> {
-        let traffic = self.traffic_alone(1, more_bytes);
+        let long_bytes = self.context.long_bytes([key.bytes()]);
+        let traffic = self.traffic_alone(1, more_bytes + long_bytes);
         let peeked = match self.context.backend.peek(key, traffic, None).await {
             Err(Failure::NoRoom(wanted)) => {
                 let room = self.rooms(&wanted).await?.pop();
@@ -153,6 +154,7 @@ impl Session {
         };
         let Some(version) = peeked else { return Ok(None) };
         self.learn(1, version.value.len());
+        self.note_length(key.bytes(), version.value.len());
         let logical_bytes = self.context.values.logical_bytes(&version.value);
         let room = match logical_bytes.filter(|bytes| *bytes > UNCHARGED_BYTES_MAX) {
             Some(bytes) => match self.more_room(2 * bytes + more_bytes).await {

@@ -71,6 +71,7 @@ impl Session {
         };
         let MetaItem { mut facts, value } = item;
         self.learn(1, value.as_ref().map_or(0, Bytes::len));
+        self.note_length(meta.key.bytes(), value.as_ref().map_or(0, Bytes::len));
         if !meta.flags.wants_value() {
             let value = value.unwrap_or_default();
             let Some(value_bytes) = self.context.values.logical_bytes(&value) else {
@@ -119,6 +120,7 @@ impl Session {
         } else {
             let traffic = self.traffic_alone(0, value.as_slice().len());
             let stored = self.context.values.pack(value, None).await;
+            self.note_length(set.meta.key.bytes(), stored.as_slice().len());
             self.context.backend.meta_set(set, stored, traffic).written().await
         };
         if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, set.verb) {

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use device::Buffer;
-use protocol::command::{Command, Get, Store};
+use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::{Key, Parse, Refusal, refusal};
 
@@ -32,6 +32,7 @@ use crate::backend::{Failure, GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Stage};
+use crate::long_keys::LONG_BYTES;
 use crate::out::{CALL_BYTES_MAX, Out};
 use crate::stream::Stream;
 use crate::upstream::Traffic;
@@ -433,7 +434,7 @@ impl Session {
         let since = Instant::now();
         let load = Load::new(&command, 0);
         let is_alone = match &command {
-            Command::Get(_) => load.keys > self.keys_at_once(),
+            Command::Get(get) => load.keys > 1 && load.keys > self.keys_at_once(get.keys),
             Command::Delete { .. } | Command::Touch { .. } | Command::MetaGet(_) => false,
             _ => true,
         };
@@ -505,7 +506,15 @@ impl Session {
     ) -> Option<Traffic> {
         let traffic = match &mut self.window {
             None => Traffic::Interactive,
-            Some(window) => window.admit(keys, request_bytes, nothing_under_way)?,
+            Some(window) => {
+                let long_bytes = match command {
+                    _ if self.context.long_keys.is_empty() => 0,
+                    Command::Get(get) => self.context.long_bytes(get.keys.map(Key::bytes)),
+                    Command::MetaGet(meta) => self.context.long_bytes([meta.key.bytes()]),
+                    _ => 0,
+                };
+                window.admit(keys, request_bytes + long_bytes, nothing_under_way)?
+            }
         };
         let is_in_order = match &mut self.under_way {
             Some(under_way) => under_way.add_command(command),
@@ -542,8 +551,23 @@ impl Session {
         }
     }
 
-    fn keys_at_once(&self) -> usize {
-        self.window.as_ref().map_or(classic::KEYS_AT_ONCE, Window::keys_max)
+    /// Notes how long the value of a key is, where there are links to stores.
+    #[inline]
+    fn note_length(&self, key: &[u8], value_bytes: usize) {
+        let known = &self.context.long_keys;
+        if self.window.is_some() && (value_bytes >= LONG_BYTES || !known.is_empty()) {
+            known.note(key, value_bytes);
+        }
+    }
+
+    /// How many of the next keys of a get may be asked for at once; few where the value of one of them is known to be
+    /// long.
+    fn keys_at_once(&self, keys: Keys<'_>) -> usize {
+        let Some(window) = &self.window else { return classic::KEYS_AT_ONCE };
+        let (keys_max, known) = (window.keys_max(), &self.context.long_keys);
+        let is_long =
+            !known.is_empty() && known.contains_any(keys.split_at(keys_max).0.map(Key::bytes));
+        if is_long { keys_max.min(LONG_AT_ONCE) } else { keys_max }
     }
 
     async fn settle_one(&mut self, pending: Pending<'_>) {
@@ -738,6 +762,9 @@ const BEGINNING_BYTES: usize = units::limits::LINE_BYTES_MAX;
 
 /// The read buffer of a connection in the middle of a long get line.
 const LONG_LINE_BYTES: usize = units::limits::GET_LINE_BYTES_MAX + INPUT_BYTES;
+
+/// Keys of one get that are asked for at once where one of them has a long value.
+const LONG_AT_ONCE: usize = 4;
 
 /// Requests of one connection under way to the store at once.
 const PENDING_MAX: usize = 64;

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::context::WorkerContext;
+use crate::long_keys::LONG_BYTES;
 use crate::upstream::{INTERACTIVE_BYTES_MAX, Traffic};
 
 /// A session's use of the links.
@@ -122,7 +123,7 @@ const ANSWER_BYTES_MIN: u32 = 512;
 const MEAN_OVER: u64 = 16;
 
 /// An answer that others should not wait behind.
-const SURPRISE_BYTES: u32 = 64 << 10;
+const SURPRISE_BYTES: u32 = LONG_BYTES as u32;
 
 /// So many requests then take the other connection, twice as many after each surprise: a session that is asked to mix
 /// short and long answers stays there, at no cost but that it shares it with others like it.

@@ -1,0 +1,96 @@
+//! The keys whose values were long when this worker last saw them. A get of such a key takes the connection for long
+//! exchanges, whoever sends it: what a client asked for before says nothing of what it asks for next. It forgets keys
+//! where others take their place, and holds no key, only hashes.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+
+/// A set of keys that may lose some.
+pub(crate) struct LongKeys {
+    /// By the low bits of a key's hash, its high bits; zero for none.
+    tags: RefCell<Box<[u32]>>,
+    count: Cell<usize>,
+    hasher: RandomState,
+}
+
+impl Default for LongKeys {
+    fn default() -> Self {
+        Self {
+            tags: RefCell::new(vec![0; PLACES].into()),
+            count: Cell::new(0),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl LongKeys {
+    /// Whether no key is known.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.get() == 0
+    }
+
+    /// Whether the value of one of these keys was long.
+    #[cold]
+    pub(crate) fn contains_any<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let tags = self.tags.borrow();
+        keys.into_iter().any(|key| {
+            let (place, tag) = self.place(key);
+            tags[place] == tag
+        })
+    }
+
+    /// Notes how long the value of a key is.
+    #[cold]
+    pub(crate) fn note(&self, key: &[u8], value_bytes: usize) {
+        let (place, tag) = self.place(key);
+        let known = &mut self.tags.borrow_mut()[place];
+        let before = usize::from(*known != 0);
+        if value_bytes >= LONG_BYTES {
+            *known = tag;
+        } else if *known == tag {
+            *known = 0;
+        }
+        self.count.set(self.count.get() + usize::from(*known != 0) - before);
+    }
+
+    fn place(&self, key: &[u8]) -> (usize, u32) {
+        let hash = self.hasher.hash_one(key);
+        (hash as usize % PLACES, (hash >> 32) as u32 | 1)
+    }
+}
+
+/// Others should not wait behind an answer of so many bytes.
+pub(crate) const LONG_BYTES: usize = 64 << 10;
+
+/// 32 KiB for each worker.
+const PLACES: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_known_while_its_value_is_long() {
+        let known = LongKeys::default();
+        let long = |key: &[u8]| known.contains_any([key]);
+        known.note(b"a", LONG_BYTES);
+        known.note(b"b", LONG_BYTES - 1);
+        assert!(long(b"a") && !long(b"b") && known.contains_any([&b"b"[..], b"a"]));
+        known.note(b"a", 10);
+        assert!(!long(b"a") && known.is_empty());
+    }
+
+    #[test]
+    fn many_keys_take_no_more_room() {
+        let known = LongKeys::default();
+        for index in 0..100_000u32 {
+            known.note(&index.to_le_bytes(), LONG_BYTES);
+        }
+        assert!(known.count.get() <= PLACES);
+        for index in 0..100_000u32 {
+            known.note(&index.to_le_bytes(), 1);
+        }
+        assert!(known.is_empty());
+    }
+}
