@@ -172,16 +172,18 @@ def memcached(*arguments):
         shutil.rmtree(folder)
 
 
+def listening_port(server):
+    """The port that a `rebate` says it listens on; none before it does."""
+    lines = server.log.read_text(errors="replace").splitlines()
+    ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
+    return int(ports[0]) if ports else None
+
+
 def rebate(*arguments):
     """`rebate serve` on a free port."""
-    def port_of(server):
-        lines = server.log.read_text(errors="replace").splitlines()
-        ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
-        return int(ports[0]) if ports else None
-
     limits = ["timeout_ms", "connect_timeout_ms"]
     patient = [f"--set=store.{limit}={PATIENCE_S * 1000}" for limit in limits]
-    return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *patient, *arguments], port_of)
+    return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *patient, *arguments], listening_port)
 
 
 def nutcracker(upstream):

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-from harness import BINARY, PATIENCE_S, ROOT, Bench, Server, fail, memcached, ratios
+from harness import (BINARY, PATIENCE_S, ROOT, Bench, Server, fail, listening_port, memcached,
+                     ratios)
 
 VALUE = b"v" * 200
 COMMANDS = {
@@ -66,7 +67,7 @@ def counted(binary, arguments, folder, requests):
                "--listen", "127.0.0.1:0", "--threads", "1", "--workers", "0", "--compress", "off",
                *arguments, f"--set=store.timeout_ms={PATIENCE_S * 1000}"]
     counts = {}
-    with Server(command, port) as server, server.connect() as connection:
+    with Server(command, listening_port) as server, server.connect() as connection:
         for op, (request, answer) in reversed(COMMANDS.items()):
             ask(connection, request, answer, WARMUP)
             control(server, "--zero")
@@ -111,12 +112,6 @@ def keep(counts, folder, build, route):
     folder.mkdir(parents=True, exist_ok=True)
     for op, (profile, _) in counts.items():
         (folder / f"{build}.{route}.{op}.callgrind").write_text(profile)
-
-
-def port(server):
-    lines = server.log.read_text(errors="replace").splitlines()
-    ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
-    return int(ports[0]) if ports else None
 
 
 if __name__ == "__main__":

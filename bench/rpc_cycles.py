@@ -19,7 +19,7 @@ import signal
 import subprocess
 
 import _thrift
-from harness import BINARY, Bench, Server, fail, placed, ratios
+from harness import BINARY, Bench, Server, fail, listening_port, placed, ratios
 
 WORKLOADS = {"memc_low": 20, "memc_mid": 50, "memc_high": 80}
 STAGES = ["network", "rpc", "handler"]
@@ -50,7 +50,7 @@ def main():
 def measured(command, workload, cores, duration):
     """Where the time of a server's requests went (ns), and how many a second there were."""
     with placed({cores[0]}):
-        server = Server(command, port)
+        server = Server(command, listening_port)
     with server, placed({cores[-1]}):
         load = [BINARY, "rpc", "load", server.address, "--workload", workload,
                 "-c", "1", "-d", duration, "--json"]
@@ -64,12 +64,6 @@ def measured(command, workload, cores, duration):
             fail(f"{server.words} did not say where its time went\n{server.log.read_text()}")
         stages = {name: float(value) for name, value in zip(STAGES, said.groups()[1:])}
         return {**stages, "per_s": json.loads(ran.stdout)["requests_per_second"]}
-
-
-def port(server):
-    lines = server.log.read_text(errors="replace").splitlines()
-    ports = [line.rpartition(":")[2] for line in lines if line.startswith("listening on ")]
-    return int(ports[0]) if ports else None
 
 
 def report(bench, workloads, found):

@@ -89,8 +89,8 @@ fn verified(outstanding: usize, jobs: usize) -> Measured {
     config.devices[1] = Remembering::new();
     config.verify_every = std::num::NonZeroU32::new(1_000);
     let pool = Pool::heap(ByteCount::mib(4));
-    let own = |_| Rc::new(std::cell::Cell::new(Some(job_with_result(&pool))));
-    on_loop_with(config, (0..outstanding).map(own).collect(), jobs)
+    let job = |_| Rc::new(std::cell::Cell::new(Some(job_with_result(&pool))));
+    on_loop_with(config, (0..outstanding).map(job).collect(), jobs)
 }
 
 fn on_loop_of(config: RuntimeConfig, outstanding: usize, jobs: usize) -> Measured {

@@ -49,7 +49,7 @@ impl RuntimeConfig {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
-            reputation: Reputation::of(&devices),
+            reputation: Reputation::new(&devices),
             devices,
             policy,
             compress: Fallback::Prefer,

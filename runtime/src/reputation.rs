@@ -22,7 +22,7 @@ pub struct Reputation {
 
 impl Reputation {
     /// Of these devices, nothing is known yet.
-    pub fn of(devices: &[Arc<dyn Device>]) -> Arc<Self> {
+    pub fn new(devices: &[Arc<dyn Device>]) -> Arc<Self> {
         let is_foreign: Vec<_> = devices.iter().map(|device| !device.runs_own_code()).collect();
         let places = if is_foreign.contains(&true) { WRITERS } else { 1 };
         Arc::new(Self {
@@ -139,7 +139,7 @@ mod tests {
     fn reputation() -> Arc<Reputation> {
         let software: Arc<dyn Device> = Arc::new(Software::default());
         let foreign = Arc::new(Faulty::new(Arc::clone(&software), FaultPlan::default()));
-        Reputation::of(&[software, foreign])
+        Reputation::new(&[software, foreign])
     }
 
     #[test]

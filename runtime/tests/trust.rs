@@ -229,7 +229,7 @@ fn one_right_probe_does_not_make_the_next_wait_short() {
 /// Two runtimes over the same devices, as the workers of a process have them.
 fn two(device: &Arc<Liar>, clock: &ManualClock) -> [Runtime; 2] {
     let devices: Vec<Arc<dyn Device>> = vec![software(), Arc::clone(device) as _];
-    let reputation = Reputation::of(&devices);
+    let reputation = Reputation::new(&devices);
     [1, 2].map(|seed| {
         let config = RuntimeConfig {
             verify_every: NonZeroU32::new(1_000),
@@ -286,7 +286,7 @@ fn results_that_callers_refute_count_against_the_device() {
 #[test]
 fn streams_that_nobody_reads_count_against_their_writer() {
     let devices: Vec<Arc<dyn Device>> = vec![software(), Liar::new(|_, _| {})];
-    let reputation = Reputation::of(&devices);
+    let reputation = Reputation::new(&devices);
     let mut rig = Rig::with(Arc::clone(&devices[DEVICE]), |config| {
         config.reputation = Arc::clone(&reputation);
     });
@@ -308,7 +308,7 @@ fn a_device_that_fails_most_jobs_is_retired() {
     assert_eq!(distrusted(&rig), 1);
     let failed = rig.core.metrics().fallbacks();
     let failed: u64 =
-        failed.iter().filter(|own| own.1 == Reason::DeviceFault).map(|own| own.2).sum();
+        failed.iter().filter(|row| row.1 == Reason::DeviceFault).map(|row| row.2).sum();
     assert!(failed < 64, "{failed} jobs were failed");
 }
 

@@ -96,7 +96,7 @@ impl WorkerContext {
     }
 
     /// What a get adds to what its session is expected to have under way, if the value of one of its keys is long.
-    #[cold]
+    #[inline]
     pub(crate) fn long_bytes<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> usize {
         if self.long_keys.contains_any(keys) { LONG_BYTES } else { 0 }
     }

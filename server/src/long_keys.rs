@@ -30,9 +30,14 @@ impl LongKeys {
         self.count.get() == 0
     }
 
-    /// Whether the value of one of these keys was long.
-    #[cold]
+    /// Whether the value of one of these keys was long. It hashes no key while none is known.
+    #[inline]
     pub(crate) fn contains_any<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        !self.is_empty() && self.contains_any_known(keys)
+    }
+
+    #[cold]
+    fn contains_any_known<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
         let tags = self.tags.borrow();
         keys.into_iter().any(|key| {
             let (place, tag) = self.place(key);

@@ -79,7 +79,7 @@ impl Server {
         let connections = Connections::new(config.server.connections_max, &doors(&config));
         let plan = Arc::new(Plan {
             url,
-            reputation: runtime::Reputation::of(&devices),
+            reputation: runtime::Reputation::new(&devices),
             devices,
             policy,
             accelerators,

@@ -63,8 +63,8 @@ fn fill(client: &mut Client) {
 
 /// The fields of a line but for those that are numbers of a server's own.
 fn fields(line: &str) -> String {
-    let own = ["exp=1", "la=", "cas=", "size="];
-    let kept = line.split(' ').filter(|word| !own.iter().any(|own| word.starts_with(own)));
+    let varying = ["exp=1", "la=", "cas=", "size="];
+    let kept = line.split(' ').filter(|word| !varying.iter().any(|name| word.starts_with(name)));
     kept.collect::<Vec<&str>>().join(" ")
 }
 

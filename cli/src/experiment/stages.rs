@@ -157,7 +157,7 @@ impl Probe {
         let fallback = if device.is_some() { Fallback::Require } else { Fallback::Prefer };
         let devices: Vec<_> = [software].into_iter().chain(device).collect();
         let runtime = TokioRuntime::start(RuntimeConfig {
-            reputation: runtime::Reputation::of(&devices),
+            reputation: runtime::Reputation::new(&devices),
             devices,
             policy,
             compress: fallback,

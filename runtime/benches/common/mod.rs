@@ -198,7 +198,7 @@ pub fn process_time() -> Duration {
 pub fn config() -> RuntimeConfig {
     let devices: Vec<Arc<dyn Device>> = vec![Arc::new(Software::default()), ZeroLatency::new()];
     RuntimeConfig {
-        reputation: Reputation::of(&devices),
+        reputation: Reputation::new(&devices),
         devices,
         policy: Arc::new(AsyncOffload { work_bytes_min: 0 }),
         compress: Fallback::Prefer,

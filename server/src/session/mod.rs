@@ -508,7 +508,6 @@ impl Session {
             None => Traffic::Interactive,
             Some(window) => {
                 let long_bytes = match command {
-                    _ if self.context.long_keys.is_empty() => 0,
                     Command::Get(get) => self.context.long_bytes(get.keys.map(Key::bytes)),
                     Command::MetaGet(meta) => self.context.long_bytes([meta.key.bytes()]),
                     _ => 0,
@@ -564,9 +563,9 @@ impl Session {
     /// long.
     fn keys_at_once(&self, keys: Keys<'_>) -> usize {
         let Some(window) = &self.window else { return classic::KEYS_AT_ONCE };
-        let (keys_max, known) = (window.keys_max(), &self.context.long_keys);
-        let is_long =
-            !known.is_empty() && known.contains_any(keys.split_at(keys_max).0.map(Key::bytes));
+        let keys_max = window.keys_max();
+        let next = keys.split_at(keys_max).0.map(Key::bytes);
+        let is_long = self.context.long_keys.contains_any(next);
         if is_long { keys_max.min(LONG_AT_ONCE) } else { keys_max }
     }
 

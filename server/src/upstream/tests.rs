@@ -39,6 +39,15 @@ impl Fixture {
         self.clock.advance(time.into());
     }
 
+    /// The connection for one kind of traffic, after a first request and its answer.
+    async fn connected(&self, traffic: Traffic) -> TcpStream {
+        let first = self.ask_on(traffic);
+        let mut stream = self.accept(1).await;
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        stream
+    }
+
     /// Takes the next connection and reads `requests` of them there.
     async fn accept(&self, requests: usize) -> TcpStream {
         let (mut stream, _) = self.listener.accept().await.expect("a connection");
@@ -200,10 +209,7 @@ async fn a_defect_costs_the_requests_under_way_only() {
 async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
     let test = async {
         let fixture = Fixture::start().await;
-        let first = fixture.ask();
-        let mut stream = fixture.accept(1).await;
-        answer(&mut stream, b"1\r\n").await;
-        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let mut stream = fixture.connected(Traffic::Interactive).await;
         let Fixture { listener, link, .. } = fixture;
         drop(listener);
         let ask = || {
@@ -227,10 +233,7 @@ async fn requests_of_a_connection_that_is_refused_take_the_other_one() {
 async fn a_handed_over_request_has_the_whole_time_for_its_answer() {
     let test = async {
         let fixture = Fixture::start().await;
-        let first = fixture.ask();
-        let mut stream = fixture.accept(1).await;
-        answer(&mut stream, b"1\r\n").await;
-        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let mut stream = fixture.connected(Traffic::Interactive).await;
         let Fixture { listener, link, clock } = fixture;
         drop(listener);
         let asked =
@@ -249,10 +252,7 @@ async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
     let test = async {
         let fixture = Fixture::start().await;
         fixture.link.set_timing(Timing { retry_max: Duration::from_millis(50), ..TIMING });
-        let first = fixture.ask();
-        let mut stream = fixture.accept(1).await;
-        answer(&mut stream, b"1\r\n").await;
-        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let mut stream = fixture.connected(Traffic::Interactive).await;
         let refused = fixture.ask_on(Traffic::Bulk);
         let mut closed = fixture.accept(1).await;
         answer(&mut closed, b"ERROR Too many open connections\r\n").await;
@@ -284,10 +284,7 @@ async fn a_full_server_is_asked_for_a_second_connection_once_in_a_while() {
 async fn a_refused_connection_is_probed_over_the_other() {
     let test = async {
         let fixture = Fixture::start().await;
-        let first = fixture.ask_on(Traffic::Bulk);
-        let mut stream = fixture.accept(1).await;
-        answer(&mut stream, b"1\r\n").await;
-        assert!(matches!(first.await, Ok(Answer::Number(1))));
+        let mut stream = fixture.connected(Traffic::Bulk).await;
         let refused = fixture.ask();
         let mut closed = fixture.accept(1).await;
         answer(&mut closed, b"ERROR Too many open connections\r\n").await;

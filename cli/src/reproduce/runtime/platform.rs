@@ -129,9 +129,9 @@ impl Platform {
 
     /// A runtime over both, the mode deciding.
     pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
-        let devices = [&self.software, &self.device].map(|own| Arc::clone(&own.device)).to_vec();
+        let devices = [&self.software, &self.device].map(|side| Arc::clone(&side.device)).to_vec();
         RuntimeConfig {
-            reputation: runtime::Reputation::of(&devices),
+            reputation: runtime::Reputation::new(&devices),
             devices,
             policy: mode.policy(),
             compress: Fallback::Prefer,
