@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device::TenantId;
 use parking_lot::Mutex;
@@ -24,6 +24,7 @@ use crate::session::Edits;
 use crate::stats::StatsPages;
 use crate::traces::Traced;
 use crate::turns::Turns;
+use crate::upstream::InteractiveLoad;
 use crate::values::Values;
 use crate::worker::Door;
 
@@ -63,10 +64,10 @@ pub(crate) struct WorkerContext {
     /// Turns to move long values.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,
-    /// When a long answer last held up short ones.
-    pub(crate) surprised: Cell<Option<Instant>>,
-    /// Keys whose values are known to be long.
-    pub(crate) long_keys: LongKeys,
+    /// What is under way on the connections to stores that are for short exchanges.
+    pub(crate) interactive_load: Rc<InteractiveLoad>,
+    /// Keys whose values are known to be long, to any worker.
+    pub(crate) long_keys: Arc<LongKeys>,
     /// Whether a list of the servers' items is on its way to a client.
     pub(crate) passes_on: Cell<bool>,
     /// Whether clients may list the items.

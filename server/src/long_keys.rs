@@ -1,23 +1,23 @@
-//! The keys whose values were long when this worker last saw them. A get of such a key takes the connection for long
-//! exchanges, whoever sends it: what a client asked for before says nothing of what it asks for next. It forgets keys
-//! where others take their place, and holds no key, only hashes.
+//! The keys whose values were long when a worker last saw them. A get of such a key takes the connection for long
+//! exchanges, whoever sends it: what a client asked for before says nothing of what it asks for next. All workers share
+//! what they know. It forgets keys where others take their place, and holds no key, only hashes.
 
-use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A set of keys that may lose some.
 pub(crate) struct LongKeys {
     /// By the low bits of a key's hash, its high bits; zero for none.
-    tags: RefCell<Box<[u32]>>,
-    count: Cell<usize>,
+    tags: Box<[AtomicU32]>,
+    count: AtomicUsize,
     hasher: RandomState,
 }
 
 impl Default for LongKeys {
     fn default() -> Self {
         Self {
-            tags: RefCell::new(vec![0; PLACES].into()),
-            count: Cell::new(0),
+            tags: (0..PLACES).map(|_| AtomicU32::new(0)).collect(),
+            count: AtomicUsize::new(0),
             hasher: RandomState::new(),
         }
     }
@@ -27,7 +27,7 @@ impl LongKeys {
     /// Whether no key is known.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.get() == 0
+        self.count.load(Ordering::Relaxed) == 0
     }
 
     /// Whether the value of one of these keys was long. It hashes no key while none is known.
@@ -38,37 +38,36 @@ impl LongKeys {
 
     #[cold]
     fn contains_any_known<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        let tags = self.tags.borrow();
         keys.into_iter().any(|key| {
-            let (place, tag) = self.place(key);
-            tags[place] == tag
+            let (known, tag) = self.place(key);
+            known.load(Ordering::Relaxed) == tag
         })
     }
 
     /// Notes how long the value of a key is.
     #[cold]
     pub(crate) fn note(&self, key: &[u8], value_bytes: usize) {
-        let (place, tag) = self.place(key);
-        let known = &mut self.tags.borrow_mut()[place];
-        let before = usize::from(*known != 0);
+        let (known, tag) = self.place(key);
         if value_bytes >= LONG_BYTES {
-            *known = tag;
-        } else if *known == tag {
-            *known = 0;
+            if known.swap(tag, Ordering::Relaxed) == 0 {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+        } else if known.compare_exchange(tag, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        self.count.set(self.count.get() + usize::from(*known != 0) - before);
     }
 
-    fn place(&self, key: &[u8]) -> (usize, u32) {
+    /// Where a key is looked for, and as what.
+    fn place(&self, key: &[u8]) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(key);
-        (hash as usize % PLACES, (hash >> 32) as u32 | 1)
+        (&self.tags[hash as usize % PLACES], (hash >> 32) as u32 | 1)
     }
 }
 
 /// Others should not wait behind an answer of so many bytes.
 pub(crate) const LONG_BYTES: usize = 64 << 10;
 
-/// 32 KiB for each worker.
+/// 32 KiB in all.
 const PLACES: usize = 8 << 10;
 
 #[cfg(test)]
@@ -92,7 +91,7 @@ mod tests {
         for index in 0..100_000u32 {
             known.note(&index.to_le_bytes(), LONG_BYTES);
         }
-        assert!(known.count.get() <= PLACES);
+        assert!(known.count.load(Ordering::Relaxed) <= PLACES);
         for index in 0..100_000u32 {
             known.note(&index.to_le_bytes(), 1);
         }

@@ -96,6 +96,7 @@ impl Server {
             scheduler,
             reporting: Reporting::default(),
             memory,
+            long_keys: Arc::default(),
             budgets: RwLock::default(),
             vitals: Arc::new(Vitals::new(threads)),
             control: Arc::default(),

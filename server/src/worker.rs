@@ -38,7 +38,7 @@ use crate::stream::Stream;
 use crate::supervise::{Vitals, keep};
 use crate::traces::{self, Secrets, Traced};
 use crate::turns::Turns;
-use crate::upstream::{Limits, Link};
+use crate::upstream::{InteractiveLoad, Limits, Link};
 use crate::values::{ReadLimits, Values};
 
 /// What all workers are made from.
@@ -68,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     /// What became of what its own scheduler is told.
     pub(crate) reporting: Reporting,
+    /// Keys whose values are known to be long.
+    pub(crate) long_keys: Arc<LongKeys>,
     /// What each part of the process may hold.
     pub(crate) memory: MemoryParts,
     /// Of the workers, for values in flight.
@@ -304,7 +306,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let turns = start_turns(&counters);
     let budget = Budget::new(config.runtime.inflight_bytes_max.0);
     plan.budgets.write().push(budget.clone());
-    let backend = backend(plan, index, &pool, &budget, &counters);
+    let interactive_load = Rc::<InteractiveLoad>::default();
+    let backend = backend(plan, index, &pool, &budget, &counters, &interactive_load);
     let stats = Rc::new(StatsPages::new(
         Arc::clone(&plan.counters),
         Arc::clone(&plan.runtimes),
@@ -339,8 +342,8 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             inflight_bytes_max: config.runtime.inflight_bytes_max,
             turns: Rc::clone(&turns),
             edits: Edits::default(),
-            surprised: Cell::new(None),
-            long_keys: LongKeys::default(),
+            interactive_load: Rc::clone(&interactive_load),
+            long_keys: Arc::clone(&plan.long_keys),
             passes_on: Cell::new(false),
             dump: config.server.dump,
             looks: Looks::default(),
@@ -410,6 +413,7 @@ fn backend(
     pool: &Pool,
     budget: &Budget,
     counters: &Arc<Counters>,
+    load: &Rc<InteractiveLoad>,
 ) -> Backend {
     let config = &plan.config;
     let timing = rules::timing(&config.store);
@@ -428,8 +432,9 @@ fn backend(
         }
         (StoreUrl::Embedded, None) => unreachable!("the plan makes the embedded store it names"),
         (StoreUrl::Memcached(servers), _) => {
-            let link =
-                |server: &HostPort| Link::to_server(server.to_string(), timing, limits.clone());
+            let link = |server: &HostPort| {
+                Link::to_server(server.to_string(), timing, limits.clone(), load)
+            };
             (servers.iter().map(ring_server).collect(), servers.iter().map(link).collect())
         }
         (StoreUrl::Grpc(services), _) => {

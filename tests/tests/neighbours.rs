@@ -5,10 +5,10 @@
 //! `REBATE_BIN=target/release/rebate cargo test -p rebate-tests --test neighbours -- --nocapture --test-threads 1`
 //! prints the numbers.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -221,6 +221,64 @@ fn clients_that_look_polite_do_not_hold_up_others() {
     // Those who are gone hold their places until their answers fail.
     let timeouts = poll_for(PATIENCE, || ours.stat("upstream_timeouts"));
     assert_eq!(timeouts, Some(0), "the server answered all the time");
+}
+
+/// A store that takes gets and answers none.
+struct MuteStore {
+    addr: SocketAddr,
+    /// Gets received so far on each connection.
+    gets: Arc<Mutex<Vec<usize>>>,
+}
+
+impl MuteStore {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("it is bound");
+        let gets = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&gets);
+        thread::spawn(move || {
+            for (index, stream) in listener.incoming().flatten().enumerate() {
+                shared.lock().expect("no thread panics").push(0);
+                let gets = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let mut answers = stream.try_clone().expect("a descriptor");
+                    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                        if line.starts_with("get ") {
+                            gets.lock().expect("no thread panics")[index] += 1;
+                        } else {
+                            let _ = answers.write_all(b"MN\r\n");
+                        }
+                    }
+                });
+            }
+        });
+        Self { addr, gets }
+    }
+
+    fn gets(&self) -> Vec<usize> {
+        self.gets.lock().expect("no thread panics").clone()
+    }
+}
+
+/// Any of these keys may have a long value. Most of the gets take the connection for long exchanges, so that few long
+/// values come where others wait behind them.
+#[test]
+fn a_burst_of_unknown_clients_takes_few_places_among_short_exchanges() {
+    const CLIENTS: usize = 300;
+    let store = MuteStore::start();
+    let more = ["--threads", "1", "--set", "store.timeout_ms=60000"];
+    let ours = rebate(&format!("memcached://{}", store.addr), "on", &more);
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(ours.addr())).collect();
+    for (index, stream) in clients.iter_mut().enumerate() {
+        stream.write_all(format!("get unknown{index}\r\n").as_bytes()).expect("the server reads");
+    }
+    let all = poll_for(PATIENCE, || (store.gets().iter().sum::<usize>() == CLIENTS).then_some(()));
+    let mut gets = store.gets();
+    assert!(all.is_some(), "{gets:?} of {CLIENTS}");
+    gets.retain(|count| *count > 0);
+    gets.sort_unstable();
+    println!("gets on each connection to the store: {gets:?}");
+    assert!(matches!(gets[..], [1..=16, _]), "{gets:?}: 16 may share the short one's connection");
 }
 
 /// Opens connections that begin a value of 1 MB each and send a byte now and then.

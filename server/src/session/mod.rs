@@ -161,7 +161,7 @@ enum Step {
 impl Session {
     fn new(way: Way, context: Rc<WorkerContext>) -> Self {
         let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
-        let window = context.backend.has_links().then(|| Window::new(&context));
+        let window = context.backend.has_links().then(Window::default);
         Self {
             way,
             context,
@@ -512,7 +512,13 @@ impl Session {
                     Command::MetaGet(meta) => self.context.long_bytes([meta.key.bytes()]),
                     _ => 0,
                 };
-                window.admit(keys, request_bytes + long_bytes, nothing_under_way)?
+                let request_bytes = request_bytes + long_bytes;
+                window.admit(
+                    keys,
+                    request_bytes,
+                    nothing_under_way,
+                    &self.context.interactive_load,
+                )?
             }
         };
         let is_in_order = match &mut self.under_way {
@@ -538,15 +544,14 @@ impl Session {
     /// sends so many bytes.
     fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
-        window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes))
+        let load = &self.context.interactive_load;
+        window.map_or(Traffic::Interactive, |window| window.alone(keys, request_bytes, load))
     }
 
     /// An answer came for `keys`, with values of so many bytes.
     fn learn(&mut self, keys: usize, bytes: usize) {
-        if let Some(window) = &mut self.window
-            && window.learn(keys, bytes)
-        {
-            self.context.surprised.set(Some(Instant::now()));
+        if let Some(window) = &mut self.window {
+            window.learn(keys, bytes, &self.context.interactive_load);
         }
     }
 

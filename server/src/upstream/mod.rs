@@ -7,6 +7,7 @@
 
 mod answer;
 mod health;
+mod interactive;
 mod reader;
 mod refused;
 mod service;
@@ -27,6 +28,7 @@ use device::Pool;
 use units::{ByteCount, Clock};
 
 pub(crate) use answer::{Answer, LinkError, LinkFault, Returned, Value};
+pub(crate) use interactive::InteractiveLoad;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
@@ -121,6 +123,17 @@ impl Server {
     }
 }
 
+impl Expect {
+    /// The most values that the answer may bring.
+    const fn values_max(self) -> usize {
+        match self {
+            Expect::Values { keys_max } => keys_max,
+            Expect::Meta => 1,
+            _ => 0,
+        }
+    }
+}
+
 impl Traffic {
     /// Of a request that sends so many bytes and asks for no value.
     pub(crate) const fn of_request(bytes: usize) -> Self {
@@ -151,10 +164,17 @@ impl fmt::Display for Expect {
 impl Link {
     /// A link to the memcached server at `address` (host:port, or a path for a Unix socket); it connects with the first
     /// request.
-    pub(crate) fn to_server(address: String, timing: Timing, limits: Limits) -> Self {
+    pub(crate) fn to_server(
+        address: String,
+        timing: Timing,
+        limits: Limits,
+        load: &Rc<InteractiveLoad>,
+    ) -> Self {
         let health = Rc::<Health>::default();
-        let start = |limits| Socket::start(address.clone(), Rc::clone(&health), timing, limits);
-        let (interactive, bulk) = (start(limits.clone()), start(limits));
+        let start =
+            |load| Socket::start(address.clone(), Rc::clone(&health), timing, limits.clone(), load);
+        // Nobody asks what waits on the connection for long exchanges.
+        let (interactive, bulk) = (start(Rc::clone(load)), start(Rc::default()));
         interactive.set_other(&bulk);
         bulk.set_other(&interactive);
         Self::Server(Rc::new(Server { interactive, bulk }))

@@ -42,17 +42,6 @@ impl Socket {
         }
     }
 
-    /// Sends what waits, none of which has been sent, over the other connection.
-    pub(super) fn hand_over(&self, other: &Self) {
-        if other.waiting.borrow().is_empty() {
-            // The time that these requests have waited here is no fault of that connection.
-            other.begin_head();
-        }
-        other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
-        other.waiting.borrow_mut().append(&mut self.waiting.borrow_mut());
-        other.work.raise();
-    }
-
     /// Waits until the server has room for this connection, and returns it. None: the other connection is gone, so
     /// that this one has to do.
     pub(super) async fn come_back(&self) -> Option<Stream> {

@@ -16,6 +16,7 @@ use units::Nanos;
 
 use super::answer::{LinkError, LinkFault};
 use super::health::Health;
+use super::interactive::InteractiveLoad;
 use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
@@ -46,6 +47,8 @@ pub(crate) struct Socket {
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
+    /// Counts the values under way here.
+    load: Rc<InteractiveLoad>,
 }
 
 /// What there was to read.
@@ -96,6 +99,7 @@ impl Socket {
         health: Rc<Health>,
         timing: Timing,
         limits: Limits,
+        load: Rc<InteractiveLoad>,
     ) -> Rc<Self> {
         let socket = Rc::new(Self {
             address,
@@ -111,6 +115,7 @@ impl Socket {
             head_bytes: Cell::default(),
             timing: Cell::new(timing),
             limits,
+            load,
         });
         tokio::task::spawn_local(Rc::clone(&socket).keep_running());
         socket
@@ -160,6 +165,7 @@ impl Socket {
         let mut waiting = self.waiting.borrow_mut();
         waiting.push_back(Waiting { slot: slot.clone(), expect, room, since: now });
         drop(waiting);
+        self.load.add(expect.values_max());
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
         if !(nothing_under_way && self.write_now()) {
             self.work.raise();
@@ -271,7 +277,7 @@ impl Socket {
 
     fn fail_all(&self, fault: &LinkFault) {
         self.out.borrow_mut().clear();
-        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        let waiting = self.take_waiting();
         self.limits.counters.commands.upstream_errors.add(waiting.len() as u64);
         let now = self.now();
         for request in waiting {
@@ -283,6 +289,26 @@ impl Socket {
             };
             request.slot.answer(Err(LinkError { fault }));
         }
+    }
+
+    /// Takes what waits for an answer, none of which will come here.
+    fn take_waiting(&self) -> VecDeque<Waiting> {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        self.load.remove(values_max(&waiting));
+        waiting
+    }
+
+    /// Sends what waits, none of which has been sent, over the other connection.
+    pub(super) fn hand_over(&self, other: &Self) {
+        if other.waiting.borrow().is_empty() {
+            // The time that these requests have waited here is no fault of that connection.
+            other.begin_head();
+        }
+        other.out.borrow_mut().append(std::mem::take(&mut *self.out.borrow_mut()));
+        let mut waiting = self.take_waiting();
+        other.load.add(values_max(&waiting));
+        other.waiting.borrow_mut().append(&mut waiting);
+        other.work.raise();
     }
 
     fn now(&self) -> Nanos {
@@ -397,12 +423,12 @@ impl Socket {
     }
 
     fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
-        loop {
+        while !reader.is_empty() {
             let answer = match self.waiting.borrow_mut().front_mut() {
                 Some(request) => reader.next(Some(request.expect), &mut request.room),
                 None => reader.next(None, &mut None),
             };
-            let Some(answer) = answer.map_err(LinkFault::from)? else { return Ok(()) };
+            let Some(answer) = answer.map_err(LinkFault::from)? else { break };
             let now = self.now();
             self.health.mark_up(now);
             self.head_since.set(now);
@@ -410,12 +436,18 @@ impl Socket {
             self.has_answered.set(true);
             let request = self.waiting.borrow_mut().pop_front();
             if let Some(request) = request {
+                self.load.remove(request.expect.values_max());
                 let stages = &self.limits.counters.stages;
                 stages[Stage::Store as usize].record(now.since(request.since));
                 request.slot.answer(Ok(answer));
             }
         }
+        Ok(())
     }
+}
+
+fn values_max(waiting: &VecDeque<Waiting>) -> usize {
+    waiting.iter().map(|request| request.expect.values_max()).sum()
 }
 
 /// A server that sends less than 128 KiB per second (7.6 us per byte) is given up like one that says nothing.

@@ -21,7 +21,7 @@ impl Fixture {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket").to_string();
         let clock = ManualClock::default();
-        let link = Link::to_server(address, TIMING, limits(&clock));
+        let link = Link::to_server(address, TIMING, limits(&clock), &Rc::default());
         Self { listener, link, clock }
     }
 

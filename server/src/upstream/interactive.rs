@@ -1,0 +1,97 @@
+//! How many values may be under way on a worker's connections for short exchanges. Nobody knows how long a value is
+//! that was never seen, so a bound on their number bounds how long others wait if all of them turn out to be long.
+//! What is beyond the bound takes the connections for long exchanges. It does not know who asks.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// The values under way on one worker's connections for short exchanges, to all servers.
+#[derive(Default)]
+pub(crate) struct InteractiveLoad {
+    values: Cell<usize>,
+    /// When a long value last came on one of these connections.
+    surprised: Cell<Option<Instant>>,
+}
+
+impl InteractiveLoad {
+    /// Whether a session that has had `short_answers` in a row may ask for so many values.
+    #[inline]
+    pub(crate) fn has_room(&self, values: usize, short_answers: u32) -> bool {
+        let after = self.values.get() + values;
+        after <= VALUES_UNPROVEN_MAX
+            || (after <= VALUES_MAX && short_answers >= self.answers_to_prove())
+    }
+
+    /// A long value came where others wait behind it. Sessions have to prove more for a while.
+    #[cold]
+    pub(crate) fn surprise(&self) {
+        self.surprised.set(Some(Instant::now()));
+    }
+
+    /// So many values more are under way.
+    #[inline]
+    pub(super) fn add(&self, values: usize) {
+        self.values.set(self.values.get() + values);
+    }
+
+    /// So many values came, or will not come.
+    #[inline]
+    pub(super) fn remove(&self, values: usize) {
+        self.values.set(self.values.get() - values);
+    }
+
+    /// With so many values under way.
+    #[cfg(test)]
+    pub(crate) fn in_use(values: usize) -> Self {
+        Self { values: Cell::new(values), surprised: Cell::default() }
+    }
+
+    fn answers_to_prove(&self) -> u32 {
+        match self.surprised.get() {
+            Some(last) if last.elapsed() < SUSPICIOUS_FOR => ANSWERS_TO_PROVE_SUSPICIOUS,
+            _ => ANSWERS_TO_PROVE,
+        }
+    }
+}
+
+/// Values under way for sessions without a record: 16 MB at the default limit of an item, which take about 10 ms.
+const VALUES_UNPROVEN_MAX: usize = 16;
+
+/// Values under way for sessions that have had short answers: a load of one request on each of 64 connections never
+/// leaves the connections for short exchanges.
+const VALUES_MAX: usize = 64;
+
+/// Short answers in a row that make a record, and how many it takes soon after a surprise. An attacker pays with as
+/// many requests for each long value that others wait behind.
+const ANSWERS_TO_PROVE: u32 = 64;
+const ANSWERS_TO_PROVE_SUSPICIOUS: u32 = 512;
+const SUSPICIOUS_FOR: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_without_a_record_share_few_places() {
+        let load = InteractiveLoad::default();
+        assert!(load.has_room(VALUES_UNPROVEN_MAX, 0));
+        assert!(!load.has_room(VALUES_UNPROVEN_MAX + 1, 0));
+        load.add(VALUES_UNPROVEN_MAX);
+        assert!(!load.has_room(1, 0));
+        assert!(load.has_room(1, ANSWERS_TO_PROVE));
+        load.add(VALUES_MAX - VALUES_UNPROVEN_MAX);
+        assert!(!load.has_room(1, u32::MAX));
+        load.remove(VALUES_MAX);
+        assert!(load.has_room(1, 0));
+    }
+
+    #[test]
+    fn a_surprise_makes_a_record_harder_to_earn() {
+        let load = InteractiveLoad::default();
+        load.add(VALUES_UNPROVEN_MAX);
+        assert!(load.has_room(1, ANSWERS_TO_PROVE));
+        load.surprise();
+        assert!(!load.has_room(1, ANSWERS_TO_PROVE));
+        assert!(load.has_room(1, ANSWERS_TO_PROVE_SUSPICIOUS));
+    }
+}
