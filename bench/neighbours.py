@@ -4,8 +4,9 @@
 A well-behaved load at a fixed rate (`rebate load`, 2,000 requests/s, 200 B or 100 kB values, 90 % gets) runs alone
 and beside each attack, against a server with one worker thread. Bars: no failed request; p99 at most three times that
 without the attack; the resident memory at most the configured sum and a tenth (`rebate_memory_max_bytes`).
-memcached alone, with one thread, is attacked in the same way for comparison: on a machine with few cores, the attacker,
-the load and the server share them.
+memcached alone, with one thread, is attacked in the same way for comparison. On a machine with few cores, the attacker,
+the load and the server share them: what that costs is measured by an attack on a second server of the same kind, while
+the load is on the first.
 - unread_gets: one connection asks for a value of 1 MB, 17 kB of requests per second, and reads nothing.
 - read_gets: one connection pipelines the same and reads all.
 - multi_gets: two connections ask for 64 such values in each line and read all.
@@ -129,9 +130,9 @@ def observe(server, value_bytes, seconds):
     return {"p99": p99, "failed": failed, "rss": peak}
 
 
-def attacked(server, attack, processes, value_bytes, seconds):
+def attacked(server, attack, processes, value_bytes, seconds, port=None):
     stop = multiprocessing.Event()
-    attackers = [multiprocessing.Process(target=attack, args=(server.port, stop)) for _ in range(processes)]
+    attackers = [multiprocessing.Process(target=attack, args=(port or server.port, stop)) for _ in range(processes)]
     for attacker in attackers:
         attacker.start()
     try:
@@ -155,14 +156,20 @@ def main():
     attacks = [attack for attack in ATTACKS if attack[0] in (bench.flags.only or attack[0])]
     seconds = 1 if bench.quick else 6
     found = {name: [] for name, *_ in ATTACKS}
+    apart = {name: [] for name, *_ in ATTACKS}
     rival = {name: [] for name, *_ in ATTACKS}
     sums = []
     common = ["--threads", "1", "--admin-listen", "127.0.0.1:0"]
     with memcached("-m", "256") as store, memcached("-m", "256") as other, \
-            rebate(*common, "--store", f"memcached://{store.address}") as behind, rebate(*common) as alone:
+            rebate(*common, "--store", f"memcached://{store.address}") as behind, rebate(*common) as alone, \
+            memcached("-m", "256") as twin_store, \
+            rebate(*common, "--store", f"memcached://{twin_store.address}") as twin_behind, \
+            rebate(*common) as twin_alone:
         servers = {"store": behind, "embedded": alone}
-        put(behind, b"large", random.Random(1).randbytes(LARGE))
-        for server in [alone, other]:
+        twins = {"store": twin_behind, "embedded": twin_alone}
+        for server in [behind, twin_behind]:
+            put(server, b"large", random.Random(1).randbytes(LARGE))
+        for server in [alone, twin_alone, other]:
             put(server, b"inflates", b"a" * (LARGE // 2) + b"b" * (LARGE // 2))
         put(other, b"large", random.Random(1).randbytes(LARGE))
         for _ in bench.each_run():
@@ -171,9 +178,15 @@ def main():
                     quiet = observe(server, value_bytes, seconds)
                     beside = attacked(server, attack, processes, value_bytes, seconds)
                     sides.append((quiet, beside))
+                    if server is not other:
+                        elsewhere = attacked(server, attack, processes, value_bytes, seconds, twins[where].port)
+                        apart[name].append((quiet, elsewhere))
         sums = {where: memory_max(server) for where, server in servers.items()}
     for name, _, _, where, value_bytes in attacks:
         rows(bench, name, value_bytes, found[name], sums[where])
+        quiet, beside = ([side[which]["p99"] for side in apart[name]] for which in [0, 1])
+        bench.row(f"ratio.p99.cores.{name}", f"{name}: the attack on another server of these cores, p99 beside over alone",
+                  ratios(beside, quiet), "ratio")
         quiet, beside = ([side[which]["p99"] for side in rival[name]] for which in [0, 1])
         bench.row(f"ratio.p99.memcached.{name}", f"{name}: memcached alone, p99 beside over alone",
                   ratios(beside, quiet), "ratio")

@@ -13,12 +13,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{
-    Device, DeviceError, EngineFactory, Software, Virtual, VirtualOptions, Worker, WorkerCores,
-    engines,
-};
+use device::{Device, DeviceError, Software, Virtual, VirtualOptions, Worker, WorkerCores};
 use drivers::qpl::{self, Huffman, NotANode, NumaNode, Qpl, QplOptions};
-use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
+use drivers::{ENGINES, Lane, LaneOptions, Remote, RemoteOptions};
 use server::config::{Config, HuffmanName, RuntimeSection};
 use server::config_source::{CompressionAddress, NotAnAddress};
 use workload::{DeviceProfile, Variant};
@@ -44,7 +41,7 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     for path in &names.qpl {
         all.push(Arc::new(Qpl::open(*path, &qpl_options(&config.runtime)?).map_err(failed)?));
     }
-    all.extend(dpdk::open(&names.dpdk)?);
+    all.extend(drivers::dpdk_devices::open(&names.dpdk)?);
     for profile in &names.profiles {
         let options = VirtualOptions::default();
         all.push(Arc::new(Virtual::new(profile, ENGINES, options).map_err(failed)?));
@@ -201,14 +198,6 @@ fn remote_options(config: &Config) -> RemoteOptions {
         ..RemoteOptions::default()
     }
 }
-
-/// The engines of this build, most preferred writer first.
-pub(crate) const ENGINES: &[EngineFactory] = &[
-    drivers::isal::engine,
-    engines::libdeflate::engine,
-    engines::zstd::engine,
-    engines::lz4::engine,
-];
 
 const VIRTUAL_PREFIX: &str = "virtual-";
 

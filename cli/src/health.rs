@@ -12,7 +12,6 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use units::Nanos;
 
-use crate::load::time;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 /// The flags of `rebate health`.
@@ -26,7 +25,7 @@ pub(crate) struct Health {
     #[arg(long, value_name = "NAME", default_value = "")]
     service: String,
     /// How long to wait for the answer.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "2s")]
     timeout: Nanos,
 }
 

@@ -41,10 +41,10 @@ pub(crate) struct Load {
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
     /// How long to measure [default: 10s].
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
     /// How long to load before measuring [default: 1s].
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME")]
     warmup: Option<Nanos>,
     /// A published workload by its name, or a file of one (NAME.toml).
     #[arg(long, value_name = "NAME|FILE")]
@@ -99,7 +99,7 @@ pub(crate) struct Load {
     expiry: Option<i32>,
     /// How long a request may take: then its connection is opened anew, or over gRPC the call cancelled. At the end,
     /// answers are waited for as long [default: 5s].
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME")]
     timeout: Option<Nanos>,
     /// The same seed asks for the same keys and bytes [default: 1].
     #[arg(long, value_name = "N")]
@@ -272,12 +272,6 @@ fn put<T: Clone>(field: &mut T, value: &Option<T>) {
 pub(crate) fn fail(code: u8, problem: &str) -> ExitCode {
     eprintln!("rebate: {problem}");
     ExitCode::from(code)
-}
-
-pub(crate) fn time(text: &str) -> Result<Nanos, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write 500ms, 10s or 2m"))?;
-    Ok(Nanos::from(time))
 }
 
 fn sizes(text: &str) -> Result<SizeDist, String> {

@@ -5,7 +5,6 @@
 mod demo;
 mod devices;
 mod doctor;
-mod experiment;
 mod health;
 mod load;
 mod log;
@@ -43,7 +42,7 @@ enum Command {
     Load(load::Load),
     /// Compare compression off and on in the same memory, on this machine, with nothing to set up.
     Demo(demo::Demo),
-    /// Run the research documents' experiments here and set the published numbers beside ours.
+    /// Run the papers' experiments here and set the published numbers beside ours.
     Reproduce(reproduce::Reproduce),
     /// Say what acceleration would give a service, from parameters, sizes, device profiles and CPU profiles.
     Model(Box<model::ModelCommand>),

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod dpdk_devices;
 pub mod heap;
 pub mod host;
 pub mod isal;
@@ -17,3 +18,11 @@ pub use dpdk::{Dpdk, DpdkOptions};
 pub use lane::{Lane, LaneOptions};
 pub use qpl::{Qpl, QplOptions};
 pub use remote::{Remote, RemoteOptions};
+
+/// The engines of this build, the most preferred writer first.
+pub const ENGINES: &[device::EngineFactory] = &[
+    isal::engine,
+    device::engines::libdeflate::engine,
+    device::engines::zstd::engine,
+    device::engines::lz4::engine,
+];

@@ -76,7 +76,12 @@ class Catalog:
 
 def format_text(text: str) -> str: ...
 def scenarios() -> list[str]: ...
-def architectures() -> list[str]: ...
+def architectures(
+    spec: str,
+    set: Sequence[tuple[str, str]],
+    names: Sequence[str],
+    files: dict[str, str] | None = None,
+) -> list[str]: ...
 def sources(
     spec: str, set: Sequence[tuple[str, str]], files: dict[str, str] | None = None
 ) -> list[tuple[str, str, str, str]]: ...
@@ -95,6 +100,24 @@ def simulate(
     threads: int | None,
     files: dict[str, str] | None,
 ) -> list[dict[str, Any]]: ...
+def evaluate(
+    source: str,
+    place: str,
+    *,
+    rules: str | None,
+    kernel: str | None,
+    cycles: float | None,
+    calls: float | None,
+    last_s: float,
+    threading: str | None,
+    strategy: str | None,
+    variant: str | None,
+    sizes: str | None,
+    op: str | None,
+    clock_ghz: float | None,
+    devices: Sequence[str],
+    seed: int,
+) -> str: ...
 def project(
     parameters: Sequence[float | Estimate],
     *,

@@ -8,13 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
 
 from rebate import _rebate
 from rebate.sim import Interval
 
-__all__ = ["Projection", "Sensitivity", "project"]
+__all__ = ["Outcome", "Projection", "Sensitivity", "evaluate", "project"]
 
 Stated = float | tuple[float, float, float]
 """A value, or (low, stated, high): a 95 % interval around it."""
@@ -68,7 +72,7 @@ def project(
     Cb: Stated | None = None,
     beta: float = 1.0,
     sizes: Iterable[tuple[int, float]] | None = None,
-    counted: str = "work",
+    counted: str = "by-work",
     objective: str = "speedup",
     seed: int = 1,
 ) -> Projection:
@@ -76,8 +80,14 @@ def project(
 
     `threading` is Sync, Sync-OS, Async, Async-distinct or Async-no-response; `strategy` on-chip, off-chip or remote;
     `variant` equations, section-5 or public-program. With `sizes` ((bytes, calls) each), n and alpha are those of all
-    calls and only those that pay count, `counted` by work or by calls. ValueError names the field and its valid range.
+    calls and only those that pay count: `counted` is by-work or by-calls. `objective` is speedup or latency. ValueError
+    names the field and its valid range.
     """
+    if counted in _OLD_COUNTED:
+        warnings.warn(
+            f"counted={counted!r} is now {_OLD_COUNTED[counted]!r}", DeprecationWarning, stacklevel=2
+        )
+        counted = _OLD_COUNTED[counted]
     found = _rebate.project(
         [C, alpha, n, o0, Q, L, o1, A],
         threading=threading,
@@ -103,4 +113,77 @@ def project(
         break_even_bytes=maybe(found["break_even_bytes"]),
         sensitivity=tuple(Sensitivity(*one) for one in found["sensitivity"]),
         limits=tuple(found["limits"]),
+    )
+
+
+_OLD_COUNTED = {"work": "by-work", "calls": "by-calls"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The planner's answers, with the keys of `rebate model --json`."""
+
+    answers: tuple[dict[str, Any], ...]
+    """One per query and device: `speedup`, `latency_reduction`, `break_even_bytes`, `offloads`, `parameters`, `limits`
+    and more. A number that is infinite is None."""
+    profile: dict[str, Any] | None
+    """The categories of the CPU profile, where the parameters come from one."""
+    left_out: tuple[str, ...]
+    """What too little is known of, and why."""
+
+
+def evaluate(
+    file: str | PathLike[str] | None = None,
+    *,
+    profile: str | PathLike[str] | None = None,
+    scheduler: str | None = None,
+    kernel: str | None = None,
+    rules: str | PathLike[str] | None = None,
+    sizes: str | PathLike[str] | None = None,
+    devices: Sequence[str] = (),
+    op: str | None = None,
+    cycles: float | None = None,
+    calls: float | None = None,
+    clock_ghz: float | None = None,
+    threading: str | None = None,
+    strategy: str | None = None,
+    variant: str | None = None,
+    last_s: float = 60.0,
+    seed: int = 1,
+) -> Outcome:
+    """Does what `rebate model` does, with the same words.
+
+    The parameters come from exactly one of `file` (TOML, the public Accelerometer program's nine lines, or the name of
+    a compiled-in spec), `profile` (a CPU profile; `kernel` names the category to accelerate) and `scheduler` (the gRPC
+    address of a live one, asked for its last `last_s` seconds). `devices` are device profiles whose costs are used;
+    `all` is every one that has the op. ValueError says what the caller can fix, RuntimeError what the scheduler lacks.
+    """
+    places = {"file": file, "profile": profile, "scheduler": scheduler}
+    given = [(source, place) for source, place in places.items() if place is not None]
+    if len(given) != 1:
+        names = ", ".join(source for source, _ in given) or "none"
+        raise ValueError(f"exactly one of file, profile and scheduler must be given; given: {names}")
+    [(source, place)] = given
+    text = _rebate.evaluate(
+        source,
+        fspath(place),
+        rules=None if rules is None else fspath(rules),
+        kernel=kernel,
+        cycles=cycles,
+        calls=calls,
+        last_s=last_s,
+        threading=threading,
+        strategy=strategy,
+        variant=variant,
+        sizes=None if sizes is None else fspath(sizes),
+        op=op,
+        clock_ghz=clock_ghz,
+        devices=list(devices),
+        seed=seed,
+    )
+    found = json.loads(text)
+    return Outcome(
+        answers=tuple(found["answers"]),
+        profile=found.get("profile"),
+        left_out=tuple(found.get("left_out", ())),
     )

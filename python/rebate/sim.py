@@ -38,10 +38,10 @@ __all__ = [
 
 SCENARIOS: tuple[str, ...] = tuple(_rebate.scenarios())
 """The scenarios that are compiled in."""
-ALL: tuple[str, ...] = tuple(_rebate.architectures())
-"""Every architecture."""
+ALL: tuple[str, ...] = tuple(_rebate.architectures("steady", [], ["all"]))
+"""Every architecture of AccelFlow's server."""
 COMPARED: tuple[str, ...] = ("non-acc", "cpu-centric", "relief", "cohort", "accelflow")
-"""The five of the paper's figure 11."""
+"""The five of figure 11 of [AccelFlow]."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,12 @@ class Plan:
     """What is simulated: one at every point of a sweep, but for the keys that the sweep gives other values."""
 
     spec: str = "steady"
-    """A scenario that is compiled in, or the path of a specification file, of AccelFlow's server. Arcalis and RELIEF's
-    applications are simulated by the command `rebate sim` only."""
+    """A scenario that is compiled in, or the path of a specification file: of AccelFlow's server, of Arcalis or of
+    RELIEF's applications."""
     set: Mapping[str, Any] = field(default_factory=dict)
     """Keys with other values."""
-    architectures: Sequence[str] = COMPARED
-    """All with the same random numbers."""
+    architectures: Sequence[str] = ()
+    """All with the same random numbers; those that are compared where none is named, and every one for `all`."""
     seed: int = 1
     runs: int = 10
     """Independent replications, 5 to 100."""
@@ -210,7 +210,9 @@ class Plan:
             "spec": self.spec,
             "set": dict(self.set),
             "keys": [[key, value] for key, value, _, _ in keys],
-            "architectures": list(self.architectures),
+            "architectures": _rebate.architectures(
+                self.spec, list(self.set.items()), self.architectures, files
+            ),
             "seed": self.seed,
             "runs": self.runs,
             "precision": self.precision,

@@ -1,5 +1,5 @@
-//! What the Python package `rebate` is made of: the crates `trace`, `sim` and `model` as they are, with Python's types
-//! at the edge. Nothing is computed here; frames, sweeps and clusters are Python's (`python/rebate`).
+//! What the Python package `rebate` is made of: the crates `trace`, `sim`, `model` and `planner` as they are, with
+//! Python's types at the edge. Nothing is computed here; frames, sweeps and clusters are Python's (`python/rebate`).
 
 mod conditions;
 mod projection;
@@ -14,7 +14,7 @@ mod _rebate {
     #[pymodule_export]
     use crate::conditions::{Condition, Field};
     #[pymodule_export]
-    use crate::projection::project;
+    use crate::projection::{evaluate, project};
     #[pymodule_export]
     use crate::simulation::{architectures, files, recording, scenarios, simulate, sources};
     #[pymodule_export]

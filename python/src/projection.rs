@@ -1,9 +1,15 @@
-//! The model: one question put to it. Numbers come as they are stated or as (low, stated, high), a 95 % interval.
+//! The model and the planner. Numbers come as they are stated or as (low, stated, high), a 95 % interval; a whole
+//! request to the planner has the words of `rebate model`, and its outcome comes as the same JSON.
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use model::{
-    Case, Counted, Design, Estimate, Objective, Projection, Provenance, Quantity, SizeHistogram,
-    SizeRule, Strategy, Threading, Variant,
+    Case, Design, Estimate, Projection, Provenance, Quantity, SizeHistogram, SizeRule, Strategy,
+    Threading, Variant,
 };
+use planner::{Changes, Error, Request, Source};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -61,8 +67,8 @@ pub(crate) fn project<'py>(
     if let Some(stated) = cycles_per_byte {
         case = case.with_cycles_per_byte(stated.quantity()).map_err(value_error)?;
     }
-    let counted = word("counted", counted, COUNTED)?;
-    let objective = word("objective", objective, OBJECTIVES)?;
+    let counted = planner::counted(counted).map_err(value_error)?;
+    let objective = planner::objective(objective).map_err(value_error)?;
     if let Some(sizes) = sizes {
         let sizes = SizeHistogram::of_sizes(sizes).map_err(value_error)?;
         case = case.with_sizes(SizeRule { sizes, counted, objective });
@@ -71,16 +77,51 @@ pub(crate) fn project<'py>(
     answer(py, &projection)
 }
 
-const COUNTED: [(&str, Counted); 2] = [("work", Counted::ByWork), ("calls", Counted::ByCalls)];
-const OBJECTIVES: [(&str, Objective); 2] =
-    [("speedup", Objective::Speedup), ("latency", Objective::Latency)];
-
-fn word<T: Copy>(what: &str, text: &str, words: [(&str, T); 2]) -> PyResult<T> {
-    let found = words.iter().find(|(word, _)| *word == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let [(one, _), (other, _)] = words;
-        value_error(format!("{what} is {text:?}; it must be {one} or {other}"))
-    })
+/// The outcome of a request to the planner, as JSON. `source` is `file`, `profile` or `scheduler`, and `place` a path, a
+/// name or an address.
+#[pyfunction]
+#[pyo3(signature = (
+    source, place, *, rules, kernel, cycles, calls, last_s, threading, strategy, variant, sizes, op,
+    clock_ghz, devices, seed
+))]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn evaluate(
+    py: Python<'_>,
+    source: &str,
+    place: String,
+    rules: Option<PathBuf>,
+    kernel: Option<String>,
+    cycles: Option<f64>,
+    calls: Option<f64>,
+    last_s: f64,
+    threading: Option<String>,
+    strategy: Option<String>,
+    variant: Option<String>,
+    sizes: Option<PathBuf>,
+    op: Option<String>,
+    clock_ghz: Option<f64>,
+    devices: Vec<String>,
+    seed: u64,
+) -> PyResult<String> {
+    let source = match source {
+        "profile" => Source::Profile { path: place.into(), rules, kernel, cycles, calls },
+        "scheduler" => Source::Scheduler {
+            address: place.parse().map_err(value_error)?,
+            last: Duration::try_from_secs_f64(last_s).map_err(value_error)?,
+        },
+        _ => Source::Parameters(place.into()),
+    };
+    let changes = Changes { threading, strategy, variant, sizes, op, clock_ghz, devices };
+    let request = Request { source, changes, seed };
+    let raised = |error: Error| match error {
+        Error::Input(problem) => value_error(problem),
+        Error::Scheduler(problem) => PyRuntimeError::new_err(problem),
+    };
+    let outcome = py.detach(|| request.evaluate()).map_err(raised)?;
+    if let Some(error) = outcome.unanswered {
+        return Err(raised(error));
+    }
+    serde_json::to_string(&outcome).map_err(value_error)
 }
 
 fn answer<'py>(py: Python<'py>, projection: &Projection) -> PyResult<Bound<'py, PyDict>> {

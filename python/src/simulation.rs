@@ -14,10 +14,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sim::accelflow::{AccelFlow, Architecture, Entries, SCENARIOS, Spec};
 use sim::{
-    Extent, Interval, Names, Plan, RECORDING_BYTES_MAX, Recordings, Report, RunError,
-    SPEC_BYTES_MAX, Sample, Simulate, Streams, StudyError, Verdict,
+    Entries, Interval, Plan, RECORDING_BYTES_MAX, Recordings, Report, SPEC_BYTES_MAX, System,
+    SystemError, Verdict,
 };
 
 use crate::value_error;
@@ -28,13 +27,21 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The scenarios that are compiled in.
 #[pyfunction]
 pub(crate) fn scenarios() -> Vec<&'static str> {
-    SCENARIOS.to_vec()
+    sim::scenarios()
 }
 
-/// The names of the architectures, in the order of the seed.
+/// The architectures of a specification's system that these names stand for: those that are compared where there is
+/// no name, and every one for `all`.
 #[pyfunction]
-pub(crate) fn architectures() -> Vec<&'static str> {
-    Architecture::ALL.map(Architecture::name).to_vec()
+#[pyo3(signature = (spec, set, names, files = None))]
+pub(crate) fn architectures(
+    spec: &str,
+    set: Vec<(String, String)>,
+    names: Vec<String>,
+    files: Option<BTreeMap<String, String>>,
+) -> PyResult<Vec<&'static str>> {
+    let system = System::read(&entries(spec, &set, files.as_ref())?).map_err(value_error)?;
+    system.architectures(&names).map_err(raised)
 }
 
 /// Every key of a specification with its value, kind and source; of these texts, where they are given.
@@ -69,7 +76,7 @@ pub(crate) fn files(
             Ok(text)
         }
     };
-    let entries = sim::accelflow::entries(spec, &open(SPEC_BYTES_MAX)).map_err(value_error)?;
+    let entries = sim::entries(spec, &open(SPEC_BYTES_MAX)).map_err(value_error)?;
     let mut known = Recordings::default();
     for set in sets {
         let recorded = with(entries.clone(), &set)?.record(&mut known, &open(RECORDING_BYTES_MAX));
@@ -106,26 +113,20 @@ pub(crate) fn simulate<'py>(
     threads: Option<usize>,
     files: Option<BTreeMap<String, String>>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
-    let chosen = architectures.iter().map(|name| architecture(name));
-    let chosen = chosen.collect::<PyResult<Vec<Architecture>>>()?;
-    let entries = entries(spec, &set, files.as_ref())?;
-    let spec = Spec::read(&entries, &trace::accelflow()).map_err(value_error)?;
-    let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
+    let system = System::read(&entries(spec, &set, files.as_ref())?).map_err(value_error)?;
+    let chosen = system.architectures(&architectures).map_err(raised)?;
+    let cores = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
     let plan = Plan {
         seed,
-        extent: spec.extent,
+        extent: system.extent(),
         replications_min: runs,
         replications_max: if precision.is_some() { runs.saturating_mul(20) } else { runs },
         precision,
-        threads: threads.unwrap_or(own),
+        threads: threads.unwrap_or(cores),
         ..Plan::default()
     };
-    plan.check().map_err(value_error)?;
-    let mut reports = Vec::with_capacity(chosen.len());
-    for architecture in &chosen {
-        let model = AccelFlow::new(&spec, *architecture, &trace::accelflow());
-        reports.push(study(py, &plan, model.map_err(value_error)?)?);
-    }
+    let study = |architecture: &&str| study(py, &plan, &system, architecture);
+    let reports = chosen.iter().map(study).collect::<PyResult<Vec<Report>>>()?;
     let one = |at: usize| result(py, &chosen, &reports, at);
     (0..reports.len()).map(one).collect()
 }
@@ -137,7 +138,7 @@ fn keys(
     files: Option<&BTreeMap<String, String>>,
 ) -> PyResult<Entries> {
     let read = |path: &Path| found(path, SPEC_BYTES_MAX, files);
-    with(sim::accelflow::entries(spec, &read).map_err(value_error)?, set)
+    with(sim::entries(spec, &read).map_err(value_error)?, set)
 }
 
 /// The same, with the recording that they name.
@@ -175,45 +176,17 @@ fn text(path: &Path, bytes_max: usize) -> Result<String, String> {
     sim::text_within(file, bytes_max)
 }
 
-fn architecture(name: &str) -> PyResult<Architecture> {
-    Architecture::of_name(name).ok_or_else(|| {
-        let names = Architecture::ALL.map(Architecture::name).join(", ");
-        value_error(format!("no architecture is called {name:?}; there are: {names}"))
-    })
-}
-
-/// A model that is given up when nobody wants its answer any more.
-struct Wanted<'a> {
-    model: AccelFlow,
-    stopped: &'a AtomicBool,
-}
-
-impl Simulate for Wanted<'_> {
-    fn names(&self) -> Names {
-        self.model.names()
-    }
-
-    fn overload(&self) -> Option<String> {
-        self.model.overload()
-    }
-
-    fn replicate(
-        &self,
-        streams: &Streams,
-        extent: Extent,
-        events_max: u64,
-    ) -> Result<Sample, RunError> {
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(RunError::Interrupted);
-        }
-        self.model.replicate(streams, extent, events_max)
+/// What a system has to say, as Python names it.
+fn raised(error: SystemError) -> PyErr {
+    match error {
+        SystemError::Invalid(problem) => value_error(problem),
+        SystemError::Failed(problem) => PyRuntimeError::new_err(problem),
     }
 }
 
 /// Runs a study on other threads while this one, without the interpreter's lock, waits and looks for signals.
-fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
+fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> PyResult<Report> {
     let stopped = AtomicBool::new(false);
-    let wanted = Wanted { model, stopped: &stopped };
     let (done, over) = sync_channel::<()>(1);
     // Shared with a thread that lets go of the interpreter: this one, each time.
     let over = Mutex::new(over);
@@ -221,7 +194,7 @@ fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
         let study = scope.spawn(|| {
             // Dropped at the end, also by a panic: whoever waits hears of it.
             let _done = done;
-            plan.run(&wanted, &|_| ())
+            system.simulate_unless(&stopped, architecture, plan, &|_| ())
         });
         let mut signal = None;
         while let Err(RecvTimeoutError::Timeout) = py.detach(|| wait(&over)) {
@@ -235,10 +208,7 @@ fn study(py: Python<'_>, plan: &Plan, model: AccelFlow) -> PyResult<Report> {
         let report = py.detach(|| study.join());
         match (signal, report) {
             (Some(signal), _) => Err(signal),
-            (None, Ok(report)) => report.map_err(|error| match error {
-                StudyError::Plan(bad) => value_error(bad),
-                StudyError::Run { .. } => PyRuntimeError::new_err(error.to_string()),
-            }),
+            (None, Ok(report)) => report.map_err(raised),
             (None, Err(panic)) => std::panic::resume_unwind(panic),
         }
     })
@@ -251,13 +221,13 @@ fn wait(over: &Mutex<Receiver<()>>) -> Result<(), RecvTimeoutError> {
 
 fn result<'py>(
     py: Python<'py>,
-    chosen: &[Architecture],
+    chosen: &[&'static str],
     reports: &[Report],
     at: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let report = &reports[at];
     let dict = PyDict::new(py);
-    dict.set_item("architecture", chosen[at].name())?;
+    dict.set_item("architecture", chosen[at])?;
     dict.set_item("seed", report.seed)?;
     dict.set_item("replications", report.replications)?;
     dict.set_item("events", report.events)?;
@@ -271,7 +241,7 @@ fn result<'py>(
     dict.set_item("rows", rows.collect::<Vec<_>>())?;
     let against = chosen.iter().zip(reports).filter_map(|(other, theirs)| {
         let found = report.reduction(theirs).filter(|_| *other != chosen[at])?;
-        Some((other.name(), flat(Some(found.mean)), flat(found.p99)))
+        Some((*other, flat(Some(found.mean)), flat(found.p99)))
     });
     dict.set_item("reductions", against.collect::<Vec<_>>())?;
     Ok(dict)

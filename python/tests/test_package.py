@@ -129,11 +129,18 @@ class Simulator(unittest.TestCase):
         self.assertTrue(run.reason)
         self.assertIsNone(run.value("all", "p99_ns"))
 
+    def test_arcalis_and_relief_are_simulated_as_well(self) -> None:
+        for spec in ["arcalis", "relief"]:
+            with self.subTest(spec):
+                results = sim.run(spec, set={"run.requests": 2_000}, runs=5)
+                self.assertGreater(len({run.architecture for run in results}), 1)
+                self.assertTrue(all(run.verdict == "steady" for run in results))
+
     def test_bad_input_names_the_key_and_what_is_valid(self) -> None:
         bad = [
             ({"set": {"hardware.pe": 4}}, "unknown key hardware.pe; there are hardware.atm_ns"),
             ({"set": {"hardware.pes": 0}}, "hardware.pes is 0"),
-            ({"architectures": ["relif"]}, "there are: non-acc"),
+            ({"architectures": ["relif"]}, "relif; there are non-acc"),
             ({"seed": -1}, "seed is -1; it must be 0 to"),
             ({"threads": 0}, "threads is 0; it must be 1 to 1024"),
             ({"runs": 2}, "replications_min is 2; it must be 5 to 100"),
@@ -182,6 +189,7 @@ class Simulator(unittest.TestCase):
         one = sim.Interval(1e6, 9e5, 1.1e6)
 
         def made(plan: sim.Plan) -> list[sim.Run]:
+            chosen = plan.architectures or sim.COMPARED
             cut = sim.Reduction(sim.Interval(0.5, 0.4, 0.6), sim.Interval(0.5, 0.4, 0.6))
             return [
                 sim.Run(
@@ -195,9 +203,9 @@ class Simulator(unittest.TestCase):
                     reason=None,
                     precise=None,
                     values={(of, "p99_ns"): one for of in names},
-                    reductions={other: cut for other in plan.architectures if other != name},
+                    reductions={other: cut for other in chosen if other != name},
                 )
-                for name in plan.architectures
+                for name in chosen
             ]
 
         def points(
@@ -398,6 +406,39 @@ class Model(unittest.TestCase):
         self.assertEqual(answer.offloads.value, 20)
         self.assertAlmostEqual(answer.alpha.value, 0.2)
 
+    def test_the_planner_answers_as_the_command_does(self) -> None:
+        spec = model.evaluate("accelerometer-validation")
+        names = [answer["id"] for answer in spec.answers]
+        self.assertIn("aes_ni", names)
+        folder = tempfile.mkdtemp()
+        parameters, sizes = os.path.join(folder, "one.toml"), os.path.join(folder, "sizes.csv")
+        with open(parameters, "w") as file:
+            file.write('C = 2.5e9\nalpha = 0.15\nthreading = "Async"\n')
+        with open(sizes, "w") as file:
+            file.write("bytes,calls\n4096,10000\n65536,1000\n")
+        on_devices = model.evaluate(parameters, sizes=sizes, devices=["iaa", "qat-4xxx"])
+        self.assertEqual([one["device"] for one in on_devices.answers], ["iaa", "qat-4xxx"])
+        self.assertGreater(on_devices.answers[0]["speedup"]["value"], 1)
+        stacks = os.path.join(folder, "a.folded")
+        with open(stacks, "w") as file:
+            file.write("main;ZSTD_compressBlock_fast 30\nmain;handle 70\n")
+        seen = model.evaluate(profile=stacks, kernel="Compression")
+        self.assertAlmostEqual(seen.answers[0]["alpha"]["value"], 0.3)
+        self.assertIsNotNone(seen.profile)
+
+    def test_bad_requests_to_the_planner_say_what_is_wrong(self) -> None:
+        with self.assertRaisesRegex(ValueError, "exactly one of file, profile and scheduler"):
+            model.evaluate()
+        with self.assertRaisesRegex(ValueError, "cannot read nowhere.toml"):
+            model.evaluate("nowhere.toml")
+        with self.assertRaisesRegex(RuntimeError, "scheduler 127.0.0.1:1"):
+            model.evaluate(scheduler="127.0.0.1:1")
+
+    def test_old_words_are_accepted_with_a_warning(self) -> None:
+        case = {"C": 1e6, "alpha": 0.22, "n": 40, "L": 2000, "A": 10, "sizes": [(100, 1.0)]}
+        with self.assertWarnsRegex(DeprecationWarning, "is now 'by-calls'"):
+            model.project(**case, counted="calls")
+
     def test_bad_parameters_name_the_field_and_its_range(self) -> None:
         good = {"C": 1e9, "alpha": 0.2, "n": 1000, "A": 4}
         bad = [
@@ -406,7 +447,7 @@ class Model(unittest.TestCase):
             ("C", 0, "C is 0; it must be a number above 0"),
             ("n", float("nan"), "n is NaN; it must be"),
             ("threading", "Fibers", "threading is .Fibers.; it must be Sync, Sync-OS"),
-            ("counted", "bytes", "counted is .bytes.; it must be work or calls"),
+            ("counted", "bytes", "counted is .bytes.; it must be by-work or by-calls"),
         ]
         for name, value, said in bad:
             with self.subTest(name), self.assertRaisesRegex(ValueError, said):

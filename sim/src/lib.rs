@@ -61,4 +61,4 @@ pub use study::{
     Across, BadPlan, Difference, Extent, Fact, Names, Plan, Reduction, Report, Response, RunError,
     Sample, Simulate, StudyError, Verdict,
 };
-pub use system::{System, SystemError, builtin, scenarios};
+pub use system::{System, SystemError, builtin, entries, scenarios};

@@ -1,10 +1,13 @@
 //! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, Arcalis with
 //! its engine at an attachment, or RELIEF's applications under an orchestrator.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::accelflow::{self, AccelFlow, Architecture};
 use crate::arcalis::{self, Arcalis, Attachment};
 use crate::relief::{self, Applications, Orchestrator};
-use crate::{Entries, Extent, Plan, Report};
+use crate::{Entries, Extent, Names, Plan, Report, RunError, Sample, Simulate, SpecError, Streams};
 
 /// Why there is no report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +39,18 @@ pub fn scenarios() -> Vec<&'static str> {
 /// The text of one, by its name or its file's.
 pub fn builtin(name: &str) -> Option<&'static str> {
     accelflow::builtin(name).or_else(|| arcalis::builtin(name)).or_else(|| relief::builtin(name))
+}
+
+/// The keys of a specification: of the compiled-in one of that name, or of the file at that path. `read` returns the
+/// text of a file.
+///
+/// # Errors
+/// The first fault, with file, line and key.
+pub fn entries(
+    spec: &str,
+    read: &dyn Fn(&Path) -> Result<String, String>,
+) -> Result<Entries, SpecError> {
+    Entries::open(spec, &scenarios(), &builtin, read)
 }
 
 impl System {
@@ -128,25 +143,68 @@ impl System {
         plan: &Plan,
         progress: &(impl Fn(u32) + Sync),
     ) -> Result<Report, SystemError> {
+        self.simulate_unless(&AtomicBool::new(false), architecture, plan, progress)
+    }
+
+    /// Simulates one of [`System::architectures`], and begins no further replication once `stopped` is set.
+    ///
+    /// # Errors
+    /// Why there is no report; [`SystemError::Failed`] where it was stopped.
+    pub fn simulate_unless(
+        &self,
+        stopped: &AtomicBool,
+        architecture: &str,
+        plan: &Plan,
+        progress: &(impl Fn(u32) + Sync),
+    ) -> Result<Report, SystemError> {
         plan.check().map_err(|error| SystemError::Invalid(error.to_string()))?;
         let unknown = || SystemError::Invalid(format!("there is no architecture {architecture}"));
         let report = match self {
             Self::AccelFlow(spec) => {
                 let own = Architecture::of_name(architecture).ok_or_else(unknown)?;
                 let model = AccelFlow::new(spec, own, &trace::accelflow());
-                plan.run(&model.map_err(SystemError::Invalid)?, progress)
+                let model = model.map_err(SystemError::Invalid)?;
+                plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Arcalis(spec) => {
                 let own = Attachment::of_name(architecture).ok_or_else(unknown)?;
                 let model = Arcalis::new(spec, own).map_err(SystemError::Invalid)?;
-                plan.run(&model, progress)
+                plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Relief(spec) => {
                 let own = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
                 let model = Applications::new(spec, own).map_err(SystemError::Invalid)?;
-                plan.run(&model, progress)
+                plan.run(&Stoppable { model, stopped }, progress)
             }
         };
         report.map_err(|error| SystemError::Failed(format!("{architecture}: {error}")))
+    }
+}
+
+/// A model whose study ends early once it is stopped.
+struct Stoppable<'a, M> {
+    model: M,
+    stopped: &'a AtomicBool,
+}
+
+impl<M: Simulate> Simulate for Stoppable<'_, M> {
+    fn names(&self) -> Names {
+        self.model.names()
+    }
+
+    fn overload(&self) -> Option<String> {
+        self.model.overload()
+    }
+
+    fn replicate(
+        &self,
+        streams: &Streams,
+        extent: Extent,
+        events_max: u64,
+    ) -> Result<Sample, RunError> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(RunError::Interrupted);
+        }
+        self.model.replicate(streams, extent, events_max)
     }
 }

@@ -8,7 +8,6 @@ pub mod client;
 pub mod http;
 pub mod load;
 pub mod payload;
-pub mod port;
 pub mod process;
 pub mod runner;
 pub mod server;
@@ -20,8 +19,8 @@ use std::time::{Duration, Instant};
 pub use answer::{Answer, Ending, shown};
 pub use bystander::{Bystander, MemoryWatch};
 pub use client::Client;
+pub use harness::Port;
 pub use load::Load;
-pub use port::Port;
 pub use server::{Server, rebate_binary, rebate_command};
 
 /// Longest wait for anything that should happen at once on an idle machine. It ends what hangs, and is no measure of

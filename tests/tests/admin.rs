@@ -55,7 +55,7 @@ fn hostile_requests_do_not_end_the_admin_pages() {
 
 #[test]
 fn not_ready_while_memcached_is_dead_but_healthy() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let ours = Server::rebate_serve(&store.as_store(), "on", &ADMIN);
     let admin = admin_of(&ours);

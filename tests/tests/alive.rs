@@ -59,7 +59,7 @@ fn end(server: &mut Server) {
 
 /// Kills memcached under clients, starts it again, and ends the server: with this as its log.
 fn outage_with_log(what: &str, log: impl Into<Stdio>, reader: Option<PipeReader>) {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let mut ours = serve(&store.as_store(), &[], log);
     let bystander = Bystander::start(ours.addr(), 2, 500, PATIENCE);
@@ -225,7 +225,7 @@ fn without_descriptors_clients_wait_and_others_are_served() {
 
 #[test]
 fn clients_leave_descriptors_to_pages_and_servers() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let ours = serve(&store.as_store(), &[], Stdio::piped());
     await_ready(&ours, 200);
@@ -296,7 +296,7 @@ fn readiness_follows_stopped_servers_by_its_rule() {
 
 #[test]
 fn a_long_wait_between_attempts_delays_no_readiness() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let minute = ["--set", "store.retry_min_ms=60000", "--set", "store.retry_max_ms=60000"];
     let ours = serve(&store.as_store(), &minute, Stdio::piped());
@@ -313,7 +313,7 @@ fn a_long_wait_between_attempts_delays_no_readiness() {
 
 #[test]
 fn grpc_health_agrees_with_readiness() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let ours = serve(&store.as_store(), &["--grpc-listen", "127.0.0.1:0"], Stdio::piped());
     let grpc = ours.printed("grpc on ").expect("printed before `listening on`");

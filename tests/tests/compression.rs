@@ -148,8 +148,8 @@ fn a_unix_socket_does_as_well() {
 
 #[test]
 fn a_killed_service_costs_no_value_and_is_used_again_when_it_is_back() {
-    let port = Port::free();
-    let mut service = Service::start_at(&port.addr().to_string(), &[]);
+    let port = Port::free().expect("a free port");
+    let mut service = Service::start_at(&port.address().to_string(), &[]);
     let ours = frontend(&service, &[]);
     let load = Load::start(ours.addr());
     load.await_good(300);

@@ -21,7 +21,7 @@ fn impatient_in_front_of(store: &Server) -> Server {
 
 #[test]
 fn killed_memcached_gives_clear_errors_and_recovers() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let ours = in_front_of(&store);
     let load = Load::start(ours.addr());
@@ -36,7 +36,7 @@ fn killed_memcached_gives_clear_errors_and_recovers() {
 
 #[test]
 fn memcached_killed_again_and_again_is_survived() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut store = Server::memcached_at(port.number(), &[]);
     let ours = in_front_of(&store);
     let load = Load::start(ours.addr());
@@ -84,8 +84,8 @@ fn late_answers_never_reach_another_request() {
 
 #[test]
 fn unreachable_memcached_at_the_start_is_an_error_until_it_comes() {
-    let port = Port::free();
-    let ours = Server::rebate_serve(&format!("memcached://{}", port.addr()), "on", &[]);
+    let port = Port::free().expect("a free port");
+    let ours = Server::rebate_serve(&format!("memcached://{}", port.address()), "on", &[]);
     let mut client = ours.client();
     let error = client.get("a").expect_err("nobody can answer");
     assert!(error.starts_with("SERVER_ERROR "), "{error}");
@@ -95,7 +95,7 @@ fn unreachable_memcached_at_the_start_is_an_error_until_it_comes() {
 
 #[test]
 fn clients_learn_no_addresses_of_stores() {
-    let closed = Port::free();
+    let closed = Port::free().expect("a free port");
     let nonsense = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let nonsense_at = nonsense.local_addr().expect("a bound socket").to_string();
     let _talker = thread::spawn(move || {
@@ -106,7 +106,7 @@ fn clients_learn_no_addresses_of_stores() {
         }
     });
     let cases = [
-        (closed.addr().to_string(), "SERVER_ERROR the store is down"),
+        (closed.address().to_string(), "SERVER_ERROR the store is down"),
         (nonsense_at, "SERVER_ERROR the store answered nonsense"),
     ];
     for (address, line) in cases {
@@ -117,7 +117,7 @@ fn clients_learn_no_addresses_of_stores() {
         let told = || ours.output().contains(&address).then_some(());
         assert!(poll_for(PATIENCE, told).is_some(), "the log names {address}");
     }
-    let grpc = format!("grpc://{}", closed.addr());
+    let grpc = format!("grpc://{}", closed.address());
     let front = Server::rebate_serve(&grpc, "on", &["--role", "frontend"]);
     let error = front.client().get("a").expect_err("nobody answers");
     assert_eq!(error, "SERVER_ERROR the store is down");

@@ -121,8 +121,8 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
 
 #[test]
 fn an_address_that_is_none_or_does_not_answer_is_said() {
-    let nobody = Port::free();
-    let gone = model(nobody.addr(), &[]);
+    let nobody = Port::free().expect("a free port");
+    let gone = model(nobody.address(), &[]);
     assert_eq!(gone.code, Some(1));
     assert!(gone.err.contains("scheduler 127.0.0.1:"), "{}", gone.err);
     let mut command = Command::new(rebate_binary());

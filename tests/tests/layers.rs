@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crate and layer. The base is -1; the end-to-end tests drive a binary and may use anything.
-const LAYERS: [(&str, i32); 20] = [
+const LAYERS: [(&str, i32); 23] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
@@ -26,7 +26,10 @@ const LAYERS: [(&str, i32); 20] = [
     ("sim", 3),
     ("server", 4),
     ("load", 4),
+    ("planner", 4),
     ("bench-service", 4),
+    ("harness", 4),
+    ("experiments", 5),
     ("cli", 6),
     ("rebate-python", 6),
     ("rebate-tests", 99),

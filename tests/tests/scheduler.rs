@@ -164,7 +164,7 @@ fn what_is_gathered_is_what_the_processes_count() {
 
 #[test]
 fn a_killed_scheduler_is_missed_by_nobody_and_counts_resume() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut scheduler = Service::scheduler(port.number(), &[]);
     let server = frontend(&scheduler, "one", &[]);
     let load = Load::start(server.addr());

@@ -225,7 +225,7 @@ fn many_large_values_at_once_wait_for_memory_and_are_all_served() {
 #[test]
 fn a_killed_service_gives_clear_errors_and_recovers() {
     let memcached = Server::memcached(&[]);
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let store = ["--store", &memcached.as_store()];
     let mut service = Service::start("store", port.number(), &store);
     let ours = frontend(service.grpc, &[]);
@@ -264,7 +264,7 @@ fn a_stopped_service_gives_errors_in_time_and_recovers() {
 
 #[test]
 fn memcached_behind_the_service_killed_and_stopped_gives_clear_errors_and_recovers() {
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let mut memcached = Server::memcached_at(port.number(), &[]);
     let soon = ["--set", "store.timeout_ms=1000"];
     let store = ["--store", &memcached.as_store()];
@@ -354,7 +354,7 @@ fn an_answer_beyond_what_a_connection_may_hold_is_an_error_at_once_and_costs_nob
 #[test]
 fn a_service_that_drains_is_followed_by_the_next_one() {
     let memcached = Server::memcached(&[]);
-    let port = Port::free();
+    let port = Port::free().expect("a free port");
     let store = ["--store", &memcached.as_store()];
     let mut service = Service::start("store", port.number(), &store);
     let ours = frontend(service.grpc, &[]);

@@ -39,8 +39,8 @@ fn it_is_started_called_and_ended() {
     let secrets = secrets.to_str().expect("UTF-8");
     let others = folder.file("others", "7 another secret of seven\n8 a secret of eight's\n");
     let others = others.to_str().expect("UTF-8");
-    let port = Port::free();
-    let listen = port.addr().to_string();
+    let port = Port::free().expect("a free port");
+    let listen = port.address().to_string();
     let serve = ["serve", "--role", "traces", "--trace-listen", &listen];
     let secrets_of_all = ["--trace-secrets", secrets];
     let mut server = Process::start(rebate_command().args(serve).args(secrets_of_all));

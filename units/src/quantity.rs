@@ -57,6 +57,29 @@ impl Nanos {
     }
 }
 
+impl FromStr for Nanos {
+    type Err = NotATime;
+
+    /// A number with a unit, or several: `500ms`, `10s`, `2m 30s`.
+    fn from_str(text: &str) -> Result<Self, NotATime> {
+        humantime::parse_duration(text)
+            .map(Nanos::from)
+            .map_err(|error| NotATime(error.to_string()))
+    }
+}
+
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotATime(String);
+
+impl fmt::Display for NotATime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; write 500ms, 10s or 2m", self.0)
+    }
+}
+
+impl std::error::Error for NotATime {}
+
 impl Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {

@@ -8,7 +8,8 @@ use load::{Address, LoadReport};
 use units::{ByteCount, limits};
 
 use super::comparison::Side;
-use crate::experiment::{Backing, PATIENCE, Process, start_memcached};
+use experiments::testbed::Backing;
+use harness::{PATIENCE, Process, start_memcached};
 
 /// A running side.
 pub(super) struct Arm {

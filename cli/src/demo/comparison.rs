@@ -7,7 +7,7 @@ use serde::Serialize;
 use units::ByteCount;
 
 use super::arm::Sample;
-use crate::experiment::Backing;
+use experiments::testbed::Backing;
 
 /// Compression off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +243,7 @@ impl Saved {
 
 impl Spread {
     fn of(values: Vec<f64>) -> Self {
-        let found = crate::reproduce::Spread::of(values);
+        let found = experiments::Spread::of(values);
         found.map_or_else(Self::default, |own| Self {
             median: own.median,
             min: own.low,

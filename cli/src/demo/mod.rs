@@ -19,10 +19,11 @@ use load::{LoadSpec, Pace, Phase, Progress};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::experiment::{Backing, memcached_is_here};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use arm::{Arm, Sample, item_overhead_bytes};
 use comparison::{Comparison, Side};
+use experiments::testbed::Backing;
+use harness::memcached_is_here;
 use serde::Serialize;
 use services::Services;
 
@@ -50,10 +51,10 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 8.0, value_name = "FACTOR")]
     working_set: f64,
     /// How long each side is measured.
-    #[arg(long, default_value = "6s", value_parser = crate::load::time)]
+    #[arg(long, default_value = "6s")]
     duration: Nanos,
     /// How long each side is loaded before it is measured.
-    #[arg(long, default_value = "3s", value_parser = crate::load::time)]
+    #[arg(long, default_value = "3s")]
     warmup: Nanos,
     /// Requests per second; without it as many as move about 60 MB/s, at most 10000.
     #[arg(long, value_name = "N")]

@@ -5,8 +5,9 @@ use report::{
     Table,
 };
 
-use crate::experiment::{Machine, Place, Work};
-use crate::reproduce::command;
+use experiments::command;
+use experiments::testbed::{Place, Work};
+use harness::Machine;
 
 use super::comparison::Comparison;
 use super::services::{ServicePoint, Services};

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use units::{ByteCount, Op};
 
-use crate::experiment::{
-    Awake, Backing, Configuration, Deployment, Door, Load, Machine, Place, Probe, Sample, Site,
-    Work,
+use experiments::testbed::{
+    Backing, Configuration, Deployment, Door, Load, Place, Probe, Sample, Site, Work,
 };
+use harness::{Awake, Machine};
 
 /// What they came to, by size.
 #[derive(Debug, Serialize)]

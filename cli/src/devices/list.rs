@@ -20,7 +20,7 @@ use super::accelerators::{Accelerator, accelerators};
 use super::layout::{Column, WIDTH, table, wrapped};
 use super::opened::Opened;
 use super::routes::{OPS, Routes, routes};
-use super::{Configuration, ENGINES, remote_options, service_timeout};
+use super::{Configuration, remote_options, service_timeout};
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 /// The flags of `rebate devices`.
@@ -143,7 +143,7 @@ impl Devices {
         let machine = self.configuration.machine();
         let failed = |problem| (EXIT_FAILED, problem);
         let Opened { devices, refused } = Opened::of(&config).map_err(failed)?;
-        let software = Software::new(ENGINES);
+        let software = Software::new(drivers::ENGINES);
         let engine =
             |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
         let routes = routes(&config, &devices).map_err(failed)?;
@@ -179,7 +179,7 @@ fn nodes(device: &dyn Device, machine: &Machine) -> Vec<u16> {
 
 fn virtual_row(name: &str) -> Result<Row, String> {
     let profile = DeviceProfile::find(name).map_err(|error| error.to_string())?;
-    let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
+    let device = Virtual::new(&profile, drivers::ENGINES, VirtualOptions::default());
     let device = device.map_err(|error| error.to_string())?;
     Ok(Row { about: Some(profile.about), ..row(&device) })
 }

@@ -11,7 +11,7 @@ use units::ByteCount;
 
 use super::finding::{Finding, Severity};
 use super::mending::mend;
-use crate::devices::{ENGINES, sample};
+use crate::devices::sample;
 
 /// What a device did.
 #[derive(Clone, Debug, Serialize)]
@@ -61,7 +61,7 @@ impl RoundTrip {
 
 fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem> {
     let before = device.counters();
-    let software = Software::new(ENGINES);
+    let software = Software::new(drivers::ENGINES);
     let trip = qualification::round_trip(device, &software, sample, PATIENCE)?;
     let after = device.counters().into_iter().map(|(name, count)| {
         let earlier = before.iter().find(|own| own.0 == name).map_or(0, |own| own.1);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn found(plan: FaultPlan) -> Finding {
-        let device = Faulty::new(Arc::new(Software::new(ENGINES)), plan);
+        let device = Faulty::new(Arc::new(Software::new(drivers::ENGINES)), plan);
         finding(&device, Severity::Problem).expect("a sample").0
     }
 

@@ -1,18 +1,15 @@
 //! The answers as one page that needs no network: a figure of the shares of a profile, one of the projected gains with
 //! their intervals, and the same tables and remarks as on a terminal. It computes nothing.
 
+use planner::{Answer, Outcome, Ratio};
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
 
-use super::answer::{Answer, Ratio};
 use super::{profile, show};
 
 /// The page.
-pub(super) fn of(
-    answers: &[Answer],
-    profile: Option<&profile::Report>,
-    left_out: &[String],
-) -> Report {
-    let mut sections: Vec<Section> = profile.map(shares).into_iter().collect();
+pub(super) fn of(outcome: &Outcome) -> Report {
+    let Outcome { answers, profile, left_out, .. } = outcome;
+    let mut sections: Vec<Section> = profile.iter().map(shares).collect();
     if !answers.is_empty() {
         sections.push(gains(answers, left_out));
     }
@@ -26,8 +23,8 @@ pub(super) fn of(
     }
 }
 
-fn shares(report: &profile::Report) -> Section {
-    let panels = report.shares().map(|(title, rows)| {
+fn shares(report: &planner::profile::Report) -> Section {
+    let panels = profile::shares(report).map(|(title, rows)| {
         let (names, values): (Vec<String>, Vec<f64>) = rows.into_iter().unzip();
         let share = values.into_iter().map(|share| 100.0 * share).collect();
         panel(title, "share (%)", names, vec![("share", share)])
@@ -39,11 +36,10 @@ fn shares(report: &profile::Report) -> Section {
             caption: "Shares of all samples; without a bar for what has none.".to_owned(),
             panels: panels.into(),
         }],
-        tables: report
-            .tables()
+        tables: profile::tables(report)
             .map(|(title, rows)| table(title, "category", &profile::COLUMNS, rows))
             .into(),
-        notes: report.remarks(),
+        notes: profile::remarks(report),
         ..Section::default()
     }
 }

@@ -1,7 +1,8 @@
 //! An answer as text for a terminal: estimates with their intervals, parameters with where they come from, and the
 //! limits.
 
-use super::answer::{Answer, LogCaSizes, Number, Parameter, Ratio};
+use planner::{Answer, LogCaSizes, Number, ParameterUsed, Ratio, plain};
+
 use crate::devices::{WIDTH, table, wrapped};
 
 /// Of the parameters, and of answers beside each other: titles and how wide they may be.
@@ -26,7 +27,7 @@ pub(super) const DEVICE_COLUMNS: [(&str, usize); 8] = [
 ];
 
 /// The lines of one answer.
-pub(crate) fn lines(answer: &Answer) -> Vec<String> {
+pub(super) fn lines(answer: &Answer) -> Vec<String> {
     let device = answer.device.as_ref().map_or(String::new(), |name| format!(" on {name}"));
     let mut lines = vec![
         format!("{}{device}", answer.name),
@@ -53,7 +54,7 @@ pub(crate) fn lines(answer: &Answer) -> Vec<String> {
 
 /// Where numbers are from, what was done with them, and what limits the answer.
 pub(super) fn remarks(answer: &Answer) -> Vec<String> {
-    let source = |one: &Parameter| Some(format!("{}: {}", one.symbol, one.source.as_ref()?));
+    let source = |one: &ParameterUsed| Some(format!("{}: {}", one.symbol, one.source.as_ref()?));
     let mut all: Vec<String> = answer.parameters.iter().filter_map(source).collect();
     if let Some(sizes) = &answer.sizes {
         let (calls, bins) = (plain(sizes.calls), plain(sizes.bins as f64));
@@ -189,7 +190,7 @@ fn size(bytes: f64) -> String {
 }
 
 /// One parameter's cells.
-pub(super) fn parameter(own: &Parameter) -> Vec<String> {
+pub(super) fn parameter(own: &ParameterUsed) -> Vec<String> {
     let interval = own.interval.map(|[low, high]| format!("{} to {}", plain(low), plain(high)));
     vec![
         own.symbol.to_owned(),
@@ -200,53 +201,4 @@ pub(super) fn parameter(own: &Parameter) -> Vec<String> {
         format!("{:.0} %", 100.0 * own.variance_share),
         format!("{:+.3}", own.elasticity),
     ]
-}
-
-/// Five digits, thousands apart, and powers of ten where there would be more than a dozen digits.
-pub(crate) fn plain(value: f64) -> String {
-    if !value.is_finite() {
-        return "inf".to_owned();
-    }
-    if value != 0.0 && !(1e-4..1e12).contains(&value.abs()) {
-        return format!("{value:.4e}");
-    }
-    let decimals = if value.abs() >= 1e4 || value.fract() == 0.0 {
-        0
-    } else {
-        (4 - value.abs().log10().floor() as i32).clamp(0, 8) as usize
-    };
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    let rest = rest.trim_end_matches('0');
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        let left = whole.len() - index;
-        if index > 0 && left.is_multiple_of(3) && !grouped.ends_with('-') {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    if rest.is_empty() { grouped } else { format!("{grouped}.{rest}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short_and_exact_enough() {
-        let expected = [
-            (0.0, "0"),
-            (425.0, "425"),
-            (0.165844, "0.16584"),
-            (2.3e9, "2,300,000,000"),
-            (12_345.6, "12,346"),
-            (-1_234.5, "-1,234.5"),
-            (1e13, "1.0000e13"),
-            (f64::INFINITY, "inf"),
-        ];
-        for (value, text) in expected {
-            assert_eq!(plain(value), text);
-        }
-    }
 }

@@ -9,7 +9,7 @@ use units::Nanos;
 
 use super::Problem;
 use super::flags::MixFlags;
-use crate::load::{stop_on_signal, time};
+use crate::load::stop_on_signal;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ pub(super) struct Load {
     #[arg(short, long, value_name = "N", default_value_t = 4)]
     connections: usize,
     /// For how long.
-    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    #[arg(short, long, value_name = "TIME", default_value = "5s")]
     duration: Nanos,
     /// End after this many requests, if the time is not over before.
     #[arg(long, value_name = "N")]
@@ -105,7 +105,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::experiment::Port;
+    use harness::Port;
 
     #[test]
     fn of_several_addresses_the_one_that_listens_is_loaded() {

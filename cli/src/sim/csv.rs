@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sim::{Entries, Interval, Sweep};
+use sim::{Interval, Sweep};
 
 use super::{Here, Outcome};
 
@@ -89,19 +89,6 @@ fn whole(rows: &str) -> (usize, BTreeSet<String>) {
         }
     }
     (length, done)
-}
-
-/// Names everything that numbers follow from beside the seed and the runs: every key's value, precision, this build.
-/// FNV-1a, so that it is the same on every machine.
-///
-/// # Errors
-/// Which build it is cannot be told.
-pub(crate) fn inputs(entries: &Entries, precision: Option<f64>) -> Result<u64, String> {
-    let mut text = format!("{:016x} {precision:?}", super::build::own()?);
-    text.extend(entries.sources().map(|(key, value, ..)| format!("\n{key}={value}")));
-    text.extend(entries.recording_hash().map(|hash| format!("\n{hash:016x}")));
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 /// The columns that name a run.

@@ -1,7 +1,6 @@
 //! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what
 //! the runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
 
-mod build;
 mod csv;
 mod page;
 mod show;
@@ -20,13 +19,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use sim::{
     Assignment, BadPlan, Entries, Plan, RECORDING_BYTES_MAX, Recordings, Report, Response,
-    SPEC_BYTES_MAX, Sweep, System, SystemError, builtin, scenarios, sweep,
+    SPEC_BYTES_MAX, Sweep, System, SystemError, sweep,
 };
 
 use crate::load::fail;
 use crate::{EXIT_FAILED, EXIT_USAGE, say};
 use csv::Csv;
-pub(crate) use csv::inputs;
+use experiments::inputs;
 
 /// The flags of `rebate sim`.
 #[derive(Debug, Args)]
@@ -410,7 +409,7 @@ impl Totals {
 /// # Errors
 /// What is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
-    let entries = Entries::open(spec, &scenarios(), &builtin, &text_within(SPEC_BYTES_MAX));
+    let entries = sim::entries(spec, &text_within(SPEC_BYTES_MAX));
     let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
     let recording = text_within(RECORDING_BYTES_MAX);
     sim::set(entries, set, &mut Recordings::default(), &recording).map_err(Problem::Usage)

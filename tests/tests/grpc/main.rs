@@ -34,8 +34,8 @@ struct Grpc {
 impl Grpc {
     fn start(args: &[&str]) -> Self {
         let budget = format!("runtime.inflight_bytes_max={BUDGET_BYTES}");
-        let port = Port::free();
-        let addr = port.addr().to_string();
+        let port = Port::free().expect("a free port");
+        let addr = port.address().to_string();
         let ours = ["serve", "--listen", "127.0.0.1:0", "--grpc-listen", &addr];
         let more = ["--admin-listen", "127.0.0.1:0", "--threads", "1", "--set", &budget];
         let server = Server::rebate(&[&ours[..], &more, args].concat());

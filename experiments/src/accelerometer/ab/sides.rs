@@ -1,0 +1,189 @@
+//! The two sides of a case: the same service over the same items on the same core, and what accelerates one of them.
+//! Nothing is measured here.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bench_service::{
+    Checksum, Cipher, KEY_BYTES, Kernel, Load, Offload, Ops, Runner, Service, Task, Team, What,
+    keep_to,
+};
+use device::virtual_device::VirtualCounters;
+use device::{Device, Software, Virtual, VirtualOptions, Worker};
+use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
+use store::embedded::{Embedded, Options};
+use units::ByteCount;
+use workload::DeviceProfile;
+
+use super::cases::{By, Case};
+use drivers::ENGINES;
+use harness::{Machine, PATIENCE, Process};
+
+/// Both sides, ready and warm.
+pub(super) struct Sides {
+    pub(super) a: Team,
+    pub(super) b: Team,
+    /// The core that both are on.
+    pub(super) core: Option<usize>,
+    accelerator: Accelerator,
+}
+
+/// What jobs go to, and what must live as long.
+#[derive(Default)]
+struct Accelerator {
+    device: Option<Arc<dyn Device>>,
+    emulation: Option<Arc<Virtual>>,
+    _service: Option<Process>,
+    _socket: Option<Socket>,
+}
+
+impl Sides {
+    /// Starts both, fills the store they share, and lets each serve for a while.
+    ///
+    /// # Errors
+    /// What does not start.
+    pub(super) fn start(case: &Case, machine: &Machine) -> Result<Self, String> {
+        let (core, other) = (machine.core(0, CORES), machine.core(1, CORES));
+        let accelerator = Accelerator::start(case.by, other)?;
+        let load = Arc::new(Load::new(&case.mix).map_err(|error| error.to_string())?);
+        let options = Options {
+            limit: STORE_BYTES,
+            item_bytes_max: ByteCount::mib(1),
+            evict: false,
+            seed: SEED,
+        };
+        let store = Arc::new(Embedded::new(options));
+        let side = |accelerated: bool| {
+            let (store, load, own) = (Arc::clone(&store), Arc::clone(&load), case.clone());
+            let device = accelerator.device.clone().filter(|_| accelerated);
+            let build = move |index: usize| {
+                let side = u64::from(accelerated);
+                let first_nonce = (2 * index as u64 + side) << 48;
+                let service = Service::new(Arc::clone(&store), ops(&own, accelerated), first_nonce);
+                let software: Arc<dyn Device> = Arc::new(Software::new(ENGINES));
+                let offload = device.clone().zip(own.by.window()).map(|(device, window)| Offload {
+                    op: own.op(),
+                    device,
+                    window,
+                });
+                Runner::new(service, Arc::clone(&load), own.kernel, &software, offload.as_ref())
+            };
+            Team::start(case.threads, core, !accelerated, Arc::new(build))
+        };
+        let sides = Self { a: side(false)?, b: side(true)?, core, accelerator };
+        sides.warm(case)?;
+        Ok(sides)
+    }
+
+    /// Every result that an emulation will need is made, and every cache is as full as it gets.
+    fn warm(&self, case: &Case) -> Result<(), String> {
+        let count = WARM_REQUESTS_PER_KEY * case.mix.keys;
+        let task = Task { what: What::Serve, seed: SEED, count };
+        self.b.run(task)?;
+        self.a.run(Task { count: count / WARM_REQUESTS_PER_KEY, ..task })?;
+        Ok(())
+    }
+
+    /// What the emulation did so far, where there is one.
+    pub(super) fn counters(&self) -> Option<VirtualCounters> {
+        self.accelerator.emulation.as_ref().map(|own| own.counters())
+    }
+
+    /// Virtual devices in the path of the accelerated side.
+    pub(super) fn virtuals(&self) -> Vec<String> {
+        self.accelerator.emulation.iter().map(|own| own.name().to_owned()).collect()
+    }
+}
+
+/// How a side pays: as the case has it accelerated, or as it has it not; what the case is not about, by instructions.
+fn ops(case: &Case, accelerated: bool) -> Ops {
+    let by_tables = |kernel| case.kernel == kernel && case.by.window().is_none() && !accelerated;
+    // The two sides of an A/A run are alike.
+    let alike = |kernel| case.kernel == kernel && case.by == By::Nothing;
+    let cipher = by_tables(Kernel::Cipher) || alike(Kernel::Cipher);
+    let cipher = if cipher { Cipher::table(&KEY) } else { Cipher::processor(&KEY) };
+    let checksum = if by_tables(Kernel::Checksum) { Checksum::Table } else { Checksum::Processor };
+    Ops { cipher, checksum }
+}
+
+impl Accelerator {
+    fn start(by: By, core: Option<usize>) -> Result<Self, String> {
+        match by {
+            By::Nothing | By::Instructions => Ok(Self::default()),
+            By::VirtualIaa(_) => {
+                let profile = DeviceProfile::find("iaa").map_err(|error| error.to_string())?;
+                let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
+                let device = Arc::new(device.map_err(|error| error.to_string())?);
+                let emulation = Some(Arc::clone(&device));
+                Ok(Self { device: Some(device), emulation, ..Self::default() })
+            }
+            By::Worker(_) => {
+                let start = move || {
+                    keep_to(core);
+                    Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES)
+                };
+                // Threads are where the thread is that starts them.
+                let started = std::thread::spawn(start).join();
+                let worker = started.map_err(|_| "the worker did not start".to_owned())?;
+                let worker = worker.map_err(|error| error.to_string())?;
+                Ok(Self { device: Some(Arc::new(worker)), ..Self::default() })
+            }
+            By::Grpc(_) => {
+                let service = ["--grpc-listen=127.0.0.1:0".to_owned()];
+                let (process, address) = compression_service(service, "grpc on ", core)?;
+                let address = address.parse().map_err(|error| format!("{address:?}: {error}"))?;
+                let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
+                let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
+                let remote = Remote::new(address, &options);
+                let remote = remote.map_err(|error| error.to_string())?;
+                let device: Option<Arc<dyn Device>> = Some(Arc::new(remote));
+                Ok(Self { device, _service: Some(process), ..Self::default() })
+            }
+            By::Lane(_) => {
+                let name = format!("rebate-ab-{}.lane", std::process::id());
+                let socket = std::env::temp_dir().join(name);
+                let listen = [format!("--lane-listen={}", socket.display())];
+                let (process, _) = compression_service(listen, "lane on ", core)?;
+                let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
+                let lane = Lane::new(&socket, &options);
+                let device: Option<Arc<dyn Device>> = Some(Arc::new(lane));
+                let (_service, _socket) = (Some(process), Some(Socket(socket)));
+                Ok(Self { device, _service, _socket, ..Self::default() })
+            }
+        }
+    }
+}
+
+/// A path that goes with this value.
+struct Socket(PathBuf);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // A service that is killed leaves its socket behind.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A compression service of its own, in software, on that core; and what it says that it is on.
+fn compression_service(
+    listen: [String; 1],
+    beginning: &str,
+    core: Option<usize>,
+) -> Result<(Process, String), String> {
+    let args = "serve --role compression --threads 1 --workers 0 --admin-listen 127.0.0.1:0 \
+                --policy always-software";
+    let args: Vec<String> = args.split_whitespace().map(str::to_owned).chain(listen).collect();
+    let mut process = Process::rebate("compression", &args, core)?;
+    let [address] = process.lines_after([beginning])?;
+    Ok((process, address))
+}
+
+/// One for the service, one for what accelerates it.
+const CORES: usize = 2;
+const KEY: [u8; KEY_BYTES] = [0x5A; KEY_BYTES];
+const STORE_BYTES: ByteCount = ByteCount::mib(256);
+const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+/// After so many of each key one in a thousand results is still to be made.
+const WARM_REQUESTS_PER_KEY: usize = 10;
+const SEED: u64 = 17;

@@ -1,0 +1,77 @@
+//! Accelerometer: what it prints, computed from its inputs (`published`), and A/B runs on this machine in which the
+//! same model estimates what is then measured (`ab`).
+
+mod ab;
+mod published;
+
+use harness::Machine;
+use report::Report;
+use units::Nanos;
+
+use crate::base::rows::{Bar, Rows};
+use crate::base::{Problem, Session};
+
+/// What is measured, and how long.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Few points, one short run each: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// How many rounds of slices each case has.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// How long one slice is.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// The A/B cases by their ids, such as aes_ni.pages; without it all.
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    pub configurations: Vec<String>,
+}
+
+/// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. Interrupted, it writes
+/// what is computed and the cases that are done.
+///
+/// # Errors
+/// Why there are no results, or not all.
+pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+    ab::check(options)?;
+    session.make_folder()?;
+    let machine = Machine::here();
+    let mut rows = Rows::new("accelerometer", &machine, &conditions(&machine));
+    published::add(&mut rows)?;
+    session.say(published::summary(&rows));
+    let mut sections = vec![published::section(&rows)];
+    let found = ab::measure(options, session, &machine)?;
+    found.write(&mut rows);
+    session.say(rows.bars.iter().map(Bar::line));
+    sections.extend(found.sections());
+    let facts = [
+        ("machine", rows.machine.clone()),
+        ("class", rows.machine_class.clone()),
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+    ];
+    let report = Report {
+        title: "What acceleration gives: Accelerometer's numbers, and A/B runs here".to_owned(),
+        subtitle: "The document's estimates from the document's inputs, and ours held against \
+                   measurements on this machine."
+            .to_owned(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections,
+    };
+    session.write(&rows, "accelerometer.html", &report)?;
+    match found.stopped_at {
+        Some(id) => {
+            Err(Problem::Failed(format!("interrupted: the A/B cases from {id} on are missing")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn conditions(machine: &Machine) -> String {
+    match machine.core(1, 2) {
+        Some(_) => "the service on one core, what accelerates it on another",
+        None => "the service and what accelerates it share the core",
+    }
+    .to_owned()
+}

@@ -1,0 +1,103 @@
+//! AccelFlow's results beside the simulator's, in two named scenarios (docs/decisions/0018-accelflow-scenarios.md):
+//! what arithmetic settles, what is predicted, what is calibrated, and what cannot be had. Nothing is fitted here.
+
+mod arithmetic;
+mod contradictions;
+mod drawn;
+mod follows;
+mod found;
+mod lab;
+mod orchestration;
+mod orders;
+mod page;
+mod paths;
+mod published;
+mod relief;
+mod scenario;
+mod search;
+mod sweeps;
+mod throughput;
+mod unreachable;
+
+use std::sync::Arc;
+
+use harness::Machine;
+use sim::Entries;
+
+use crate::base::rows::{Row, Rows};
+use crate::base::{Problem, Session};
+use drawn::Service;
+use lab::{Lab, base, number};
+
+/// How much is simulated.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Few points, one short run each: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// How many replications every study has: 5 to 100.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+}
+
+/// Simulates everything and writes `accelflow.json` and `accelflow.html`. Interrupted, it says what is kept, and goes
+/// on the next time.
+///
+/// # Errors
+/// Why there are no results.
+pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+    session.make_folder()?;
+    let mut rows = Rows::new("accelflow", &Machine::here(), "simulated: any machine gives this");
+    rows.begun = None;
+    let (steady, published) = (base("steady")?, published::published());
+    rows.rows.extend(arithmetic::rows());
+    rows.rows.extend(contradictions::rows(&steady, &published));
+    let stop = Arc::clone(&session.stop);
+    let lab = Lab::new(options.quick, options.runs, &session.out, stop)?;
+    let (simulated, kept) = lab.rows()?;
+    rows.rows.extend(simulated);
+    rows.rows.extend(unreachable::rows(&published));
+    session.say(rows.rows.iter().map(Row::line));
+    session.write(&rows, "accelflow.html", &page::report(&rows, &services(&steady)))?;
+    kept.finish().map_err(Problem::Failed)
+}
+
+/// The services, in the published order.
+fn services(base: &Entries) -> Vec<Service> {
+    let time = |name: &str| number(base, &format!("services.{name}.time_us"));
+    let catalog = trace::accelflow();
+    let own = catalog.services().iter().map(|own| own.name.clone());
+    own.filter_map(|name| time(&name).map(|time_us| (name, time_us / 1e3))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn rows_have_names_of_their_own_and_say_what_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lab = Lab::new(true, Some(5), folder.path(), Arc::default());
+        let lab = lab.unwrap_or_else(|_| panic!("a folder"));
+        let (mut all, published) = (arithmetic::rows(), published::published());
+        let steady = base("steady").unwrap_or_else(|_| panic!("compiled in"));
+        all.extend(contradictions::rows(&steady, &published));
+        all.extend(lab.shortly().unwrap_or_else(|_| panic!("the committed scenarios run")));
+        all.extend(unreachable::rows(&published));
+        let ids: BTreeSet<&str> = all.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids.len(), all.len(), "every row has an id of its own");
+        for row in &all {
+            assert!(row.ours.is_some() || row.reason.is_some(), "{}", row.id);
+            assert!(row.ours.is_none_or(f64::is_finite), "{}", row.id);
+        }
+        let mut rows = Rows::new("accelflow", &Machine::here(), "");
+        rows.rows = all;
+        let services = services(&steady);
+        assert_eq!(services.len(), 8);
+        assert_eq!(services[0], ("CPost".to_owned(), 3.3));
+        let html = page::report(&rows, &services).html();
+        assert_eq!(html.matches("<figure ").count(), 11, "with gaps, but all are drawn");
+    }
+}

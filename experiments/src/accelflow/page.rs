@@ -1,0 +1,242 @@
+//! The page: the figures, which order of architectures came out, what does not follow, and all rows. It simulates
+//! nothing: everything is taken from the rows.
+
+use report::{Column, Report, Section, Table};
+use sim::accelflow::SCENARIOS;
+
+use super::drawn::{self, Service};
+use super::follows;
+use super::found::{Found, ends};
+use super::orders::{BESIDE, SORTED};
+use crate::base::rows::{Kind, Row, Rows};
+
+/// The page.
+pub(super) fn report(rows: &Rows, services: &[Service]) -> Report {
+    let facts = [
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("measured", "nothing: simulated, the same on any machine".to_owned()),
+        ("rows", counted(&rows.rows)),
+    ];
+    let found = Found::of(&rows.rows);
+    let section = |heading: &str, prose: &[&str], figures| Section {
+        heading: heading.to_owned(),
+        prose: prose.iter().map(|own| (*own).to_owned()).collect(),
+        figures,
+        ..Section::default()
+    };
+    let all = Table {
+        caption: "Published and ours, with 95 % intervals".to_owned(),
+        header: Row::columns(),
+        rows: rows.rows.iter().map(|row| row.cells().to_vec()).collect(),
+    };
+    Report {
+        title: "AccelFlow, simulated".to_owned(),
+        subtitle: "The document's results beside a model of its server.".to_owned(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections: vec![
+            section("Latency", &SCENARIO_PROSE, drawn::latency(&found, services)),
+            order(&found, services),
+            section("Load", &LOAD_PROSE, drawn::load(&found)),
+            section("What is varied", &[], drawn::sweeps(&found)),
+            section("RELIEF's applications", &[], drawn::relief(&found)),
+            Section {
+                heading: "What does not follow from the published inputs".to_owned(),
+                prose: follows::paragraphs(&found),
+                ..Section::default()
+            },
+            Section {
+                heading: "All rows".to_owned(),
+                prose: vec![ROWS_PROSE.to_owned()],
+                tables: vec![all],
+                ..Section::default()
+            },
+        ],
+    }
+}
+
+/// How many rows of each kind there are.
+fn counted(rows: &[Row]) -> String {
+    let kinds = [Kind::Predicted, Kind::Computed, Kind::Calibrated, Kind::Unreachable];
+    let count = |kind: Kind| {
+        let own = rows.iter().filter(|row| row.kind == kind);
+        let beside = own.clone().filter(|row| row.published.is_some()).count();
+        format!("{} {} ({beside} beside a published number)", own.count(), kind.name())
+    };
+    kinds.map(count).join(", ")
+}
+
+/// Which order came out, and what it says of the published one.
+fn order(found: &Found<'_>, services: &[Service]) -> Section {
+    let prose = SCENARIOS.iter().rev().flat_map(|scenario| verdict(found, scenario));
+    Section {
+        heading: "The order of the architectures".to_owned(),
+        prose: prose.collect(),
+        tables: vec![by_service(found, services), margins(found, services), by_pair(found)],
+        notes: vec![
+            "a < b: the paired difference of the two P99s is beyond its 95 % interval; a = b: it is not.".to_owned(),
+        ],
+        ..Section::default()
+    }
+}
+
+/// What a scenario says of the published order.
+fn verdict(found: &Found<'_>, scenario: &str) -> Vec<String> {
+    let said = |what: &str| found.said(&format!("{what}.{scenario}"));
+    let counts = format!(
+        "`{scenario}`: services of eight in which AccelFlow's P99 is the lowest beyond its interval: {}. In which \
+         the whole order of five is the published one: {}.",
+        said("accelflow_best"),
+        said("order_as_published"),
+    );
+    let (mut holds, mut turned, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    for (lower, higher) in pairs() {
+        let Some(row) = found.row(&pair_id(scenario, lower, higher)) else { continue };
+        let Some([sure, most]) = ends(row) else { continue };
+        let name = format!("{lower} and {higher}");
+        if sure >= SERVICES {
+            holds.push(name);
+        } else if most < SERVICES {
+            turned.push(format!("{name} (in {} of eight the other way)", SERVICES - most));
+        } else {
+            open.push(name);
+        }
+    }
+    let list = |what: &str, names: &[String]| match names {
+        [] => format!("{what}: none."),
+        _ => format!("{what}: {}.", names.join("; ")),
+    };
+    let pairs = [
+        list(
+            "Pairs that are ordered as in figure 11, beyond the interval, in all services",
+            &holds,
+        ),
+        list("Pairs that are the other way round, beyond the interval, in some", &turned),
+        list("The others, not decided in some", &open),
+    ];
+    let conclusion = match (holds.is_empty() && open.is_empty(), turned.is_empty()) {
+        (true, true) => "So nothing can be said of the published order here.",
+        (_, true) => "So nothing here contradicts the published order.",
+        (_, false) => {
+            "So the published order, as a whole, does not come out here: see those the other way round."
+        }
+    };
+    vec![counts, format!("{} {conclusion}", pairs.join(" "))]
+}
+
+/// Every pair, the one first that is published lower on average.
+fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = SORTED.iter().enumerate();
+    all.flat_map(|(index, lower)| SORTED[index + 1..].iter().map(move |higher| (*lower, *higher)))
+}
+
+fn pair_id(scenario: &str, lower: &str, higher: &str) -> String {
+    format!("pair.{scenario}.{lower}.{higher}").replace('-', "_")
+}
+
+/// The orders, service by service.
+fn by_service(found: &Found<'_>, services: &[Service]) -> Table {
+    let row = |(service, _): &Service| {
+        let reasons = SCENARIOS.map(|scenario| {
+            let row = found.row(&format!("order.{scenario}.{}", service.to_lowercase()));
+            row.and_then(|row| row.reason.clone()).unwrap_or_default()
+        });
+        let parts = reasons.each_ref().map(|own| own.split_once(BESIDE));
+        let published = parts.iter().flatten().next().map_or("", |(_, published)| *published);
+        let ours = |index: usize| match parts[index] {
+            Some((ours, _)) => ours.to_owned(),
+            None => reasons[index].clone(),
+        };
+        vec![service.clone(), ours(1), ours(0), published.to_owned()]
+    };
+    Table {
+        caption: "P99s, lowest first".to_owned(),
+        header: ["service", SCENARIOS[1], SCENARIOS[0], "figure 11"].map(Column::text).to_vec(),
+        rows: services.iter().map(row).collect(),
+    }
+}
+
+/// By how much AccelFlow is best.
+fn margins(found: &Found<'_>, services: &[Service]) -> Table {
+    let row = |(service, _): &Service| {
+        let id = |scenario: &str| format!("p99_margin.{scenario}.{}", service.to_lowercase());
+        let own = found.row(&id(SCENARIOS[1]));
+        let bar =
+            own.and_then(|row| row.published).map_or(String::new(), |bar| format!("{bar:.3}"));
+        vec![service.clone(), found.said(&id(SCENARIOS[1])), found.said(&id(SCENARIOS[0])), bar]
+    };
+    Table {
+        caption: "By how much AccelFlow's P99 is below the lowest of the other four".to_owned(),
+        header: vec![
+            Column::text("service"),
+            Column::number(SCENARIOS[1]),
+            Column::number(SCENARIOS[0]),
+            Column::number("figure 11 (ms)"),
+        ],
+        rows: services.iter().map(row).collect(),
+    }
+}
+
+/// In how many services two architectures are ordered as published.
+fn by_pair(found: &Found<'_>) -> Table {
+    let row = |(lower, higher): (&'static str, &'static str)| {
+        let said = |scenario: &str| found.said(&pair_id(scenario, lower, higher));
+        vec![format!("{lower} and {higher}"), said(SCENARIOS[1]), said(SCENARIOS[0])]
+    };
+    Table {
+        caption: "Services of eight in which two architectures are ordered as in figure 11: by the estimates, and \
+                  from those in which they surely are to those in which they may be"
+            .to_owned(),
+        header: vec![
+            Column::text("pair"),
+            Column::number(SCENARIOS[1]),
+            Column::number(SCENARIOS[0]),
+        ],
+        rows: pairs().map(row).collect(),
+    }
+}
+
+const SERVICES: f64 = 8.0;
+
+const SCENARIO_PROSE: [&str; 2] = [
+    "Two scenarios: `steady` takes published inputs wherever there are any; `window` is an overloaded server for \
+     30.2 ms from empty, with inputs that a search (bench/fit_window.py) chose against thirteen published \
+     means. Rows of those means are calibrated in it; all others are predicted. What was fitted to what: \
+     docs/decisions/0018-accelflow-scenarios.md.",
+    "Services are SocialNetwork's; no service means the mean of all eight.",
+];
+
+const LOAD_PROSE: [&str; 1] = [
+    "The highest load is found by halving. Its interval goes from the highest load at which every P99's whole \
+     interval keeps the objective to the lowest at which one's whole interval does not, and holds the bracket that \
+     halving leaves.",
+];
+
+const ROWS_PROSE: &str = "A row `contradiction.` has a printed number as published, and as ours what other printed \
+     numbers make of it.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rows::Kind;
+
+    #[test]
+    fn a_pair_that_is_surely_the_other_way_round_is_said() {
+        let all = pairs().enumerate().map(|(index, (lower, higher))| {
+            let id = pair_id("steady", lower, higher);
+            let ends = if index == 0 { [1.0, 5.0] } else { [8.0, 8.0] };
+            let row = Row::modelled(&id, "", (Some(8.0), Some(ends[0])), "1", Kind::Predicted);
+            Row { ci95: Some(ends).filter(|[low, high]| low < high), ..row }
+        });
+        let rows: Vec<Row> = all.collect();
+        assert_eq!(rows.len(), 10);
+        let text = verdict(&Found::of(&rows), "steady").join(" ");
+        assert!(text.contains("accelflow and relief (in 3 of eight the other way)"), "{text}");
+        assert!(text.contains("does not come out here"), "{text}");
+        let text = verdict(&Found::of(&rows[1..]), "steady").join(" ");
+        assert!(text.contains("none. The others, not decided in some: none."), "{text}");
+        assert!(text.contains("nothing here contradicts"), "{text}");
+        let text = verdict(&Found::of(&[]), "steady").join(" ");
+        assert!(text.contains("nothing can be said"), "{text}");
+    }
+}

@@ -1,0 +1,266 @@
+//! What is varied in a scenario: PEs, chiplets and the links between them, accelerator speeds, load. Figures 12, 18 and
+//! 19, and sections VII-B4, C2, C3 and C5.
+
+use sim::accelflow::Architecture;
+use sim::{Entries, Interval, Report};
+
+use super::lab::{Lab, fitted, mean_of, number, row_id, scaled, why_not};
+use super::published::Figure;
+use crate::base::Problem;
+use crate::base::rows::Kind;
+
+/// One value of what is varied, and what came of it.
+type Point = (String, Report);
+
+impl Lab {
+    /// Everything that is varied in each scenario.
+    pub(super) fn sweeps(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
+        let chiplets = self.figure(
+            scenario,
+            base,
+            "chiplets",
+            "hardware.chiplets",
+            &self.published.chiplets_ms,
+        )?;
+        let what = "section VII-C1: P99 of six chiplets above that of two";
+        let id = format!("p99_growth.{scenario}.chiplets_6");
+        self.growth(&id, what, (at(&chiplets, "6"), at(&chiplets, "2")), 14.0);
+        if let Some(six) = at(&chiplets, "6") {
+            self.links(scenario, base, six)?;
+        }
+        let pes = self.figure(scenario, base, "pes", "hardware.pes", &self.published.pes_ms)?;
+        for (count, published) in [("4", 20.0), ("2", 35.7)] {
+            let what = format!("section VII-C3: P99 of {count} PEs above that of eight");
+            let id = format!("p99_growth.{scenario}.pes_{count}");
+            self.growth(&id, &what, (at(&pes, count), at(&pes, "8")), published);
+        }
+        self.shortages(scenario, &pes);
+        self.speeds(scenario, base)
+    }
+
+    /// Figures 18 and 19: every service's P99 and their mean.
+    fn figure(
+        &self,
+        scenario: &str,
+        base: &Entries,
+        what: &str,
+        key: &str,
+        figure: &Figure,
+    ) -> Result<Vec<Point>, Problem> {
+        let mut points = Vec::new();
+        for column in &figure.columns {
+            let set = [(key, column.clone())];
+            let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+            let id = format!("p99.{scenario}.accelflow.{what}_{column}");
+            // The scenario as it is, once more.
+            let same = number(base, key) == column.parse().ok();
+            let kind = if same { fitted(scenario) } else { Kind::Predicted };
+            self.p99(&id, figure.bar("mean", column), kind, &report);
+            for response in &report.responses {
+                let id = format!("{id}.{}", response.name.to_lowercase());
+                let bar = figure.bar(&response.name, column);
+                self.time(&id, response.p99_ns, bar, Kind::Predicted, &report);
+            }
+            points.push((column.clone(), report));
+        }
+        Ok(points)
+    }
+
+    /// By how much one mean P99 is above another.
+    fn growth(
+        &self,
+        id: &str,
+        what: &str,
+        (above, below): (Option<&Report>, Option<&Report>),
+        published: f64,
+    ) {
+        let (Some(above), Some(below)) = (above, below) else { return };
+        let found = above.reduction(below).and_then(|own| own.p99).map(|own| scaled(own, -100.0));
+        let reason = why_not(above).or_else(|| why_not(below));
+        self.add(id, what, "%", Kind::Predicted, (found, Some(published)), reason);
+    }
+
+    /// Section VII-C2: cycles between six chiplets; and links as slow as table III prints them.
+    fn links(&self, scenario: &str, base: &Entries, six: &Report) -> Result<(), Problem> {
+        for cycles in ["20", "40", "80", "100"] {
+            let set = [
+                ("hardware.chiplets", "6".to_owned()),
+                ("hardware.inter_chiplet_cycles", cycles.to_owned()),
+            ];
+            let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+            let id = format!("p99.{scenario}.accelflow.chiplets_6.cycles_{cycles}");
+            self.p99(&id, None, Kind::Predicted, &report);
+            if cycles == "100" {
+                let id = format!("p99_growth.{scenario}.chiplets_6.cycles_100");
+                let what = "section VII-C2: P99 of six chiplets, 100 cycles apart above 60";
+                self.growth(&id, what, (Some(&report), Some(six)), 45.0);
+            }
+        }
+        let narrow = ("hardware.inter_chiplet_gb_per_s", GIGABIT.to_owned());
+        for chiplets in ["2", "6"] {
+            let set = [("hardware.chiplets", chiplets.to_owned()), narrow.clone()];
+            let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+            let id = format!("p99.{scenario}.accelflow.chiplets_{chiplets}.links_1_gbit");
+            self.p99(&id, None, Kind::Predicted, &report);
+        }
+        Ok(())
+    }
+
+    /// Section VII-C3: deadlines that are missed, and ops that fall back, with fewer PEs.
+    fn shortages(&self, scenario: &str, pes: &[Point]) {
+        let published =
+            [("2", Some(21.7), Some(39.0)), ("4", Some(8.2), Some(16.0)), ("8", None, None)];
+        for (count, missed, refused) in published {
+            let Some(report) = at(pes, count) else { continue };
+            let rows = [
+                ("deadline_misses", "slo.missed_share", missed, MISSED),
+                ("fallback_share", "ops.fallback_share", None, "ops that fall back to a core"),
+                ("encrypt_fallback_share", "encrypt.fallback_share", refused, REFUSED),
+            ];
+            for (name, fact, bar, what) in rows {
+                let found = report.fact(fact).map(|own| scaled(own, 100.0));
+                let id = format!("{name}.{scenario}.pes_{count}");
+                self.add(&id, what, "%", Kind::Predicted, (found, bar), why_not(report));
+            }
+        }
+    }
+
+    /// Section VII-C5 as percentiles: RELIEF's over AccelFlow's with quicker and slower PEs. What it prints are
+    /// throughputs (`throughput.rs`).
+    fn speeds(&self, scenario: &str, base: &Entries) -> Result<(), Problem> {
+        for percent in [25, 50, 100, 200, 400] {
+            let set = speed(base, percent);
+            let ours = self.simulate(base, Architecture::AccelFlow, &set)?;
+            let theirs = self.simulate(base, Architecture::Relief, &set)?;
+            let cut = ours.reduction(&theirs).and_then(|own| own.p99);
+            // What is cut by r is 1 / (1 - r) times as much.
+            let times = |cut: f64| 1.0 / (1.0 - cut);
+            let found = cut
+                .filter(|own| own.ci95[1] < 1.0)
+                .map(|own| Interval { value: times(own.value), ci95: own.ci95.map(times) });
+            let id = row_id("p99_ratio", scenario, "relief", Some(&format!("speed_{percent}")));
+            let what = "RELIEF's mean P99 over AccelFlow's, PEs at this percentage of their speed";
+            let reason = why_not(&theirs).or_else(|| why_not(&ours));
+            self.add(&id, what, "times", Kind::Predicted, (found, None), reason);
+        }
+        Ok(())
+    }
+
+    /// RELIEF's public code, if an interrupt by DMA costs its manager something as well.
+    pub(super) fn interrupts(&self, base: &Entries) -> Result<(), Problem> {
+        for ns in [500, 1_500] {
+            let set = [("costs.manager_dma_ns", ns.to_string())];
+            let report = self.simulate(base, Architecture::ReliefArtifact, &set)?;
+            let id = row_id("p99", "steady", "relief_artifact", Some(&format!("dma_{ns}")));
+            self.p99(&id, None, Kind::Predicted, &report);
+        }
+        Ok(())
+    }
+
+    /// Figure 12: SocialNetwork at three loads, and AccelFlow's cut below RELIEF.
+    pub(super) fn loads(&self, base: &Entries) -> Result<(), Problem> {
+        self.begin("loads");
+        let figure = &self.published.loads_ms;
+        for per_s in &figure.columns {
+            let mut reports = Vec::new();
+            for architecture in Architecture::COMPARED {
+                let set = [("load.total_per_s", per_s.clone())];
+                let report = self.simulate(base, architecture, &set)?;
+                let name = architecture.name();
+                let id = row_id("p99", "steady", name, Some(&format!("load_{per_s}")));
+                self.p99(&id, figure.bar(name, per_s), Kind::Predicted, &report);
+                reports.push((architecture, report));
+            }
+            let of = |name| reports.iter().find(|(own, _)| *own == name).map(|(_, report)| report);
+            let pair = (of(Architecture::AccelFlow), of(Architecture::Relief));
+            let (Some(ours), Some(theirs)) = pair else { continue };
+            let found = ours.reduction(theirs).and_then(|own| own.p99);
+            let bars = (figure.bar("accelflow", per_s), figure.bar("relief", per_s));
+            let published = bars.0.zip(bars.1).map(|(low, high)| 100.0 * (1.0 - low / high));
+            let id = format!("p99_reduction.steady.relief.load_{per_s}");
+            let what = "figure 12: SocialNetwork's bars, AccelFlow below RELIEF";
+            let pair = (found.map(|own| scaled(own, 100.0)), published);
+            let reason = why_not(theirs).or_else(|| why_not(ours));
+            self.add(&id, what, "%", Kind::Predicted, pair, reason);
+        }
+        Ok(())
+    }
+
+    /// At the published peak of AccelFlow: utilisations, and how many ops fall back.
+    pub(super) fn peak(&self, base: &Entries) -> Result<(), Problem> {
+        self.begin("peak");
+        let set = [("load.total_per_s", "51600".to_owned())];
+        let report = self.simulate(base, Architecture::AccelFlow, &set)?;
+        let groups: [(&str, &[&str], f64); 6] = [
+            ("tcp", &["tcp"], 92.0),
+            ("encryption", &["encrypt", "decrypt"], 82.0),
+            ("rpc", &["rpc"], 68.0),
+            ("serialization", &["serialize", "deserialize"], 73.0),
+            ("compression", &["compress", "decompress"], 38.0),
+            ("load_balance", &["load-balance"], 71.0),
+        ];
+        for (name, kinds, bar) in groups {
+            let found: Vec<Interval> = kinds
+                .iter()
+                .filter_map(|kind| report.fact(&format!("{kind}.utilisation")))
+                .collect();
+            let found = mean_of(&found).map(|own| scaled(own, 100.0));
+            let what = "section VII-B4: busy PEs at 51.6 K requests/s";
+            let id = format!("utilisation.{name}");
+            self.add(&id, what, "%", Kind::Predicted, (found, Some(bar)), why_not(&report));
+        }
+        let found = report.fact("ops.fallback_share").map(|own| scaled(own, 100.0));
+        let what = "section VII-B6: ops that fall back to a core at 51.6 K requests/s";
+        let pair = (found, Some(5.9));
+        self.add("fallback_share.peak", what, "%", Kind::Predicted, pair, why_not(&report));
+        Ok(())
+    }
+}
+
+/// The keys of all accelerators' speeds, at a percentage of what they are.
+pub(super) fn speed(base: &Entries, percent: u32) -> Vec<(&'static str, String)> {
+    let of = |key: &'static str| {
+        let own = number(base, key)?;
+        Some((key, (own * f64::from(percent) / 100.0).to_string()))
+    };
+    SPEEDS.into_iter().filter_map(of).collect()
+}
+
+fn at<'a>(points: &'a [Point], column: &str) -> Option<&'a Report> {
+    points.iter().find(|(own, _)| own == column).map(|(_, report)| report)
+}
+
+/// Gigabytes a second.
+const GIGABIT: &str = "0.125";
+const MISSED: &str = "section VII-C3: requests that take more than 5 times figure 1's time";
+const REFUSED: &str = "section VII-C3: encryptions that fall back to a core";
+const SPEEDS: [&str; 9] = [
+    "accelerators.tcp.speedup",
+    "accelerators.encrypt.speedup",
+    "accelerators.decrypt.speedup",
+    "accelerators.rpc.speedup",
+    "accelerators.serialize.speedup",
+    "accelerators.deserialize.speedup",
+    "accelerators.compress.speedup",
+    "accelerators.decompress.speedup",
+    "accelerators.load-balance.speedup",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::lab::base;
+    use super::*;
+
+    #[test]
+    fn all_nine_accelerators_get_another_speed() {
+        let base = base("steady").unwrap_or_else(|_| panic!("compiled in"));
+        let set = speed(&base, 400);
+        assert_eq!(set.len(), 9);
+        assert_eq!(set[0], ("accelerators.tcp.speedup", "14".to_owned()));
+        let mut entries = base.clone();
+        for (key, value) in &set {
+            entries.set(key, value).expect("a key");
+        }
+        assert_eq!(number(&entries, "accelerators.encrypt.speedup"), Some(26.4));
+    }
+}

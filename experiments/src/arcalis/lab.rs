@@ -1,0 +1,145 @@
+//! What is simulated for the rows: cases of the committed specifications, each once. Every case has the same seed, so
+//! all see the same requests. What a row is made of, the other files say.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::ProgressBar;
+use sim::arcalis::Attachment;
+use sim::{Assignment, Extent, Report, System};
+
+use crate::base::{Problem, entries, progress_bar, study};
+
+/// The workloads of figure 11.
+pub(super) const WORKLOADS: [&str; 7] =
+    ["memc_low", "memc_mid", "memc_high", "post_low", "post_mid", "post_high", "unique_id"];
+/// Of one service, from the fewest writes to the most.
+pub(super) const MEMC: [&str; 3] = ["memc_low", "memc_mid", "memc_high"];
+pub(super) const POST: [&str; 3] = ["post_low", "post_mid", "post_high"];
+
+/// One case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Case {
+    scenario: &'static str,
+    attachment: &'static str,
+    /// Keys and values.
+    set: Vec<(&'static str, String)>,
+}
+
+/// Runs cases.
+pub(super) struct Lab {
+    replications: u32,
+    requests: u64,
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    done: RefCell<BTreeMap<Case, Report>>,
+}
+
+impl Case {
+    /// A workload with the engine near the cache.
+    pub(super) fn of(workload: &str) -> Self {
+        let set = vec![("run.workload", workload.to_owned())];
+        Self { scenario: "arcalis", attachment: Attachment::NearCache.name(), set }
+    }
+
+    /// The same in the scenario of figure 16.
+    pub(super) fn dagger(workload: &str) -> Self {
+        Self { scenario: "arcalis-dagger", ..Self::of(workload) }
+    }
+
+    pub(super) fn at(self, attachment: Attachment) -> Self {
+        Self { attachment: attachment.name(), ..self }
+    }
+
+    pub(super) fn with(mut self, key: &'static str, value: impl ToString) -> Self {
+        self.set.push((key, value.to_string()));
+        self
+    }
+}
+
+impl Lab {
+    /// # Errors
+    /// `runs` is out of range.
+    pub(super) fn new(
+        quick: bool,
+        runs: Option<usize>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, Problem> {
+        let replications = runs.unwrap_or(if quick { 5 } else { 10 });
+        if !(5..=100).contains(&replications) {
+            return Err(Problem::Usage(format!("--runs is {replications}; it must be 5 to 100")));
+        }
+        let requests = if quick { 2_000 } else { 10_000 };
+        Ok(Self::with(replications as u32, requests, Arc::clone(stop)))
+    }
+
+    /// So many replications of so many requests, until `stop` is set.
+    pub(super) fn with(replications: u32, requests: u64, stop: Arc<AtomicBool>) -> Self {
+        let (bar, done) = (progress_bar(), RefCell::default());
+        Self { replications, requests, bar, stop, done }
+    }
+
+    /// How much is simulated.
+    pub(super) fn extent(&self) -> String {
+        format!("{} runs of {} requests each, seed 1", self.replications, self.requests)
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// What a signal sets.
+    pub(super) fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// What is being done now.
+    pub(super) fn say(&self, part: &'static str) {
+        self.bar.set_prefix(part);
+    }
+
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// A fact of a case.
+    pub(super) fn fact(&self, case: &Case, name: &str) -> Result<f64, Problem> {
+        let missing = || Problem::Failed(format!("{case:?} has no {name}"));
+        Ok(self.report(case)?.fact(name).ok_or_else(missing)?.value)
+    }
+
+    /// Requests a second.
+    pub(super) fn per_s(&self, case: &Case) -> Result<f64, Problem> {
+        self.fact(case, "throughput_per_s")
+    }
+
+    /// How much longer a request takes than in another case (%).
+    pub(super) fn slowdown(&self, case: &Case, base: &Case) -> Result<f64, Problem> {
+        Ok(100.0 * (self.per_s(base)? / self.per_s(case)? - 1.0))
+    }
+
+    /// How many times the throughput of the services on one core it has.
+    pub(super) fn speedup(&self, case: &Case) -> Result<f64, Problem> {
+        Ok(self.per_s(case)? / self.per_s(&case.clone().at(Attachment::Cpu))?)
+    }
+
+    fn report(&self, case: &Case) -> Result<Report, Problem> {
+        if let Some(report) = self.done.borrow().get(case) {
+            return Ok(report.clone());
+        }
+        if self.stopped() {
+            return Err(Problem::Failed("interrupted".to_owned()));
+        }
+        self.bar.inc_length(1);
+        let set = case.set.iter().map(|(key, value)| Assignment::new(key, value));
+        let entries = entries(case.scenario, &set.collect::<Vec<_>>())?;
+        let system = System::read(&entries).map_err(Problem::Failed)?;
+        let extent = Extent::Requests(self.requests);
+        let report = study(&system, case.attachment, self.replications, extent)?;
+        self.bar.inc(1);
+        self.done.borrow_mut().insert(case.clone(), report.clone());
+        Ok(report)
+    }
+}

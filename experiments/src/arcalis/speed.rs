@@ -1,0 +1,145 @@
+//! Figures 11 and 12: speedups, throughputs, and how the engine's cycles divide.
+
+use sim::arcalis::Attachment;
+
+use super::lab::{Case, Lab, MEMC, POST, WORKLOADS};
+use crate::base::Problem;
+use crate::base::rows::{Kind, Row};
+
+/// Figure 11a, in the order of the workloads.
+pub(super) const SPEEDUPS: [f64; 7] = [4.16, 3.68, 3.05, 2.58, 2.21, 1.79, 3.33];
+/// What is calibrated, by workload: all but the middle ones.
+const FITTED: [bool; 7] = [true, false, true, true, false, true, true];
+
+/// Figure 11a and its order.
+pub(super) fn speedups(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    for ((workload, published), fitted) in WORKLOADS.into_iter().zip(SPEEDUPS).zip(FITTED) {
+        let ours = lab.speedup(&Case::of(workload))?;
+        let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
+        let (id, what) = (format!("speedup.{workload}"), "figure 11a: over one core");
+        rows.push(Row::modelled(&id, what, (Some(published), Some(ours)), "times", kind));
+    }
+    for (service, workloads) in [("memc", MEMC), ("post", POST)] {
+        let all = workloads.map(|workload| lab.speedup(&Case::of(workload)));
+        let what = "figure 11a: the more writes, the less";
+        let order = ordered(&format!("order.speedup.{service}"), what, all, |few, many| few > many);
+        rows.push(order?.by(Kind::Calibrated).because(ENDS));
+    }
+    Ok(())
+}
+
+/// Figure 11b.
+pub(super) fn throughputs(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    let published = [Some(248.0), Some(202.0), Some(258.0), Some(128.0), None, Some(74.0), None];
+    for ((workload, published), fitted) in WORKLOADS.into_iter().zip(published).zip(FITTED) {
+        let ours = lab.per_s(&Case::of(workload))? * 1e-3;
+        let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
+        let id = format!("throughput.{workload}");
+        let row = Row::modelled(&id, "figure 11b: Arcalis", (published, Some(ours)), "k/s", kind);
+        rows.push(match workload {
+            "memc_mid" => row.because(NO_MIX),
+            "post_low" | "post_high" => row.because(
+                "74 to 128 k/s are printed without names; read as the order of the speedups",
+            ),
+            _ => row,
+        });
+    }
+    let posts = POST.map(|workload| lab.per_s(&Case::of(workload)));
+    let what = "VI-A: throughput follows the speedups";
+    let order = ordered("order.throughput.post", what, posts, |few, many| few > many)?;
+    rows.push(order.by(Kind::Calibrated).because(ENDS));
+    let printed = ["memc_mid", "memc_low", "memc_high"].map(|own| lab.per_s(&Case::of(own)));
+    let what = "figure 11b: 202, 248 and 258 k/s for half, 20 and 80 % SET";
+    let order = ordered("order.throughput.memc", what, printed, |less, more| less < more)?;
+    rows.push(order.by(Kind::Calibrated).because(NO_MIX));
+    let cpu = WORKLOADS.map(|workload| lab.per_s(&Case::of(workload).at(Attachment::Cpu)));
+    let (least, most) = ends(cpu)?;
+    let what = "figure 11b: the CPU's least; only unique_id can be it";
+    let pair = (Some(25.0), Some(least * 1e-3));
+    rows.push(Row::modelled("cpu_throughput.least", what, pair, "k/s", Kind::Calibrated));
+    let pair = (Some(84.0), Some(most * 1e-3));
+    let what = "figure 11b: the CPU's most: memc_high's throughput over its speedup, both fitted";
+    rows.push(Row::modelled("cpu_throughput.most", what, pair, "k/s", Kind::Calibrated));
+    let (least, most) = ends(WORKLOADS.map(|workload| lab.speedup(&Case::of(workload))))?;
+    for (id, published, ours) in
+        [("throughput_gain.least", 2.5, least), ("throughput_gain.most", 3.3, most)]
+    {
+        let pair = (Some(published), Some(ours));
+        let what = "VI-A: over the CPU's throughput: the fitted speedups' ends";
+        let row = Row::modelled(id, what, pair, "times", Kind::Calibrated);
+        rows.push(row.because("figure 11a's speedups are 1.79 to 4.16: both cannot be met"));
+    }
+    Ok(())
+}
+
+/// Figure 12.
+pub(super) fn shares(lab: &Lab, rows: &mut Vec<Row>) -> Result<(), Problem> {
+    for (name, fact, published) in
+        [("rx", "rx.share", [73.0, 91.0]), ("deserialize", "deserialize.share", [59.0, 74.0])]
+    {
+        let of = |workload: &str| Ok(100.0 * lab.fact(&Case::of(workload), fact)?);
+        let (least, most) = ends(WORKLOADS.map(of))?;
+        for (end, published, ours) in [("least", published[0], least), ("most", published[1], most)]
+        {
+            let id = format!("{name}_share.{end}");
+            let what = "figure 12: of the engine's cycles, over the workloads";
+            let pair = (Some(published), Some(ours));
+            rows.push(Row::modelled(&id, what, pair, "%", Kind::Calibrated));
+        }
+        for workload in WORKLOADS {
+            let ours = of(workload)?;
+            let fitted = ours == least || ours == most;
+            let kind = if fitted { Kind::Calibrated } else { Kind::Predicted };
+            let (id, what) =
+                (format!("{name}_share.{workload}"), "figure 12: its bar is not printed");
+            rows.push(Row::modelled(&id, what, (None, Some(ours)), "%", kind));
+        }
+    }
+    let shares = WORKLOADS.map(|workload| lab.fact(&Case::of(workload), "deserialize.share"));
+    let (least, _) = ends(shares)?;
+    let what = "VI-B: deserialization dominates, in every workload";
+    let order = ordered("order.deserialize", what, [Ok(0.5), Ok(least)], |half, own| half < own)?;
+    rows.push(order.by(Kind::Calibrated).because("the least share is fitted, to 59 %"));
+    for (service, workloads) in [("memc", MEMC), ("post", POST)] {
+        // Post's ends are the fitted ends of all.
+        let honest = |row: Row| match service {
+            "post" => row.by(Kind::Calibrated).because(ENDS),
+            _ => row,
+        };
+        let all = workloads.map(|workload| lab.fact(&Case::of(workload), "deserialize.share"));
+        let (id, what) =
+            (format!("order.deserialize_share.{service}"), "VI-B: writes have more of it");
+        rows.push(honest(ordered(&id, what, all, |few, many| few < many)?));
+        let all = workloads.map(|workload| lab.fact(&Case::of(workload), "rx.share"));
+        let id = format!("order.rx_share.{service}");
+        let what = "figure 12: the more writes, the larger Rx's share";
+        rows.push(honest(ordered(&id, what, all, |few, many| few < many)?));
+    }
+    Ok(())
+}
+
+/// 1 if every pair is as published, else 0; predicted unless the caller knows it to follow from fits.
+pub(super) fn ordered<const N: usize>(
+    id: &str,
+    what: &str,
+    values: [Result<f64, Problem>; N],
+    as_published: fn(&f64, &f64) -> bool,
+) -> Result<Row, Problem> {
+    let values = values.into_iter().collect::<Result<Vec<f64>, Problem>>()?;
+    let holds = values.windows(2).all(|pair| as_published(&pair[0], &pair[1]));
+    let pair = (Some(1.0), Some(f64::from(u8::from(holds))));
+    Ok(Row::modelled(id, what, pair, "1", Kind::Predicted))
+}
+
+/// The least and the most.
+pub(super) fn ends<const N: usize>(
+    values: [Result<f64, Problem>; N],
+) -> Result<(f64, f64), Problem> {
+    let values = values.into_iter().collect::<Result<Vec<f64>, Problem>>()?;
+    let ends = (f64::INFINITY, f64::NEG_INFINITY);
+    Ok(values.into_iter().fold(ends, |(least, most), own| (least.min(own), most.max(own))))
+}
+
+const ENDS: &str = "follows from two fitted ends and a mix between them";
+const NO_MIX: &str =
+    "half SET, half GET lies between the mixes of 20 and 80 %, 248 and 258 k/s, whatever they cost";

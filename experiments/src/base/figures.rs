@@ -1,0 +1,57 @@
+//! Parts of pages that every experiment has: its rows as tables, and points with the range over runs.
+
+use report::{Column, Point, Section, Table};
+
+use super::rows::{Row, Rows, Spread};
+
+/// Everything that the JSON file has.
+pub(crate) fn all_rows(rows: &Rows) -> Section {
+    Section {
+        heading: "All numbers".into(),
+        prose: vec![format!("As in `{}.json`.", rows.name)],
+        tables: vec![table("Rows", rows.rows.iter())],
+        ..Section::default()
+    }
+}
+
+/// Rows as a table; with the published numbers where there are any.
+pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
+    let rows: Vec<&Row> = rows.collect();
+    let is_published = rows.iter().any(|row| row.published.is_some());
+    let number = |value: f64| match value.abs() {
+        0.0..10.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
+    };
+    let row = |row: &&Row| {
+        let range = row
+            .ci95
+            .map_or(String::new(), |[low, high]| format!("{} to {}", number(low), number(high)));
+        let published = row.published.map_or(String::new(), number);
+        let mut cells = vec![
+            row.id.clone(),
+            row.ours.map_or("-".to_owned(), number),
+            row.unit.to_owned(),
+            range,
+            format!("{:?}", row.kind).to_lowercase(),
+            row.reason.clone().unwrap_or_default(),
+        ];
+        cells.splice(1..1, is_published.then_some(published));
+        cells
+    };
+    let mut header = vec![
+        Column::text("id"),
+        Column::number("median"),
+        Column::text("unit"),
+        Column::number("runs"),
+        Column::text("kind"),
+        Column::text("remark"),
+    ];
+    header.splice(1..1, is_published.then(|| Column::number("published")));
+    Table { caption: caption.into(), header, rows: rows.iter().map(row).collect() }
+}
+
+/// A median and the range over runs, if there is any.
+pub(crate) fn point(x: f64, values: impl IntoIterator<Item = f64>) -> Option<Point> {
+    let spread = Spread::of(values)?;
+    Some(Point::with_spread(x, spread.median, spread.low, spread.high))
+}

@@ -1,0 +1,444 @@
+//! Results as rows, the same for every experiment: what was published beside what was found here, and how it was found.
+
+use std::fmt;
+
+use report::Column;
+use serde::{Serialize, Serializer};
+
+use harness::{CoreTime, Machine};
+
+/// All rows of one experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct Rows {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) machine: String,
+    pub(crate) machine_class: String,
+    pub(crate) command: String,
+    /// When the run began; as JSON the share of the cores' time since then in which the host of a virtual machine ran
+    /// others. None where nothing is timed.
+    #[serde(
+        rename = "stolen",
+        serialize_with = "stolen_since",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) begun: Option<CoreTime>,
+    /// Where the run was interrupted: these are the rows of what was done by then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unfinished: Option<String>,
+    pub(crate) rows: Vec<Row>,
+    /// What some of them must come to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bars: Vec<Bar>,
+}
+
+fn stolen_since<S: Serializer>(begun: &Option<CoreTime>, to: S) -> Result<S::Ok, S::Error> {
+    begun.map(|begun| (begun.stolen_since() * 1e4).round() / 1e4).serialize(to)
+}
+
+/// What a row must come to, and whether it does.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Bar {
+    /// The row's.
+    pub(crate) id: String,
+    pub(crate) limit: String,
+    /// The median over runs.
+    pub(crate) ours: Option<f64>,
+    /// Lowest and highest of the runs.
+    pub(crate) spread: Option<[f64; 2]>,
+    /// Runs with a number, and runs that there were to be; none where it is not made of runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runs: Option<[usize; 2]>,
+    /// Whether the limit is kept to, none where that is not known: by the median, if most of the runs have a number.
+    /// `over_scheduler.*` by every run: missed if one misses it, else not known if one has no number.
+    pub(crate) met: Option<bool>,
+}
+
+impl Bar {
+    /// In one line of text.
+    pub(crate) fn line(&self) -> String {
+        let [id, ours, spread, limit, met] = self.cells();
+        format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {met}")
+    }
+
+    /// Id, median, range and how many of the runs it is of, limit, verdict.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
+        let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
+        let runs = self.runs.map(|[valid, planned]| format!("{valid} of {planned}"));
+        let spread: Vec<String> = spread.into_iter().chain(runs).collect();
+        let met = match self.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not known",
+        };
+        [self.id.clone(), ours, spread.join(", "), self.limit.clone(), met.to_owned()]
+    }
+}
+
+/// A limit that a number must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    Below(f64),
+    AtLeast(f64),
+    Above(f64),
+}
+
+impl Limit {
+    /// Whether a number keeps to it.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        match self {
+            Limit::AtMost(most) => value <= most,
+            Limit::Below(end) => value < end,
+            Limit::AtLeast(least) => value >= least,
+            Limit::Above(end) => value > end,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::AtMost(most) => write!(f, "<= {most}"),
+            Limit::Below(end) => write!(f, "< {end}"),
+            Limit::AtLeast(least) => write!(f, ">= {least}"),
+            Limit::Above(end) => write!(f, "> {end}"),
+        }
+    }
+}
+
+/// One number.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Metric, configuration, then size, load or mix.
+    pub(crate) id: String,
+    pub(crate) what: String,
+    /// None where the source gives no number.
+    pub(crate) published: Option<f64>,
+    /// The median over runs; none where it could not be found.
+    pub(crate) ours: Option<f64>,
+    pub(crate) unit: &'static str,
+    /// Lowest and highest of the runs, from five on: of intervals so made of five, 94 % hold the median; of six, 97 %.
+    pub(crate) ci95: Option<[f64; 2]>,
+    pub(crate) kind: Kind,
+    /// Virtual devices in the path.
+    pub(crate) devices: Vec<String>,
+    /// Why there is no number, or why it is to be read with care.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+}
+
+impl Kind {
+    /// The word of the rows.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Measured => "measured",
+            Kind::Emulated => "emulated",
+            Kind::Computed => "computed",
+            Kind::Predicted => "predicted",
+            Kind::Calibrated => "calibrated",
+            Kind::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// How a number was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// On this machine, nothing virtual.
+    Measured,
+    /// Measured with a virtual device in the path.
+    Emulated,
+    /// Equations and arithmetic on inputs.
+    Computed,
+    /// Simulated, nothing tuned to the published number.
+    Predicted,
+    /// An input, or tuned to the published number.
+    Calibrated,
+    /// Not to be had here.
+    Unreachable,
+}
+
+impl Row {
+    /// What was found over runs, or that nothing was.
+    pub(crate) fn of(
+        id: String,
+        what: String,
+        unit: &'static str,
+        values: impl IntoIterator<Item = f64>,
+        devices: Vec<String>,
+        reason: Option<String>,
+    ) -> Self {
+        let spread = Spread::of(values);
+        let kind = match (&spread, devices.is_empty()) {
+            (None, _) => Kind::Unreachable,
+            (Some(_), true) => Kind::Measured,
+            (Some(_), false) => Kind::Emulated,
+        };
+        let enough = spread.filter(|spread| spread.count >= INTERVAL_RUNS_MIN);
+        let nothing = || spread.is_none().then(|| "no valid run".to_owned());
+        Self {
+            id,
+            what,
+            published: None,
+            ours: spread.map(|spread| spread.median),
+            unit,
+            ci95: enough.map(|spread| [spread.low, spread.high]),
+            kind,
+            devices,
+            reason: reason.or_else(nothing),
+        }
+    }
+
+    /// A number that a model or arithmetic gives, beside the published one where there is one.
+    pub(crate) fn modelled(
+        id: &str,
+        what: &str,
+        (published, ours): (Option<f64>, Option<f64>),
+        unit: &'static str,
+        kind: Kind,
+    ) -> Self {
+        let (id, what) = (id.to_owned(), what.to_owned());
+        Self {
+            id,
+            what,
+            published,
+            ours,
+            unit,
+            ci95: None,
+            kind,
+            devices: Vec::new(),
+            reason: None,
+        }
+    }
+
+    /// A published number that is not to be had here, and why.
+    pub(crate) fn unreachable(
+        id: &str,
+        what: &str,
+        published: Option<f64>,
+        unit: &'static str,
+        reason: &str,
+    ) -> Self {
+        Self::modelled(id, what, (published, None), unit, Kind::Unreachable).because(reason)
+    }
+
+    /// With why it is to be read with care.
+    pub(crate) fn because(self, reason: &str) -> Self {
+        Self { reason: Some(reason.to_owned()), ..self }
+    }
+
+    /// What a table of [`Row::cells`] has above them.
+    pub(crate) fn columns() -> Vec<Column> {
+        vec![
+            Column::text("row"),
+            Column::number("published"),
+            Column::number("ours"),
+            Column::text("unit"),
+            Column::text("kind"),
+        ]
+    }
+
+    /// Id, published, ours, unit, and kind with its reason.
+    pub(crate) fn cells(&self) -> [String; 5] {
+        let ours = match (self.ours, self.ci95) {
+            (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
+            (Some(ours), None) => format!("{ours:.3}"),
+            (None, _) => "-".to_owned(),
+        };
+        let published = self.published.map_or("-".to_owned(), |value| {
+            // As it is printed, without the digits that a quotient of printed numbers has.
+            format!("{}", (value * 1e3).round() / 1e3)
+        });
+        let reason = self.reason.as_deref().unwrap_or_default();
+        let kind =
+            format!("{}{}{reason}", self.kind.name(), if reason.is_empty() { "" } else { ": " });
+        [self.id.clone(), published, ours, self.unit.to_owned(), kind]
+    }
+
+    /// The same in a line of text.
+    pub(crate) fn line(&self) -> String {
+        let [id, published, ours, unit, kind] = self.cells();
+        format!("{id:<48} {published:>9} {ours:>22} {unit:<6} {kind}")
+    }
+
+    /// With the number of the source.
+    pub(crate) fn beside(self, published: f64) -> Self {
+        Self { published: Some(published), ..self }
+    }
+
+    /// Found in another way than by measuring, where it was found at all.
+    pub(crate) fn by(self, kind: Kind) -> Self {
+        let kind = if self.ours.is_some() { kind } else { self.kind };
+        Self { kind, ..self }
+    }
+}
+
+/// A median and the range over runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The least value.
+    pub low: f64,
+    /// The greatest value.
+    pub high: f64,
+    /// The number of values.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Returns the spread of the finite values; none without one.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let (a, b) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { median: f64::midpoint(a, b), low, high, count: values.len() })
+    }
+}
+
+/// What a bar is made of: the runs that have a number, of those that there were to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Runs {
+    spread: Option<Spread>,
+    planned: usize,
+}
+
+impl Runs {
+    /// Of the finite values.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
+        Self { spread: Spread::of(values), planned }
+    }
+
+    fn valid(self) -> usize {
+        self.spread.map_or(0, |own| own.count)
+    }
+
+    /// Whether they say something of all: what is left of the others may be what is left by chance.
+    fn is_enough(self) -> bool {
+        2 * self.valid() > self.planned
+    }
+
+    /// Why their median is not to be taken as it is.
+    fn reason(self, limit: Limit) -> Option<String> {
+        let spread = self.spread?;
+        if !self.is_enough() {
+            let (valid, planned) = (self.valid(), self.planned);
+            return Some(format!("only {valid} of {planned} runs have a number: not judged"));
+        }
+        let apart = limit.holds(spread.low) != limit.holds(spread.high);
+        apart.then(|| "the runs lie on both sides of the bar".to_owned())
+    }
+}
+
+impl Rows {
+    /// No rows yet.
+    pub(crate) fn new(name: &'static str, machine: &Machine, conditions: &str) -> Self {
+        Self {
+            name,
+            version: env!("CARGO_PKG_VERSION"),
+            machine: format!("{}; {conditions}", machine.description),
+            machine_class: machine.class.clone(),
+            command: command(),
+            begun: Some(machine.begun),
+            unfinished: None,
+            rows: Vec::new(),
+            bars: Vec::new(),
+        }
+    }
+
+    /// Adds what was found over runs, or that nothing was.
+    pub(crate) fn add(
+        &mut self,
+        id: String,
+        what: String,
+        unit: &'static str,
+        values: impl IntoIterator<Item = f64>,
+        devices: Vec<String>,
+        reason: Option<String>,
+    ) {
+        self.rows.push(Row::of(id, what, unit, values, devices, reason));
+    }
+
+    /// Adds a row that must keep to a limit, made of these runs where it is made of runs. One without a number from
+    /// most of them is not judged.
+    pub(crate) fn judge(&mut self, row: Row, runs: Option<Runs>, limit: Limit) {
+        let ours = row.ours.filter(|_| runs.is_none_or(Runs::is_enough));
+        self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
+    }
+
+    /// The same where the median does not settle it: the verdict is the caller's, none if it is not known.
+    pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, met: Option<bool>) {
+        self.bars.push(Bar {
+            id: row.id.clone(),
+            limit: limit.to_string(),
+            ours: row.ours,
+            spread: runs.and_then(|own| own.spread).map(|own| [own.low, own.high]),
+            runs: runs.map(|own| [own.valid(), own.planned]),
+            met,
+        });
+        let reason = row.reason.clone().or_else(|| runs?.reason(limit));
+        self.rows.push(Row { reason, ..row });
+    }
+}
+
+/// Fewer runs make no interval worth the name.
+const INTERVAL_RUNS_MIN: usize = 5;
+
+/// This process's command line, the program by its name.
+pub fn command() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = "rebate".to_owned();
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_of_finite_values_and_none_without() {
+        let spread = Spread::of([3.0, f64::NAN, 1.0, 2.0, f64::INFINITY]).expect("three values");
+        assert_eq!(spread, Spread { median: 2.0, low: 1.0, high: 3.0, count: 3 });
+        assert_eq!(Spread::of([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
+        assert_eq!(Spread::of([f64::NAN]), None);
+    }
+
+    #[test]
+    fn a_bar_is_met_by_the_median_and_says_where_the_runs_disagree() {
+        let mut rows = Rows::new("cache", &Machine::here(), "idle");
+        let mut judge = |values: [f64; 3], limit| {
+            let row = Row::of("a".into(), "b".into(), "ratio", values, Vec::new(), None);
+            rows.judge(row, Some(Runs::of(values, values.len())), limit);
+        };
+        judge([0.7, 0.74, 0.8], Limit::AtMost(0.75));
+        judge([0.7, 0.74, 0.75], Limit::AtLeast(0.76));
+        judge([f64::NAN; 3], Limit::Below(1.0));
+        judge([0.7, f64::NAN, f64::INFINITY], Limit::Below(1.0));
+        judge([0.7, 0.7, f64::NAN], Limit::Below(1.0));
+        let met: Vec<_> = rows.bars.iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), Some(false), None, None, Some(true)]);
+        let said: Vec<_> = rows.rows.iter().map(|row| row.reason.is_some()).collect();
+        assert_eq!(said, [true, false, true, true, false]);
+        let runs: Vec<_> = rows.bars.iter().filter_map(|bar| bar.runs).collect();
+        assert_eq!(runs, [[3, 3], [3, 3], [0, 3], [1, 3], [2, 3]]);
+        assert!(rows.bars[3].line().contains("1 of 3"));
+        assert_eq!(rows.bars[0].spread, Some([0.7, 0.8]));
+        assert_eq!(rows.bars[0].limit, "<= 0.75");
+    }
+
+    #[test]
+    fn a_row_without_a_number_says_why() {
+        let mut rows = Rows::new("cache", &Machine::here(), "idle");
+        rows.add("a".into(), "b".into(), "us", [], Vec::new(), None);
+        rows.add("a".into(), "b".into(), "us", [1.0], vec!["virtual-iaa".into()], None);
+        assert_eq!(rows.rows[0].kind, Kind::Unreachable);
+        assert!(rows.rows[0].reason.is_some());
+        assert_eq!(rows.rows[1].kind, Kind::Emulated);
+    }
+}

@@ -1,0 +1,158 @@
+//! One run of an experiment: where its results go, what stops it, and who prints what it says.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use harness::CoreTime;
+use indicatif::{ProgressBar, ProgressStyle};
+use report::Report;
+use sim::{Entries, Extent, RECORDING_BYTES_MAX, SPEC_BYTES_MAX, System, SystemError};
+
+use super::lines;
+use super::rows::Rows;
+
+/// A run of an experiment.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) out: PathBuf,
+    pub(crate) stop: Arc<AtomicBool>,
+    print: fn(&str),
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The options cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The work failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<SystemError> for Problem {
+    /// What an experiment asks of the simulator is no option of its caller's.
+    fn from(error: SystemError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl Session {
+    /// A run whose results go to the folder `out`, which is made if it is not there. It ends early, in good order, once
+    /// `stop` is set. `print` takes each line of its summary.
+    pub fn new(out: &Path, stop: Arc<AtomicBool>, print: fn(&str)) -> Self {
+        Self { out: out.to_owned(), stop, print }
+    }
+
+    /// Prints lines of the summary.
+    pub(crate) fn say(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) {
+        lines.into_iter().for_each(|line| (self.print)(line.as_ref()));
+    }
+
+    /// Makes the folder for results, before anything is measured in vain.
+    pub(crate) fn make_folder(&self) -> Result<(), Problem> {
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
+    }
+
+    /// Writes the rows and the page of this name, and says where they are. Those of an interrupted run go beside a
+    /// whole one's.
+    ///
+    /// # Errors
+    /// They cannot be written, or the run was interrupted.
+    pub(crate) fn write(&self, rows: &Rows, page: &str, report: &Report) -> Result<(), Problem> {
+        let mark = if rows.unfinished.is_some() { "unfinished-" } else { "" };
+        let path = self.out.join(format!("{mark}{}.json", rows.name));
+        let page = self.out.join(format!("{mark}{page}"));
+        let text = lines::text(rows).map_err(|e| Problem::Failed(e.to_string()))?;
+        for (path, text) in [(&path, text), (&page, report.html())] {
+            std::fs::write(path, text)
+                .map_err(|error| Problem::Failed(format!("{}: {error}", path.display())))?;
+        }
+        (self.print)(&format!("wrote {} and {}", path.display(), page.display()));
+        let stolen = rows.begun.map_or(0.0, CoreTime::stolen_since);
+        if stolen > STOLEN_NOTED {
+            let percent = 100.0 * stolen;
+            (self.print)(&format!(
+                "note: for {percent:.1} % of the cores' time the host ran others"
+            ));
+        }
+        match &rows.unfinished {
+            Some(at) => Err(Problem::Failed(format!("{at}; the rest is missing"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The keys of a specification that is compiled in, with these set.
+///
+/// # Errors
+/// What is wrong, and where.
+pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Problem> {
+    let text = |bytes_max: usize| {
+        move |path: &Path| {
+            let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+            sim::text_within(file, bytes_max)
+        }
+    };
+    let entries = sim::entries(spec, &text(SPEC_BYTES_MAX));
+    let entries = entries.map_err(|error| Problem::Failed(error.to_string()))?;
+    let recording = text(RECORDING_BYTES_MAX);
+    sim::set(entries, set, &mut sim::Recordings::default(), &recording).map_err(Problem::Failed)
+}
+
+/// A study of so many replications, on as many threads as there are.
+pub(crate) fn study(
+    system: &System,
+    architecture: &str,
+    replications: u32,
+    extent: Extent,
+) -> Result<sim::Report, Problem> {
+    let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
+    let plan = sim::Plan {
+        extent,
+        replications_min: replications,
+        replications_max: replications,
+        threads,
+        ..sim::Plan::default()
+    };
+    let report = system.simulate(architecture, &plan, &|_| {});
+    Ok(report?)
+}
+
+/// Share of the cores' time: less is the work of any system.
+const STOLEN_NOTED: f64 = 0.01;
+
+/// Of the whole run; on a terminal only.
+pub(crate) fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
+    style.map_or(bar.clone(), |style| bar.with_style(style))
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::Machine;
+
+    use super::*;
+
+    #[test]
+    fn what_an_interrupted_run_found_goes_beside_a_whole_ones() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let session = Session::new(folder.path(), Arc::default(), |_| ());
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name));
+        let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        assert!(session.write(&rows, "runtime.html", &Report::default()).is_ok());
+        let whole = read("runtime.json").expect("rows");
+        assert!(!whole.contains("unfinished"));
+        rows.unfinished = Some("interrupted within loads".to_owned());
+        let end = session.write(&rows, "runtime.html", &Report::default());
+        let Err(Problem::Failed(said)) = end else { panic!("it is not finished") };
+        assert_eq!(said, "interrupted within loads; the rest is missing");
+        assert_eq!(read("runtime.json").expect("rows"), whole, "it is not written over");
+        let part = read("unfinished-runtime.json").expect("rows");
+        assert!(part.contains("\"unfinished\": \"interrupted within loads\""), "{part}");
+        assert!(read("unfinished-runtime.html").is_ok());
+    }
+}

@@ -1,0 +1,315 @@
+//! The findings as a page: the seed's two figures in its own form, each with both ways to the store; what the stages
+//! explain; what the accelerator frees; where latency explodes and why.
+
+use report::{
+    Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
+    Report, Section, Series, Style, Table,
+};
+use units::{ByteCount, Op};
+
+use super::findings::{Findings, LOAD_BYTES, LOAD_GETS, Point as At, Quantile, ops, verb};
+use super::{Part, bars_page};
+use crate::base::figures::{all_rows, point, table};
+use crate::base::rows::{Rows, Spread};
+use crate::testbed::{Configuration, Door, Place, Work};
+
+/// The page.
+pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
+    let plan = &findings.plan;
+    let facts = [
+        ("machine", rows.machine.clone()),
+        ("class", rows.machine_class.clone()),
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("offered load of the size sweep", format!("{}/s (the seed: 4000/s)", plan.rate_per_s)),
+        ("runs of each point", format!("{}, {} s each", plan.runs, plan.duration.0 as f64 / 1e9)),
+        ("clients", "16 connections, evenly spaced requests, every value verified".to_owned()),
+    ];
+    Report {
+        title: "The compressed cache: monolith or microservices, software or accelerator".into(),
+        subtitle: "Each point is the median over runs on this machine; whiskers span the runs."
+            .into(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections: sections(findings, rows),
+    }
+}
+
+/// Those that have anything to show.
+fn sections(findings: &Findings, rows: &Rows) -> Vec<Section> {
+    let plan = &findings.plan;
+    let mut sections = Vec::new();
+    sections.extend(bars_page::section(findings, rows));
+    if plan.has(Part::Sizes) {
+        sections.push(sizes(findings));
+    }
+    if plan.has(Part::Loads) {
+        sections.push(loads(findings));
+    }
+    if plan.has(Part::Sizes) {
+        sections.extend([explained(findings), freed(rows), explosion(findings, rows)]);
+    }
+    sections.extend(left_out(findings));
+    sections.push(all_rows(rows));
+    sections
+}
+
+/// What this machine has not got.
+fn left_out(findings: &Findings) -> Option<Section> {
+    let note = |(own, why): &(Configuration, String)| format!("{}: {why}", own.id());
+    let notes: Vec<String> = findings.left_out.iter().map(note).collect();
+    let section = || Section {
+        heading: "Not measured here".into(),
+        prose: vec!["These configurations need what this machine has not got.".into()],
+        notes: notes.clone(),
+        ..Section::default()
+    };
+    (!notes.is_empty()).then(section)
+}
+
+const QUANTILES: [Quantile; 2] = [Quantile::P50, Quantile::P90];
+
+fn sizes(findings: &Findings) -> Section {
+    let mut figures = Vec::new();
+    for door in doors(findings) {
+        for &gets in &findings.plan.gets {
+            for op in ops(gets) {
+                figures.push(size_figure(findings, door, gets, op));
+            }
+        }
+    }
+    Section {
+        heading: "Latency against value size (the seed's figure 1)".into(),
+        prose: vec![
+            "The seed gives no operation mix: each mix has its own figure, gets and sets apart, \
+             first with memcached behind the gRPC store service in every configuration, as in the \
+             seed, then reached directly."
+                .into(),
+            "Everything with the virtual IAA is emulated: its timing is a published profile \
+             (specs/devices/iaa.toml), its results are a software codec's, remembered. The \
+             decompression curve beyond 4 KiB is assumed; the file has its range."
+                .into(),
+        ],
+        figures,
+        ..Section::default()
+    }
+}
+
+fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
+    let panel = |quantile: Quantile| {
+        let line = |own: Configuration| {
+            let points = findings.plan.sizes.iter().filter_map(|&size| {
+                let times = findings.latency_us(&At::at_size(own, size, gets), op, quantile);
+                point(size.0 as f64, times)
+            });
+            series(own, points.collect())
+        };
+        let lines = findings.plan.of(door).map(line).collect();
+        let (x, y) = (Axis::bytes("value size"), Axis::log10("latency (us)"));
+        Panel::lines(quantile.name(), x, y, lines)
+    };
+    Figure {
+        id: format!("size-{}-get{gets}-{}", door_id(door), verb(op)),
+        caption: format!("{}s, {gets} % gets, {}.", capital(verb(op)), door_name(door)),
+        panels: QUANTILES.map(panel).into(),
+    }
+}
+
+fn loads(findings: &Findings) -> Section {
+    let figure = |door: Door| {
+        let panel = |quantile: Quantile| {
+            let line = |own: Configuration| {
+                let points = findings.plan.loads_per_s.iter().filter_map(|&per_s| {
+                    let at = At::at_load(own, per_s);
+                    point(per_s, findings.latency_us(&at, Op::Decompress, quantile))
+                });
+                series(own, points.collect())
+            };
+            let lines = findings.plan.of(door).map(line).collect();
+            let (x, y) = (Axis::linear("offered load (requests/s)"), Axis::log10("latency (us)"));
+            Panel::lines(quantile.name(), x, y, lines)
+        };
+        Figure {
+            id: format!("load-{}", door_id(door)),
+            caption: format!("Gets of {LOAD_BYTES}, {LOAD_GETS} % gets, {}.", door_name(door)),
+            panels: QUANTILES.map(panel).into(),
+        }
+    };
+    let row = |own: Configuration| {
+        let knees = findings.knees.get(&own.id()).map(Vec::as_slice).unwrap_or_default();
+        let spread = Spread::of(knees.iter().map(|knee| knee.per_s));
+        let knee = spread.map_or("-".into(), |own| format!("{:.0}", own.median));
+        let range = spread.map_or("-".into(), |own| format!("{:.0} to {:.0}", own.low, own.high));
+        vec![own.name(), door_name(own.door).to_owned(), knee, range]
+    };
+    let all = findings.plan.configurations.iter().copied();
+    Section {
+        heading: "Latency against offered load (the seed's figure 2)".into(),
+        prose: vec![
+            "A line ends where its configuration no longer answers 98 % of what is offered within \
+             the window: beyond that latency is the length of the queue, and grows with the length \
+             of the run."
+                .into(),
+        ],
+        figures: doors(findings).map(figure).collect(),
+        tables: vec![Table {
+            caption: "The knee: the highest load kept up with".into(),
+            header: vec![
+                Column::text("configuration"),
+                Column::text("store"),
+                Column::number("requests/s"),
+                Column::number("runs"),
+            ],
+            rows: all.map(row).collect(),
+        }],
+        ..Section::default()
+    }
+}
+
+fn explained(findings: &Findings) -> Section {
+    let mut figures = Vec::new();
+    for place in [Place::Microservice, Place::Lane] {
+        let both = doors(findings).map(|door| Configuration::new(place, Work::Iaa, door));
+        let mut both = both.filter(|own| findings.plan.measures(*own));
+        let Some(own) = both.next() else { continue };
+        for &gets in &findings.plan.gets {
+            for op in ops(gets) {
+                figures.push(stage_figure(findings, own, gets, op));
+            }
+        }
+    }
+    Section {
+        heading: "Where the difference comes from".into(),
+        prose: vec![
+            "Microservice with the accelerator, over gRPC and over a lane, less monolith in \
+             software, as measured (mark), against hop + device - software codec, each measured \
+             alone (bars). Where the sum is \
+             below zero the seed's ordering holds here; where it is above, the hop costs more than \
+             the accelerator saves."
+                .into(),
+        ],
+        figures,
+        ..Section::default()
+    }
+}
+
+fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> Figure {
+    let sizes: Vec<ByteCount> = findings.plan.sizes.clone();
+    type Stage<'a> = &'a dyn Fn(&super::findings::Stages) -> f64;
+    let bars = |name: &str, origin, colour, stage: Stage<'_>| {
+        let median = |size: &ByteCount| {
+            let runs = findings.stages.get(&(*size, op.name())).map(Vec::as_slice);
+            let spread = Spread::of(runs.unwrap_or_default().iter().map(stage));
+            spread.map_or(f64::NAN, |own| own.median)
+        };
+        BarSeries::new(name, origin, colour, sizes.iter().map(median))
+    };
+    let difference = |size: &ByteCount| {
+        let found = findings.explained(own, *size, gets, op).unwrap_or_default();
+        Spread::of(found.iter().map(|own| own.difference_us)).map_or(f64::NAN, |own| own.median)
+    };
+    let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
+    let way = if own.place == Place::Lane { "stages-lane" } else { "stages" };
+    Figure {
+        id: format!("{way}-get{gets}-{}", verb(op)),
+        caption: format!(
+            "{}: {}s, {gets} % gets, {}.",
+            capital(&own.name()),
+            verb(op),
+            door_name(own.door)
+        ),
+        panels: vec![Panel {
+            title: "stages and measured difference".into(),
+            plot: Plot::Bars(Bars {
+                y_label: "latency (us)".into(),
+                layout: Layout::Stacked,
+                categories: sizes.iter().map(category).collect(),
+                series: vec![
+                    bars("hop", Origin::Measured, 0, &|stages| stages.way_us(own.place)),
+                    bars("device", Origin::Emulated, 1, &|stages| stages.device.p50_us),
+                    bars("software codec, saved", Origin::Measured, 2, &|stages| {
+                        -stages.software.p50_us
+                    }),
+                ],
+                mark: Some(Mark {
+                    name: "measured difference".into(),
+                    values: sizes.iter().map(difference).collect(),
+                }),
+            }),
+        }],
+    }
+}
+
+fn freed(rows: &Rows) -> Section {
+    let found = rows.rows.iter().filter(|row| row.id.starts_with("codec_cpu_freed."));
+    Section {
+        heading: "What the accelerator frees".into(),
+        prose: vec![
+            "The frontend's CPU time per request in software less that with the virtual \
+             accelerator, over the codec's own, from 4 KiB on, memcached reached directly and the \
+             frontend kept busy: a busy core polls beside its other work. At low load the same core \
+             waits by polling, and frees nothing."
+                .into(),
+        ],
+        tables: vec![table("Freed, as a share of the codec's own CPU time", found)],
+        ..Section::default()
+    }
+}
+
+fn explosion(findings: &Findings, rows: &Rows) -> Section {
+    let gets = findings.plan.gets.iter().copied().min_by_key(|gets| gets.abs_diff(LOAD_GETS));
+    let gets = gets.unwrap_or(LOAD_GETS);
+    let ending = format!(".get{gets}");
+    let found = rows.rows.iter().filter(|row| {
+        let wanted = ["utilisation.", "achieved."].iter().any(|name| row.id.starts_with(name));
+        wanted && row.id.ends_with(&ending) && !row.id.contains("_direct")
+    });
+    Section {
+        heading: "Where latency explodes, and why".into(),
+        prose: vec![
+            "At a fixed rate the bytes per second grow with the size. Latency leaves the curve of \
+             its stages when the busiest process comes near a whole core (or all together near the \
+             machine's cores): from there on requests wait for each other. The table has, for each \
+             size, the share of a core that each process took and the share of requests that were \
+             answered in time."
+                .into(),
+        ],
+        tables: vec![table("Shares of a core by process", found)],
+        ..Section::default()
+    }
+}
+
+fn series(own: Configuration, points: Vec<Point>) -> Series {
+    let style = Style::nth(own.index());
+    Series { name: own.name(), label: own.label(), origin: origin(own), style, points }
+}
+
+/// Where a configuration's numbers come from.
+pub(super) const fn origin(own: Configuration) -> Origin {
+    if own.is_emulated() { Origin::Emulated } else { Origin::Measured }
+}
+
+/// The ways to the store that are measured.
+pub(super) fn doors(findings: &Findings) -> impl Iterator<Item = Door> + '_ {
+    Door::ALL.into_iter().filter(|door| findings.plan.of(*door).next().is_some())
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
+
+pub(super) const fn door_id(door: Door) -> &'static str {
+    match door {
+        Door::Grpc => "grpc",
+        Door::Direct => "direct",
+    }
+}
+
+pub(super) const fn door_name(door: Door) -> &'static str {
+    match door {
+        Door::Grpc => "store over gRPC",
+        Door::Direct => "memcached directly",
+    }
+}

@@ -1,0 +1,157 @@
+//! Which points are measured, how often and how long. Values only.
+
+use harness::Machine;
+use units::{ByteCount, Nanos};
+
+use super::{Options, Part};
+use crate::base::Problem;
+use crate::testbed::{Configuration, Door};
+
+/// The points of `reproduce cache`.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What is measured, in the order of [`Configuration::all`].
+    pub(crate) configurations: Vec<Configuration>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) sizes: Vec<ByteCount>,
+    /// Shares of gets (percent).
+    pub(crate) gets: Vec<u32>,
+    /// The offered load of the size sweep (1/s).
+    pub(crate) rate_per_s: f64,
+    /// The offered loads of the load sweep (1/s).
+    pub(crate) loads_per_s: Vec<f64>,
+    pub(crate) runs: usize,
+    pub(crate) warmup: Nanos,
+    pub(crate) duration: Nanos,
+    /// Jobs of each stage measured alone.
+    pub(crate) stage_jobs: usize,
+    /// The knee is found to within this share of it.
+    pub(crate) knee_precision: f64,
+}
+
+impl Plan {
+    /// As the options say, and the seed where they say nothing.
+    ///
+    /// # Errors
+    /// The option that is out of range.
+    pub(crate) fn new(options: &Options, machine: &Machine) -> Result<Self, Problem> {
+        let plan = if options.quick { Self::quick() } else { Self::whole(machine) };
+        let plan = Self {
+            configurations: configurations(&options.configurations).map_err(Problem::Usage)?,
+            parts: if options.parts.is_empty() { plan.parts } else { options.parts.clone() },
+            sizes: if options.sizes.is_empty() { plan.sizes } else { options.sizes.clone() },
+            gets: if options.gets.is_empty() { plan.gets } else { options.gets.clone() },
+            loads_per_s: if options.loads.is_empty() {
+                plan.loads_per_s
+            } else {
+                options.loads.clone()
+            },
+            rate_per_s: options.rate.unwrap_or(plan.rate_per_s),
+            runs: options.runs.unwrap_or(plan.runs),
+            duration: options.duration.unwrap_or(plan.duration),
+            ..plan
+        };
+        plan.check().map_err(Problem::Usage)?;
+        Ok(plan)
+    }
+
+    /// The seed's sweeps, carried on; figure 2 is at 64 KiB.
+    fn whole(machine: &Machine) -> Self {
+        let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < SEED_CORES_MIN;
+        Self {
+            configurations: Vec::new(),
+            parts: Part::ALL.into(),
+            sizes: (0..10).map(|log2| ByteCount::kib(1 << log2)).collect(),
+            gets: vec![0, 50, 90, 100],
+            rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
+            loads_per_s: (1..=7).map(|thousands| f64::from(thousands) * 1e3).collect(),
+            runs: 5,
+            warmup: Nanos::millis(300),
+            duration: Nanos::secs(1),
+            stage_jobs: 500,
+            knee_precision: 0.1,
+        }
+    }
+
+    fn quick() -> Self {
+        Self {
+            configurations: Vec::new(),
+            parts: Part::ALL.into(),
+            sizes: vec![ByteCount::kib(4), ByteCount::kib(64)],
+            gets: vec![90],
+            rate_per_s: FEW_CORES_RATE_PER_S,
+            loads_per_s: vec![500.0, 1_000.0],
+            runs: 1,
+            warmup: Nanos::millis(200),
+            duration: Nanos::millis(500),
+            stage_jobs: 100,
+            knee_precision: 1.0,
+        }
+    }
+
+    /// Whether a part is asked for.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// Those that reach the store so.
+    pub(crate) fn of(&self, door: Door) -> impl Iterator<Item = Configuration> + '_ {
+        self.configurations.iter().copied().filter(move |own| own.door == door)
+    }
+
+    /// Whether it is measured.
+    pub(crate) fn measures(&self, own: Configuration) -> bool {
+        self.configurations.contains(&own)
+    }
+
+    /// The mixes that bars are about, of those that are asked for.
+    pub(crate) fn bar_gets(&self) -> impl Iterator<Item = u32> + '_ {
+        BAR_GETS.into_iter().filter(|gets| self.gets.contains(gets))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let bad = |flag: &str, value: &dyn std::fmt::Display, valid: &str| {
+            Err(format!("{flag} is {value}; valid is {valid}"))
+        };
+        let (lowest, highest) = (ByteCount::kib(1), ByteCount::kib(512));
+        if let Some(size) = self.sizes.iter().find(|size| !(lowest..=highest).contains(*size)) {
+            return bad("--sizes", size, "1KiB to 512KiB");
+        }
+        if let Some(share) = self.gets.iter().find(|share| **share > 100) {
+            return bad("--gets", share, "0 to 100");
+        }
+        let loads = self.loads_per_s.iter().chain([&self.rate_per_s]);
+        if let Some(load) = loads.into_iter().find(|load| !(1.0..=1e6).contains(*load)) {
+            return bad("--rate or --loads", load, "1 to 1000000");
+        }
+        if !(1..=100).contains(&self.runs) {
+            return bad("--runs", &self.runs, "1 to 100");
+        }
+        let (least, most) = (Nanos::millis(100), Nanos::secs(600));
+        if !(least..=most).contains(&self.duration) {
+            return bad("--duration", &format!("{} ns", self.duration.0), "100ms to 600s");
+        }
+        Ok(())
+    }
+}
+
+/// Those of these ids, or all.
+fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
+    let all: Vec<Configuration> = Door::ALL.into_iter().flat_map(Configuration::all).collect();
+    if let Some(id) = ids.iter().find(|id| Configuration::named(id).is_none()) {
+        let valid: Vec<String> = all.iter().map(|own| own.id()).collect();
+        return Err(format!("--configurations is {id}; valid are {}", valid.join(", ")));
+    }
+    let is_asked_for = |own: &Configuration| ids.is_empty() || ids.contains(&own.id());
+    Ok(all.into_iter().filter(is_asked_for).collect())
+}
+
+/// The seed's offered load in the size sweep (its figure 1).
+pub(super) const SEED_RATE_PER_S: f64 = 4_000.0;
+
+/// With fewer cores than services the seed's load is queueing and nothing else at the larger sizes.
+const FEW_CORES_RATE_PER_S: f64 = 500.0;
+const SEED_CORES_MIN: usize = 8;
+
+/// Shares of gets that bars are about (percent).
+const BAR_GETS: [u32; 2] = [90, 50];

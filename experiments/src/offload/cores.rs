@@ -1,0 +1,78 @@
+//! Experiment 5: the web server on one core and on two, each with its own queues into the same devices.
+
+use std::num::NonZeroUsize;
+
+use report::Section;
+
+use super::closed::warm;
+use super::lab::Lab;
+use super::mode::Mode;
+use super::modes::FEW;
+use super::platform::Platform;
+use super::sample::{Sample, invalid};
+use super::work::Work;
+use crate::base::figures::table;
+use crate::base::rows::Rows;
+
+/// Measures, adds the rows and lists them.
+///
+/// # Errors
+/// That a job failed or the run is to stop.
+pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+    let first = rows.rows.len();
+    let work = Work::web_server(&lab.stock)?;
+    let platforms = [&lab.published, &lab.own_codec];
+    platforms.into_iter().try_for_each(|own| warm(own, &work))?;
+    lab.begin("cores", lab.plan.runs * platforms.len() * MODES.len() * CORES.len());
+    for platform in platforms {
+        let mut samples = vec![[Vec::new(), Vec::new()]; MODES.len()];
+        for _ in 0..lab.plan.runs {
+            for (mode, samples) in MODES.into_iter().zip(&mut samples) {
+                for (cores, samples) in CORES.into_iter().zip(samples) {
+                    let closed = lab.closed(FEW);
+                    let what = format!("{} on {cores}, {}", mode.id(), platform.id);
+                    let sample = || closed.run_on(cores, platform, mode, &work);
+                    samples.push(lab.take(&what, sample)?);
+                }
+            }
+        }
+        for (mode, samples) in MODES.into_iter().zip(&samples) {
+            write(rows, platform, mode, samples);
+        }
+    }
+    Ok(Section {
+        heading: "Two cores".into(),
+        prose: vec![
+            "The web server, 100 tasks for each core, two of them under way on each. The core does \
+             most of a request, and two cores ask for less than the device's pace. They need two \
+             cores to themselves: where there are no more, whatever else runs is in the ratio."
+                .into(),
+        ],
+        tables: vec![table("Throughput by cores", rows.rows[first..].iter())],
+        ..Section::default()
+    })
+}
+
+fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Vec<Sample>; 2]) {
+    let suffix = if platform.id == "bluefield2" { "" } else { platform.id };
+    let at = |cores: NonZeroUsize| {
+        let cores = format!("{cores}_cores");
+        [mode.id(), "web8KiB", &cores, suffix].join(".").trim_end_matches('.').to_owned()
+    };
+    let name = format!("web server, {}, {}", mode.name(), platform.name);
+    let devices = || platform.virtuals(mode);
+    for (cores, own) in CORES.into_iter().zip(samples) {
+        let (id, what) = (format!("throughput.{}", at(cores)), format!("{name}: {cores} cores"));
+        rows.add(id, what, "1/s", own.iter().map(Sample::per_s), devices(), invalid(own));
+    }
+    let [one, two] = samples;
+    let ratios = two.iter().zip(one).map(|(two, one)| two.per_s() / one.per_s());
+    let (id, what) = (format!("scaling.{}", at(CORES[1])), format!("{name}: two cores over one"));
+    let reason = invalid(one).or_else(|| invalid(two));
+    rows.add(id, what, "ratio", ratios, devices(), reason);
+}
+
+const CORES: [NonZeroUsize; 2] =
+    [NonZeroUsize::new(1).expect("not zero"), NonZeroUsize::new(2).expect("not zero")];
+
+const MODES: [Mode; 3] = [Mode::Software, Mode::Sync, Mode::Async];

@@ -1,0 +1,72 @@
+//! Experiment 5: requests that someone waits for and batch requests in one application, which the seed's runtime does
+//! not allow: Cache-1 as an open loop, and Feed-1 as fast as it goes beside.
+
+use report::Section;
+use workload::PayloadClass;
+
+use super::closed::warm;
+use super::lab::Lab;
+use super::mode::Mode;
+use super::modes::CACHE1;
+use super::open::Open;
+use super::sample::{Sample, behind, invalid};
+use super::work::Work;
+use crate::base::figures::table;
+use crate::base::rows::Rows;
+
+/// Measures, adds the rows and lists them.
+///
+/// # Errors
+/// That a job failed or the run is to stop.
+pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+    let first = rows.rows.len();
+    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
+    let batch = Work::of_preset(&lab.stock, "accelerometer-feed1", PayloadClass::Html)?.batch();
+    let platforms = lab.platforms();
+    lab.begin("mix", lab.plan.runs * platforms.len() * Mode::ALL.len());
+    for platform in platforms {
+        warm(platform, &work)?;
+        warm(platform, &batch)?;
+        let mut samples = vec![Vec::new(); Mode::ALL.len()];
+        for run in 0..lab.plan.runs {
+            for (mode, samples) in Mode::ALL.into_iter().zip(&mut samples) {
+                let open = Open {
+                    rate_per_s: RATE_PER_S,
+                    window: lab.plan.window,
+                    batch: Some(&batch),
+                    seed: run as u64,
+                };
+                let what = format!("{} of a mix, {}", mode.id(), platform.id);
+                samples.push(lab.take(&what, || open.run(platform, mode, &work))?);
+            }
+        }
+        for (mode, own) in Mode::ALL.into_iter().zip(&samples) {
+            let name = format!("mix, {}, {}", mode.name(), platform.name);
+            let mut add = |metric: &str, what: &str, unit, of: &dyn Fn(&Sample) -> f64| {
+                let id = format!("{metric}.{}.mix.{}", mode.id(), platform.id);
+                let values = own.iter().map(of).collect::<Vec<_>>();
+                let devices = platform.virtuals(mode);
+                let reason = invalid(own).or_else(|| behind(own));
+                rows.add(id, format!("{name}: {what}"), unit, values, devices, reason);
+            };
+            let latency = |share: f64| move |own: &Sample| own.quantile_kept_up_us(share);
+            add("p50", "median latency of who is waited for", "us", &latency(0.5));
+            add("p99", "99th percentile of them", "us", &latency(0.99));
+            add("achieved", "answered in the window over offered", "ratio", &|own| own.achieved);
+            add("batch_throughput", "batch requests done", "1/s", &Sample::batch_per_s);
+        }
+    }
+    Ok(Section {
+        heading: "Latency-critical and batch requests in one application".into(),
+        prose: vec![format!(
+            "Cache-1 at {RATE_PER_S} requests a second, latency-critical, and four tasks that make \
+             Feed-1's requests one after the other as batch work, on one core. The static modes \
+             treat both alike; LeastLatency and LeastHostCycles see the class of each request."
+        )],
+        tables: vec![table("Both classes", rows.rows[first..].iter())],
+        ..Section::default()
+    })
+}
+
+/// A third of what one core does in software.
+const RATE_PER_S: f64 = 50e3;

@@ -1,0 +1,188 @@
+//! The offload runtime's experiments: chapters 2 and 4 of the seed and what it left to future work, in this process, on
+//! our core loop. Each file measures one, adds its rows and draws its part of the page; nothing is tuned here.
+
+mod closed;
+mod cores;
+mod lab;
+mod loads;
+mod mix;
+mod mode;
+mod modes;
+mod open;
+mod page;
+mod plan;
+mod platform;
+mod predicted;
+mod published;
+mod sample;
+mod simulated;
+mod sizes;
+mod sweeps;
+mod web;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clap::ValueEnum;
+use harness::Machine;
+use report::{Report, Section};
+use units::{ByteCount, Nanos};
+
+use crate::base::rows::{Bar, Rows};
+use crate::base::{Problem, Session, figures, progress_bar};
+use lab::Lab;
+use plan::Plan;
+use platform::Platform;
+
+/// An experiment of its own.
+type Experiment = fn(&Lab, &mut Rows) -> Result<Section, String>;
+
+const EXPERIMENTS: [(Part, Experiment); 7] = [
+    (Part::Sizes, sizes::run),
+    (Part::Modes, modes::run),
+    (Part::Web, web::run),
+    (Part::Polling, sweeps::run),
+    (Part::Cores, cores::run),
+    (Part::Loads, loads::run),
+    (Part::Mix, mix::run),
+];
+
+/// What is measured, how often and how long.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Few points, one short run each: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// How often every point is measured.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// How long each load is offered.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// The value sizes.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    pub sizes: Vec<ByteCount>,
+    /// The offered loads (1/s).
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub loads: Vec<f64>,
+    /// The parts; without it all.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "PART")]
+    pub parts: Vec<Part>,
+    /// Intel QPL's library; without it REBATE_QPL_LIBRARY names it.
+    #[arg(long, value_name = "FILE")]
+    pub qpl_library: Option<PathBuf>,
+}
+
+/// A part of the experiment that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Latency against size.
+    Sizes,
+    /// The paper's workloads in every mode.
+    Modes,
+    /// The paper's web server.
+    Web,
+    /// Polling interval and dequeue batch.
+    Polling,
+    /// One core and two.
+    Cores,
+    /// Latency against offered load.
+    Loads,
+    /// Latency-critical and batch requests on one core.
+    Mix,
+}
+
+impl Part {
+    const ALL: [Part; 7] =
+        [Part::Sizes, Part::Modes, Part::Web, Part::Polling, Part::Cores, Part::Loads, Part::Mix];
+
+    /// Its word on the command line.
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |own| own.get_name().to_owned())
+    }
+}
+
+/// Runs everything and writes `runtime.json` and `runtime.html`; interrupted, the experiments that are done
+/// and the whole runs of the open loop.
+///
+/// # Errors
+/// Why there are no results.
+pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+    let plan = Plan::new(options)?;
+    session.make_folder()?;
+    let failed = |error: String| Problem::Failed(error);
+    let stop = Arc::clone(&session.stop);
+    // Nobody else uses them: one that does not open keeps no other experiment from its results.
+    let libraries = match plan.parts.iter().any(|part| matches!(part, Part::Sizes | Part::Modes)) {
+        true => Platform::libraries(options.qpl_library.as_deref()).map_err(failed)?,
+        false => Vec::new(),
+    };
+    let lab = Lab::new(plan, libraries, stop.clone(), progress_bar()).map_err(failed)?;
+    let mut rows = Rows::new("runtime", &Machine::here(), &lab.conditions());
+    let asked = EXPERIMENTS.iter().filter(|(part, _)| lab.plan.parts.contains(part));
+    let mut sections = Vec::new();
+    for (part, experiment) in asked {
+        let done = (rows.rows.len(), rows.bars.len());
+        match experiment(&lab, &mut rows) {
+            Ok(section) => {
+                sections.push(section);
+                if rows.unfinished.is_some() {
+                    break;
+                }
+            }
+            Err(_) if stop.load(Ordering::Relaxed) && !sections.is_empty() => {
+                rows.rows.truncate(done.0);
+                rows.bars.truncate(done.1);
+                rows.unfinished = Some(format!("interrupted within {}", part.word()));
+                break;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    lab.end();
+    session.say(summary(&rows));
+    session.write(&rows, "runtime.html", &report(&lab.plan, &rows, sections))
+}
+
+/// Everything that has a published number beside it, and where jobs begin to pay.
+fn summary(rows: &Rows) -> Vec<String> {
+    let number = |value: Option<f64>| match value {
+        None => "-".to_owned(),
+        Some(value) if value.abs() < 100.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.0}"),
+    };
+    let shown = rows.rows.iter().filter(|row| {
+        row.published.is_some()
+            || row.id.starts_with("break_even.")
+            || row.id.starts_with("scaling.")
+    });
+    let mut lines = vec![format!("{:<44} {:>10} {:>10}", "", "published", "ours")];
+    lines.extend(shown.map(|row| {
+        let kind = format!("{:?}", row.kind).to_lowercase();
+        let (published, ours) = (number(row.published), number(row.ours));
+        format!("{:<44} {published:>10} {ours:>10} {} {kind}", row.id, row.unit)
+    }));
+    lines.push("calibrated: an input; it proves nothing. emulated: a virtual device".to_owned());
+    lines.extend(rows.bars.iter().map(Bar::line));
+    lines
+}
+
+fn report(plan: &Plan, rows: &Rows, mut sections: Vec<Section>) -> Report {
+    let facts = [
+        ("machine", rows.machine.clone()),
+        ("class", rows.machine_class.clone()),
+        ("version", rows.version.to_owned()),
+        ("command", format!("`{}`", rows.command)),
+        ("runs of each point", plan.runs.to_string()),
+        ("emulated devices", "from profiles in specs/devices; results made by software".to_owned()),
+    ];
+    sections.push(figures::all_rows(rows));
+    Report {
+        title: "When and how to offload: software, waiting or not".into(),
+        subtitle: "Points are medians over runs on this machine; whiskers span the runs.".into(),
+        facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        sections,
+    }
+}

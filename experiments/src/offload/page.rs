@@ -1,0 +1,40 @@
+//! What the figures of the experiments have in common. It draws nothing itself.
+
+use report::{Figure, Origin, Panel, Point, Series, Style};
+use units::ByteCount;
+
+use super::mode::Mode;
+use crate::base::figures::point;
+
+/// A line of medians over runs, with their range.
+pub(super) fn line(
+    name: &str,
+    index: usize,
+    origin: Origin,
+    points: impl IntoIterator<Item = (f64, Vec<f64>)>,
+) -> Series {
+    let points: Vec<Point> =
+        points.into_iter().filter_map(|(x, values)| point(x, values)).collect();
+    let style = Style::nth(index);
+    Series { name: name.to_owned(), label: String::new(), origin, style, points }
+}
+
+/// A figure of panels.
+pub(super) fn figure(id: String, caption: impl Into<String>, panels: Vec<Panel>) -> Figure {
+    Figure { id, caption: caption.into(), panels }
+}
+
+/// Where numbers come from that have these virtual devices in their path.
+pub(super) fn origin(virtuals: &[String]) -> Origin {
+    if virtuals.is_empty() { Origin::Measured } else { Origin::Emulated }
+}
+
+/// The colour of a mode, the same in every figure.
+pub(super) fn colour(mode: Mode) -> usize {
+    Mode::ALL.iter().position(|own| *own == mode).unwrap_or_default()
+}
+
+/// A size in row ids.
+pub(super) fn size_id(size: ByteCount) -> String {
+    if size.0 < 1 << 10 { format!("{size}B") } else { size.to_string() }
+}

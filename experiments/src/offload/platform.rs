@@ -1,0 +1,170 @@
+//! What jobs can run on in an experiment: a software and one device beside it. It runs none.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use device::virtual_device::VirtualCounters;
+use device::{Device, Software, Virtual, VirtualOptions, Worker};
+use drivers::qpl::{self, Qpl, QplOptions};
+use runtime::{Fallback, Limits, RuntimeConfig};
+use units::{Nanos, SystemClock};
+use workload::DeviceProfile;
+
+use super::mode::Mode;
+use drivers::{ENGINES, dpdk_devices};
+use harness::PATIENCE;
+
+/// Software on the calling core, and a device; clones share both.
+#[derive(Clone)]
+pub(super) struct Platform {
+    pub(super) id: &'static str,
+    pub(super) name: &'static str,
+    software: Member,
+    device: Member,
+}
+
+/// A device, and its emulation where it is one.
+#[derive(Clone)]
+struct Member {
+    device: Arc<dyn Device>,
+    emulation: Option<Arc<Virtual>>,
+}
+
+impl Platform {
+    /// The seed's machine: its software and its BlueField-2, both emulated.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn published() -> Result<Self, String> {
+        let (software, device) = (emulated(EPYC)?, emulated(BLUEFIELD)?);
+        Ok(Self { id: "bluefield2", name: "virtual BlueField-2, EPYC 7542", software, device })
+    }
+
+    /// The same device beside the software of this build.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn own_codec() -> Result<Self, String> {
+        let (software, device) = (own_software(), emulated(BLUEFIELD)?);
+        Ok(Self { id: "bluefield2_own", name: "virtual BlueField-2, own codec", software, device })
+    }
+
+    /// The same device from its own cores. Of their software nothing is published: ours stands in, and is not compared.
+    ///
+    /// # Errors
+    /// As [`Virtual::new`].
+    pub(super) fn on_chip() -> Result<Self, String> {
+        let (software, device) = (own_software(), emulated("bluefield2-arm")?);
+        Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
+    }
+
+    /// Another core as the device; nothing is emulated. And which core that is, if the thread stays on one.
+    ///
+    /// # Errors
+    /// That there is no thread.
+    pub(super) fn worker() -> Result<(Self, Option<usize>), String> {
+        let worker = Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES);
+        let worker = worker.map_err(|error| error.to_string())?;
+        let core = worker.cores().first().copied().flatten();
+        let device = Member { device: Arc::new(worker), emulation: None };
+        let (id, name) = ("worker", "worker thread, own codec");
+        Ok((Self { id, name, software: own_software(), device }, core))
+    }
+
+    /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its
+    /// library is named, DPDK's ISA-L in a build that has DPDK. Both run on the calling core; nothing is emulated.
+    ///
+    /// # Errors
+    /// One that is here and does not open.
+    pub(super) fn libraries(qpl: Option<&Path>) -> Result<Vec<Self>, String> {
+        let on = |id, name, device| {
+            let device = Member { device, emulation: None };
+            Self { id, name, software: own_software(), device }
+        };
+        let mut all = Vec::new();
+        if let Some(library) = qpl.map(Path::to_owned).or_else(named_qpl) {
+            let options = QplOptions { library: Some(library), ..QplOptions::default() };
+            let qpl =
+                Qpl::open(qpl::Path::Software, &options).map_err(|error| error.to_string())?;
+            all.push(on("qpl_software", "QPL's software path, own codec", Arc::new(qpl)));
+        }
+        if cfg!(feature = "dpdk") {
+            let opened = dpdk_devices::open(&["compress_isal".to_owned()])?;
+            let named = |device| on("dpdk_isal", "DPDK's ISA-L, own codec", device);
+            all.extend(opened.into_iter().map(named));
+        }
+        Ok(all)
+    }
+
+    /// The virtual devices that jobs of a mode may run on; software is every mode's last resort.
+    pub(super) fn virtuals(&self, mode: Mode) -> Vec<String> {
+        let device = (mode != Mode::Software).then_some(&self.device);
+        let used = [&self.software].into_iter().chain(device);
+        let used = used.filter(|member| member.emulation.is_some());
+        used.map(|member| member.device.name().to_owned()).collect()
+    }
+
+    /// The device, where it is emulated: what is in the path of jobs that software did not do.
+    pub(super) fn virtual_device(&self) -> Vec<String> {
+        let emulated = self.device.emulation.is_some();
+        emulated.then(|| self.device.device.name().to_owned()).into_iter().collect()
+    }
+
+    /// What the emulations did up to now.
+    pub(super) fn counters(&self) -> Vec<VirtualCounters> {
+        let members = [&self.software, &self.device];
+        members.into_iter().flat_map(|own| &own.emulation).map(|own| own.counters()).collect()
+    }
+
+    /// The profile of the device, where it is emulated.
+    pub(super) fn profile(&self) -> Option<&DeviceProfile> {
+        self.device.emulation.as_ref().map(|own| own.profile())
+    }
+
+    /// The profiles of software and device, where both are emulated.
+    pub(super) fn profiles(&self) -> Option<(&DeviceProfile, &DeviceProfile)> {
+        Some((self.software.emulation.as_ref()?.profile(), self.profile()?))
+    }
+
+    /// A runtime over both, the mode deciding.
+    pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
+        let devices = [&self.software, &self.device].map(|side| Arc::clone(&side.device)).to_vec();
+        RuntimeConfig {
+            reputation: runtime::Reputation::new(&devices),
+            devices,
+            policy: mode.policy(),
+            compress: Fallback::Prefer,
+            decompress: Fallback::Prefer,
+            // Past saturation jobs wait for long; nothing here is lost.
+            job_timeout: Nanos::from(PATIENCE),
+            reprobe_after: Nanos::secs(1),
+            clock: Arc::new(SystemClock::new()),
+            seed: 1,
+            limits: Limits::NONE,
+            // The seed reads nothing back.
+            verify_every: None,
+        }
+    }
+}
+
+fn emulated(profile: &str) -> Result<Member, String> {
+    let profile = DeviceProfile::find(profile).map_err(|error| error.to_string())?;
+    let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
+    let device = Arc::new(device.map_err(|error| error.to_string())?);
+    Ok(Member { device: Arc::clone(&device) as Arc<dyn Device>, emulation: Some(device) })
+}
+
+fn named_qpl() -> Option<PathBuf> {
+    std::env::var_os(qpl::LIBRARY_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+fn own_software() -> Member {
+    Member { device: Arc::new(Software::new(ENGINES)), emulation: None }
+}
+
+const BLUEFIELD: &str = "bluefield2";
+const EPYC: &str = "epyc7542-isal";
+
+/// All of the seed's threads at once.
+const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(128).expect("above zero");

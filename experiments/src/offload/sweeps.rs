@@ -1,0 +1,162 @@
+//! Experiment 4, sections 4.3 and 4.4: Cache-1 offloaded without waiting, over the polling interval and over the
+//! completions that one poll takes.
+
+use report::{Axis, Figure, Origin, Panel, Section};
+use units::Nanos;
+use workload::PayloadClass;
+
+use super::closed::{Closed, warm};
+use super::lab::Lab;
+use super::mode::Mode;
+use super::modes::{CACHE1, FEW};
+use super::page::{figure, line};
+use super::plan::TASKS;
+use super::sample::{Sample, invalid};
+use super::work::Work;
+use crate::base::rows::Rows;
+
+/// Measures, adds the rows and draws.
+///
+/// # Errors
+/// That a job failed or the run is to stop.
+pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
+    let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
+    warm(&lab.published, &work)?;
+    let plan = &lab.plan;
+    let intervals = plan.intervals.iter().map(|own| Point::Interval(*own)).collect();
+    let batches = plan.batches.iter().map(|own| Point::Batch(*own)).collect();
+    let sweeps = [Sweep::measure(lab, &work, intervals)?, Sweep::measure(lab, &work, batches)?];
+    sweeps.iter().for_each(|sweep| sweep.write(lab, rows));
+    let axis = |label: &str| Axis::log10(label);
+    Ok(Section {
+        heading: "Polling (the seed's sections 4.3 and 4.4)".into(),
+        prose: vec![
+            "Cache-1, Async, with all 100 tasks under way and with two. The interval holds while \
+             tasks are ready: with none ready our loop polls without pause, since it has nothing \
+             better to do, so that a long interval costs less latency than in the seed, and a \
+             short one less throughput. The seed has no numbers, only curves: latency rises and \
+             throughput too with the interval; from 2 on the batch changes nothing."
+                .into(),
+        ],
+        figures: vec![
+            sweeps[0].figure("polling-interval", axis("polling interval (us)")),
+            sweeps[1].figure("dequeue-batch", axis("dequeue batch (jobs)")),
+        ],
+        ..Section::default()
+    })
+}
+
+/// One setting of the loop.
+#[derive(Clone, Copy)]
+enum Point {
+    Interval(Nanos),
+    Batch(usize),
+}
+
+/// The samples of each point and number of tasks under way.
+struct Sweep {
+    points: Vec<(Point, [Vec<Sample>; 2])>,
+}
+
+const IN_FLIGHT: [usize; 2] = [TASKS, FEW];
+
+impl Sweep {
+    fn measure(lab: &Lab, work: &Work, points: Vec<Point>) -> Result<Self, String> {
+        lab.begin("polling", lab.plan.runs * points.len() * IN_FLIGHT.len());
+        let mut points: Vec<_> = points.into_iter().map(|own| (own, Default::default())).collect();
+        for _ in 0..lab.plan.runs {
+            for (point, samples) in &mut points {
+                let samples: &mut [Vec<Sample>; 2] = samples;
+                for (in_flight, samples) in IN_FLIGHT.into_iter().zip(samples) {
+                    let closed = point.closed(lab.closed(in_flight));
+                    let sample = || closed.run(&lab.published, Mode::Async, work);
+                    samples.push(lab.take(&point.id(), sample)?);
+                }
+            }
+        }
+        Ok(Self { points })
+    }
+
+    fn write(&self, lab: &Lab, rows: &mut Rows) {
+        for (point, samples) in &self.points {
+            for (in_flight, own) in IN_FLIGHT.into_iter().zip(samples) {
+                let at = format!("async.cache1.{}.in_flight_{in_flight}", point.id());
+                let mut add = |metric: &str, unit, of: &dyn Fn(&Sample) -> f64| {
+                    let what = format!("Cache-1, Async, {in_flight} under way: {}", point.name());
+                    let (id, values) = (format!("{metric}.{at}"), own.iter().map(of));
+                    let devices = lab.published.virtuals(Mode::Async);
+                    rows.add(id, what, unit, values.collect::<Vec<_>>(), devices, invalid(own));
+                };
+                add("throughput", "1/s", &Sample::per_s);
+                add("p50", "us", &|own| own.quantile_us(0.5));
+                add("p90", "us", &|own| own.quantile_us(0.9));
+                add("p99", "us", &|own| own.quantile_us(0.99));
+            }
+        }
+    }
+
+    fn figure(&self, id: &str, x: Axis) -> Figure {
+        let lines = |in_flight: usize, name: &str, colour, of: &dyn Fn(&Sample) -> f64| {
+            let at = |(point, samples): &(Point, [Vec<Sample>; 2])| {
+                (point.x(), samples[in_flight].iter().map(of).collect())
+            };
+            let name = format!("{name}{} under way", IN_FLIGHT[in_flight]);
+            line(&name, colour, Origin::Emulated, self.points.iter().map(at))
+        };
+        let latency = |in_flight, colour| {
+            let p50 = lines(in_flight, "median, ", colour, &|own| own.quantile_us(0.5));
+            let p90 =
+                lines(in_flight, "90th percentile, ", colour + 1, &|own| own.quantile_us(0.9));
+            [p50, p90]
+        };
+        let per_s = |in_flight, colour| lines(in_flight, "", colour, &|own| own.per_s() / 1e3);
+        let latencies = [latency(0, 0), latency(1, 2)].concat();
+        let panels = vec![
+            Panel::lines("latency", x.clone(), Axis::log10("latency (us)"), latencies),
+            Panel::lines(
+                "throughput",
+                x,
+                Axis::linear("throughput (1000 requests/s)"),
+                vec![per_s(0, 0), per_s(1, 2)],
+            ),
+        ];
+        figure(id.to_owned(), "Cache-1, html, offloaded without waiting.", panels)
+    }
+}
+
+impl Point {
+    fn closed(self, closed: Closed) -> Closed {
+        match self {
+            // As in the seed: 16 at a time over the intervals, 1 us over the batches.
+            Point::Interval(interval) => {
+                Closed { poll_interval: Some(interval), dequeue_batch: Some(16), ..closed }
+            }
+            Point::Batch(batch) => Closed {
+                poll_interval: Some(Nanos::micros(1)),
+                dequeue_batch: Some(batch),
+                ..closed
+            },
+        }
+    }
+
+    fn id(self) -> String {
+        match self {
+            Point::Interval(interval) => format!("poll_{}ns", interval.0),
+            Point::Batch(batch) => format!("dequeue_{batch}"),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Point::Interval(interval) => format!("polled every {} ns", interval.0),
+            Point::Batch(batch) => format!("up to {batch} completions a poll"),
+        }
+    }
+
+    fn x(self) -> f64 {
+        match self {
+            Point::Interval(interval) => interval.0 as f64 / 1e3,
+            Point::Batch(batch) => batch as f64,
+        }
+    }
+}

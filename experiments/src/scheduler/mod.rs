@@ -1,0 +1,67 @@
+//! The scheduler in charge against every static policy: the compressed cache with a virtual IAA at five loads and five
+//! sizes. It measures and compares; what a policy does is the product's own.
+
+mod arm;
+mod grid;
+mod page;
+mod plan;
+mod sample;
+
+use harness::{Awake, Machine};
+use units::{ByteCount, Nanos};
+
+use crate::base::rows::Rows;
+use crate::base::{Problem, Session, progress_bar};
+use arm::Arms;
+use grid::Grid;
+use plan::Plan;
+
+/// What is measured, how often and how long.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Few points, one short run each: to see that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// How often every point is measured.
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// How long one run is.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// The value sizes.
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    pub sizes: Vec<ByteCount>,
+}
+
+/// Measures, and writes `scheduler.json` and `scheduler.html`; interrupted, the cells that are done.
+///
+/// # Errors
+/// Why there are no results.
+pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
+    let plan = Plan::new(options)?;
+    session.make_folder()?;
+    let machine = Machine::here();
+    machine.keep_to_first_core(CORES);
+    let awake = Awake::start();
+    let conditions = conditions(&machine, awake.is_some());
+    let mut rows = Rows::new("scheduler", &machine, &conditions);
+    let mut arms = Arms::start(&machine).map_err(Problem::Failed)?;
+    let grid = Grid::measure(plan, &mut arms, &session.stop, &progress_bar());
+    let grid = grid.map_err(Problem::Failed)?;
+    grid.write(&mut rows);
+    rows.unfinished.clone_from(&grid.unfinished);
+    session.say([grid.summary()]);
+    session.write(&rows, "scheduler.html", &page::report(&grid, &rows))
+}
+
+fn conditions(machine: &Machine, awake: bool) -> String {
+    let place = match machine.core(0, CORES) {
+        Some(_) => "the load on one core, the cache and the scheduler on another",
+        None => "all processes share the cores",
+    };
+    let sleep = if awake { "kept awake by an idle-class thread each" } else { "free to sleep" };
+    format!("{place}; cores {sleep}")
+}
+
+/// One for the load, one for what is measured.
+const CORES: usize = 2;

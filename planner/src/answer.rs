@@ -1,0 +1,296 @@
+//! What the model answers to one query, in a form that serialises.
+
+use model::program::PublicProgram;
+use model::{
+    Case, Estimate, Parameters, Projection, Provenance, Quantity, Spread, Symbol, Values, Variant,
+};
+use serde::Serialize;
+
+use crate::query::{Published, Query, Sizes};
+
+/// The answer. Numbers that are infinite are null in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// Of the query, unique in its file.
+    pub id: String,
+    /// Of the query, for people.
+    pub name: String,
+    /// The threading design.
+    pub threading: &'static str,
+    /// Where the accelerator is.
+    pub strategy: &'static str,
+    /// The reading of the equations.
+    pub variant: &'static str,
+    /// The device profile whose costs were used.
+    pub device: Option<String>,
+    /// C / C_S: throughput with the accelerator over throughput without.
+    pub speedup: Ratio,
+    /// C / C_L; none under the public program's reading.
+    pub latency_reduction: Option<Ratio>,
+    /// The smallest whole size that pays; none without C_b or sizes.
+    pub break_even_bytes: Option<Number>,
+    /// Those that pay; none where the number of calls is unknown.
+    pub offloads: Option<Number>,
+    /// All calls.
+    pub calls: Option<f64>,
+    /// Of the offloads that pay.
+    pub alpha: Number,
+    /// What offloads are chosen by; none where all are taken to pay.
+    pub sizes: Option<SizesUsed>,
+    /// The older model beside it, of a single offload; none without C_b or sizes.
+    pub logca: Option<LogCaSizes>,
+    /// The parameter whose uncertainty is most of the answer's; none where every parameter is exact.
+    pub measure_better: Option<&'static str>,
+    /// The parameters, the one to measure better first.
+    pub parameters: Vec<ParameterUsed>,
+    /// What the answer leaves out or presumes.
+    pub limits: Vec<String>,
+    /// What was done with what was given.
+    pub notes: Vec<String>,
+    /// What others computed or measured for the same query.
+    pub published: Option<Published>,
+    /// What the public program prints (%), for queries in its form.
+    pub public_program_percent: Option<f64>,
+}
+
+/// C over the cycles left: above 1 it helps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// None where only a range can be told.
+    pub value: Option<f64>,
+    /// Its 95 % interval.
+    pub ci95: Option<[f64; 2]>,
+    /// Where n and the sizes are unknown: from no call offloaded to all at no cost.
+    pub range: Option<[f64; 2]>,
+}
+
+/// A number with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Number {
+    /// The estimate.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub ci95: [f64; 2],
+}
+
+impl From<Estimate> for Number {
+    fn from(estimate: Estimate) -> Self {
+        Self { value: estimate.value, ci95: [estimate.ci95.0, estimate.ci95.1] }
+    }
+}
+
+/// The sizes as used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizesUsed {
+    /// All calls.
+    pub calls: f64,
+    /// Classes of size.
+    pub bins: usize,
+    /// How the sizes are known.
+    pub provenance: &'static str,
+    /// Where they are from.
+    pub source: Option<String>,
+}
+
+/// What LogCA says of one synchronous offload that queues nowhere (bytes, infinite where no size does).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LogCaSizes {
+    /// The smallest whole size that pays.
+    pub break_even_bytes: f64,
+    /// The smallest that is faster by half of A; none for an A of at most 2.
+    pub half_acceleration_bytes: Option<f64>,
+}
+
+/// One parameter as used.
+#[derive(Clone, Debug, Serialize)]
+pub struct ParameterUsed {
+    /// Its symbol ([Accelerometer], table 5).
+    pub symbol: &'static str,
+    /// The value as stated.
+    pub value: f64,
+    /// Its 95 % interval or its range; none where it is taken as exact.
+    pub interval: Option<[f64; 2]>,
+    /// Of the value.
+    pub unit: &'static str,
+    /// How the value is known.
+    pub provenance: &'static str,
+    /// Where it is from.
+    pub source: Option<String>,
+    /// Its share of the variance of the speedup.
+    pub variance_share: f64,
+    /// Percent of change of the speedup per percent of change of the parameter.
+    pub elasticity: f64,
+}
+
+/// Evaluates the model for one query. The same seed gives the same digits.
+///
+/// # Errors
+/// The parameter and its valid range.
+pub fn evaluate(query: Query, seed: u64) -> Result<Answer, String> {
+    let share_alone = query.is_share_alone();
+    let id = query.id.clone();
+    let named = |error: model::BadParameter| format!("case {id}: {error}");
+    let query = query.complete().map_err(named)?;
+    let case = query.case().map_err(named)?;
+    let projection = case.project(seed).map_err(named)?;
+    let ratio = |estimate: Estimate| ratio(estimate, share_alone);
+    let mut limits: Vec<String> =
+        projection.limits.iter().map(|limit| limit.text().to_owned()).collect();
+    if share_alone {
+        limits = vec![
+            "only a share of the cycles is known: n and the sizes decide where in the range the \
+             answer lies (--sizes)"
+                .to_owned(),
+        ];
+    }
+    limits.extend(sizes_limits(query.sizes.as_ref()).map(str::to_owned));
+    let first = projection.sensitivity.first().filter(|first| first.variance_share > 0.0);
+    Ok(Answer {
+        threading: query.design.threading.name(),
+        strategy: query.design.strategy.name(),
+        variant: query.design.variant.name(),
+        speedup: ratio(projection.speedup),
+        latency_reduction: projection.latency_reduction.map(ratio),
+        break_even_bytes: projection.break_even_bytes.map(smallest),
+        offloads: (!share_alone).then(|| projection.offloads.into()),
+        calls: (!share_alone).then(|| query.stated(Symbol::N)).flatten(),
+        alpha: projection.alpha.into(),
+        sizes: query.sizes.as_ref().map(sizes_used),
+        logca: if share_alone { None } else { logca(&query) },
+        measure_better: first.map(|first| first.symbol.name()),
+        parameters: parameters(&query, &case, &projection, share_alone),
+        limits,
+        public_program_percent: public_program(&query),
+        id: query.id,
+        name: query.name,
+        device: query.device,
+        notes: query.notes,
+        published: query.published,
+    })
+}
+
+/// What an answer by sizes leaves open: intervals are of parameters alone.
+fn sizes_limits(sizes: Option<&Sizes>) -> impl Iterator<Item = &'static str> {
+    let is_assumed = sizes.is_some_and(|own| own.provenance == Provenance::Assumed);
+    let exact =
+        sizes.map(|_| "the sizes are taken as exact: the interval says nothing of their errors");
+    exact.into_iter().chain(is_assumed.then_some("the sizes are assumed"))
+}
+
+fn sizes_used(sizes: &Sizes) -> SizesUsed {
+    SizesUsed {
+        calls: sizes.histogram.calls(),
+        bins: sizes.histogram.bins().len(),
+        provenance: sizes.provenance.name(),
+        source: sizes.source.clone(),
+    }
+}
+
+fn logca(query: &Query) -> Option<LogCaSizes> {
+    let logca = query.logca()?;
+    let whole =
+        |from: model::BreakEven| from.smallest_bytes().map_or(f64::INFINITY, |own| own as f64);
+    let has_half = query.stated(Symbol::A).is_some_and(|a| a > 2.0);
+    Some(LogCaSizes {
+        break_even_bytes: whole(logca.break_even()),
+        half_acceleration_bytes: has_half.then(|| whole(logca.half_acceleration())),
+    })
+}
+
+fn ratio(estimate: Estimate, share_alone: bool) -> Ratio {
+    let (low, high) = estimate.ci95;
+    if share_alone {
+        return Ratio { value: None, ci95: None, range: Some([1.0, high]) };
+    }
+    Ratio { value: Some(estimate.value), ci95: Some([low, high]), range: None }
+}
+
+/// Whole bytes: the bound itself does not pay.
+fn smallest(estimate: Estimate) -> Number {
+    let above = |bytes: f64| bytes.floor() + 1.0;
+    let (low, high) = estimate.ci95;
+    Number { value: above(estimate.value), ci95: [above(low), above(high)] }
+}
+
+fn parameters(
+    query: &Query,
+    case: &Case,
+    projection: &Projection,
+    share_alone: bool,
+) -> Vec<ParameterUsed> {
+    let own = projection
+        .sensitivity
+        .iter()
+        .filter(|one| !share_alone || matches!(one.symbol, Symbol::Alpha | Symbol::A));
+    let of = |one: &model::Sensitivity| {
+        let quantity = case.quantity(one.symbol)?;
+        Some(ParameterUsed {
+            symbol: one.symbol.name(),
+            value: quantity.stated,
+            interval: interval(quantity),
+            unit: one.symbol.unit(),
+            provenance: one.provenance.name(),
+            source: query.given.get(&one.symbol).and_then(|given| given.source.clone()),
+            variance_share: one.variance_share,
+            elasticity: one.elasticity,
+        })
+    };
+    own.filter_map(of).collect()
+}
+
+fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
+    match &quantity.spread {
+        Spread::Exact => None,
+        Spread::Interval { low, high } | Spread::Range { low, high } => Some([*low, *high]),
+        Spread::Draws(draws) => Some([*draws.first()?, *draws.last()?]),
+    }
+}
+
+/// The public program's own digits, where it knows the design.
+fn public_program(query: &Query) -> Option<f64> {
+    if !query.of_program {
+        return None;
+    }
+    let design = query.design.with_variant(Variant::PublicProgram);
+    design.check().ok()?;
+    let of = |symbol| query.stated(symbol).unwrap_or(f64::NAN);
+    let values = Values {
+        c: of(Symbol::C),
+        alpha: of(Symbol::Alpha),
+        n: of(Symbol::N),
+        o0: of(Symbol::O0),
+        q: of(Symbol::Q),
+        l: of(Symbol::L),
+        o1: of(Symbol::O1),
+        a: of(Symbol::A),
+    };
+    let parameters = Parameters::new(values).ok()?;
+    Some(PublicProgram::from(&parameters).percent(query.design.threading))
+}
+
+/// An alpha from samples: the share, and Wilson's 95 % interval of a binomial with so many samples.
+pub(crate) fn sampled_share(share: f64, samples: f64) -> Quantity {
+    let n = samples.max(1.0);
+    let z2 = Z * Z;
+    let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let reach = Z / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
+    let (low, high) = ((centre - reach).clamp(0.0, share), (centre + reach).clamp(share, 1.0));
+    Quantity::within(low, share, high, Provenance::Measured)
+}
+
+const Z: f64 = 1.959_964;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sampled_share_is_as_sure_as_its_samples() {
+        let wilson = sampled_share(0.1, 100.0);
+        let Spread::Interval { low, high } = wilson.spread else { panic!("{wilson:?}") };
+        // The textbook interval of 10 in 100.
+        assert!((low - 0.0552).abs() < 1e-4 && (high - 0.1744).abs() < 1e-4, "{low} {high}");
+        assert!(sampled_share(0.0, 10.0).check(Symbol::Alpha).is_ok());
+        assert!(sampled_share(1.0, 10.0).check(Symbol::Alpha).is_ok());
+    }
+}

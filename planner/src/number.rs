@@ -1,0 +1,50 @@
+//! Numbers as people read them, in messages and tables.
+
+/// Five digits, thousands apart, and powers of ten where there would be more than a dozen digits.
+pub fn plain(value: f64) -> String {
+    if !value.is_finite() {
+        return "inf".to_owned();
+    }
+    if value != 0.0 && !(1e-4..1e12).contains(&value.abs()) {
+        return format!("{value:.4e}");
+    }
+    let decimals = if value.abs() >= 1e4 || value.fract() == 0.0 {
+        0
+    } else {
+        (4 - value.abs().log10().floor() as i32).clamp(0, 8) as usize
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let rest = rest.trim_end_matches('0');
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        let left = whole.len() - index;
+        if index > 0 && left.is_multiple_of(3) && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if rest.is_empty() { grouped } else { format!("{grouped}.{rest}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_exact_enough() {
+        let expected = [
+            (0.0, "0"),
+            (425.0, "425"),
+            (0.165844, "0.16584"),
+            (2.3e9, "2,300,000,000"),
+            (12_345.6, "12,346"),
+            (-1_234.5, "-1,234.5"),
+            (1e13, "1.0000e13"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (value, text) in expected {
+            assert_eq!(plain(value), text);
+        }
+    }
+}

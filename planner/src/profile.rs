@@ -1,0 +1,240 @@
+//! A CPU profile as a report of categories, and as a query about one of them. The reader is `workload::cpu`.
+
+use std::fs::File;
+use std::path::Path;
+
+use model::{Design, Provenance, Quantity, Strategy, Symbol};
+use serde::Serialize;
+use workload::cpu::{self, Breakdown, Category, Rules, StandsFor, Sums};
+pub use workload::cpu::{CpuProfile, Explained};
+
+use crate::answer::sampled_share;
+use crate::number::plain;
+use crate::query::{Parameter, Query};
+
+/// The categories of a profile.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The form of the file.
+    pub format: &'static str,
+    /// What the weights count.
+    pub event: String,
+    /// Samples read.
+    pub samples: u64,
+    /// The number of independent samples of equal weight that would be as sure.
+    pub independent_samples: f64,
+    /// What the counts of folded stacks are taken for, where not for samples.
+    pub counts: Option<String>,
+    /// The sum of the samples' weights.
+    pub weight: u64,
+    /// Instructions per cycle, where the profile has both.
+    pub ipc: Option<f64>,
+    /// The categories of leaf functions ([Accelerometer], table 2).
+    pub leaf: Vec<Row>,
+    /// The categories of functionalities ([Accelerometer], table 3).
+    pub functionality: Vec<Row>,
+    /// What the findings suggest ([Accelerometer], table 4).
+    pub advice: Vec<Advice>,
+    /// Lines that could not be read.
+    pub malformed_lines: u64,
+    /// The first of them, with their numbers.
+    pub malformed: Vec<(u64, String)>,
+    /// Samples of other events, which are left out.
+    pub other_events: u64,
+    /// Distinct symbols that were sorted.
+    pub symbols: usize,
+    /// Frames of further symbols, which matched no rule.
+    pub frames_beyond: u64,
+}
+
+/// One category.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub category: String,
+    /// The frames that decided.
+    pub frames: Option<&'static str>,
+    /// Its share of the profile's weight.
+    pub share: f64,
+    /// Its samples.
+    pub samples: u64,
+    /// Its instructions per cycle, where the profile has both.
+    pub ipc: Option<f64>,
+    /// The speedup of the service if the category took no time.
+    pub speedup_at_most: Option<f64>,
+    /// The parts that its rules name.
+    pub parts: Vec<Part>,
+    /// Its symbols with the largest shares.
+    pub top: Vec<Top>,
+}
+
+/// A part of a category.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// Its name.
+    pub part: String,
+    /// Its share of the profile's weight.
+    pub share: f64,
+}
+
+/// A symbol of a category.
+#[derive(Debug, Serialize)]
+pub struct Top {
+    /// The symbol.
+    pub symbol: String,
+    /// Its share of the profile's weight.
+    pub share: f64,
+}
+
+/// What a finding suggests.
+#[derive(Debug, Serialize)]
+pub struct Advice {
+    /// What was found.
+    pub finding: String,
+    /// What it is an opportunity for.
+    pub opportunity: &'static str,
+}
+
+/// Reads a profile. The rules of a file are tried before the built-in ones.
+///
+/// # Errors
+/// What cannot be read, and why.
+pub fn read(path: &Path, more_rules: Option<&Path>) -> Result<CpuProfile, String> {
+    let rules = rules(more_rules)?;
+    let shown = path.display();
+    let read = if path == Path::new("-") {
+        cpu::read(std::io::stdin().lock(), &rules)
+    } else {
+        let file = File::open(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
+        cpu::read(file, &rules)
+    };
+    read.map_err(|error| format!("profile {shown}: {error}"))
+}
+
+fn rules(more: Option<&Path>) -> Result<Rules, String> {
+    let text = more.map(crate::input::text_from).transpose()?;
+    let origin = more.map(|path| path.display().to_string()).unwrap_or_default();
+    let more = text.as_deref().map(|text| (origin.as_str(), text));
+    let texts: Vec<(&str, &str)> = more.into_iter().chain([Rules::text()]).collect();
+    Rules::new(&texts).map_err(|error| error.to_string())
+}
+
+/// Returns the rules that match a symbol, of both tables, in the order in which they are tried. A library stands in
+/// brackets behind the symbol, as reports print it.
+///
+/// # Errors
+/// Rules that cannot be used.
+pub fn explain(symbol: &str, more_rules: Option<&Path>) -> Result<Vec<Explained>, String> {
+    let split = symbol.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+    let (name, library) = split.unwrap_or((symbol, ""));
+    Ok(rules(more_rules)?.explain(name, library))
+}
+
+/// A query about one category: alpha alone, until sizes are put to it.
+///
+/// # Errors
+/// The categories that there are.
+pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Query, String> {
+    let category = profile.find(kernel).ok_or_else(|| {
+        let all = profile.functionality.categories.iter().chain(&profile.leaf.categories);
+        let names: Vec<&str> = all.map(|one| one.name.as_str()).collect();
+        format!("kernel is {kernel:?}; the profile has {}", names.join(", "))
+    })?;
+    let threading = threading.parse().map_err(|error: model::BadParameter| error.to_string())?;
+    let design = Design::new(threading, Strategy::OffChip);
+    let mut query = Query::new("profile", category.name.clone(), design);
+    let share = profile.share(category.sums);
+    let (samples, independent) = (profile.total.samples, profile.independent_samples);
+    let alpha = sampled_share(share, independent);
+    let source = match independent < 0.99 * samples as f64 {
+        true => {
+            let as_many = plain(independent.round());
+            format!(
+                "{} samples of different weight, as sure as {as_many} alike",
+                plain(samples as f64)
+            )
+        }
+        false => format!("{} samples, taken as independent", plain(samples as f64)),
+    };
+    query.given.insert(Symbol::Alpha, Parameter::new(alpha, source));
+    query.notes.extend(counts(profile));
+    // Of however many seconds and cores the profile is.
+    query.is_of_a_second = false;
+    query.clock_ghz = profile.clock_ghz();
+    query.clock_source = "the profile's cycles over its time";
+    if profile.counts_cycles {
+        let cycles = Quantity::exact(profile.total.weight as f64, Provenance::Measured);
+        let source = "the weight of the profile's samples";
+        query.given.insert(Symbol::C, Parameter::new(cycles, source));
+    }
+    Ok(query)
+}
+
+/// What the counts of folded stacks are taken for, where not for samples.
+fn counts(profile: &CpuProfile) -> Option<String> {
+    match profile.stands_for? {
+        StandsFor::Samples => None,
+        StandsFor::Each(unit) => {
+            let unit = plain(unit as f64);
+            Some(format!("counts are multiples of {unit}: each sample is taken to have that many"))
+        }
+        StandsFor::Unknown => Some(
+            "no count is below 1,000: they are taken for weights, and each line for one sample, \
+             since nothing tells how many it has"
+                .to_owned(),
+        ),
+    }
+}
+
+impl Report {
+    /// Returns the report of a profile.
+    pub fn new(profile: &CpuProfile) -> Self {
+        let advice = cpu::advice(profile)
+            .into_iter()
+            .map(|one| Advice { finding: one.finding, opportunity: one.opportunity });
+        Self {
+            format: profile.format,
+            event: profile.event.clone(),
+            samples: profile.total.samples,
+            independent_samples: profile.independent_samples,
+            counts: counts(profile),
+            weight: profile.total.weight,
+            ipc: profile.ipc(profile.total),
+            leaf: rows(profile, &profile.leaf),
+            functionality: rows(profile, &profile.functionality),
+            advice: advice.collect(),
+            malformed_lines: profile.malformed.lines,
+            malformed: profile.malformed.examples.clone(),
+            other_events: profile.other_events,
+            symbols: profile.symbols,
+            frames_beyond: profile.frames_beyond,
+        }
+    }
+}
+
+fn rows(profile: &CpuProfile, breakdown: &Breakdown) -> Vec<Row> {
+    let share = |weight: u64| profile.share(Sums { weight, ..Sums::default() });
+    let row = |one: &Category, uncategorised: bool| {
+        let own = profile.share(one.sums);
+        let top = one.top.iter().map(|(symbol, weight)| {
+            let symbol = symbol.clone();
+            Top { symbol, share: share(*weight) }
+        });
+        let parts = one
+            .parts
+            .iter()
+            .map(|(part, sums)| Part { part: part.clone(), share: profile.share(*sums) });
+        Row {
+            category: one.name.clone(),
+            frames: one.frames.map(cpu::Frames::name),
+            share: own,
+            samples: one.sums.samples,
+            ipc: profile.ipc(one.sums),
+            speedup_at_most: (!uncategorised && own < 1.0).then(|| 1.0 / (1.0 - own)),
+            parts: parts.collect(),
+            top: top.collect(),
+        }
+    };
+    let known = breakdown.categories.iter().map(|one| row(one, false));
+    known.chain([row(&breakdown.uncategorised, true)]).collect()
+}

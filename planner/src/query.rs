@@ -1,0 +1,333 @@
+//! One query to the model: what is known of each parameter and from where, and what was stated about the design.
+//! What is missing becomes an assumption that is said, or a range. It reads no file.
+
+use std::collections::BTreeMap;
+
+use model::logca::{Latency, LogCa};
+use model::{
+    BadParameter, Case, Counted, Design, Kernel, Objective, Provenance, Quantity, SizeHistogram,
+    SizeRule, Strategy, Symbol, Threading,
+};
+use serde::Serialize;
+
+/// A parameter as it was given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The value with what is known of its error.
+    pub quantity: Quantity,
+    /// Where it is from.
+    pub source: Option<String>,
+}
+
+impl Parameter {
+    /// Returns a parameter with a source.
+    pub fn new(quantity: Quantity, source: impl Into<String>) -> Self {
+        Self { quantity, source: Some(source.into()) }
+    }
+}
+
+/// How many calls of which size, and from where that is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes {
+    /// The calls by size.
+    pub histogram: SizeHistogram,
+    /// How they are known.
+    pub provenance: Provenance,
+    /// Where they are from.
+    pub source: Option<String>,
+}
+
+/// What others computed or measured for the same query.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Published {
+    /// Gain in throughput.
+    pub speedup_percent: Option<f64>,
+    /// Gain in latency.
+    pub latency_reduction_percent: Option<f64>,
+    /// Gain in throughput with every call accelerated at no cost.
+    pub ideal_speedup_percent: Option<f64>,
+    /// Gain in throughput in an A/B test.
+    pub measured_speedup_percent: Option<f64>,
+    /// Calls that pay.
+    pub offloads: Option<f64>,
+    /// The smallest size that pays.
+    pub break_even_bytes: Option<f64>,
+    /// Whether a parameter was chosen to meet that size.
+    pub break_even_calibrated: bool,
+    /// Where the numbers are printed.
+    pub source: Option<String>,
+}
+
+/// One query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// Unique in its file.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// The threading design, the strategy and the reading of the equations.
+    pub design: Design,
+    /// Whether the host waits until an offload arrived, where that was stated; else it follows from the strategy.
+    pub awaits_transfer: Option<bool>,
+    /// The parameters that are known.
+    pub given: BTreeMap<Symbol, Parameter>,
+    /// How many calls have which size, where that is known.
+    pub sizes: Option<Sizes>,
+    /// How alpha shrinks with the calls that do not pay.
+    pub counted: Counted,
+    /// What is to improve.
+    pub objective: Objective,
+    /// The exponent of the kernel's cost over its bytes; 1 if none is given.
+    pub beta: Option<f64>,
+    /// The op of a device profile.
+    pub op: String,
+    /// The clock of the host (GHz), where it is known.
+    pub clock_ghz: Option<f64>,
+    /// Where the clock is from.
+    pub clock_source: &'static str,
+    /// Whether C is of one second, so that it tells the clock of one core.
+    pub is_of_a_second: bool,
+    /// Device profiles whose costs the model is evaluated with as well.
+    pub devices: Vec<String>,
+    /// The device profile whose costs are in `given`.
+    pub device: Option<String>,
+    /// What others computed or measured for the same query.
+    pub published: Option<Published>,
+    /// What was done with what was given.
+    pub notes: Vec<String>,
+    /// Whether it came in the public program's form.
+    pub of_program: bool,
+}
+
+impl Query {
+    /// Returns a query of which no parameter is known.
+    pub fn new(id: impl Into<String>, name: impl Into<String>, design: Design) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            design,
+            awaits_transfer: None,
+            given: BTreeMap::new(),
+            sizes: None,
+            counted: Counted::default(),
+            objective: Objective::default(),
+            beta: None,
+            op: "compress".to_owned(),
+            clock_ghz: None,
+            clock_source: "as stated",
+            is_of_a_second: true,
+            devices: Vec::new(),
+            device: None,
+            published: None,
+            notes: Vec::new(),
+            of_program: false,
+        }
+    }
+
+    /// The value of a symbol as stated; n is the number of sizes where it is not.
+    pub fn stated(&self, symbol: Symbol) -> Option<f64> {
+        let given = self.given.get(&symbol).map(|given| given.quantity.stated);
+        let counted = || self.sizes.as_ref().map(|sizes| sizes.histogram.calls());
+        if symbol == Symbol::N { given.or_else(counted) } else { given }
+    }
+
+    /// Only a share is known: neither how many calls there are nor how large they are.
+    pub fn is_share_alone(&self) -> bool {
+        self.stated(Symbol::N).is_none()
+    }
+
+    /// Fills in what is left open, saying so.
+    ///
+    /// # Errors
+    /// The parameter that has no default.
+    pub fn complete(mut self) -> Result<Self, BadParameter> {
+        if self.is_share_alone() {
+            self.as_share_alone();
+        } else if self.stated(Symbol::N) == Some(0.0) && self.stated(Symbol::Alpha) > Some(0.0) {
+            let valid = "above 0 where alpha is: calls take it; without n, alpha alone is asked of";
+            return Err(BadParameter { field: "n", value: "0".to_owned(), valid });
+        }
+        if let (false, Some(sizes)) = (self.given.contains_key(&Symbol::N), &self.sizes) {
+            let calls = Quantity::exact(sizes.histogram.calls(), sizes.provenance);
+            self.given.insert(Symbol::N, Parameter::new(calls, "the calls that the sizes count"));
+        }
+        for symbol in [Symbol::O0, Symbol::Q, Symbol::O1] {
+            let used = symbol != Symbol::O1 || switches(self.design.threading);
+            let provenance = if used { Provenance::Assumed } else { Provenance::Configured };
+            let source = if used { "not stated: none" } else { "this design switches no thread" };
+            let none = Parameter::new(Quantity::exact(0.0, provenance), source);
+            self.given.entry(symbol).or_insert(none);
+        }
+        let required = Symbol::ALL.into_iter().filter(|symbol| *symbol != Symbol::Cb);
+        for symbol in required {
+            if !self.given.contains_key(&symbol) {
+                let value = "missing".to_owned();
+                return Err(BadParameter { field: symbol.name(), value, valid: symbol.valid() });
+            }
+        }
+        Ok(self)
+    }
+
+    /// Every call accelerated, at no cost but the accelerator's time: the end of the range.
+    fn as_share_alone(&mut self) {
+        let exact = |value| Quantity::exact(value, Provenance::Assumed);
+        let source = "a share alone: no call costs anything to offload";
+        for (symbol, value) in
+            [(Symbol::N, 0.0), (Symbol::O0, 0.0), (Symbol::Q, 0.0), (Symbol::L, 0.0)]
+        {
+            self.given.insert(symbol, Parameter::new(exact(value), source));
+        }
+        self.given.insert(Symbol::O1, Parameter::new(exact(0.0), source));
+        let cycles = Parameter::new(exact(1.0), "a share alone: the unit");
+        self.given.entry(Symbol::C).or_insert(cycles);
+        let unbounded = Parameter::new(exact(f64::INFINITY), "not stated: no bound");
+        self.given.entry(Symbol::A).or_insert(unbounded);
+    }
+
+    /// The case that the library answers; of a completed query.
+    ///
+    /// # Errors
+    /// The parameter outside its range.
+    pub fn case(&self) -> Result<Case, BadParameter> {
+        let of = |symbol: Symbol| {
+            let given: Option<&Parameter> = self.given.get(&symbol);
+            given.map_or(Quantity::exact(f64::NAN, Provenance::Assumed), |own| own.quantity.clone())
+        };
+        use Symbol::{A, Alpha, C, L, N, O0, O1, Q};
+        let mut case = Case::new([C, Alpha, N, O0, Q, L, O1, A].map(of), self.design)?;
+        if let Some(given) = self.given.get(&Symbol::Cb) {
+            case = case.with_cycles_per_byte(given.quantity.clone())?;
+        }
+        if let Some(sizes) = &self.sizes {
+            let (counted, objective) = (self.counted, self.objective);
+            let sizes = sizes.histogram.clone();
+            case = case.with_sizes(SizeRule { sizes, counted, objective });
+        }
+        case.with_objective(self.objective).with_beta(self.beta.unwrap_or(1.0))
+    }
+}
+
+impl Query {
+    /// Another strategy; whether the transfer is awaited follows, unless it was stated.
+    pub fn put_at(&mut self, strategy: Strategy) {
+        let own =
+            Design { variant: self.design.variant, ..Design::new(self.design.threading, strategy) };
+        let awaits_transfer = self.awaits_transfer.unwrap_or(own.awaits_transfer);
+        self.design = Design { awaits_transfer, ..own };
+    }
+
+    /// LogCA of one offload; nothing where the kernel's cycles per byte are unknown.
+    pub fn logca(&self) -> Option<LogCa> {
+        let stated = |symbol| self.stated(symbol);
+        let beta = self.beta.unwrap_or(1.0);
+        let derived = || {
+            let (alpha, c, n) = (stated(Symbol::Alpha)?, stated(Symbol::C)?, stated(Symbol::N)?);
+            let sizes = self.sizes.as_ref()?;
+            Some(alpha * c / (n * sizes.histogram.mean_work(beta)))
+        };
+        let kernel = Kernel::new(stated(Symbol::Cb).or_else(derived)?, beta).ok()?;
+        let latency = Latency::PerOffload(stated(Symbol::L)?);
+        LogCa::new(latency, stated(Symbol::O0)?, kernel, stated(Symbol::A)?).ok()
+    }
+}
+
+/// Whether o1 is in the design's equations.
+fn switches(threading: Threading) -> bool {
+    matches!(threading, Threading::SyncOs | Threading::AsyncDistinct)
+}
+
+/// The word for how alpha shrinks.
+///
+/// # Errors
+/// The words there are.
+pub fn counted(word: &str) -> Result<Counted, BadParameter> {
+    match word {
+        "by-work" => Ok(Counted::ByWork),
+        "by-calls" => Ok(Counted::ByCalls),
+        _ => Err(unknown("counted", word, "by-work or by-calls")),
+    }
+}
+
+/// The word for what is to improve.
+///
+/// # Errors
+/// The words there are.
+pub fn objective(word: &str) -> Result<Objective, BadParameter> {
+    match word {
+        "speedup" => Ok(Objective::Speedup),
+        "latency" => Ok(Objective::Latency),
+        _ => Err(unknown("objective", word, "speedup or latency")),
+    }
+}
+
+fn unknown(field: &'static str, word: &str, valid: &'static str) -> BadParameter {
+    BadParameter { field, value: format!("{word:?}"), valid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query() -> Query {
+        let mut query = Query::new("one", "one", Design::new(Threading::Async, Strategy::OffChip));
+        for (symbol, value) in
+            [(Symbol::C, 2e9), (Symbol::Alpha, 0.15), (Symbol::L, 0.0), (Symbol::A, 27.0)]
+        {
+            let quantity = Quantity::exact(value, Provenance::Configured);
+            query.given.insert(symbol, Parameter { quantity, source: None });
+        }
+        query
+    }
+
+    #[test]
+    fn whether_the_transfer_is_awaited_follows_the_strategy_unless_it_was_stated() {
+        let awaits = |stated, strategy| {
+            let mut query = Query { awaits_transfer: stated, ..query() };
+            query.put_at(strategy);
+            query.design.awaits_transfer
+        };
+        assert!(awaits(None, Strategy::OnChip) && !awaits(None, Strategy::Remote));
+        assert!(!awaits(Some(false), Strategy::OnChip) && awaits(Some(true), Strategy::Remote));
+    }
+
+    #[test]
+    fn cycles_that_no_call_takes_are_refused() {
+        let with_n = |n, alpha| {
+            let mut query = query();
+            for (symbol, value) in [(Symbol::N, n), (Symbol::Alpha, alpha)] {
+                let quantity = Quantity::exact(value, Provenance::Configured);
+                query.given.insert(symbol, Parameter { quantity, source: None });
+            }
+            query.complete()
+        };
+        assert_eq!(with_n(0.0, 0.15).expect_err("refused").field, "n");
+        assert!(with_n(0.0, 0.0).is_ok() && with_n(1.0, 0.15).is_ok());
+        assert!(query().complete().is_ok(), "a share alone");
+    }
+
+    #[test]
+    fn calls_are_as_sure_as_the_sizes_that_count_them() {
+        let histogram = SizeHistogram::of_sizes([(100, 3.0)]).expect("sizes");
+        for provenance in [Provenance::Measured, Provenance::Configured, Provenance::Assumed] {
+            let sizes = Sizes { histogram: histogram.clone(), provenance, source: None };
+            let own = Query { sizes: Some(sizes), ..query() }.complete().expect("complete");
+            assert_eq!(own.given[&Symbol::N].quantity, Quantity::exact(3.0, provenance));
+        }
+    }
+
+    #[test]
+    fn logca_is_of_one_offload_and_needs_the_kernels_cost() {
+        assert!(query().logca().is_none());
+        let mut known = query();
+        for (symbol, value) in
+            [(Symbol::Cb, 4.0), (Symbol::L, 2_000.0), (Symbol::O0, 300.0), (Symbol::A, 20.0)]
+        {
+            let quantity = Quantity::exact(value, Provenance::Configured);
+            known.given.insert(symbol, Parameter { quantity, source: None });
+        }
+        let logca = known.logca().expect("Cb is known");
+        // 4 g (1 - 1/20) = 2,300, and 4 g (1/10 - 1/20) = 2,300.
+        assert_eq!(logca.break_even().smallest_bytes(), Some(606));
+        assert!((logca.half_acceleration().bytes() - 11_500.0).abs() < 1e-6);
+    }
+}

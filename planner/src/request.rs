@@ -1,0 +1,278 @@
+//! One call of the planner: where parameters come from, what is stated in their place, and the answers. The command
+//! line and Python fill in the same request.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::Address;
+use model::{Provenance, Quantity, Strategy, Symbol, Threading, Variant};
+use serde::Serialize;
+
+use crate::answer::{Answer, evaluate};
+use crate::query::{Parameter, Query, Sizes};
+use crate::scheduler::LiveRequest;
+use crate::{device, file, input, profile, scheduler};
+
+/// What is asked of the planner.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Where the parameters come from.
+    pub source: Source,
+    /// What is stated in their place.
+    pub changes: Changes,
+    /// Seeds the draws that give the intervals; the same seed gives the same digits.
+    pub seed: u64,
+}
+
+/// Where the parameters of a service come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file of parameters (TOML, or the public Accelerometer program's nine lines), or the name of one of [`SPECS`].
+    ///
+    /// [`SPECS`]: crate::SPECS
+    Parameters(PathBuf),
+    /// The text of such a TOML file. It names no other files.
+    Toml(String),
+    /// A CPU profile.
+    Profile {
+        /// The file; `-` is the standard input.
+        path: PathBuf,
+        /// Rules that are tried before the built-in ones.
+        rules: Option<PathBuf>,
+        /// The category to accelerate; without one the report of categories is all there is.
+        kernel: Option<String>,
+        /// Cycles (C) of the time in which the sizes were counted.
+        cycles: Option<f64>,
+        /// Calls (n) in that time.
+        calls: Option<f64>,
+    },
+    /// What a live scheduler gathered.
+    Scheduler {
+        /// Where it listens for gRPC.
+        address: Address,
+        /// How far back its counts go.
+        last: Duration,
+    },
+}
+
+/// What is stated in place of what the source says. Everything left out stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// The threading design, by its name.
+    pub threading: Option<String>,
+    /// Where the accelerator is, by its name.
+    pub strategy: Option<String>,
+    /// The reading of the equations, by its name.
+    pub variant: Option<String>,
+    /// A file that says how many calls have which size.
+    pub sizes: Option<PathBuf>,
+    /// The op of a device profile.
+    pub op: Option<String>,
+    /// The clock of the host (GHz).
+    pub clock_ghz: Option<f64>,
+    /// Device profiles whose costs are used; `all` is every one that has the op.
+    pub devices: Vec<String>,
+}
+
+/// The answers to a request.
+#[derive(Debug, Default, Serialize)]
+pub struct Outcome {
+    /// One per query and device.
+    pub answers: Vec<Answer>,
+    /// The categories, where the source is a CPU profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<profile::Report>,
+    /// What too little is known of, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Why there is no answer although there is a profile.
+    #[serde(skip)]
+    pub unanswered: Option<Error>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The caller can fix it: a file, a flag or a parameter.
+    #[error("{0}")]
+    Input(String),
+    /// The scheduler gave no answer, or knows too little.
+    #[error("{0}")]
+    Scheduler(String),
+}
+
+impl From<String> for Error {
+    fn from(problem: String) -> Self {
+        Error::Input(problem)
+    }
+}
+
+impl Request {
+    /// Reads the source and evaluates the model. A profile is worth its report even where the model has no answer.
+    ///
+    /// # Errors
+    /// What is wrong, and who can fix it.
+    pub fn evaluate(&self) -> Result<Outcome, Error> {
+        self.changes.clock_ghz.map(device::checked_ghz).transpose()?;
+        let mut outcome = Outcome::default();
+        let queries = match &self.source {
+            Source::Parameters(path) => input::queries_from(path)?,
+            Source::Toml(text) => file::read(text, None)?,
+            Source::Profile { path, rules, kernel, cycles, calls } => {
+                let read = profile::read(path, rules.as_deref())?;
+                outcome.profile = Some(profile::Report::new(&read));
+                let query = |kernel: &String| self.profile_query(&read, kernel, *cycles, *calls);
+                return match kernel.as_ref().map(query).transpose() {
+                    Ok(query) => Ok(self.answer(query, outcome)),
+                    Err(problem) => Err(problem.into()),
+                };
+            }
+            Source::Scheduler { address, last } => {
+                let request = LiveRequest {
+                    address,
+                    last: *last,
+                    op: self.changes.op.as_deref(),
+                    clock_ghz: self.changes.clock_ghz,
+                    has_profiles: !self.changes.devices.is_empty(),
+                };
+                let live = scheduler::queries(&request).map_err(Error::Scheduler)?;
+                outcome.left_out = live.left_out;
+                live.queries
+            }
+        };
+        for mut query in queries {
+            self.changes.apply(&mut query)?;
+            outcome.answers.extend(on_devices(query, self.seed, &mut outcome.left_out)?);
+        }
+        Ok(outcome)
+    }
+
+    /// The answers to the query about a profile, if there is one.
+    fn answer(&self, query: Option<Query>, mut outcome: Outcome) -> Outcome {
+        let Some(query) = query else { return outcome };
+        match on_devices(query, self.seed, &mut outcome.left_out) {
+            Ok(answers) => outcome.answers = answers,
+            Err(problem) => outcome.unanswered = Some(problem.into()),
+        }
+        outcome
+    }
+
+    fn profile_query(
+        &self,
+        read: &profile::CpuProfile,
+        kernel: &str,
+        cycles: Option<f64>,
+        calls: Option<f64>,
+    ) -> Result<Query, String> {
+        let threading = self.changes.threading.as_deref().unwrap_or(Threading::Async.name());
+        let mut query = profile::query(read, kernel, threading)?;
+        self.changes.apply(&mut query)?;
+        for (symbol, value, flag) in
+            [(Symbol::C, cycles, "--cycles"), (Symbol::N, calls, "--calls")]
+        {
+            if let Some(value) = value {
+                let quantity = Quantity::exact(value, Provenance::Configured);
+                query.given.insert(symbol, Parameter::new(quantity, flag));
+            }
+        }
+        if query.stated(Symbol::N).is_some() {
+            if query.stated(Symbol::C).is_none() {
+                let how = "--cycles says how many the host spent while the sizes were counted";
+                return Err(format!("the profile has no cycles (C): {how}"));
+            }
+            query.notes.push(ONE_WHILE.to_owned());
+            if query.devices.is_empty() {
+                let problem = "what an offload costs is unknown (o0, L, A): --device NAME";
+                return Err(problem.to_owned());
+            }
+        }
+        Ok(query)
+    }
+}
+
+impl Changes {
+    /// Puts what is stated in place of what the query has.
+    ///
+    /// # Errors
+    /// The word or file that cannot be used, and the valid range.
+    pub fn apply(&self, query: &mut Query) -> Result<(), String> {
+        let bad = |error: model::BadParameter| error.to_string();
+        if let Some(word) = &self.strategy {
+            query.put_at(word.parse::<Strategy>().map_err(bad)?);
+        }
+        if let Some(word) = &self.threading {
+            query.design.threading = word.parse::<Threading>().map_err(bad)?;
+        }
+        if let Some(word) = &self.variant {
+            query.design.variant = word.parse::<Variant>().map_err(bad)?;
+        }
+        if let Some(path) = &self.sizes {
+            self.put_sizes(query, path)?;
+        }
+        if let Some(ghz) = self.clock_ghz {
+            (query.clock_ghz, query.clock_source) = (Some(ghz), "as stated");
+        }
+        if let Some(op) = &self.op {
+            query.op.clone_from(op);
+        }
+        query.devices.extend(self.devices.iter().cloned());
+        Ok(())
+    }
+
+    fn put_sizes(&self, query: &mut Query, path: &Path) -> Result<(), String> {
+        let read = input::sizes_from(path, self.op.as_deref())?;
+        let source = Some(format!("{}, {}", path.display(), read.what));
+        let (histogram, provenance) = (read.sizes, read.provenance);
+        query.sizes = Some(Sizes { histogram, provenance, source });
+        query.notes.extend(read.notes);
+        query.op = read.op.unwrap_or_else(|| query.op.clone());
+        Ok(())
+    }
+}
+
+/// Evaluates a query as it stands, and with the costs of each of its devices; with those of devices alone where only
+/// they have costs. Of all devices, those that do not know the work are left out.
+fn on_devices(
+    mut query: Query,
+    seed: u64,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<Answer>, String> {
+    let devices = std::mem::take(&mut query.devices);
+    if query.is_share_alone() && !devices.is_empty() {
+        let devices = devices.join(", ");
+        query.notes.push(format!("{devices}: what it costs depends on the sizes (--sizes)"));
+        return Ok(vec![evaluate(query, seed)?]);
+    }
+    let mut on_devices = Vec::new();
+    for name in &devices {
+        if name != ALL {
+            on_devices.push(device::with_device(&query, name)?);
+            continue;
+        }
+        for name in device::all_that_offload() {
+            match device::with_device(&query, &name) {
+                Ok(query) => on_devices.push(query),
+                Err(why) => left_out.push(why),
+            }
+        }
+    }
+    if !devices.is_empty() && on_devices.is_empty() {
+        return Err(std::mem::take(left_out).join("; "));
+    }
+    let has_costs = query.given.contains_key(&Symbol::L);
+    let mut answers = Vec::new();
+    if devices.is_empty() || has_costs {
+        answers.push(evaluate(query, seed)?);
+    }
+    for query in on_devices {
+        answers.push(evaluate(query, seed)?);
+    }
+    Ok(answers)
+}
+
+/// In place of a device's name: every profile.
+const ALL: &str = "all";
+
+/// What must hold of sizes and cycles.
+const ONE_WHILE: &str =
+    "n (the sizes) and C (the cycles) are taken to be of one and the same while";
