@@ -77,8 +77,8 @@ pub(crate) fn project<'py>(
     answer(py, &projection)
 }
 
-/// The outcome of a request to the planner, as JSON. `source` is `file`, `profile` or `scheduler`, and `place` a path, a
-/// name or an address.
+/// Returns the outcome of a request to the planner, as JSON. `source` is `file`, `profile` or `scheduler`, and `place`
+/// is a path, a name or an address.
 #[pyfunction]
 #[pyo3(signature = (
     source, place, *, rules, kernel, cycles, calls, last_s, threading, strategy, variant, sizes, op,

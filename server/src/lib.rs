@@ -1,6 +1,6 @@
 //! The services and their wiring: listeners, sessions, connections to memcached servers, admin pages, configuration.
-//! Decisions are `policy`'s, (de)compression is a device's, the stored form is `store`'s; this room moves bytes between
-//! them and answers clients.
+//! Decisions are `policy`'s, (de)compression is a device's, the stored form is `store`'s; this crate moves bytes
+//! between them and answers clients.
 //!
 //! ```text
 //! control thread   accept -> worker (round robin)        admin HTTP
@@ -30,7 +30,6 @@ mod out;
 mod probe;
 mod qualify;
 mod readiness;
-pub mod rpc;
 pub mod rules;
 mod running;
 mod scheduler;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use device::Device;
 use parking_lot::RwLock;
+use store::embedded::CoarseClock;
 use store::{Embedded, embedded};
 use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
@@ -16,7 +17,6 @@ use crate::accept::{
     AcceptErrors, Dealer, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
-use crate::backend::Seconds;
 use crate::config::{Config, Services};
 use crate::config_source::StoreUrl;
 use crate::context::Connections;
@@ -84,7 +84,7 @@ impl Server {
             policy,
             accelerators,
             embedded,
-            time: Seconds::start(Arc::clone(&clock)),
+            time: CoarseClock::start(Arc::clone(&clock)),
             clock,
             counters: (0..threads).map(|_| Arc::new(Counters::default())).collect(),
             runtimes: Arc::default(),

@@ -14,11 +14,12 @@ use parking_lot::{Mutex, RwLock};
 use policy::Policy;
 use runtime::trace::TraceMetrics;
 use runtime::{RuntimeConfig, StartError, TokioRuntime};
+use store::embedded::CoarseClock;
 use store::{Embedded, Ketama, Ring};
 use tokio::sync::{mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
-use crate::backend::{Backend, Cluster, Local, Seconds};
+use crate::backend::{Backend, Cluster, Local};
 use crate::budget::Budget;
 use crate::config::{Config, FallbackName, Services};
 use crate::config_source::{HostPort, StoreUrl};
@@ -52,7 +53,7 @@ pub(crate) struct Plan {
     /// How many of the devices behind software are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
-    pub(crate) time: Seconds,
+    pub(crate) time: CoarseClock,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
@@ -292,17 +293,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let counters = Arc::clone(&plan.counters[index]);
     let pool = pool(&plan.devices);
     let runtime = start_runtime(plan, index)?;
-    let limits = ReadLimits {
-        original_bytes_max: config.store.item_bytes_max.as_usize(),
-        software_reads: config.runtime.fallback_decompress != FallbackName::Require,
-    };
-    let values = Values::new(
-        runtime.clone(),
-        pool.clone(),
-        rules::rules(&config.compress),
-        limits,
-        Arc::clone(&counters),
-    );
+    let values = values(config, &runtime, &pool, &counters);
     let turns = start_turns(&counters);
     let budget = Budget::new(config.runtime.inflight_bytes_max.0);
     plan.budgets.write().push(budget.clone());
@@ -357,6 +348,20 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let framed_bytes_max = ByteCount(item_bytes_max.0 + FRAME_SLACK_BYTES as u64);
     let of_store = services.store.then(|| context(values.as_stored(), framed_bytes_max, None));
     Ok(context(values, item_bytes_max, of_store))
+}
+
+fn values(
+    config: &Config,
+    runtime: &TokioRuntime,
+    pool: &Pool,
+    counters: &Arc<Counters>,
+) -> Values {
+    let limits = ReadLimits {
+        original_bytes_max: config.store.item_bytes_max.as_usize(),
+        software_reads: config.runtime.fallback_decompress != FallbackName::Require,
+    };
+    let rules = rules::rules(&config.compress);
+    Values::new(runtime.clone(), pool.clone(), rules, limits, Arc::clone(counters))
 }
 
 fn start_turns(counters: &Arc<Counters>) -> Rc<Turns> {

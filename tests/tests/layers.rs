@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crate and layer. The base is -1; the end-to-end tests drive a binary and may use anything.
-const LAYERS: [(&str, i32); 23] = [
+const LAYERS: [(&str, i32); 24] = [
     ("units", -1),
     ("api", 0),
     ("protocol", 0),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, i32); 23] = [
     ("sim", 3),
     ("server", 4),
     ("load", 4),
+    ("rpc-server", 4),
     ("planner", 4),
     ("bench-service", 4),
     ("harness", 4),

@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use load::rpc::{Calls, MIXES, Mix};
-use server::rpc::{RpcError, RpcLayout, RpcService};
+use rpc_server::{RpcError, RpcLayout, RpcService};
 
 use super::Problem;
 use crate::{EXIT_FAILED, EXIT_USAGE};

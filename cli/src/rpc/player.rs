@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use load::rpc::{Expected, Oracle, Recording, Verdict, is_exception};
+use rpc_server::LoopbackClient;
 use serde::Serialize;
-use server::rpc::LoopbackClient;
 
 /// What became of the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::Args;
 use load::rpc::Recording;
-use server::rpc::{
+use rpc_server::{
     Loopback, RpcCores, RpcError, RpcLayout, RpcOptions, RpcPlacement, WINDOW,
     cache_line_round_trip, mailbox_round_trip,
 };

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use rpc_server::RpcLayout;
 use serde::Serialize;
-use server::rpc::RpcLayout;
 
 use super::player::Tally;
 use super::replay::{Plan, Run};

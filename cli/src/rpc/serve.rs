@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use server::rpc::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcService, RpcStages};
+use rpc_server::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcService, RpcStages};
 use units::{ByteCount, SystemClock};
 
 use super::Problem;

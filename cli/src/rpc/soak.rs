@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use clap::Args;
 use load::rpc::{Generator, MIXES, Mix, Recording};
+use rpc_server::{Loopback, RpcCores, RpcLayout, RpcOptions, WINDOW};
 use serde::Serialize;
-use server::rpc::{Loopback, RpcCores, RpcLayout, RpcOptions, WINDOW};
 use units::{ByteCount, SystemClock};
 
 use super::Problem;

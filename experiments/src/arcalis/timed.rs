@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use load::rpc::{Mix, RpcReport, RpcSpec};
+use rpc_server::{RpcCores, RpcListen, RpcOptions, RpcServer, RpcService, allowed_cores};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use server::rpc::{RpcCores, RpcListen, RpcOptions, RpcServer, RpcService, allowed_cores};
 use units::{Nanos, SystemClock};
 
 use crate::base::rows::Row;

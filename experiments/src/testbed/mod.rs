@@ -1,5 +1,5 @@
-//! The compressed cache as services: its configurations as processes of their own, one point of load on one of them, and
-//! each stage of a request measured alone. It draws no conclusions; the experiments and the demo do.
+//! The compressed cache as services: its configurations as processes of their own, one point of load on one of them,
+//! and each stage of a request measured alone. It draws no conclusions; the experiments and the demo do.
 
 mod configuration;
 mod deployment;

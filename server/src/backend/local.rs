@@ -1,7 +1,6 @@
 //! The embedded store as a backend: every answer is ready at once.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use protocol::MetaKey;
@@ -11,10 +10,9 @@ use protocol::meta::Meta;
 use protocol::reply::{ItemFacts, MetaOutcome};
 use smallvec::SmallVec;
 use store::embedded::{
-    self, Counted, Delta, Embedded, Fetch, Fetched, Mode, NewItem, Removal, Step,
+    self, CoarseClock, Counted, Delta, Embedded, Fetch, Fetched, Mode, NewItem, Removal, Step,
 };
 use units::limits::ITEM_OVERHEAD_BYTES;
-use units::{Clock, Nanos};
 
 use super::{Count, Failure, Item, Life, MetaDebug, MetaItem, Outcome, Version, Written};
 use crate::values::Stored;
@@ -23,44 +21,11 @@ use crate::values::Stored;
 #[derive(Clone)]
 pub(crate) struct Local {
     store: Arc<Embedded>,
-    time: Seconds,
-}
-
-/// memcached's coarse clock: whole seconds since shortly before the start.
-#[derive(Clone)]
-pub(crate) struct Seconds {
-    clock: Arc<dyn Clock>,
-    started_unix_s: u64,
-}
-
-impl Seconds {
-    pub(crate) fn start(clock: Arc<dyn Clock>) -> Self {
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        Self { clock, started_unix_s: unix_s.saturating_sub(OFFSET_S) }
-    }
-
-    pub(crate) fn now_s(&self) -> u32 {
-        let Nanos(ns) = self.clock.now();
-        u32::try_from(ns / 1_000_000_000 + OFFSET_S).unwrap_or(u32::MAX)
-    }
-
-    /// The time by which dates are expiry times, whatever has been done to the system's clock since the start.
-    pub(crate) fn unix_s(&self) -> u64 {
-        self.unix_at(self.now_s())
-    }
-
-    /// A second of this clock as a date.
-    pub(crate) fn unix_at(&self, at_s: u32) -> u64 {
-        self.started_unix_s + u64::from(at_s)
-    }
-
-    pub(crate) fn expiry(&self, exptime_s: i32) -> u32 {
-        embedded::expiry(i64::from(exptime_s), self.now_s(), self.started_unix_s)
-    }
+    time: CoarseClock,
 }
 
 impl Local {
-    pub(crate) fn new(store: Arc<Embedded>, time: Seconds) -> Self {
+    pub(crate) fn new(store: Arc<Embedded>, time: CoarseClock) -> Self {
         Self { store, time }
     }
 
@@ -69,7 +34,7 @@ impl Local {
         self.store.sweep(SWEEP_ITEMS, self.time.now_s())
     }
 
-    pub(crate) fn time(&self) -> &Seconds {
+    pub(crate) fn time(&self) -> &CoarseClock {
         &self.time
     }
 
@@ -345,9 +310,6 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
     (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }
-
-/// Before the first request, second 1 must be long ago.
-const OFFSET_S: u64 = 2;
 
 /// Items looked at per sweep: some hundred microseconds once a second.
 const SWEEP_ITEMS: usize = 50_000;

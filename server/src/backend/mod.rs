@@ -20,7 +20,7 @@ use crate::upstream::{Issued, Link, LinkError, Traffic};
 use crate::values::Stored;
 
 pub(crate) use cluster::{Cluster, NoRoom, facts_of_first};
-pub(crate) use local::{Local, Seconds};
+pub(crate) use local::Local;
 
 /// Where stored values are.
 #[derive(Clone)]

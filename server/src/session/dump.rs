@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use protocol::{MetaKey, Tokens, request};
-use store::embedded::Listed;
+use store::embedded::{CoarseClock, Listed};
 use tokio::time::timeout;
 use units::limits::ITEM_OVERHEAD_BYTES;
 
 use super::Session;
-use crate::backend::{Backend, Seconds};
+use crate::backend::Backend;
 use crate::context::WorkerContext;
 use crate::stream::Stream;
 
@@ -124,7 +124,7 @@ impl Session {
         &mut self,
         form: Form,
         mut walk: store::embedded::Walk,
-        time: &Seconds,
+        time: &CoarseClock,
     ) -> Result<(), Cut> {
         let mut left = form.items_max();
         loop {
@@ -211,7 +211,7 @@ impl Form {
     }
 
     /// Appends an item's line; false if this form has none for it.
-    fn line(self, item: &Listed<'_>, time: &Seconds, out: &mut Vec<u8>) -> bool {
+    fn line(self, item: &Listed<'_>, time: &CoarseClock, out: &mut Vec<u8>) -> bool {
         let date = |at_s: u32| if at_s == 0 { 0 } else { time.unix_at(at_s) };
         match self {
             // Such a line could not hold the key.

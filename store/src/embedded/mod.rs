@@ -1,8 +1,9 @@
 //! The embedded store: items in this process's memory, with memcached 1.6's rules for each single
-//! item. It does not read frames, count commands, own a thread or look at a clock: seconds are an
-//! argument.
+//! item. It does not read frames, count commands or own a thread, and it looks at no clock: seconds are an
+//! argument, which [`CoarseClock`] has.
 
 mod arithmetic;
+mod clock;
 mod item;
 mod shard;
 mod time;
@@ -16,6 +17,7 @@ use thiserror::Error;
 use units::ByteCount;
 
 pub use arithmetic::{Counted, Delta};
+pub use clock::CoarseClock;
 pub use item::{Fetch, Fetched, NewItem, Step};
 pub use shard::ITEM_OVERHEAD_BYTES;
 pub use time::expiry;

@@ -16,12 +16,11 @@ use rpc::services::post_storage::{
 };
 use rpc::services::unique_id::{ComposeUniqueIdResult, UniqueIdService};
 use rpc::{Code, Functions, Record, Reply};
-use store::embedded::{Embedded, Fetch, Mode, NewItem, Options};
+use store::embedded::{CoarseClock, Embedded, Fetch, Mode, NewItem, Options};
 use units::limits::{ITEM_OVERHEAD_BYTES, KEY_BYTES_MAX};
 use units::{ByteCount, Clock};
 
 use super::{RpcOptions, RpcService};
-use crate::backend::Seconds;
 
 /// A service's business logic. An error is why there is no answer; what the IDL declares is an answer.
 pub(super) trait Handler: Send {
@@ -34,7 +33,7 @@ pub(super) fn of(
     options: &RpcOptions,
     clock: Arc<dyn Clock>,
 ) -> (Arc<dyn Functions>, Box<dyn Handler>) {
-    let time = Seconds::start(Arc::clone(&clock));
+    let time = CoarseClock::start(Arc::clone(&clock));
     match options.service {
         RpcService::Memcached => {
             let store = store(options, 1);
@@ -92,7 +91,7 @@ fn store(options: &RpcOptions, growth: u64) -> Embedded {
 
 struct Cache {
     store: Embedded,
-    time: Seconds,
+    time: CoarseClock,
 }
 
 impl Handler for Cache {
@@ -149,7 +148,7 @@ impl Cache {
 /// Posts are kept as the blocks they came in: storing and reading one copies it and looks at no field but its number.
 struct Posts {
     store: Embedded,
-    time: Seconds,
+    time: CoarseClock,
 }
 
 impl Handler for Posts {

@@ -128,7 +128,7 @@ struct Line(AtomicU64);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::allowed_cores;
+    use crate::allowed_cores;
 
     #[test]
     fn hops_between_two_cores_take_time_and_no_core_is_an_error() {
