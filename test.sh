@@ -7,8 +7,9 @@ scripts/setup.sh test
 
 step() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-step "format"
+step "format, and tables that agree with their JSON"
 cargo fmt --all --check
+scripts/tables.py --check
 step "lints"
 cargo clippy --workspace --all-targets --features cli/dpdk --quiet -- -D warnings
 step "documentation"

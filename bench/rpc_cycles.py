@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Where the CPU time of a request goes: network, RPC layer and business logic, ours and stock Thrift's.
 
-The seed's question (its figure 6) on its workloads memc_low, memc_mid and memc_high, SET ratios 20, 50 and 80 %, asked
+The question of [Arcalis] (figure 6) on its workloads memc_low, memc_mid and memc_high, SET ratios 20, 50 and 80 %, asked
 over TCP on loopback, both sides in turn, each answer compared byte for byte by `rebate rpc load`:
 - ours: `rebate rpc serve --layout inline`, one thread.
 - stock: bench/rivals/thrift/memcached.cpp, C++ Thrift's TThreadedServer, a thread for each connection.
 Each server runs on one core and says itself where its threads' time went, the load on another where there is one. The
 load has one connection, so the stock server one thread: time in rpc and handler is elapsed, and of several threads on a
 core each would count the others' as its own. The network is the threads' CPU time less these two.
-The network is the kernel's sockets for both: no side bypasses the kernel, as the seed's second half does.
+The network is the kernel's sockets for both: no side bypasses the kernel, as the paper's second half does.
 Needs Debian's libthrift-dev, libboost-dev and thrift-compiler.
 """
 
