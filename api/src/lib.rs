@@ -1,4 +1,4 @@
-//! The gRPC messages and services, generated from `proto/`, and how both ends of a connection are set up: window and
+//! The gRPC messages and services, generated from `proto/` (`tests/generated.rs` says how), and how both ends of a connection are set up: window and
 //! frame sizes, addresses, channels. No behaviour of any service.
 
 mod address;
@@ -13,8 +13,8 @@ pub use tonic;
 /// `package rebate.v1`.
 #[allow(missing_docs, clippy::all, unused_qualifications)]
 pub mod v1 {
-    tonic::include_proto!("rebate.v1");
+    include!("generated/rebate.v1.rs");
 }
 
 /// The compiled `proto/` files, for reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");

@@ -9,8 +9,8 @@ const LINE_COLUMNS_MAX: usize = 100;
 const PROSE_COLUMNS_MAX: usize = 120;
 const FILE_LINES_MAX: usize = 800;
 
-/// Built or fetched, not written.
-const NOT_OURS: [&str; 3] = ["target", ".git", "corpus"];
+/// Built, fetched or generated, not written.
+const NOT_OURS: [&str; 4] = ["target", ".git", "corpus", "generated"];
 
 /// The words are put together here so that this file does not find itself.
 const OPEN_ENDS: [&str; 5] = [
