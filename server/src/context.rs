@@ -26,7 +26,7 @@ use crate::traces::Traced;
 use crate::turns::Turns;
 use crate::upstream::InteractiveLoad;
 use crate::values::Values;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 
 /// One worker's surroundings.
 pub(crate) struct WorkerContext {
@@ -74,7 +74,7 @@ pub(crate) struct WorkerContext {
     pub(crate) dump: bool,
     /// Looks at items that kept an `add` from storing.
     pub(crate) looks: Looks,
-    pub(crate) ending: Ending,
+    pub(crate) shutdown: Shutdown,
     /// Where this process runs traces.
     pub(crate) traced: Option<Rc<Traced>>,
     /// The store service's surroundings, in a process that has it: the same store, its values as they are stored.
@@ -93,7 +93,7 @@ impl WorkerContext {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.ending.draining.get()
+        self.shutdown.draining.get()
     }
 
     /// What a get adds to what its session is expected to have under way, if the value of one of its keys is long.
@@ -135,12 +135,12 @@ impl Drop for Peer {
 
 /// How a worker's sessions learn that the server ends: those that wait for their clients are woken.
 #[derive(Default)]
-pub(crate) struct Ending {
+pub(crate) struct Shutdown {
     draining: Cell<bool>,
     waiting: RefCell<Slab<Waker>>,
 }
 
-impl Ending {
+impl Shutdown {
     pub(crate) fn begin_drain(&self) {
         self.draining.set(true);
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
@@ -158,12 +158,12 @@ impl Ending {
 
     /// Is over when the server begins to drain.
     pub(crate) async fn begun(&self) {
-        let mut place = Place { ending: self, at: None };
+        let mut watch = ShutdownWatch { shutdown: self, at: None };
         poll_fn(|task| {
             if self.draining.get() {
                 return Poll::Ready(());
             }
-            self.watch(&mut place.at, task.waker());
+            self.watch(&mut watch.at, task.waker());
             Poll::Pending
         })
         .await;
@@ -181,14 +181,14 @@ impl Ending {
 pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(5);
 
 /// A place that is given up with whoever has it.
-struct Place<'a> {
-    ending: &'a Ending,
+struct ShutdownWatch<'a> {
+    shutdown: &'a Shutdown,
     at: Option<usize>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ShutdownWatch<'_> {
     fn drop(&mut self) {
-        self.ending.leave(self.at);
+        self.shutdown.leave(self.at);
     }
 }
 
@@ -200,29 +200,29 @@ pub(crate) struct Connections(Mutex<Places>);
 #[derive(Debug)]
 struct Places {
     max: usize,
-    in_use: [bool; Door::ALL.len()],
-    open: [usize; Door::ALL.len()],
+    in_use: [bool; ListenerProtocol::ALL.len()],
+    open: [usize; ListenerProtocol::ALL.len()],
 }
 
 impl Connections {
     /// At most `max`, of the kinds `in_use`.
-    pub(crate) fn new(max: usize, in_use: &[Door]) -> Self {
-        let in_use = Door::ALL.map(|door| in_use.contains(&door));
-        Self(Mutex::new(Places { max, in_use, open: [0; Door::ALL.len()] }))
+    pub(crate) fn new(max: usize, in_use: &[ListenerProtocol]) -> Self {
+        let in_use = ListenerProtocol::ALL.map(|protocol| in_use.contains(&protocol));
+        Self(Mutex::new(Places { max, in_use, open: [0; ListenerProtocol::ALL.len()] }))
     }
 
     /// Takes a place if there is one.
-    pub(crate) fn enter(&self, door: Door) -> bool {
+    pub(crate) fn enter(&self, protocol: ListenerProtocol) -> bool {
         let mut places = self.0.lock();
-        let is_free = places.taken_for(door) < places.max;
+        let is_free = places.taken_for(protocol) < places.max;
         if is_free {
-            places.open[door as usize] += 1;
+            places.open[protocol as usize] += 1;
         }
         is_free
     }
 
-    pub(crate) fn leave(&self, door: Door) {
-        let open = &mut self.0.lock().open[door as usize];
+    pub(crate) fn leave(&self, protocol: ListenerProtocol) {
+        let open = &mut self.0.lock().open[protocol as usize];
         *open = open.saturating_sub(1);
     }
 
@@ -239,27 +239,29 @@ impl Connections {
     }
 
     /// The kinds in use: how many connections are open, and how many are kept for it.
-    pub(crate) fn by_door(&self) -> Vec<(Door, usize, usize)> {
+    pub(crate) fn by_protocol(&self) -> Vec<(ListenerProtocol, usize, usize)> {
         let places = self.0.lock();
-        let used = Door::ALL.into_iter().filter(|door| places.in_use[*door as usize]);
-        used.map(|door| (door, places.open[door as usize], places.reserved(door))).collect()
+        let used =
+            ListenerProtocol::ALL.into_iter().filter(|protocol| places.in_use[*protocol as usize]);
+        used.map(|protocol| (protocol, places.open[protocol as usize], places.reserved(protocol)))
+            .collect()
     }
 }
 
 impl Places {
     /// The places that a new connection of this kind cannot have: those taken, and those kept for others.
-    fn taken_for(&self, door: Door) -> usize {
-        let of = |other: Door| {
+    fn taken_for(&self, protocol: ListenerProtocol) -> usize {
+        let of = |other: ListenerProtocol| {
             let open = self.open[other as usize];
-            if other == door { open } else { open.max(self.reserved(other)) }
+            if other == protocol { open } else { open.max(self.reserved(other)) }
         };
-        Door::ALL.into_iter().map(of).sum()
+        ListenerProtocol::ALL.into_iter().map(of).sum()
     }
 
     /// A sixteenth of all places, and never so much that nothing is left to whoever comes first.
-    fn reserved(&self, door: Door) -> usize {
+    fn reserved(&self, protocol: ListenerProtocol) -> usize {
         let kinds = self.in_use.iter().filter(|used| **used).count();
-        if kinds < 2 || !self.in_use[door as usize] {
+        if kinds < 2 || !self.in_use[protocol as usize] {
             return 0;
         }
         self.max.div_ceil(RESERVED_SHARE).min(self.max / kinds)
@@ -273,36 +275,47 @@ const RESERVED_SHARE: usize = 16;
 mod tests {
     use super::*;
 
-    fn fill(connections: &Connections, door: Door) -> usize {
-        std::iter::repeat_with(|| connections.enter(door)).take_while(|entered| *entered).count()
+    fn fill(connections: &Connections, protocol: ListenerProtocol) -> usize {
+        std::iter::repeat_with(|| connections.enter(protocol))
+            .take_while(|entered| *entered)
+            .count()
     }
 
     #[test]
     fn no_kind_of_listener_takes_the_places_of_another() {
-        let connections = Connections::new(1_024, &[Door::Memcached, Door::Grpc, Door::Lane]);
-        assert_eq!(fill(&connections, Door::Memcached), 1_024 - 2 * 64);
-        assert_eq!(fill(&connections, Door::Grpc), 64);
-        assert_eq!(fill(&connections, Door::Lane), 64);
+        let connections = Connections::new(
+            1_024,
+            &[ListenerProtocol::Memcached, ListenerProtocol::Grpc, ListenerProtocol::Lane],
+        );
+        assert_eq!(fill(&connections, ListenerProtocol::Memcached), 1_024 - 2 * 64);
+        assert_eq!(fill(&connections, ListenerProtocol::Grpc), 64);
+        assert_eq!(fill(&connections, ListenerProtocol::Lane), 64);
         assert_eq!(connections.open(), 1_024);
-        connections.leave(Door::Grpc);
-        assert!(!connections.enter(Door::Memcached), "the place is gRPC's");
-        assert!(connections.enter(Door::Grpc));
-        connections.leave(Door::Memcached);
-        assert!(connections.enter(Door::Lane), "any kind may take what is not reserved");
+        connections.leave(ListenerProtocol::Grpc);
+        assert!(!connections.enter(ListenerProtocol::Memcached), "the place is gRPC's");
+        assert!(connections.enter(ListenerProtocol::Grpc));
+        connections.leave(ListenerProtocol::Memcached);
+        assert!(
+            connections.enter(ListenerProtocol::Lane),
+            "any kind may take what is not reserved"
+        );
     }
 
     #[test]
     fn one_kind_of_listener_has_all_places() {
-        let connections = Connections::new(3, &[Door::Memcached]);
-        assert_eq!(fill(&connections, Door::Memcached), 3);
+        let connections = Connections::new(3, &[ListenerProtocol::Memcached]);
+        assert_eq!(fill(&connections, ListenerProtocol::Memcached), 3);
     }
 
     #[test]
     fn few_places_are_shared_evenly() {
         for max in 1..4 {
-            let connections = Connections::new(max, &[Door::Memcached, Door::Grpc]);
-            let (first, second) =
-                (fill(&connections, Door::Memcached), fill(&connections, Door::Grpc));
+            let connections =
+                Connections::new(max, &[ListenerProtocol::Memcached, ListenerProtocol::Grpc]);
+            let (first, second) = (
+                fill(&connections, ListenerProtocol::Memcached),
+                fill(&connections, ListenerProtocol::Grpc),
+            );
             assert_eq!(first + second, max);
             assert!(max == 1 || second > 0, "{max}");
         }

@@ -26,11 +26,11 @@ use units::{ByteCount, Nanos};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::session::Open;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 
 /// Serves one lane to its end.
 pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Lane);
+    let _open = Open::count(&context, ListenerProtocol::Lane);
     let _counted = context.counters.lanes.open.during();
     match converse(stream, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
@@ -47,7 +47,7 @@ async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(),
     let mut lane = Lane::new(serving, context);
     let mut place = None;
     let ended = poll_fn(|task| lane.poll(task, &bells, &mut place)).await;
-    lane.context.ending.leave(place);
+    lane.context.shutdown.leave(place);
     Ok(ended?)
 }
 
@@ -146,7 +146,7 @@ impl Lane {
         if is_draining && self.under_way.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.context.ending.watch(place, task.waker());
+        self.context.shutdown.watch(place, task.waker());
         let takes = !is_draining && self.turn.is_own();
         let taken = if takes { self.take()? } else { 0 };
         let answered = self.answer(task);

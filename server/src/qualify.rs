@@ -75,12 +75,12 @@ fn try_aside<E>(
     software: Arc<dyn Device>,
     tell: impl FnOnce(Tried) -> Result<(), E> + Send + 'static,
 ) {
-    let (own, name) = (Arc::clone(device), device.name().to_owned());
+    let (tried, name) = (Arc::clone(device), device.name().to_owned());
     let run = move || {
         let verdict = match is_service {
-            true => qualify_service(&own, &software, PATIENCE)
-                .and_then(|()| qualify_fallback(own.capabilities(), &software, PATIENCE)),
-            false => qualify(&own, &software, PATIENCE),
+            true => qualify_service(&tried, &software, PATIENCE)
+                .and_then(|()| qualify_fallback(tried.capabilities(), &software, PATIENCE)),
+            false => qualify(&tried, &software, PATIENCE),
         };
         // After the start nobody listens any more but for the log.
         let _ = tell(Tried { index, name, is_service, verdict });

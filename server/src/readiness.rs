@@ -16,7 +16,7 @@ use crate::config::ReadyWhen;
 use crate::grpc::Health;
 use crate::probe::Findings;
 use crate::supervise::Vitals;
-use crate::worker::{Word, Worker};
+use crate::worker::{Worker, WorkerMessage};
 
 /// What is known of the process's servers and workers.
 pub(crate) struct Readiness {
@@ -142,7 +142,7 @@ impl Round {
             });
             if is_over {
                 let (tell, told) = oneshot::channel();
-                worker.tell(Word::Probe(tell));
+                worker.tell(WorkerMessage::Probe(tell));
                 *pending = Some(told);
             }
         }

@@ -45,7 +45,7 @@ const LASTED: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Vitals {
     /// Threads may end from now on.
-    ending: AtomicBool,
+    stopping: AtomicBool,
     failure: Mutex<Option<String>>,
     on_failure: Mutex<Option<Box<dyn Fn() + Send>>>,
     workers: Box<[Pulse]>,
@@ -72,7 +72,7 @@ impl Vitals {
 
     /// From now on threads end because they were told to.
     pub(crate) fn begin_end(&self) {
-        self.ending.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
     /// The process cannot go on: the health pages say so, and whoever runs it is told. Only the first failure counts.
@@ -139,7 +139,7 @@ pub(crate) struct Watched<'a> {
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        if !self.vitals.ending.load(Ordering::Relaxed) {
+        if !self.vitals.stopping.load(Ordering::Relaxed) {
             let how = if std::thread::panicking() { "after a defect" } else { "unexpectedly" };
             self.vitals.fail(format!("{} ended {how}", self.thread));
         }

@@ -235,8 +235,8 @@ fn no_request_is_lost_whatever_a_device_does() {
         service.await_metric(ANSWERED, 12.0);
         let metrics = service.metrics();
         let sum = |family: &str| {
-            let own = metrics.iter().filter(|(name, _)| name.starts_with(family));
-            own.map(|(_, value)| value).sum::<f64>()
+            let matching = metrics.iter().filter(|(name, _)| name.starts_with(family));
+            matching.map(|(_, value)| value).sum::<f64>()
         };
         let redone = sum("rebate_trace_fallback_total") + sum("rebate_trace_by_hand_total");
         assert!(is_slow || redone > 0.0, "{case}: {metrics:#?}");

@@ -105,7 +105,7 @@ async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<
         "/healthz" => health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err)),
         "/readyz" => health(admin.readiness().check().await),
         "/config" => page(StatusCode::OK, TEXT, admin.config()),
-        "/scheduler" | "/scheduler.json" => gathered(admin, path, request.uri().query()),
+        "/scheduler" | "/scheduler.json" => snapshot(admin, path, request.uri().query()),
         _ => page(StatusCode::OK, HTML, index()),
     }
 }
@@ -118,7 +118,7 @@ fn health(answer: Result<String, String>) -> Response<Full<Bytes>> {
 }
 
 /// The scheduler's pages, where this process is one.
-fn gathered(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+fn snapshot(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
     let plan = &admin.plan;
     let Some(gathering) = &plan.scheduler else {
         let why = "this process is no scheduler: it needs the role and server.grpc_listen\n";

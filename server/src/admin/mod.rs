@@ -3,12 +3,12 @@
 
 mod curves;
 mod exposition;
-mod gathered;
 mod hosts;
 mod http;
 mod metrics;
 mod process;
 mod scheduler;
+mod snapshot;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -26,7 +26,7 @@ pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
 
 /// What executors did.
 pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) {
-    let sum = |what| executors.iter().map(|own| own.read(what)).sum::<u64>();
+    let sum = |what| executors.iter().map(|executor| executor.read(what)).sum::<u64>();
     for (name, help, what) in ALONE {
         page.counter(name, help).sample(&[], sum(what));
     }
@@ -60,7 +60,7 @@ pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) 
         .sample(&[("result", "waited")], sum(Counted::Overflowed))
         .sample(&[("result", "no_room")], sum(Counted::OverflowFull));
     let mut live = BTreeMap::new();
-    for (tenant, count) in executors.iter().flat_map(|own| own.live()) {
+    for (tenant, count) in executors.iter().flat_map(|executor| executor.live()) {
         *live.entry(tenant.0).or_insert(0) += count;
     }
     page.gauge("rebate_traces_live", "Traces under way.").sample(&[], live.values().sum::<usize>());

@@ -19,7 +19,7 @@ use super::{
     Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Seen, Version, Written,
 };
 use crate::budget::Permit;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Returned, Timing, Traffic, Value};
 use crate::values::Stored;
 
@@ -58,19 +58,20 @@ impl Cluster {
         self.links().iter().for_each(|link| link.set_timing(timing));
     }
 
-    /// `rooms` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
+    /// `granted` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
     pub(super) fn get(
         &self,
         get: &Get<'_>,
         traffic: Traffic,
-        mut rooms: SmallVec<[Permit; 1]>,
+        mut granted: SmallVec<[Permit; 1]>,
     ) -> SentGet {
         let mut keys = get.keys;
         if let (Some(key), None) = (keys.next(), keys.next()) {
             let expect = Expect::Values { keys_max: 1 };
-            let request = self.link(&key).request_with_room(traffic, expect, rooms.pop(), |out| {
-                ask_for(out.text(), get, [key]);
-            });
+            let request =
+                self.link(&key).request_with_permit(traffic, expect, granted.pop(), |out| {
+                    ask_for(out.text(), get, [key]);
+                });
             return SentGet::OfOneKey(request);
         }
         let servers: SmallVec<[usize; 4]> = get.keys.map(|key| self.0.ring.server(&key)).collect();
@@ -80,15 +81,15 @@ impl Cluster {
                 asked.push(*server);
             }
         }
-        let mut rooms = rooms.into_iter();
+        let mut granted = granted.into_iter();
         let mut ask = |server: &usize| {
-            let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
-            let own = own.map(|(key, _)| key);
+            let keys = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
+            let keys = keys.map(|(key, _)| key);
             let keys_max = servers.iter().filter(|owner| *owner == server).count();
             let expect = Expect::Values { keys_max };
             let link = &self.links()[*server];
-            link.request_with_room(traffic, expect, rooms.next(), |out| {
-                ask_for(out.text(), get, own)
+            link.request_with_permit(traffic, expect, granted.next(), |out| {
+                ask_for(out.text(), get, keys)
             })
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
@@ -138,9 +139,9 @@ impl Cluster {
         meta: &Meta<'_>,
         with_value: bool,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Issued {
-        self.link(meta.key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
+        self.link(meta.key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
@@ -270,13 +271,14 @@ impl Cluster {
         &self,
         key: &MetaKey<'_>,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Outcome<Option<Version>> {
         let asked = Instant::now();
-        let issued = self.link(key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
-            let line = request::meta_get(out.text(), key);
-            line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
-        });
+        let issued =
+            self.link(key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
+                let line = request::meta_get(out.text(), key);
+                line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
+            });
         match issued.await.map_err(Failure::Link)? {
             Answer::MetaMiss => Ok(None),
             Answer::Meta { returned, value: Some(value), .. } => Ok(Some(Version {
@@ -631,7 +633,7 @@ fn is_non_numeric(line: &[u8]) -> bool {
     line.starts_with(b"CLIENT_ERROR cannot increment or decrement")
 }
 
-fn append(out: &mut Out, value: Stored<'_>) {
+fn append(out: &mut ReplyBuffer, value: Stored<'_>) {
     match value {
         Stored::Slice(bytes) => out.text().extend_from_slice(bytes),
         Stored::Shared(bytes) => out.value(bytes),

@@ -179,16 +179,16 @@ impl Backend {
         }
     }
 
-    /// `rooms` are parts of the budget for the answers that there was [`NoRoom`] for before.
+    /// `granted` are parts of the budget for the answers that there was [`NoRoom`] for before.
     pub(crate) fn get(
         &self,
         get: &Get<'_>,
         traffic: Traffic,
-        rooms: SmallVec<[Permit; 1]>,
+        granted: SmallVec<[Permit; 1]>,
     ) -> GetIssue {
         match self {
             Backend::Local(local) => GetIssue::Here(local.clone()),
-            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, rooms)),
+            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, granted)),
         }
     }
 
@@ -239,12 +239,12 @@ impl Backend {
         meta: &Meta<'_>,
         with_value: bool,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Issue<Option<MetaItem>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.meta_get(meta)),
             Backend::Cluster(cluster) => {
-                Issue::Sent(cluster.meta_get(meta, with_value, traffic, room))
+                Issue::Sent(cluster.meta_get(meta, with_value, traffic, granted))
             }
         }
     }
@@ -288,11 +288,11 @@ impl Backend {
         &self,
         key: &MetaKey<'_>,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Outcome<Option<Version>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key)),
-            Backend::Cluster(cluster) => cluster.peek(key, traffic, room).await,
+            Backend::Cluster(cluster) => cluster.peek(key, traffic, granted).await,
         }
     }
 

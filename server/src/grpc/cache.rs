@@ -41,7 +41,7 @@ impl CacheService {
 #[tonic::async_trait]
 impl Cache for CacheService {
     async fn get(&self, mut request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let GetRequest { key, accepted_codecs } = request.into_inner();
         let answer = async move {
             let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
@@ -55,7 +55,7 @@ impl Cache for CacheService {
         &self,
         mut request: Request<MultiGetRequest>,
     ) -> Result<Response<MultiGetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let MultiGetRequest { keys, accepted_codecs } = request.into_inner();
         if keys.len() > KEYS_MAX {
             let count = keys.len();
@@ -73,7 +73,7 @@ impl Cache for CacheService {
     }
 
     async fn set(&self, mut request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let request = request.into_inner();
         SendWrapper::new(async move { set(&self.0, &call, request).await }).await
     }

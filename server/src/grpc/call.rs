@@ -21,7 +21,7 @@ pub(super) struct Call {
 
 impl Call {
     /// The call that the router made for this request.
-    pub(super) fn of<T>(request: &mut Request<T>) -> Result<Self, Status> {
+    pub(super) fn from_request<T>(request: &mut Request<T>) -> Result<Self, Status> {
         let call = request.extensions_mut().remove::<Call>();
         call.ok_or_else(|| Status::internal("the call did not come through the router"))
     }

@@ -267,7 +267,7 @@ impl Body for Leaving {
                 return Poll::Ready(Some(Ok(end)));
             }
             Poll::Pending => {
-                this.context.ending.watch(&mut this.place, task.waker());
+                this.context.shutdown.watch(&mut this.place, task.waker());
                 return Poll::Pending;
             }
         };
@@ -296,7 +296,7 @@ impl Body for Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.context.ending.leave(self.place);
+        self.context.shutdown.leave(self.place);
     }
 }
 

@@ -24,14 +24,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::context::WorkerContext;
 use crate::session::Open;
 use crate::stream::Stream;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 use charge::Meter;
 pub(crate) use health::Health;
 use router::Router;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Grpc);
+    let _open = Open::count(&context, ListenerProtocol::Grpc);
     let _counted = context.counters.grpc.connections.during();
     let ended = match stream {
         Stream::Tcp(stream) => converse(stream, &context).await,
@@ -63,7 +63,7 @@ async fn converse(
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
     let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = pin!(connection);
-    let mut place = Place { context, at: None };
+    let mut watch = ShutdownWatch { context, at: None };
     let mut stalled = pin!(meter.stalled());
     let mut told = false;
     poll_fn(|task| {
@@ -71,7 +71,7 @@ async fn converse(
             connection.as_mut().graceful_shutdown();
             told = true;
         } else if !told {
-            context.ending.watch(&mut place.at, task.waker());
+            context.shutdown.watch(&mut watch.at, task.waker());
         }
         match connection.as_mut().poll(task) {
             // Cut, and its calls dropped with it.
@@ -83,14 +83,14 @@ async fn converse(
 }
 
 /// A connection's place among those that are woken when the server drains.
-struct Place<'a> {
+struct ShutdownWatch<'a> {
     context: &'a WorkerContext,
     at: Option<usize>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ShutdownWatch<'_> {
     fn drop(&mut self) {
-        self.context.ending.leave(self.at);
+        self.context.shutdown.leave(self.at);
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) struct Filter {
 
 /// The counts of one instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct InstanceSnapshot {
     pub(crate) instance: String,
     pub(crate) role: String,
     pub(crate) age_ms: u64,
@@ -144,7 +144,7 @@ impl History {
     }
 
     /// The counts that are asked for, by instance.
-    pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<Gathered> {
+    pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<InstanceSnapshot> {
         let wanted = |(name, instance): &(&String, &Instance)| {
             let of = |wanted: &str, is: bool| wanted.is_empty() || is;
             let mut roles = instance.sums.role.split(',');
@@ -157,7 +157,7 @@ impl History {
                 last_ms => instance.last(millis(last_ms), now),
             };
             counted.retain(|key, _| filter.takes(key));
-            Gathered {
+            InstanceSnapshot {
                 instance: name.clone(),
                 role: instance.sums.role.clone(),
                 age_ms: now.since(instance.reported).0 / MS,

@@ -52,9 +52,9 @@ pub(super) fn by_device<'a>(
         let usual = |classes: Vec<u64>| if is_cut { usual_share(&classes) } else { 1.0 };
         let service = usual(counts.service_classes());
         let queueing = usual(counts.queueing_classes());
-        let own = sums.entry((op, device)).or_default();
+        let by_size = sums.entry((op, device)).or_default();
         for size in counts.sizes() {
-            let sum = own
+            let sum = by_size
                 .entry(size.log2)
                 .or_insert_with(|| SizeSums { log2: size.log2, ..SizeSums::default() });
             sum.jobs = sum.jobs.saturating_add(size.jobs);

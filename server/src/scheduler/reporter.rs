@@ -19,7 +19,7 @@ use super::counts::{self, Counted, Counts, Key};
 use super::parameters;
 use crate::config::{Config, Services};
 use crate::counters::Counter;
-use crate::worker::{Plan, Word, Worker};
+use crate::worker::{Plan, Worker, WorkerMessage};
 
 /// What became of reports and of parameters, for the page of metrics.
 #[derive(Default)]
@@ -163,8 +163,8 @@ impl Reporter {
         let reporting = &self.plan.reporting;
         let (devices, accelerators) = (&self.plan.devices, self.plan.accelerators);
         let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
-        let own = &self.plan.config.runtime;
-        let (policy, runtime) = match parameters::policy(sent, own, &names, accelerators) {
+        let configured = &self.plan.config.runtime;
+        let (policy, runtime) = match parameters::policy(sent, configured, &names, accelerators) {
             Ok(followed) => followed,
             Err(why) => {
                 reporting.invalid.up();
@@ -174,7 +174,7 @@ impl Reporter {
             }
         };
         for worker in self.workers.iter() {
-            worker.tell(Word::Policy(Arc::clone(&policy)));
+            worker.tell(WorkerMessage::Policy(Arc::clone(&policy)));
         }
         reporting.revision.store(sent.revision, Ordering::Relaxed);
         reporting.applied.up();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use units::{Nanos, Op};
 
 use super::counts::{self, Counts, Key};
-use super::history::{Filter, Gathered};
+use super::history::{Filter, InstanceSnapshot};
 use super::{Scheduler, learn};
 use crate::config::ParametersWord;
 
@@ -164,14 +164,14 @@ impl Scheduler {
     /// What the last while looks like (ms); 0 for all that is known.
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
-        let gathered = self.history.lock().query(&filter, now);
+        let snapshots = self.history.lock().query(&filter, now);
         let parameters = self.sent();
-        let sums = summed(&gathered);
+        let sums = summed(&snapshots);
         View {
             window_ms,
             report_every_ms: self.report_every_ms.load(std::sync::atomic::Ordering::Relaxed),
             parameters,
-            instances: gathered.iter().map(instance).collect(),
+            instances: snapshots.iter().map(instance).collect(),
             paths: sums.iter().filter_map(|(key, sum)| path(key, sum)).collect(),
             sizes: sizes(&sums),
             occupancy: occupancy(&sums),
@@ -183,8 +183,8 @@ impl Scheduler {
     /// What was learnt and decided, with the gains of the last while (ms).
     pub(crate) fn curves(&self, window_ms: u64, now: Nanos) -> Vec<OpCurves> {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
-        let gathered = self.history.lock().query(&filter, now);
-        curves(&self.fitted.lock(), &summed(&gathered), now)
+        let snapshots = self.history.lock().query(&filter, now);
+        curves(&self.fitted.lock(), &summed(&snapshots), now)
     }
 
     fn sent(&self) -> Sent {
@@ -238,9 +238,9 @@ fn curve(of: &Fitted<'_>) -> CurveRow {
     }
 }
 
-fn summed(gathered: &[Gathered]) -> BTreeMap<&Key, Sum> {
+fn summed(snapshots: &[InstanceSnapshot]) -> BTreeMap<&Key, Sum> {
     let mut sums: BTreeMap<&Key, Sum> = BTreeMap::new();
-    for of in gathered {
+    for of in snapshots {
         for (key, counts) in &of.counted {
             sums.entry(key).or_default().add(counts, of.covered_ms);
         }
@@ -276,7 +276,7 @@ fn per_s(count: f64, covered_ms: u64) -> f64 {
     if covered_ms == 0 { 0.0 } else { count * 1e3 / covered_ms as f64 }
 }
 
-fn instance(of: &Gathered) -> InstanceRow {
+fn instance(of: &InstanceSnapshot) -> InstanceRow {
     let paths = of.counted.iter().filter(|(key, _)| matches!(key, Key::Path { .. }));
     let jobs: u64 = paths.map(|(_, counts)| counts.get(counts::JOBS)).fold(0, u64::saturating_add);
     InstanceRow {

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use protocol::Parse;
 use protocol::command::{AdminVerb, Command};
 
-use super::{Session, Way};
+use super::{Session, Transport};
 use crate::context::WorkerContext;
 use crate::values::Body;
 
 /// Asked before an answer holds so many bytes more; false if there is no room for them.
-pub(crate) type Room = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
+pub(crate) type ReplyBudget = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
 
 /// Why the bytes have no answer; the caller must act.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub(crate) enum NoAnswer {
 pub(crate) async fn execute(
     context: &Rc<WorkerContext>,
     mut parts: Vec<Bytes>,
-    room: Room,
+    reply_budget: ReplyBudget,
 ) -> Result<Vec<Bytes>, NoAnswer> {
     let limits = context.limits;
     let first = parts.first().map_or(&[][..], |part| part);
@@ -44,7 +44,8 @@ pub(crate) async fn execute(
     }
     let Some((head, rest)) = parts.split_first() else { return Err(NoAnswer::Incomplete(0)) };
     let all = parts.iter().map(Bytes::len).sum::<usize>();
-    let mut session = Session::new(Way::Memory { room, held_bytes: 0 }, Rc::clone(context));
+    let mut session =
+        Session::new(Transport::Memory { reply_budget, held_bytes: 0 }, Rc::clone(context));
     match protocol::parse(head, &limits) {
         Parse::Incomplete => return Err(NoAnswer::Incomplete(all)),
         Parse::Refused { refusal, .. } if refusal.close => {

@@ -1,6 +1,7 @@
 //! One client's connection: bytes in, commands in order, replies out. A session holds a read buffer only while it has
 //! unread bytes, so an idle connection costs its task and nothing else. What commands do is in the files beside this.
 
+mod budget;
 mod classic;
 mod dump;
 mod edit;
@@ -9,11 +10,10 @@ mod info;
 mod meta;
 mod order;
 mod pace;
-mod room;
 mod window;
 
 pub(crate) use edit::Edits;
-pub(crate) use execute::{NoAnswer, Room, execute};
+pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -33,33 +33,33 @@ use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Stage};
 use crate::long_keys::LONG_BYTES;
-use crate::out::{CALL_BYTES_MAX, Out};
+use crate::reply_buffer::{CALL_BYTES_MAX, ReplyBuffer};
 use crate::stream::Stream;
 use crate::upstream::Traffic;
 use crate::values::Body;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 use order::UnderWay;
 use pace::Pace;
 use window::Window;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Memcached);
-    let mut session = Session::new(Way::Stream(stream), Rc::clone(&context));
+    let _open = Open::count(&context, ListenerProtocol::Memcached);
+    let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
 }
 
 /// Counts a connection for as long as it lives, however it ends.
-pub(crate) struct Open<'a>(&'a WorkerContext, Door);
+pub(crate) struct Open<'a>(&'a WorkerContext, ListenerProtocol);
 
 impl<'a> Open<'a> {
-    pub(crate) fn count(context: &'a WorkerContext, door: Door) -> Self {
+    pub(crate) fn count(context: &'a WorkerContext, protocol: ListenerProtocol) -> Self {
         let commands = &context.counters.commands;
         commands.curr_connections.up();
         commands.total_connections.up();
-        Self(context, door)
+        Self(context, protocol)
     }
 }
 
@@ -71,9 +71,9 @@ impl Drop for Open<'_> {
 }
 
 pub(crate) struct Session {
-    way: Way,
+    transport: Transport,
     context: Rc<WorkerContext>,
-    out: Out,
+    out: ReplyBuffer,
     /// Where the store does not keep the order of what is under way.
     under_way: Option<UnderWay>,
     /// Where there are links to stores, what may be under way on them.
@@ -92,11 +92,11 @@ pub(crate) struct Session {
 }
 
 /// Where answers go.
-enum Way {
+enum Transport {
     Stream(Stream),
     /// For a command given in memory they stay in `out`: so much of them has been granted room.
     Memory {
-        room: Room,
+        reply_budget: ReplyBudget,
         held_bytes: usize,
     },
 }
@@ -159,13 +159,13 @@ enum Step {
 }
 
 impl Session {
-    fn new(way: Way, context: Rc<WorkerContext>) -> Self {
+    fn new(transport: Transport, context: Rc<WorkerContext>) -> Self {
         let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
         let window = context.backend.has_links().then(Window::default);
         Self {
-            way,
+            transport,
             context,
-            out: Out::default(),
+            out: ReplyBuffer::default(),
             under_way,
             window,
             answered: None,
@@ -178,9 +178,9 @@ impl Session {
     }
 
     fn stream(&self) -> io::Result<&Stream> {
-        match &self.way {
-            Way::Stream(stream) => Ok(stream),
-            Way::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
+        match &self.transport {
+            Transport::Stream(stream) => Ok(stream),
+            Transport::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -210,7 +210,7 @@ impl Session {
     /// Waits for bytes; false when the server drains, and all that had arrived before is answered, or when the client
     /// has been silent for too long. As memcached, which closes no Unix socket for that.
     async fn wait_readable(&mut self) -> io::Result<bool> {
-        let is_tcp = matches!(self.way, Way::Stream(Stream::Tcp(_)));
+        let is_tcp = matches!(self.transport, Transport::Stream(Stream::Tcp(_)));
         let Some(limit) = self.context.idle_timeout.filter(|_| is_tcp) else {
             return self.wait_for_bytes().await;
         };
@@ -224,14 +224,14 @@ impl Session {
     }
 
     async fn wait_for_bytes(&mut self) -> io::Result<bool> {
-        let Self { context, way: Way::Stream(stream), place, .. } = self else {
+        let Self { context, transport: Transport::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
         poll_fn(|task| {
             if context.is_draining() {
                 return Poll::Ready(Ok(false));
             }
-            context.ending.watch(place, task.waker());
+            context.shutdown.watch(place, task.waker());
             stream.poll_readable(task).map_ok(|()| true)
         })
         .await
@@ -683,16 +683,16 @@ impl Session {
 
     /// Answers gathered since the last flush.
     fn gathered_bytes(&self) -> usize {
-        match &self.way {
-            Way::Stream(_) => self.out.len(),
-            Way::Memory { held_bytes, .. } => self.out.len().saturating_sub(*held_bytes),
+        match &self.transport {
+            Transport::Stream(_) => self.out.len(),
+            Transport::Memory { held_bytes, .. } => self.out.len().saturating_sub(*held_bytes),
         }
     }
 
     async fn flush(&mut self) -> io::Result<()> {
         let more = self.gathered_bytes();
-        if let Way::Memory { room, held_bytes } = &mut self.way {
-            if more > 0 && !room(more).await {
+        if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
+            if more > 0 && !reply_budget(more).await {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             *held_bytes += more;
@@ -705,7 +705,9 @@ impl Session {
             if before > OUT_BYTES_MAX {
                 self.context.turns.take(before.min(CALL_BYTES_MAX)).await;
             }
-            let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
+            let Self { transport: Transport::Stream(stream), out, .. } = self else {
+                return Ok(());
+            };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
                     self.context.counters.commands.bytes_written.add((before - left) as u64);
@@ -733,7 +735,7 @@ fn plain_store<'c, 'k>(command: &'c Command<'k>) -> Option<&'c Store<'k>> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.context.ending.leave(self.place);
+        self.context.shutdown.leave(self.place);
     }
 }
 

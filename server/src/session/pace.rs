@@ -9,9 +9,9 @@ use std::time::Duration;
 use device::Buffer;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{OUT_BYTES_MAX, Session, Way};
+use super::{OUT_BYTES_MAX, Session, Transport};
 use crate::context::WorkerContext;
-use crate::out::CALL_BYTES_MAX;
+use crate::reply_buffer::CALL_BYTES_MAX;
 
 /// How much has moved, and since when.
 pub(super) struct Pace {
@@ -105,7 +105,9 @@ impl Session {
         let mut due = Instant::now() + GRACE_WANTED;
         let context = Rc::clone(&self.context);
         loop {
-            let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
+            let Self { transport: Transport::Stream(stream), out, .. } = self else {
+                return Ok(());
+            };
             let is_charged = out.is_charged();
             let writable = poll_fn(|task| stream.poll_writable(task));
             tokio::select! {

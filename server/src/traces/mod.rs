@@ -36,7 +36,7 @@ use crate::context::WorkerContext;
 use crate::counters::Traced as Counters;
 use crate::session::Open;
 use crate::stream::Stream;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 pub use client::{CallError, TraceClient};
 pub use secrets::Secrets;
 
@@ -161,7 +161,7 @@ impl Traced {
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Traces);
+    let _open = Open::count(&context, ListenerProtocol::Traces);
     let (Stream::Tcp(stream), Some(traced)) = (stream, &context.traced) else { return };
     if let Err(error) = converse(stream, &context, traced).await {
         tracing::debug!(%error, "a connection of traces ended");
@@ -209,7 +209,7 @@ async fn is_asked(
     tokio::select! {
         biased;
         peeked = stream.peek(&mut first) => Ok(peeked? > 0),
-        () = context.ending.begun() => Ok(false),
+        () = context.shutdown.begun() => Ok(false),
         () = tokio::time::sleep(silent_max) => {
             context.counters.commands.idle_kicks.up();
             Ok(false)

@@ -32,7 +32,7 @@ pub(crate) use interactive::InteractiveLoad;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
 use health::Health;
 use service::Service;
@@ -217,23 +217,23 @@ impl Link {
         &self,
         traffic: Traffic,
         expect: Expect,
-        compose: impl FnOnce(&mut Out),
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
-        self.request_with_room(traffic, expect, None, compose)
+        self.request_with_permit(traffic, expect, None, compose)
     }
 
     /// As `request`, with a part of the budget for the values of the answer.
     #[inline]
-    pub(crate) fn request_with_room(
+    pub(crate) fn request_with_permit(
         &self,
         traffic: Traffic,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
         Issued(match self {
-            Link::Server(server) => server.socket(traffic).request(expect, room, compose),
-            Link::Service(service) => service.request(expect, room, compose),
+            Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
+            Link::Service(service) => service.request(expect, granted, compose),
         })
     }
 }
@@ -257,7 +257,7 @@ impl Link {
 }
 
 /// What asks a server whether it is there: the cheapest question that every memcached with meta commands answers.
-fn compose_probe(out: &mut Out) {
+fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }
 

@@ -135,17 +135,17 @@ impl Reader {
         }
     }
 
-    /// The next whole answer to a request that expects it so; none until more bytes are there. `room` is what the
+    /// The next whole answer to a request that expects it so; none until more bytes are there. `granted` is what the
     /// request took of the budget beforehand.
     pub(super) fn next(
         &mut self,
         expect: Option<Expect>,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Option<Answer>, Unreadable> {
         loop {
             let step = match self.body.take() {
                 Some(body) => self.go_on(body)?,
-                None => self.line(expect, room)?,
+                None => self.line(expect, granted)?,
             };
             match step {
                 Step::Wait => return Ok(None),
@@ -163,7 +163,7 @@ impl Reader {
     fn line(
         &mut self,
         expect: Option<Expect>,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Step, Unreadable> {
         let input = &self.input[self.start..self.end];
         let (response, line_bytes) = match response::parse(input) {
@@ -183,11 +183,11 @@ impl Reader {
                     );
                 }
                 let (value_bytes, header) = (*value_bytes, header_of(&response));
-                return self.begin(line_bytes, value_bytes, header, room);
+                return self.begin(line_bytes, value_bytes, header, granted);
             }
             (Expect::Meta, Response::MetaValue { value_bytes, .. }) => {
                 let (value_bytes, header) = (*value_bytes, header_of(&response));
-                return self.begin(line_bytes, value_bytes, header, room);
+                return self.begin(line_bytes, value_bytes, header, granted);
             }
             (Expect::Values { .. }, Response::End) => {
                 Step::Answered(Answer::Values(std::mem::take(&mut self.values)))
@@ -226,7 +226,7 @@ impl Reader {
         line_bytes: usize,
         value_bytes: u64,
         header: Header,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Step, Unreadable> {
         if value_bytes >= ABSURD_BYTES {
             return Err(format!("a value of {value_bytes} bytes").into());
@@ -241,7 +241,7 @@ impl Reader {
         }
         self.start = body_start;
         self.value_lines += 1;
-        let permit = self.charge(needed, room);
+        let permit = self.charge(needed, granted);
         if self.refusal.is_some() {
             self.values = SmallVec::new();
             self.body = Some(Body::Skipped { left: needed, header });
@@ -272,7 +272,7 @@ impl Reader {
 
     /// Takes a value's part of the budget; none for one that is small, in an answer that is. Refuses the answer if the
     /// value is too long or there is no room for it.
-    fn charge(&mut self, needed: usize, room: &mut Option<Permit>) -> Option<Permit> {
+    fn charge(&mut self, needed: usize, granted: &mut Option<Permit>) -> Option<Permit> {
         if needed - 2 > self.value_bytes_max {
             self.refusal = Some(Refusal::TooLarge);
             return None;
@@ -284,8 +284,9 @@ impl Reader {
         }
         let bytes = needed as u64;
         self.wanted_bytes += bytes;
-        let has_room = |room: &mut Permit| (room.bytes() >= bytes).then(|| room.split(bytes));
-        let permit = room.as_mut().and_then(has_room).or_else(|| self.budget.try_begin(bytes));
+        let has_enough =
+            |granted: &mut Permit| (granted.bytes() >= bytes).then(|| granted.split(bytes));
+        let permit = granted.as_mut().and_then(has_enough).or_else(|| self.budget.try_begin(bytes));
         if permit.is_none() {
             self.refusal = self.refusal.or(Some(Refusal::NoRoom));
         }

@@ -18,7 +18,7 @@ use super::reader::{Reader, Unreadable};
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 
 /// A worker's calls to one store service.
 pub(crate) struct Service {
@@ -68,13 +68,13 @@ impl Service {
     pub(super) fn request(
         self: &Rc<Self>,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         if let Some(why) = self.health.down(self.limits.clock.now()) {
             return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
-        self.send(expect, false, room, compose)
+        self.send(expect, false, granted, compose)
     }
 
     /// Asks whether the service is there, also while requests are not sent because it was not.
@@ -90,16 +90,16 @@ impl Service {
         self: &Rc<Self>,
         expect: Expect,
         is_probe: bool,
-        mut room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        mut granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
-        let mut out = Out::default();
+        let mut out = ReplyBuffer::default();
         compose(&mut out);
         let parts = out.into_parts();
         let slot = Slot::default();
         let owed = Owed { service: Rc::clone(self), slot: Some(slot.clone()) };
         tokio::task::spawn_local(async move {
-            let answer = owed.service.ask(expect, is_probe, &mut room, parts).await;
+            let answer = owed.service.ask(expect, is_probe, &mut granted, parts).await;
             owed.pay(answer);
         });
         slot
@@ -110,7 +110,7 @@ impl Service {
         &self,
         expect: Expect,
         is_probe: bool,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
         parts: Vec<Bytes>,
     ) -> Result<Answer, LinkFault> {
         let begun = Instant::now();
@@ -123,7 +123,7 @@ impl Service {
                 self.health.mark_up(self.limits.clock.now());
                 let stages = &self.limits.counters.stages;
                 stages[Stage::Store as usize].record(begun.elapsed().into());
-                self.read(expect, room, parts)
+                self.read(expect, granted, parts)
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
                 self.give_up(&client, None);
@@ -237,11 +237,11 @@ impl Service {
     fn read(
         &self,
         expect: Expect,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
         parts: Vec<Bytes>,
     ) -> Result<Answer, LinkFault> {
         let mut reader = self.reader.borrow_mut();
-        let answer = read(&mut reader, expect, room, &parts);
+        let answer = read(&mut reader, expect, granted, &parts);
         if answer.is_err() {
             *reader = Reader::new(&self.limits);
         }
@@ -252,7 +252,7 @@ impl Service {
 fn read(
     reader: &mut Reader,
     expect: Expect,
-    room: &mut Option<Permit>,
+    granted: &mut Option<Permit>,
     parts: &[Bytes],
 ) -> Result<Answer, Unreadable> {
     let mut answer = None;
@@ -266,7 +266,7 @@ fn read(
             reader.filled(bytes);
             // Behind an answer nothing is expected.
             let expect = if answer.is_none() { Some(expect) } else { None };
-            answer = reader.next(expect, room)?.or(answer);
+            answer = reader.next(expect, granted)?.or(answer);
         }
     }
     match answer {

@@ -21,7 +21,7 @@ use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
 use crate::supervise::keep;
 
@@ -30,7 +30,7 @@ pub(crate) struct Socket {
     pub(super) address: String,
     /// The connection while there is one.
     pub(super) stream: RefCell<Option<Rc<Stream>>>,
-    pub(super) out: RefCell<Out>,
+    pub(super) out: RefCell<ReplyBuffer>,
     pub(super) waiting: RefCell<VecDeque<Waiting>>,
     pub(super) work: Signal,
     /// The other connection to the server.
@@ -89,7 +89,7 @@ pub(super) struct Waiting {
     slot: Slot,
     expect: Expect,
     /// For the values of the answer.
-    room: Option<Permit>,
+    granted: Option<Permit>,
     since: Nanos,
 }
 
@@ -132,14 +132,14 @@ impl Socket {
     pub(super) fn request(
         &self,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         let now = self.now();
         if let Some(why) = self.health.down(now) {
             return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
-        self.send(now, expect, room, compose)
+        self.send(now, expect, granted, compose)
     }
 
     /// Asks whether the server is there, also while requests are not sent because it was not.
@@ -156,14 +156,14 @@ impl Socket {
         &self,
         now: Nanos,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         let slot = Slot::default();
         let nothing_under_way = self.waiting.borrow().is_empty();
         compose(&mut self.out.borrow_mut());
         let mut waiting = self.waiting.borrow_mut();
-        waiting.push_back(Waiting { slot: slot.clone(), expect, room, since: now });
+        waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
         drop(waiting);
         self.load.add(expect.values_max());
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
@@ -425,7 +425,7 @@ impl Socket {
     fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
         while !reader.is_empty() {
             let answer = match self.waiting.borrow_mut().front_mut() {
-                Some(request) => reader.next(Some(request.expect), &mut request.room),
+                Some(request) => reader.next(Some(request.expect), &mut request.granted),
                 None => reader.next(None, &mut None),
             };
             let Some(answer) = answer.map_err(LinkFault::from)? else { break };

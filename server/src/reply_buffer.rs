@@ -10,7 +10,7 @@ use crate::budget::UNCHARGED_BYTES_MAX;
 
 /// A queue of bytes to write.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct ReplyBuffer {
     sealed: VecDeque<Bytes>,
     tail: Vec<u8>,
     /// Bytes of the first piece that are written already.
@@ -20,7 +20,7 @@ pub(crate) struct Out {
     long_pieces: usize,
 }
 
-impl Out {
+impl ReplyBuffer {
     /// Where to append lines and small values.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.tail
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn every_byte_is_written_once_and_in_order_whatever_the_socket_takes() {
         for step in [1, 7, 4_096, 1 << 20] {
-            let mut out = Out::default();
+            let mut out = ReplyBuffer::default();
             let mut expected = Vec::new();
             for round in 0..20u8 {
                 out.text().extend_from_slice(&[round; 33]);

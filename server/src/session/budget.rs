@@ -11,7 +11,7 @@ use store::frame;
 use tokio::time::timeout;
 
 use super::pace::Pace;
-use super::{INPUT_BYTES, Session, Way};
+use super::{INPUT_BYTES, Session, Transport};
 use crate::backend::{Failure, NoRoom, Outcome};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
@@ -108,9 +108,9 @@ impl Session {
     /// has granted the room. Where there is none at once, what is gathered is written first: it may hold what is waited
     /// for.
     #[cold]
-    pub(super) async fn room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        let permit = if let Way::Memory { room, held_bytes } = &mut self.way {
-            if !room(bytes).await {
+    pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
+            if !reply_budget(bytes).await {
                 self.closing = true;
                 self.out.clear();
                 return Err(no_room(bytes));
@@ -128,11 +128,11 @@ impl Session {
         Ok(permit)
     }
 
-    /// As `room`, for someone who holds a part of the budget already.
+    /// As `charge_reply`, for someone who holds a part of the budget already.
     #[cold]
-    pub(super) async fn more_room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        if let Way::Memory { .. } = self.way {
-            return self.room(bytes).await;
+    pub(super) async fn charge_more(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        if let Transport::Memory { .. } = self.transport {
+            return self.charge_reply(bytes).await;
         }
         let budget = self.context.budget.clone();
         let permit = match budget.try_grow(bytes as u64) {
@@ -148,8 +148,11 @@ impl Session {
     }
 
     /// Parts of the budget for answers that there was none for at first.
-    pub(super) async fn rooms(&mut self, no_room: &NoRoom) -> Outcome<SmallVec<[Permit; 1]>> {
-        if let Way::Stream(_) = self.way {
+    pub(super) async fn charge_replies(
+        &mut self,
+        no_room: &NoRoom,
+    ) -> Outcome<SmallVec<[Permit; 1]>> {
+        if let Transport::Stream(_) = self.transport {
             self.flush_or_close().await;
         }
         let bytes = no_room.wanted.iter().sum::<u64>() as usize;

@@ -22,7 +22,7 @@ pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
 }
 
 /// What was reported to this process.
-pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
+pub(super) fn history(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     let totals = scheduler.totals(now);
     page.gauge("rebate_scheduler_instances", "Processes that have reported.")
         .sample(&[], totals.len());
