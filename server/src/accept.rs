@@ -29,8 +29,8 @@ pub(crate) struct Dispatcher {
     pub(crate) errors: Arc<AcceptErrors>,
 }
 
-/// Whose turn it is to get the next connection, for each kind of them: lanes are few and cost much, and would otherwise
-/// all go to one worker where connections of another kind come in between.
+/// Chooses the worker that gets the next connection, in turn for each kind of connection. Lanes are few and cost much:
+/// they would otherwise all go to one worker when connections of another kind come in between.
 #[derive(Default)]
 pub(crate) struct Turns([AtomicUsize; ListenerProtocol::ALL.len()]);
 
@@ -60,8 +60,8 @@ impl Dispatcher {
     }
 }
 
-/// Whether a client's connection has one of the last descriptors that the process may open. Those are for the admin
-/// pages and for the ways to stores and services. The system gives the lowest that is free.
+/// Returns whether a client's connection has one of the last descriptors that the process may open. Those are for the
+/// admin pages and for the connections to stores and services. The system gives the lowest free descriptor.
 fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
         Accepted::Tcp(stream, _) => stream.as_raw_fd(),
@@ -72,7 +72,7 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
     u64::try_from(descriptor).is_ok_and(|descriptor| descriptor >= limit - kept)
 }
 
-/// Of the descriptors one in so many is kept from clients, and no more than the admin pages may have connections.
+/// One descriptor in so many is kept from clients, and no more than the admin pages may have connections.
 const DESCRIPTORS_KEPT_SHARE: u64 = 8;
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
@@ -103,7 +103,7 @@ fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListe
     Ok(socket.into())
 }
 
-/// A Unix listener with the given permission bits; a socket that nobody listens on any more is replaced, any other
+/// Binds a Unix listener with the given permission bits. A socket that has no listener any more is replaced; any other
 /// file is left alone.
 ///
 /// # Errors
@@ -135,7 +135,7 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Of a listener that was just bound there.
+    /// Describes the socket of a listener that was just bound there.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: Self::identity(path) }
     }

@@ -1,5 +1,5 @@
-//! Bytes on their way to a socket: small ones gathered, large values queued as they are, written in one call.
-//! It owns no socket; the caller writes when it is ready.
+//! A queue of bytes to a socket: small ones are gathered, large values are queued as they are, and both are written in
+//! one call. It owns no socket; the caller writes when the socket is ready.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use crate::budget::UNCHARGED_BYTES_MAX;
 pub(crate) struct ReplyBuffer {
     sealed: VecDeque<Bytes>,
     tail: Vec<u8>,
-    /// Bytes of the first piece that are written already.
+    /// The bytes of the first piece that are written already.
     written: usize,
     sealed_bytes: usize,
     /// Pieces that are so long that they hold a part of a budget.
@@ -21,7 +21,7 @@ pub(crate) struct ReplyBuffer {
 }
 
 impl ReplyBuffer {
-    /// Where to append lines and small values.
+    /// Returns the buffer to which lines and small values are appended.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
@@ -38,12 +38,12 @@ impl ReplyBuffer {
         self.sealed.push_back(value);
     }
 
-    /// Whether it holds a part of a budget.
+    /// Returns whether the queue holds a part of a budget.
     pub(crate) const fn is_charged(&self) -> bool {
         self.long_pieces > 0
     }
 
-    /// Bytes not yet written.
+    /// Returns the number of bytes not yet written.
     pub(crate) fn len(&self) -> usize {
         self.sealed_bytes + self.tail.len() - self.written
     }
@@ -137,7 +137,7 @@ const GATHER_BYTES_MAX: usize = 8 << 10;
 /// Slices of one call; more values than that go in the next.
 const SLICES_MAX: usize = 16;
 
-/// Bytes of one call: the kernel copies as many in some tens of microseconds.
+/// The bytes of one call. The kernel copies as many in some tens of microseconds.
 pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;

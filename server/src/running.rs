@@ -31,11 +31,11 @@ use crate::supervise::{Vitals, keep};
 use crate::traces;
 use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 
-/// What a server's jobs may run on.
+/// The devices that a server's jobs may run on.
 pub struct Devices {
-    /// By preference; the first must be software.
+    /// The devices by preference. The first must be software.
     pub all: Vec<Arc<dyn Device>>,
-    /// How many of those behind software are accelerators or compression services.
+    /// How many of the devices after software are accelerators or compression services.
     pub accelerators: usize,
 }
 
@@ -129,8 +129,8 @@ fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
 }
 
-/// Descriptors that this configuration opens beside one for each client: those of event loops, of the connections to
-/// stores and services, and the further ones of lanes.
+/// Returns the descriptors that this configuration opens in addition to one for each client: those of event loops, of
+/// the connections to stores and services, and the additional ones of lanes.
 pub fn descriptors_reserved(config: &Config) -> usize {
     let servers = match config.store.url.parse() {
         Ok(StoreUrl::Memcached(servers)) => servers.len(),
@@ -147,7 +147,7 @@ pub fn descriptors_reserved(config: &Config) -> usize {
 const LOOP_DESCRIPTORS: usize = 8;
 /// A server has two connections at most, a lane to a service three descriptors.
 const PEER_DESCRIPTORS: usize = 3;
-/// Lanes that a service has as a rule, and what each takes beside its connection.
+/// The lanes that a service usually has, and the descriptors of each in addition to its connection.
 const LANES_EXPECTED: usize = 32;
 const LANE_DESCRIPTORS: usize = 2;
 
@@ -203,7 +203,7 @@ impl Running {
         self.plan.vitals.on_failure(tell);
     }
 
-    /// Why this server cannot do its work, if it cannot.
+    /// Returns why this server cannot do its work, if it cannot.
     pub fn failure(&self) -> Option<String> {
         self.plan.vitals.failure()
     }
@@ -289,7 +289,7 @@ impl Drop for Running {
     }
 }
 
-/// Why the server did not start; the operator must act.
+/// The reason why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.
@@ -298,9 +298,9 @@ pub enum StartError {
     /// An address could not be listened on.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The offload runtime did not start.
@@ -504,7 +504,7 @@ impl Control {
     }
 }
 
-/// What tells the scheduler of this process, where it has one.
+/// Creates the reporter that tells the scheduler about this process, if it has one.
 fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
     if plan.config.scheduler.address.is_empty() {
         return None;
@@ -551,7 +551,7 @@ fn accept(
     tasks
 }
 
-/// A seed that clients cannot guess, so that nobody chooses keys that collide.
+/// Returns a seed that clients cannot guess, so that no client can choose keys that collide.
 fn hash_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
@@ -560,7 +560,7 @@ fn hash_seed() -> u64 {
 /// A worker that has been told to cut ends at once, unless it stands still: it is then left behind.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a drain looks whether the last connection is gone.
+/// The time between two looks of a drain for the end of the last connection.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, beside what the store
-//! tells of its items. `stats rebate` has what memcached has no name for.
+//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, and the store's facts
+//! about its items. `stats rebate` has the counts that memcached has no name for.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -169,7 +169,7 @@ fn process_usage() -> (String, String) {
     (user, seconds())
 }
 
-/// What of the store's own general page is shown as ours.
+/// The lines of the store's own general page that are shown as ours.
 const STORED: [&str; 11] = [
     "curr_items",
     "total_items",

@@ -1,4 +1,4 @@
-//! A worker: one thread, one event loop, its own runtime, its own connections to memcached servers. Connections are
+//! A worker: one thread, one event loop, its own runtime and its own connections to memcached servers. Connections are
 //! handed to it and stay.
 
 use std::cell::{Cell, RefCell};
@@ -42,51 +42,51 @@ use crate::turns::Turns;
 use crate::upstream::{InteractiveLoad, Limits, Link};
 use crate::values::{ReadLimits, Values};
 
-/// What all workers are made from.
+/// The parts that all workers are made from.
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) url: StoreUrl,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
-    /// What the workers know together of the devices.
+    /// The workers' common knowledge about the devices.
     pub(crate) reputation: Arc<runtime::Reputation>,
-    /// How many of the devices behind software are accelerators or compression services.
+    /// How many of the devices after software are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
     pub(crate) time: CoarseClock,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
-    /// Whose requests go through traces.
+    /// The secrets of the tenants whose requests go through traces.
     pub(crate) secrets: Arc<Secrets>,
-    /// What the executors of traces count; none where there is none.
+    /// The counts of the executors of traces; none where there is none.
     pub(crate) traces: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) health: Health,
     /// gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
-    /// Where this process is one.
+    /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
-    /// What became of what its own scheduler is told.
+    /// The results of reporting to the process's own scheduler.
     pub(crate) reporting: Reporting,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
-    /// What each part of the process may hold.
+    /// The limits on the memory of each part of the process.
     pub(crate) memory: MemoryParts,
-    /// Of the workers, for values in flight.
+    /// The workers' budgets for values in flight.
     pub(crate) budgets: RwLock<Vec<Budget>>,
     pub(crate) vitals: Arc<Vitals>,
-    /// What goes wrong on the control thread.
+    /// The failures on the control thread.
     pub(crate) control: Arc<Control>,
 }
 
-/// A word to a worker.
+/// A message to a worker.
 pub(crate) enum WorkerMessage {
     Serve(Accepted),
     Reload(Arc<Config>),
-    /// Where jobs run from now on.
+    /// The policy that decides from now on where jobs run.
     Policy(Arc<dyn Policy>),
-    /// Which servers of the ring answer.
+    /// The question which servers of the ring answer.
     Probe(oneshot::Sender<Findings>),
     Drain,
     Cut,
@@ -108,7 +108,7 @@ impl Accepted {
     }
 }
 
-/// What a connection speaks.
+/// The protocol that a listener's connections speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerProtocol {
     Memcached,
@@ -409,7 +409,8 @@ fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced
     Some(Rc::new(traced))
 }
 
-/// Where values are read to: memory that a device reads them from, if one has such. Another's inputs cost it a copy.
+/// Returns the pool that values are read into: memory that a device reads in place, if a device has such. Inputs in
+/// other memory cost that device a copy.
 fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     match devices.iter().find_map(|device| device.input_memory()) {
         Some(memory) => Pool::registered(memory, POOL_RETAINED_MAX),
@@ -496,5 +497,5 @@ const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the end of a thread is looked for.
+/// The time between two looks for the end of a thread.
 const JOIN_POLL: Duration = Duration::from_millis(1);

@@ -39,7 +39,7 @@ struct State {
 #[derive(Default)]
 struct Inner {
     is_open: bool,
-    /// Whoever submits a job waits until this is taken back.
+    /// A submission waits until this is false again.
     is_stuck: bool,
     stuck: usize,
     tenants: Vec<u16>,
@@ -219,7 +219,7 @@ impl Client {
         self.queue.poll(&mut self.done);
     }
 
-    /// What became of the next jobs that come back.
+    /// Returns the outcomes of the next jobs that come back.
     fn outcomes(&mut self, count: usize) -> Vec<Outcome> {
         let start = Instant::now();
         while self.done.len() < count {

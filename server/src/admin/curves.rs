@@ -1,5 +1,5 @@
-//! What the scheduler fitted, as a part of its page: per op the cost curves by size on logarithmic axes, the sizes from
-//! which devices pay, and the gain as predicted and as measured. It computes no cost.
+//! The part of the scheduler's page that shows what was fitted: per op the cost curves by size on logarithmic axes, the
+//! sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
 
 use std::fmt::Write;
 
@@ -140,7 +140,7 @@ struct Axes {
 }
 
 impl Axes {
-    /// What holds all points; nothing where there are none.
+    /// Returns axes that hold all points, or none when there are no points.
     fn new(op: &OpCurves) -> Option<Self> {
         let points = || op.devices.iter().flat_map(|row| &row.points);
         let bytes = || points().map(|point| point.bytes.max(1));

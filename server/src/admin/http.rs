@@ -47,7 +47,8 @@ pub(crate) async fn serve(
     while acceptors.join_next().await.is_some() {}
 }
 
-/// A new connection takes the place of the oldest: whoever holds many cannot keep a probe from its answer.
+/// Accepts connections. A new connection takes the place of the oldest, so a client that holds many cannot keep a probe
+/// from its answer.
 async fn accept(listener: &TcpListener, admin: &Arc<Admin>, errors: &AcceptErrors) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
@@ -167,7 +168,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Pages ask for nothing further, from nobody.
+/// Pages load nothing further, from any host.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A few scrapers, probes and people, per listener.

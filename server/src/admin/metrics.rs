@@ -1,5 +1,5 @@
-//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units;
-//! beside them the families that dashboards for memcached's exporter know. No label has values that clients choose.
+//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units, and
+//! the families that dashboards for memcached's exporter know. No label has values that clients choose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -405,7 +405,7 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
         .sample(&[], sum(runtime::Metrics::late));
 }
 
-/// Which devices are right.
+/// Writes how often devices were right and wrong.
 fn trust(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut corrupt = Sums::by(["device", "op"]);
     let mut verified = Sums::by(["device"]);
@@ -444,7 +444,7 @@ fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     }
 }
 
-/// What only one kind of device counts, such as the emulation of a virtual one.
+/// Writes the counters that only one kind of device has, such as the emulation of a virtual one.
 fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     let help = "What a device counts beside its jobs.";
     let mut family = page.counter("rebate_device_counter_total", help);
@@ -455,7 +455,7 @@ fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     }
 }
 
-/// What memcached's exporter makes of `stats`, where this server counts it.
+/// Writes the families that memcached's exporter derives from `stats`, where this server counts them.
 fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connections_max: usize) {
     page.gauge("memcached_up", "Always 1: this page is the server's own.").sample(&[], 1);
     page.counter("memcached_uptime_seconds", "Time since the start.").sample(&[], seconds(uptime));

@@ -406,7 +406,7 @@ impl Cluster {
         })
     }
 
-    /// What is stored, by a plain get where the key allows it.
+    /// Returns what is stored, by a plain get where the key allows it.
     pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
@@ -546,7 +546,7 @@ pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     }
 }
 
-/// What the return flags tell of an item.
+/// Returns the facts about an item that the return flags tell.
 fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
     ItemFacts {
         value_bytes,
@@ -574,7 +574,7 @@ impl Issue<Outcome<MetaOutcome>> {
     }
 }
 
-/// What a request takes of the budget whose answer has these values.
+/// Returns the bytes of the budget that a request needs when its answer has these values.
 fn room_for(values: &[Value]) -> u64 {
     values.iter().map(|value| value.value.len() as u64 + 2).sum()
 }
@@ -595,10 +595,10 @@ fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
     }
 }
 
-/// What there was no room for, per request.
+/// The requests for whose answers the budget had too few bytes.
 #[derive(Debug)]
 pub(crate) struct NoRoom {
-    /// Bytes that each request needs to be answered.
+    /// The bytes that each request needs to be answered.
     pub(crate) wanted: SmallVec<[u64; 1]>,
     /// The return flags of a meta command, which asking again may change.
     pub(crate) returned: Option<Returned>,
@@ -623,7 +623,7 @@ fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = 
     }
 }
 
-/// What neither asks for a value nor sends one.
+/// The traffic class of a request that neither asks for a value nor sends one.
 const SHORT: Traffic = Traffic::Interactive;
 
 /// Longer times are dates to memcached.

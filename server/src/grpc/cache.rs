@@ -91,7 +91,7 @@ impl Cache for CacheService {
 struct Reader<'a> {
     context: &'a WorkerContext,
     call: &'a Call,
-    /// As the client numbered them; numbers that mean nothing here are skipped.
+    /// The codecs by the client's numbers. Numbers that mean nothing here are skipped.
     codecs: Vec<i32>,
 }
 
@@ -162,8 +162,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What the client gets of an item; none if its value cannot be served. The room for it is charged before the
-    /// value is decompressed; the stored form is the store's, and counted there.
+    /// Returns the client's answer for an item; none if its value cannot be served. The memory for it is charged before
+    /// the value is decompressed. The stored form belongs to the store and is counted there.
     async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
         let Item { value: stored, client_flags, cas } = item;
         let values = &self.context.values;
@@ -278,7 +278,7 @@ fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
     MetaKey::new(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// What the client is told of a store that did not do it.
+/// Returns the status for an operation that a store did not do.
 pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
     let commands = &context.counters.commands;
     match failure {

@@ -1,4 +1,4 @@
-//! What a service knows of the call it answers, beside the message: what it may hold and until when it matters.
+//! The facts that a service knows about the call it answers, apart from the message: its memory limit and its deadline.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::charge::Charge;
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) charge: Charge,
-    /// On the worker's clock.
+    /// The deadline on the worker's clock.
     pub(super) deadline: Option<Nanos>,
-    /// Whose connection it came by.
+    /// The tenant of the connection that brought the call.
     pub(super) tenant: TenantId,
 }
 

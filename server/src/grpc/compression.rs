@@ -298,7 +298,7 @@ fn describe(device: &dyn Device) -> DeviceDescription {
     }
 }
 
-/// As `deflate` or `deflate/4KiB`.
+/// Returns the name of a dialect, such as `deflate` or `deflate/4KiB`.
 fn dialect_name(dialect: &Dialect) -> String {
     let codec = dialect.codec.name();
     match dialect.window_log2 {

@@ -1,5 +1,6 @@
-//! gRPC connections: HTTP/2 on the worker's own loop, each call to the service that its path names. Memory is charged
-//! before it is held, deadlines are kept here; what a call means is the services', in the files beside this.
+//! gRPC connections: HTTP/2 on the worker's own loop. Each call goes to the service that its path names. This module
+//! charges memory before it is held and keeps the deadlines. The services in the files next to this one define what a
+//! call means.
 
 mod cache;
 mod call;

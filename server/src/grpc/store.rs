@@ -31,7 +31,7 @@ use crate::values::Stored;
 pub(super) struct StoreService(SendWrapper<Rc<WorkerContext>>);
 
 impl StoreService {
-    /// In the surroundings that the worker made for it.
+    /// Creates the service in the context that the worker made for it.
     pub(super) fn new(context: SendWrapper<Rc<WorkerContext>>) -> Self {
         let inner = context.of_store.as_ref().map(Rc::clone);
         Self(inner.map_or(context, SendWrapper::new))
@@ -238,12 +238,12 @@ fn misread(line: &[u8]) -> Status {
     Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
 }
 
-/// Room for an answer. It is waited for: what the call did cannot be undone by refusing it.
+/// The memory limit for an answer. The call waits for memory, because refusing it would not undo what it did.
 #[derive(Clone)]
 struct CallBudget {
     context: Rc<WorkerContext>,
     charge: Charge,
-    /// On the worker's clock. Until here is time to wait and still to send the answer.
+    /// The time on the worker's clock until which the call may wait and still send its answer.
     until: Option<Nanos>,
 }
 
@@ -290,13 +290,13 @@ impl CallBudget {
     }
 }
 
-/// As in cache.proto.
+/// The same limit as in cache.proto.
 const KEYS_MAX: usize = 100;
 
 /// A line, its value and CR LF, and one to spare. A part costs more than its bytes say.
 const PARTS_MAX: usize = 4;
 
-/// Of the time that a call has, one part of so many is left for its answer.
+/// One part in so many of a call's time is left for its answer.
 const ANSWER_SHARE: u64 = 4;
 
 /// Others that do not let go of memory for so long will not soon.

@@ -33,7 +33,7 @@ fn busy(step: &Step, threads: u32) -> f64 {
     if all_ns > 0.0 { (spent_ns as f64 / all_ns).min(1.0) } else { 0.0 }
 }
 
-/// Jobs by op and device, then by class of size.
+/// The jobs by op and device, then by class of size.
 pub(super) type BySize = BTreeMap<u32, SizeSums>;
 
 /// Sums of paths, with times as they were, or cut to what is usual.

@@ -46,10 +46,10 @@ pub(crate) struct Received {
     pub(crate) refused: Counter,
 }
 
-/// Why a report was not kept, or nobody more may watch.
+/// The reason why a report was not kept or another watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No honest process sends this; whoever wrote it must act.
+    /// No honest process sends this. The author of the process must act.
     #[error("{0}")]
     Invalid(String),
     /// It contradicts what was reported before; the operator of the reporting process must act.
@@ -146,7 +146,7 @@ impl Scheduler {
         self.instances_max
     }
 
-    /// How many follow the parameters.
+    /// Returns how many calls follow the parameters.
     pub(crate) fn watching(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
@@ -210,12 +210,12 @@ impl Drop for Watcher {
     }
 }
 
-/// Bytes of a report: an honest one with every path that occurs takes some tens of KiB. What is refused as too long is
-/// not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
+/// The longest report (bytes). An honest one with every path that occurs takes some tens of KiB. A report that is
+/// refused as too long is not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 256 << 10;
 
 /// An instance that has not reported for this long may be replaced by a new one where there is no room for both.
 const SILENT_AFTER: Nanos = Nanos::secs(10);
 
-/// Those that follow nothing yet say 0.
+/// Processes that follow no parameters yet report revision 0.
 const FIRST_REVISION: u64 = 1;

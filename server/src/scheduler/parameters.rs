@@ -143,7 +143,7 @@ const OFFLOADS_MAX: usize = 1_024;
 
 const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1_000;
 
-/// Of what a stranger sent, so much is shown.
+/// The number of characters of a stranger's text that are shown.
 const SHOWN_CHARS_MAX: usize = 64;
 
 #[cfg(test)]

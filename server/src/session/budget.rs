@@ -1,5 +1,5 @@
-//! Room for a session's values: what it reads of them, and what it answers, takes a part of the worker's budget before
-//! it takes memory. Values that are small are not charged: what a connection holds of them is bounded by its buffers.
+//! The budget of a session's values: the values that it reads and answers take a part of the worker's budget before
+//! they take memory. Small values are not charged, because a connection's buffers bound what it holds of them.
 
 use std::io;
 
@@ -16,12 +16,12 @@ use crate::backend::{Failure, NoRoom, Outcome};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
 
-/// What a body came to: the value with its end, or none for want of room.
+/// The result of reading a body: the value with its end, or none when the budget had no room.
 type Admitted = (Option<Buffer>, Option<Permit>);
 
 impl Session {
-    /// A value of which `here` has been read already, in a pool buffer of its own, and its part of the budget. Without
-    /// a buffer there was no room, and the value was read past; none at the end of the stream.
+    /// Reads a value of which `here` has been read already into a separate pool buffer, with its part of the budget.
+    /// Without a buffer there was no room, and the value was read past; none means the end of the stream.
     pub(super) async fn read_body(
         &mut self,
         here: &[u8],
@@ -128,7 +128,7 @@ impl Session {
         Ok(permit)
     }
 
-    /// As `charge_reply`, for someone who holds a part of the budget already.
+    /// Does the same as `charge_reply`, for a session that holds a part of the budget already.
     #[cold]
     pub(super) async fn charge_more(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
         if let Transport::Memory { .. } = self.transport {

@@ -328,7 +328,7 @@ impl Session {
     }
 }
 
-/// Where the items of a get come from, in the order of its keys.
+/// The source of a get's items, in the order of its keys.
 enum Source {
     /// Each is fetched when it is answered, so that no more than one is held.
     Store(Local),
@@ -350,7 +350,7 @@ pub(super) const KEYS_AT_ONCE: usize = 64;
 /// A value that grows while there is made room for it is asked for so often.
 const TRIES_MAX: usize = 3;
 
-/// To move so many bytes takes about as long as a short command.
+/// Moving this many bytes takes about as long as a short command.
 const BYTES_PER_COMMAND: usize = 8 << 10;
 
 fn count_hit(

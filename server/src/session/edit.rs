@@ -21,7 +21,7 @@ use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
-/// Whether the verb puts its value beside the one that is there.
+/// Returns whether the verb joins its value with the one that is stored.
 pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
     matches!(verb, StoreVerb::Append | StoreVerb::Prepend)
 }
@@ -105,8 +105,8 @@ impl Session {
         Err(contended())
     }
 
-    /// Why nothing is counted here, found by a look that leaves a stale item's right to be refilled where it is; none
-    /// if it is a number in a frame.
+    /// Returns why nothing is counted here; none if the value is a number in a frame. The look leaves a stale item's
+    /// right to be refilled where it is.
     async fn refuse_to_count(
         &mut self,
         key: &MetaKey<'_>,
@@ -181,7 +181,7 @@ impl Session {
     }
 }
 
-/// What an edit begins with.
+/// The state that an edit begins with.
 struct Old {
     version: Version,
     value: Bytes,
@@ -190,7 +190,7 @@ struct Old {
     _permit: Option<Permit>,
 }
 
-/// What is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
+/// Returns what is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
 fn told_ttl_s(exptime_s: i32) -> Option<u32> {
     (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
 }

@@ -13,10 +13,10 @@ use super::{Session, Transport};
 use crate::context::WorkerContext;
 use crate::values::Body;
 
-/// Asked before an answer holds so many bytes more; false if there is no room for them.
+/// Asks for memory before an answer holds this many more bytes. The result is false if there is no room for them.
 pub(crate) type ReplyBudget = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
 
-/// Why the bytes have no answer; the caller must act.
+/// The reason why the bytes have no answer. The caller must act.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     #[error("{0} bytes hold no whole command")]
@@ -25,7 +25,7 @@ pub(crate) enum NoAnswer {
     MoreThanOne { taken: usize, more: usize },
     #[error("`{0}` is about a connection and means nothing here")]
     Meaningless(String),
-    /// What the command does is done by then.
+    /// The command has taken effect by then.
     #[error("there is no room for the answer")]
     NoRoom,
 }
@@ -118,5 +118,5 @@ fn excerpt(line: &[u8]) -> String {
     line[..line.len().min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii().to_string()
 }
 
-/// How much of a line that was not served its error repeats.
+/// The number of bytes of an unserved line that its error repeats.
 const EXCERPT_BYTES: usize = 64;

@@ -1,5 +1,6 @@
 //! One client's connection: bytes in, commands in order, replies out. A session holds a read buffer only while it has
-//! unread bytes, so an idle connection costs its task and nothing else. What commands do is in the files beside this.
+//! unread bytes, so an idle connection costs its task and nothing else. The files next to this one implement the
+//! commands.
 
 mod budget;
 mod classic;
@@ -74,11 +75,11 @@ pub(crate) struct Session {
     transport: Transport,
     context: Rc<WorkerContext>,
     out: ReplyBuffer,
-    /// Where the store does not keep the order of what is under way.
+    /// The requests under way, where the store does not keep their order.
     under_way: Option<UnderWay>,
-    /// Where there are links to stores, what may be under way on them.
+    /// The bound on what may be under way on the links, where there are links to stores.
     window: Option<Window>,
-    /// When the last command was answered, until its answer is written.
+    /// The time at which the last command was answered, until its answer is written.
     answered: Option<Instant>,
     /// Commands served since other sessions had their turn.
     served: usize,
@@ -87,14 +88,14 @@ pub(crate) struct Session {
     read_bytes: usize,
     first_bytes: bool,
     closing: bool,
-    /// Where the worker finds this session's waker when it drains.
+    /// The place where the worker finds this session's waker when it drains.
     place: Option<usize>,
 }
 
-/// Where answers go.
+/// The destination of answers.
 enum Transport {
     Stream(Stream),
-    /// For a command given in memory they stay in `out`: so much of them has been granted room.
+    /// The answers to a command given in memory stay in `out`. `held_bytes` of them have been granted by the budget.
     Memory {
         reply_budget: ReplyBudget,
         held_bytes: usize,
@@ -127,12 +128,12 @@ enum Issued<'a> {
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
 }
 
-/// What a command puts on the way to a store and back.
+/// The load that a command puts on the connection to a store.
 #[derive(Clone, Copy)]
 struct Load {
     /// Keys whose values are asked for.
     keys: usize,
-    /// Bytes of the request, where that asks for no value.
+    /// The bytes of a request that asks for no value.
     request_bytes: usize,
 }
 
@@ -148,7 +149,7 @@ impl Load {
     }
 }
 
-/// What a session does next.
+/// The next step of a session.
 enum Step {
     /// Go on behind this many bytes.
     Consumed(usize),
@@ -496,8 +497,8 @@ impl Session {
         }
     }
 
-    /// The connection to the stores for a command. None: what is under way has to be
-    /// settled first, because it must take effect first or because there is no room beside it.
+    /// Returns the connection to the stores for a command. None means that everything under way has to be settled
+    /// first, because it must take effect first or because there is no room beside it.
     fn admit(
         &mut self,
         command: &Command<'_>,
@@ -528,7 +529,7 @@ impl Session {
         is_in_order.then_some(traffic)
     }
 
-    /// As `admit`, with all that is under way settled first.
+    /// Does the same as `admit`, with everything under way settled first.
     #[cold]
     async fn admit_after(
         &mut self,
@@ -540,8 +541,8 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// The connection to the stores for a request that has nothing beside it. It asks for the values of `keys` and
-    /// sends so many bytes.
+    /// Returns the connection to the stores for a request that has nothing beside it. The request asks for the values
+    /// of `keys` and sends this many bytes.
     fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         let load = &self.context.interactive_load;
@@ -564,8 +565,8 @@ impl Session {
         }
     }
 
-    /// How many of the next keys of a get may be asked for at once; few where the value of one of them is known to be
-    /// long.
+    /// Returns how many of the next keys of a get may be asked for at once: few where the value of one of them is known
+    /// to be long.
     fn keys_at_once(&self, keys: Keys<'_>) -> usize {
         let Some(window) = &self.window else { return classic::KEYS_AT_ONCE };
         let keys_max = window.keys_max();

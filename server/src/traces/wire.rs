@@ -1,6 +1,6 @@
-//! What the service of traces and its callers say to each other on a socket; docs/traces.md has it byte by byte. Keys
-//! are agreed on when a connection begins, so that no two connections share one; who the other side is follows from
-//! the tenant's secret alone. It keeps no connection and bounds no time.
+//! The wire protocol between the service of traces and its callers; docs/traces.md has it byte by byte. Keys are agreed
+//! on when a connection begins, so that no two connections share one. The tenant's secret alone identifies the other
+//! side. This module keeps no connection and bounds no time.
 
 use std::io;
 use std::rc::Rc;

@@ -1,5 +1,6 @@
-//! The link to one store service: each request a call of its own, all on one HTTP/2 connection. Calls that are under
-//! way together take effect in any order: whoever needs one waits for the other first.
+//! The link to one store service: each request is a call of its own, and all calls share one HTTP/2 connection. Calls
+//! that are under way together take effect in any order, so a request that needs another one's effect waits for it
+//! first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -42,7 +43,7 @@ struct Client {
     number: u64,
     connection: Connection,
     calls: StoreClient<Connection>,
-    /// When anything was last answered on it.
+    /// The time at which anything was last answered on it.
     answered: Rc<Cell<Option<Instant>>>,
 }
 
@@ -285,7 +286,7 @@ fn fault(client: &Client, status: &Status) -> LinkFault {
     LinkFault::Lost(message.to_owned())
 }
 
-/// Whether the service said so, not our end of the connection.
+/// Returns whether the status comes from the service and not from our end of the connection.
 fn is_its_own(client: &Client, status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !client.connection.is_closed()
 }
@@ -324,8 +325,8 @@ impl Service {
     }
 }
 
-/// Of the time that is left for a call, one part of so many is for the service's word that it was too little: who gets
-/// it knows that the service lives.
+/// One part in so many of a call's time is for the service's message that the time was too short. A caller that gets
+/// the message knows that the service lives.
 const WORD_SHARE: u32 = 8;
 
 /// A service that is out of memory is asked again after this, then after ever longer pauses.

@@ -37,13 +37,13 @@ pub(crate) struct Socket {
     pub(super) other: RefCell<Weak<Socket>>,
     /// Whether the server has no room for this connection, so that the other one takes the requests.
     pub(super) refused: Cell<bool>,
-    /// Whether the server has answered on this connection since that was opened.
+    /// Whether the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
     /// The server's, whichever connection learns of it.
     pub(super) health: Rc<Health>,
-    /// When the request that is answered next came to be that one.
+    /// The time at which the request that is answered next became the first in the queue.
     head_since: Cell<Nanos>,
-    /// Bytes that have come since.
+    /// The bytes that have come since then.
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
@@ -51,7 +51,7 @@ pub(crate) struct Socket {
     load: Rc<InteractiveLoad>,
 }
 
-/// What there was to read.
+/// The result of a read.
 enum Read {
     All,
     /// More may be there.
@@ -88,7 +88,7 @@ impl Signal {
 pub(super) struct Waiting {
     slot: Slot,
     expect: Expect,
-    /// For the values of the answer.
+    /// The permit for the values of the answer.
     granted: Option<Permit>,
     since: Nanos,
 }
@@ -371,8 +371,8 @@ impl Socket {
         self.head_since.set(self.now());
     }
 
-    /// When the connection is given up unless bytes come on it; none with nothing under way. The next answer has the
-    /// limit to begin with, and more as it comes: a long one may take its time.
+    /// Returns when the connection is given up unless bytes come on it; none with nothing under way. The next answer
+    /// has the limit to begin with, and more as it comes: a long one may take its time.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
         let since = waiting.front()?.since.max(self.head_since.get());

@@ -211,7 +211,7 @@ fn old_differences_make_room_for_new_counts() {
     assert_eq!(history.query(&last(600_000), now)[0].covered_ms / 1_000, covered_s);
 }
 
-/// What a process does between two of its reports.
+/// An action of a process between two of its reports.
 #[derive(Clone, Debug)]
 enum Act {
     Work {
