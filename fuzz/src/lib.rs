@@ -1,5 +1,5 @@
-//! What several fuzz targets share: the walk of a session over a stream of commands, and bytes that
-//! are large and compressible although the fuzzer's input is small. It asserts nothing itself.
+//! The common parts of several fuzz targets: the walk of a session over a stream of commands, and bytes that are large
+//! and compressible although the fuzzer's input is small. It asserts nothing itself.
 
 pub mod shadow;
 
@@ -9,7 +9,7 @@ use units::ByteCount;
 
 /// One step of a session over its stream, and where the next begins.
 pub struct Step<'a> {
-    /// What the bytes at the front turned out to be.
+    /// The result of parsing the bytes at the front.
     pub parsed: Parse<'a>,
     /// The bytes that the line takes.
     pub consumed: usize,
@@ -32,8 +32,8 @@ pub fn step<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
 }
 
 impl Step<'_> {
-    /// Where the next command starts in an input of `input_bytes`; none where the connection ends
-    /// or the stream ends inside the body.
+    /// Returns where the next command starts in an input of `input_bytes`; none where the connection ends or the stream
+    /// ends inside the body.
     pub fn next(&self, input_bytes: usize) -> Option<usize> {
         let ends = match &self.parsed {
             Parse::Refused { refusal, .. } => refusal.close,
@@ -80,7 +80,7 @@ enum Piece<'a> {
         distance: u16,
         bytes: u16,
     },
-    /// What does not shrink.
+    /// Bytes that do not shrink.
     Drawn {
         seed: u8,
         bytes: u16,

@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Act<'a> {
-    /// Bytes that nobody wrote.
+    /// A stream that no writer wrote.
     Read { codec: u8, original_bytes: u32, stream: &'a [u8] },
     /// A value written and read, then read again with damage.
     Write { writer: u8, window: u8, level: u8, room: Option<u32>, value: Value<'a>, damage: Damage },
@@ -54,7 +54,7 @@ fuzz_target!(|acts: Vec<Act<'_>>| {
 
 struct Engines(Vec<Box<dyn Engine>>);
 
-/// What the readers of a codec made of a stream.
+/// The results of a codec's readers for a stream.
 struct Read {
     readers: usize,
     accepted: usize,

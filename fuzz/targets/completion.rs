@@ -1,6 +1,6 @@
-//! What QPL and DPDK's devices report of a finished job, with any status and any sizes. Nobody is told of more bytes
-//! than there is room for, or of a result that the library did not call one; a status that nobody knows is a fault; who
-//! must act is one who can; and a job is asked for again only once.
+//! The reports of QPL's and DPDK's devices about a finished job, with any status and any sizes. No caller is told of
+//! more bytes than there is room for, or of a result that the library did not call one. An unknown status is a fault.
+//! The party that must act is one that can. A job is asked for again only once.
 
 #![no_main]
 
@@ -47,7 +47,7 @@ enum Bytes {
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Status {
-    /// Those that have a name are here.
+    /// A low status. Those that have a name are here.
     Low(u16),
     Any(u32),
 }
@@ -55,7 +55,7 @@ enum Status {
 /// A size as a device reports it.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Reported {
-    /// As it was asked for, or almost.
+    /// A size as it was asked for, or almost.
     Near(i8),
     Any(u32),
 }

@@ -10,7 +10,7 @@ use protocol::counter::{Direction, NonNumeric, apply};
 #[derive(Arbitrary, Debug)]
 enum Stored<'a> {
     Bytes(&'a [u8]),
-    /// What is nearly always a number.
+    /// A value that is nearly always a number.
     Number {
         before: &'a [u8],
         magnitude: u128,

@@ -40,7 +40,7 @@ fuzz_target!(|input: (ItemBytesMax, &[u8])| {
     check_incomplete(stream);
 });
 
-/// What is not a line yet has no line end and is within the bound of its kind.
+/// Checks that what is not a line yet has no line end and is within the bound of its kind.
 fn check_incomplete(rest: &[u8]) {
     assert!(!rest.contains(&b'\n'), "a whole line is never incomplete");
     let trimmed = rest.trim_ascii_start();

@@ -133,7 +133,7 @@ fn check_reply(
 ) {
     match command {
         Command::MetaGet(meta) => {
-            check_hit(meta, &facts.of(&meta.key));
+            check_hit(meta, &facts.item(&meta.key));
             check_miss(meta);
         }
         Command::MetaSet(set) => {
@@ -146,16 +146,16 @@ fn check_reply(
             check_outcome(meta, outcome, None, |out| reply::meta_outcome(out, meta, outcome));
         }
         Command::MetaArithmetic(arithmetic) => {
-            check_number(&arithmetic.meta, number, created, &facts.of(&arithmetic.meta.key));
+            check_number(&arithmetic.meta, number, created, &facts.item(&arithmetic.meta.key));
         }
-        Command::MetaDebug { key } => check_debug(key, &facts.of(key)),
+        Command::MetaDebug { key } => check_debug(key, &facts.item(key)),
         _ => {}
     }
 }
 
 impl Facts {
     /// The facts of an item whose key is `key`: one that a line cannot hold was sent in base64.
-    fn of(&self, key: &MetaKey<'_>) -> ItemFacts {
+    fn item(&self, key: &MetaKey<'_>) -> ItemFacts {
         let must_be_binary = key.bytes().iter().any(|byte| b" \r\n\0".contains(byte));
         ItemFacts {
             value_bytes: self.value_bytes as usize,

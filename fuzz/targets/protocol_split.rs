@@ -73,7 +73,7 @@ fn walk_responses(pieces: &[u8], stream: &[u8]) {
     }
 }
 
-/// How much of the stream has arrived: piece after piece, then the rest.
+/// The part of the stream that has arrived: piece after piece, then the rest.
 struct Arrivals<'a> {
     pieces: std::slice::Iter<'a, u8>,
     stream_bytes: usize,

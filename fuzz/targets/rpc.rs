@@ -198,7 +198,7 @@ impl Driven {
         assert_eq!((self.told, self.engine.in_flight()), (self.started, 0), "lost");
     }
 
-    /// Whether all words were taken.
+    /// Returns whether all words were taken.
     fn issue(&mut self, words: &[Command]) -> bool {
         words.iter().all(|word| self.engine.issue(word.interface(), word.word()).is_ok())
     }

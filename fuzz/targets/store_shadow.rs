@@ -42,7 +42,7 @@ enum Act<'a> {
     Wait { by_s: u8 },
 }
 
-/// How long an item lives; zero is for ever.
+/// The lifetime of an item; zero is for ever.
 type Life = u8;
 
 #[derive(Arbitrary, Debug)]
@@ -117,7 +117,8 @@ impl Pair {
         vec![choice; 1 + usize::from(choice)]
     }
 
-    /// What the store lacks and the map has was evicted, or is a mistake.
+    /// Removes an item that the store lacks from the map, because it was evicted. `check_stats` finds items that were
+    /// lost.
     fn forgive_eviction(&mut self, key: &[u8]) {
         let there = self.store.fetch(key, &Fetch::PEEK, self.now_s).is_some();
         if !there && self.shadow.item(key).is_some() {
@@ -139,7 +140,7 @@ impl Pair {
         assert!(self.kind == Kind::Evicting || stats.evictions == 0);
     }
 
-    /// Once all that ended is swept, the store holds no more than the map, and the same if it never
+    /// Checks that, once all that ended is swept, the store holds no more than the map, and the same if it never
     /// evicted.
     fn check_sweep(&mut self) {
         self.store.sweep(usize::MAX, self.now_s);
@@ -285,7 +286,7 @@ impl Pair {
         self.cas_last = cas;
     }
 
-    /// There may be no room only for what is large, or where nothing is evicted.
+    /// Checks that there was no room only for a large value, or where nothing is evicted.
     fn expect_full(&self, key: &[u8], value_bytes: usize, needed_bytes: u64, shard_bytes: u64) {
         assert_eq!(needed_bytes, (key.len() + value_bytes + ITEM_OVERHEAD_BYTES) as u64);
         let large = needed_bytes > shard_bytes / 4;

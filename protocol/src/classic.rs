@@ -144,7 +144,7 @@ fn key_and_number<'a>(arguments: Tokens<'a>) -> Result<([&'a [u8]; 3], bool), Re
     Ok((tokens, tokens[count - 1] == b"noreply"))
 }
 
-/// Between `min` and `max` (at most `MAX`) tokens and their count, or `ERROR`.
+/// Splits a line into between `min` and `max` (at most `MAX`) tokens and returns their count, or `ERROR`.
 fn split<'a, const MAX: usize>(
     arguments: Tokens<'a>,
     min: usize,

@@ -16,7 +16,7 @@ pub enum Command<'a> {
     Store(Store<'a>),
     /// delete.
     Delete {
-        /// What to delete.
+        /// The key to delete.
         key: Key<'a>,
         /// Answer nothing.
         noreply: bool,
@@ -25,7 +25,7 @@ pub enum Command<'a> {
     Arithmetic(Arithmetic<'a>),
     /// touch.
     Touch {
-        /// What to touch.
+        /// The key to touch.
         key: Key<'a>,
         /// Its new expiry, in seconds.
         exptime_s: i32,
@@ -34,7 +34,7 @@ pub enum Command<'a> {
     },
     /// flush_all.
     FlushAll {
-        /// When, in seconds; zero and below mean now.
+        /// The delay in seconds; zero and below mean now.
         delay_s: i32,
         /// Answer nothing.
         noreply: bool,
@@ -52,10 +52,10 @@ pub enum Command<'a> {
     Quit,
     /// stats, with which page is wanted.
     Stats {
-        /// What followed `stats`.
+        /// The arguments that followed `stats`.
         arguments: Tokens<'a>,
     },
-    /// What an operator may ask; the server decides what it knows of it.
+    /// A request of an operator. The server decides what it knows of it.
     Admin(Admin<'a>),
     /// mg.
     MetaGet(Meta<'a>),
@@ -75,7 +75,7 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// How many bytes follow the line: the value and its CR LF. None for a command without a value.
+    /// Returns how many bytes follow the line: the value and its CR LF. None for a command without a value.
     pub const fn body_bytes(&self) -> Option<usize> {
         match self {
             Command::Store(store) => Some(store.value_bytes + 2),
@@ -88,7 +88,7 @@ impl Command<'_> {
 /// get and its relatives. Every key has been checked; `gat 0` has none, and gets a plain `END`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Get<'a> {
-    /// What to look up, in order.
+    /// The keys to look up, in order.
     pub keys: Keys<'a>,
     /// Whether the reply carries the CAS (gets, gats).
     pub with_cas: bool,
@@ -101,7 +101,7 @@ pub struct Get<'a> {
 pub struct Keys<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Keys<'a> {
-    /// Whether there is one key, without counting more of them.
+    /// Returns whether there is one key, without counting more of them.
     pub fn is_one(self) -> bool {
         let mut tokens = self.0;
         tokens.next().is_some() && tokens.is_empty()
@@ -121,20 +121,20 @@ impl<'a> Iterator for Keys<'a> {
     }
 }
 
-/// How a value meets the one that is there.
+/// The condition and the manner in which a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreVerb {
     /// Whatever is there.
     Set,
-    /// Only where nothing is.
+    /// Stores only where no item is.
     Add,
-    /// Only where something is.
+    /// Stores only where an item is.
     Replace,
     /// Behind what is there.
     Append,
     /// Before what is there.
     Prepend,
-    /// Only where the CAS is the stated one.
+    /// Stores only where the CAS is the stated one.
     Cas,
 }
 
@@ -155,9 +155,9 @@ impl StoreVerb {
 /// A storage command; its value follows the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// What to do.
+    /// The verb.
     pub verb: StoreVerb,
-    /// Where.
+    /// The key.
     pub key: Key<'a>,
     /// Opaque to everyone but the client.
     pub client_flags: u32,
@@ -174,11 +174,11 @@ pub struct Store<'a> {
 /// incr or decr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
-    /// Up or down.
+    /// The direction.
     pub direction: Direction,
-    /// Where.
+    /// The key.
     pub key: Key<'a>,
-    /// By how much.
+    /// The amount.
     pub delta: u64,
     /// Answer nothing.
     pub noreply: bool,
@@ -201,16 +201,16 @@ pub struct MetaSet<'a> {
 pub struct MetaArithmetic<'a> {
     /// Key and flags; the delta is in the flags.
     pub meta: Meta<'a>,
-    /// Up or down.
+    /// The direction.
     pub direction: Direction,
 }
 
 /// A command for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin<'a> {
-    /// Which.
+    /// The verb.
     pub verb: AdminVerb,
-    /// What followed its name.
+    /// The arguments that followed its name.
     pub arguments: Tokens<'a>,
     /// Answer nothing.
     pub noreply: bool,

@@ -3,7 +3,7 @@
 
 use crate::number;
 
-/// Up or down.
+/// The direction of counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// incr: wraps at 2^64.

@@ -35,7 +35,7 @@ pub enum BadKey {
     Byte {
         /// The offending byte.
         byte: u8,
-        /// Where it stands.
+        /// The position of the bad byte.
         position: usize,
     },
 }
@@ -100,7 +100,7 @@ impl<'a> MetaKey<'a> {
         self.bytes
     }
 
-    /// Whether it travels in base64.
+    /// Returns whether the key travels in base64.
     pub const fn is_binary(&self) -> bool {
         self.binary
     }

@@ -1,5 +1,5 @@
-//! What meta commands share: a key and flags, the flags in the order in which they are answered.
-//! Which flags exist and when they are wrong is in the parser; nothing here checks.
+//! The common parts of meta commands: a key and flags, the flags in the order in which they are answered. The parser
+//! knows which flags exist and when they are wrong; nothing here checks.
 
 use crate::key::MetaKey;
 use crate::tokens::Tokens;
@@ -37,12 +37,12 @@ pub struct MetaFlags<'a> {
 }
 
 impl<'a> MetaFlags<'a> {
-    /// Whether the flag was given.
+    /// Returns whether the flag was given.
     pub const fn has(&self, letter: u8) -> bool {
         self.seen.contains(letter)
     }
 
-    /// What followed the flag's letter, empty for a bare one; none if the flag was not given.
+    /// Returns what followed the flag's letter, empty for a bare one; none if the flag was not given.
     pub fn argument(&self, letter: u8) -> Option<&'a [u8]> {
         if self.has(letter) { self.all.argument(letter) } else { None }
     }
@@ -85,12 +85,12 @@ impl Default for MetaFlags<'_> {
 pub struct Flags<'a>(pub(crate) Tokens<'a>);
 
 impl<'a> Flags<'a> {
-    /// Whether the flag is there.
+    /// Returns whether the flag is there.
     pub fn has(self, letter: u8) -> bool {
         self.argument(letter).is_some()
     }
 
-    /// What followed the flag's letter, empty for a bare one; none if the flag is not there.
+    /// Returns what followed the flag's letter, empty for a bare one; none if the flag is not there.
     pub fn argument(mut self, letter: u8) -> Option<&'a [u8]> {
         self.find_map(|(flag, argument)| (flag == letter).then_some(argument))
     }
@@ -115,7 +115,7 @@ pub(crate) struct Letters(u64);
 
 impl Letters {
     /// The letters of `text`.
-    pub(crate) const fn of(text: &[u8]) -> Self {
+    pub(crate) const fn from_text(text: &[u8]) -> Self {
         let mut set = Self(0);
         let mut index = 0;
         while index < text.len() {

@@ -111,7 +111,7 @@ const FLAGS_TOO_LONG: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 
 /// Flags that 1.6.18 accepts and reads no argument of. `P` and `L` are the proxy's, and ignored.
-const PLAIN: Letters = Letters::of(b"lOPLkstcfvhuqI");
+const PLAIN: Letters = Letters::from_text(b"lOPLkstcfvhuqI");
 
 fn key<'a>(mut arguments: Tokens<'a>) -> Result<(Key<'a>, Tokens<'a>), Refusal<'a>> {
     let token = arguments.next().ok_or(Refusal::line(ERROR))?;

@@ -12,28 +12,28 @@ use crate::refusal::{BINARY, ERROR, LINE_TOO_LONG, Refusal};
 use crate::tokens::Tokens;
 use crate::{classic, meta_parse};
 
-/// What the bytes so far are.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<'a> {
     /// No whole line yet: read more.
     Incomplete,
     /// A command.
     Command {
-        /// Which; its body, if it has one, starts at `consumed`.
+        /// The command. Its body, if it has one, starts at `consumed`.
         command: Command<'a>,
         /// The line's length with its end.
         consumed: usize,
     },
     /// No command, and what to do about it.
     Refused {
-        /// What to answer, swallow and drop.
+        /// The answer, and the bytes to swallow and drop.
         refusal: Refusal<'a>,
         /// The bytes done with; everything, where the connection closes.
         consumed: usize,
     },
 }
 
-/// What depends on the server's configuration.
+/// The limits that depend on the server's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `-I`: the largest item, key and memcached's own overhead included.
@@ -78,7 +78,7 @@ const LEADING_SPACES_MAX: usize = 100;
 /// Tokens that memcached splits at once; it looks for `HTTP/` in the last of them.
 const SPLIT_TOKENS_MAX: usize = 23;
 
-/// What memcached reads of the first line, and the line's length with its end.
+/// Returns what memcached reads of the first line, and the line's length with its end.
 fn first_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr2(b'\n', 0, input)?;
     if input[end] == 0 {

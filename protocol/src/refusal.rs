@@ -3,15 +3,15 @@
 
 use std::borrow::Cow;
 
-/// Why a line is no command, in the form a session acts on: unlink, answer unless silent, swallow,
-/// then go on or close.
+/// The refusal of a line that is no command, in the form a session acts on: unlink, answer unless silent, swallow, then
+/// go on or close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
     /// The whole reply line with CR LF; empty where memcached closes without a word.
     pub reply: &'static [u8],
     /// `noreply` was given and holds for this error: write nothing.
     pub silent: bool,
-    /// Bytes after the line, CR LF included, that belong to the refused command.
+    /// The bytes after the line, CR LF included, that belong to the refused command.
     pub swallow_bytes: u64,
     /// The connection ends once the reply is written.
     pub close: bool,

@@ -1,6 +1,6 @@
-//! What a server writes. Values are not copied here: after a header the caller appends the value
-//! and CR LF itself. `q` is honoured here: a reply that the client asked not to have writes
-//! nothing. The error lines are in [`crate::refusal`].
+//! The replies of a server. Values are not copied here: after a header the caller appends the value and CR LF itself.
+//! This module honours `q`: a reply that the client asked not to have writes nothing. The error lines are in
+//! [`crate::refusal`].
 
 use crate::key::MetaKey;
 use crate::meta::Meta;
@@ -46,8 +46,7 @@ impl Reply {
     }
 }
 
-/// What the return flags of mg and ma may ask about an item, as it was before the command touched
-/// it.
+/// The facts that the return flags of mg and ma may ask for, about an item as it was before the command touched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemFacts {
     /// `s`, and the length that `VA` states: the logical value's.
@@ -73,7 +72,7 @@ pub struct ItemFacts {
     pub already_won: bool,
 }
 
-/// How ms, md and ma end; mg has [`meta_hit`] and [`meta_miss`].
+/// The endings of ms, md and ma; mg has [`meta_hit`] and [`meta_miss`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaOutcome {
     /// Done: `HD`. The nominal outcome, which `q` leaves unsaid.

@@ -1,5 +1,5 @@
-//! What a client writes. Keys are of types that cannot break a line; a value is not copied here:
-//! after the line of a storage command the caller appends the value and CR LF itself.
+//! The requests of a client. Keys are of types that cannot break a line. A value is not copied here: after the line of
+//! a storage command the caller appends the value and CR LF itself.
 
 use crate::command::{Arithmetic, Store, StoreVerb};
 use crate::counter::Direction;

@@ -1,5 +1,5 @@
-//! What a client reads. One line at a time: of a value only its header is read here, so that the
-//! caller reads the body, whose length it can check first, into a buffer of its choice.
+//! The responses that a client reads, one line at a time: of a value only its header is read here, so that the caller
+//! reads the body, whose length it can check first, into a buffer of its choice.
 
 use memchr::memchr;
 
@@ -8,14 +8,14 @@ use crate::number::decimal;
 use crate::reply::MetaOutcome;
 use crate::tokens::Tokens;
 
-/// What the bytes so far are.
+/// The result of parsing the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parse<'a> {
     /// No whole line yet: read more.
     Incomplete,
     /// A response line.
     Complete {
-        /// Which; the body of a value starts at `consumed`.
+        /// The response. The body of a value starts at `consumed`.
         response: Response<'a>,
         /// The line's length with its end.
         consumed: usize,
@@ -29,13 +29,13 @@ pub enum Parse<'a> {
 pub enum Response<'a> {
     /// `VALUE`: the value and CR LF follow.
     Value {
-        /// Whose value.
+        /// The key of the value.
         key: &'a [u8],
         /// The client flags stored with it.
         client_flags: u32,
         /// The value's length without its CR LF.
         value_bytes: u64,
-        /// For gets and gats.
+        /// The CAS, for gets and gats.
         cas: Option<u64>,
     },
     /// `VA`: the value and CR LF follow.
@@ -47,7 +47,7 @@ pub enum Response<'a> {
     },
     /// `HD`, `NF`, `NS` or `EX`.
     Meta {
-        /// Which.
+        /// The outcome.
         outcome: MetaOutcome,
         /// The return flags.
         flags: Flags<'a>,
@@ -79,7 +79,7 @@ pub enum Response<'a> {
     Ok,
     /// `RESET`
     Reset,
-    /// What incr or decr came to.
+    /// The result of incr or decr.
     Number(u64),
     /// `VERSION` and what follows it.
     Version(&'a [u8]),
@@ -92,14 +92,14 @@ pub enum Response<'a> {
     },
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Error {
-        /// Who is to blame.
+        /// The kind of the error, which says who is to blame.
         kind: ErrorKind,
         /// The server's words.
         message: &'a [u8],
     },
 }
 
-/// Whom an error line blames.
+/// The party that an error line blames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The command is unknown to the server.
@@ -133,8 +133,7 @@ pub fn parse(input: &[u8]) -> Parse<'_> {
 }
 
 impl Response<'_> {
-    /// How many bytes follow the line: the value and its CR LF. None for a response without a
-    /// value.
+    /// Returns how many bytes follow the line: the value and its CR LF. None for a response without a value.
     pub const fn body_bytes(&self) -> Option<u64> {
         match self {
             Response::Value { value_bytes, .. } | Response::MetaValue { value_bytes, .. } => {
@@ -145,7 +144,7 @@ impl Response<'_> {
     }
 }
 
-/// How much of a malformed line its error repeats.
+/// The number of bytes of a malformed line that its error repeats.
 const EXCERPT_BYTES: usize = 64;
 
 fn malformed<'a>(line: &[u8]) -> Parse<'a> {

@@ -16,7 +16,7 @@ impl<'a> Tokens<'a> {
         Self { rest: line }
     }
 
-    /// Whether no token is left.
+    /// Returns whether no token is left.
     pub fn is_empty(self) -> bool {
         self.rest.iter().all(|&byte| byte == b' ')
     }
@@ -36,7 +36,7 @@ impl<'a> Tokens<'a> {
         self.rest.len()
     }
 
-    /// Whether the last token is `noreply`, the only place where memcached looks for it.
+    /// Returns whether the last token is `noreply`, the only place where memcached looks for it.
     pub fn ends_in_noreply(self) -> bool {
         self.last() == Some(b"noreply")
     }

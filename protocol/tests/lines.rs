@@ -1,6 +1,5 @@
-//! Which lines are refused, with which words, and what follows: a table that holds for us and for
-//! the real memcached, then thousands of lines made of memcached's own vocabulary, on which both
-//! must agree.
+//! Tests which lines are refused, with which words, and what follows: a table that holds for us and for the real
+//! memcached, then thousands of lines made of memcached's own vocabulary, on which both must agree.
 
 mod memcached;
 

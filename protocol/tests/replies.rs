@@ -1,5 +1,5 @@
-//! What we write is what memcached writes: the same commands against the real one, with the items'
-//! facts read back from it; counters included.
+//! Tests that we write what memcached writes: the same commands against the real one, with the items' facts read back
+//! from it; counters included.
 
 mod memcached;
 

@@ -1,5 +1,5 @@
-//! What one side composes the other side parses to the same value; and arbitrary bytes, whole lines
-//! and their prefixes never panic, never stall and never claim bytes that are not there.
+//! Tests that what one side composes the other side parses to the same value, and that arbitrary bytes, whole lines and
+//! their prefixes never panic, never stall and never claim bytes that are not there.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

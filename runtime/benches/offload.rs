@@ -38,8 +38,8 @@ fn main() {
                 continue;
             }
             let measured: Vec<_> = options.runs().map(|_| run(outstanding, jobs)).collect();
-            rows.add(&id("offload"), "ns", bar_ns, measured.iter().map(|own| own.ns_per_job));
-            let allocations = measured.iter().map(|own| own.allocations as f64);
+            rows.add(&id("offload"), "ns", bar_ns, measured.iter().map(|run| run.ns_per_job));
+            let allocations = measured.iter().map(|run| run.allocations as f64);
             rows.add(&id("allocations"), "in all jobs", Some(Bar::AtMost(0.0)), allocations);
         }
     }
@@ -51,7 +51,12 @@ fn main() {
     if options.wants("stage.job") {
         let runs: Vec<_> = options.runs().map(|_| phases(jobs)).collect();
         for (at, phase) in PHASES.into_iter().enumerate() {
-            rows.add(&format!("stage.job.{phase}"), "ns", None, runs.iter().map(|own| own[at]));
+            rows.add(
+                &format!("stage.job.{phase}"),
+                "ns",
+                None,
+                runs.iter().map(|phases| phases[at]),
+            );
         }
     }
     if options.wants("empty_turn") {
@@ -94,25 +99,25 @@ fn verified(outstanding: usize, jobs: usize) -> Measured {
 }
 
 fn on_loop_of(config: RuntimeConfig, outstanding: usize, jobs: usize) -> Measured {
-    on_loop_with(config, own_jobs(outstanding), jobs)
+    on_loop_with(config, job_slots(outstanding), jobs)
 }
 
-fn on_loop_with(config: RuntimeConfig, all: Vec<Own>, jobs: usize) -> Measured {
+fn on_loop_with(config: RuntimeConfig, all: Vec<JobSlot>, jobs: usize) -> Measured {
     let (outstanding, all) = (all.len(), Rc::new(all));
     let core_loop = CoreLoop::new(CoreConfig::new(config)).expect("the devices open");
     let core = core_loop.core().clone();
     let round = |each: usize| {
-        for own in all.iter() {
-            let (core, own) = (core.clone(), Rc::clone(own));
+        for slot in all.iter() {
+            let (core, slot) = (core.clone(), Rc::clone(slot));
             core_loop.core().spawn(async move {
-                let mut job = own.take().expect("each job has one task");
+                let mut job = slot.take().expect("each job has one task");
                 for _ in 0..each {
                     job = core.run(job).await.job;
                 }
-                own.set(Some(job));
+                slot.set(Some(job));
             });
         }
-        Measured::of(each * outstanding, || core_loop.run())
+        Measured::over(each * outstanding, || core_loop.run())
     };
     round(1_000);
     round(jobs / outstanding)
@@ -121,20 +126,20 @@ fn on_loop_with(config: RuntimeConfig, all: Vec<Own>, jobs: usize) -> Measured {
 fn in_tokio(outstanding: usize, jobs: usize) -> Measured {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let executor = builder.enable_all().build_local(Default::default()).expect("tokio starts");
-    let all: Rc<Vec<_>> = Rc::new(own_jobs(outstanding));
+    let all: Rc<Vec<_>> = Rc::new(job_slots(outstanding));
     let runtime = executor.block_on(async { TokioRuntime::start(config()) });
     let runtime = runtime.expect("the devices open");
     let round = |each: usize| {
         let tasks: Vec<_> = all
             .iter()
-            .map(|own| {
-                let (runtime, own) = (runtime.clone(), Rc::clone(own));
+            .map(|slot| {
+                let (runtime, slot) = (runtime.clone(), Rc::clone(slot));
                 executor.spawn_local(async move {
-                    let mut job = own.take().expect("each job has one task");
+                    let mut job = slot.take().expect("each job has one task");
                     for _ in 0..each {
                         job = runtime.run(job).await.job;
                     }
-                    own.set(Some(job));
+                    slot.set(Some(job));
                 })
             })
             .collect();
@@ -143,7 +148,7 @@ fn in_tokio(outstanding: usize, jobs: usize) -> Measured {
                 task.await.expect("no task panics");
             }
         };
-        Measured::of(each * outstanding, || executor.block_on(all_end))
+        Measured::over(each * outstanding, || executor.block_on(all_end))
     };
     round(1_000);
     round(jobs / outstanding)
@@ -158,7 +163,7 @@ fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
     let mut round = |jobs: usize| {
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..jobs / outstanding {
-            core.spin();
+            core.poll_once();
             for ticket in &mut tickets {
                 let Poll::Ready(finished) = core.claim(*ticket, &mut context) else {
                     panic!("a device without latency has every job at the next poll");
@@ -168,7 +173,7 @@ fn on_bare_core(outstanding: usize, jobs: usize) -> Measured {
         }
     };
     round(32_000);
-    Measured::of(jobs, || round(jobs))
+    Measured::over(jobs, || round(jobs))
 }
 
 /// A turn while a device has a job that it does not give back.
@@ -177,7 +182,7 @@ fn empty_turn(turns: usize) -> f64 {
     config.devices[1] = ZeroLatency::never();
     let mut core = Runtime::new(config, Waker::noop()).expect("the devices open");
     core.submit(job(&Pool::heap(ByteCount(0))));
-    Measured::of(turns, || {
+    Measured::over(turns, || {
         (0..turns).for_each(|_| {
             core.turn();
         })
@@ -186,7 +191,7 @@ fn empty_turn(turns: usize) -> f64 {
 }
 
 impl Measured {
-    fn of(jobs: usize, run: impl FnOnce()) -> Self {
+    fn over(jobs: usize, run: impl FnOnce()) -> Self {
         let mut ns_per_job = 0.0;
         let allocations = allocation_counter::measure(|| {
             let start = thread_time();
@@ -197,9 +202,9 @@ impl Measured {
     }
 }
 
-type Own = Rc<std::cell::Cell<Option<Box<Job>>>>;
+type JobSlot = Rc<std::cell::Cell<Option<Box<Job>>>>;
 
-fn own_jobs(count: usize) -> Vec<Own> {
+fn job_slots(count: usize) -> Vec<JobSlot> {
     let pool = Pool::heap(ByteCount::mib(4));
     (0..count).map(|_| Rc::new(std::cell::Cell::new(Some(job(&pool))))).collect()
 }
@@ -215,7 +220,7 @@ const STAGES: [(&str, Stage); 7] = [
     ("stage.eligible", eligible_alone),
     ("stage.clock", |count| {
         let clock = SystemClock::new();
-        Measured::of(count, || {
+        Measured::over(count, || {
             (0..count).for_each(|_| {
                 black_box(clock.now());
             })
@@ -232,7 +237,7 @@ fn device_alone(count: usize) -> f64 {
     let pool = Pool::heap(ByteCount::mib(4));
     let mut jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
     let mut done = Vec::with_capacity(32);
-    Measured::of(count, || {
+    Measured::over(count, || {
         for _ in 0..count / 32 {
             jobs.drain(..).for_each(|job| queue.try_submit(job).expect("there is room"));
             queue.poll(&mut done);
@@ -247,7 +252,7 @@ fn input_kept(count: usize) -> f64 {
     let pool = Pool::heap(ByteCount::mib(4));
     let jobs: Vec<_> = (0..32).map(|_| job(&pool)).collect();
     let mut kept = Vec::with_capacity(32);
-    Measured::of(count, || {
+    Measured::over(count, || {
         for _ in 0..count / 32 {
             kept.extend(jobs.iter().map(|job| job.input.clone()));
             black_box(&mut kept).clear();
@@ -278,7 +283,7 @@ fn policy_alone(count: usize) -> f64 {
         last: None,
     };
     let place = || policy.place(black_box(&facts), &policy::Snapshot::of(&states), 1);
-    Measured::of(count, || {
+    Measured::over(count, || {
         (0..count).for_each(|_| {
             black_box(place());
         })
@@ -296,7 +301,7 @@ fn eligible_alone(count: usize) -> f64 {
         };
         black_box(devices.iter().all(accept));
     };
-    Measured::of(count, || (0..count).for_each(|_| accepts())).ns_per_job
+    Measured::over(count, || (0..count).for_each(|_| accepts())).ns_per_job
 }
 
 /// From task to task and back, through the ready queue, without a job.
@@ -309,7 +314,7 @@ fn switch_alone(count: usize) -> f64 {
             }
         });
     }
-    Measured::of(count, || core_loop.run()).ns_per_job
+    Measured::over(count, || core_loop.run()).ns_per_job
 }
 
 /// The same in tokio.
@@ -330,7 +335,7 @@ fn switch_in_tokio(count: usize) -> f64 {
             task.await.expect("no task panics");
         }
     };
-    Measured::of(count, || executor.block_on(all_end)).ns_per_job
+    Measured::over(count, || executor.block_on(all_end)).ns_per_job
 }
 
 /// What the runtime does for a job: takes it in, notes who waits, finds it done and wakes, hands it over.
@@ -365,7 +370,7 @@ fn phases(jobs: usize) -> [f64; 4] {
             assert!(core.claim(*ticket, &mut Context::from_waker(waker)).is_pending());
         }
         looks[2] = Instant::now();
-        core.spin();
+        core.poll_once();
         looks[3] = Instant::now();
         for (ticket, waker) in tickets.drain(..).zip(&wakers) {
             match core.claim(ticket, &mut Context::from_waker(waker)) {

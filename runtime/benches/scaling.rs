@@ -34,9 +34,9 @@ fn main() {
         _ => None,
     };
     for (which, measured) in [("1_core".to_owned(), &one), (format!("{cores}_cores"), &all)] {
-        let per_second = measured.iter().map(|own| own.jobs_per_second);
+        let per_second = measured.iter().map(|run| run.jobs_per_second);
         rows.add(&format!("throughput.{which}"), "jobs/s", None, per_second);
-        let processor_ns = measured.iter().map(|own| own.processor_ns_per_job);
+        let processor_ns = measured.iter().map(|run| run.processor_ns_per_job);
         rows.add(&format!("processor_time.{which}"), "ns", None, processor_ns);
     }
     rows.add(&format!("ratio.{cores}_cores"), "times", bar, ratios);

@@ -1,9 +1,10 @@
-//! A received request (T1 of the seed: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace, against the same
-//! jobs and kernels awaited one by one by the caller; on software, on a pool of two workers and on an emulated QAT 4xxx
-//! (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in tokio.
-//! Of each: the median latency, requests a second, and processor time per request, that of the thread that asks and
-//! that of all. A device that must be polled keeps its core busy while it waits, and that is counted. `--json` prints
-//! the rows as JSON, `--quick` runs each case shortly, a word picks the rows whose id has it.
+//! Compares a received request (T1 of [AccelFlow]: decrypt, unwrap, deserialize, decompress 4 KiB) as a trace with the
+//! same jobs and kernels awaited one by one by the caller: on software, on a pool of two workers and on an emulated QAT
+//! 4xxx (which decompresses; decryption stays in software), with 1 to 64 requests in flight, on our own loop and in
+//! tokio. Each case reports the median latency, the requests per second, and the processor time per request of the
+//! asking thread and of all threads. A device that must be polled keeps its core busy while it waits, and that is
+//! counted. `--json` prints the rows as JSON, `--quick` runs each case shortly, and a word picks the rows whose id has
+//! it.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;
@@ -56,12 +57,12 @@ fn add(rows: &mut Rows, case: &str, runs: &[Measured]) {
     let mut add = |what: &str, unit, value: fn(&Measured) -> f64| {
         rows.add(&format!("{what}.{case}"), unit, None, runs.iter().map(value));
     };
-    add("p50", "ns", |own| own.p50_ns);
-    add("rate", "requests/s", |own| own.per_s);
-    add("thread", "ns/request", |own| own.thread_ns);
-    add("process", "ns/request", |own| own.process_ns);
+    add("p50", "ns", |measured| measured.p50_ns);
+    add("rate", "requests/s", |measured| measured.per_s);
+    add("thread", "ns/request", |measured| measured.thread_ns);
+    add("process", "ns/request", |measured| measured.process_ns);
     if case.contains("virtual") {
-        add("late", "%", |own| own.late_pct);
+        add("late", "%", |measured| measured.late_pct);
     }
 }
 

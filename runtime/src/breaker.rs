@@ -12,7 +12,7 @@ pub(crate) struct Breaker {
     reported: Bucket,
     /// Failed jobs among all.
     failed: Bucket,
-    /// When the next probe is due, while the breaker is open.
+    /// The time of the next probe, while the breaker is open.
     probe_at: Option<Nanos>,
     /// The wait before the last probe or, while the breaker is closed, after it opened last.
     wait: Nanos,
@@ -20,7 +20,7 @@ pub(crate) struct Breaker {
     results: u64,
 }
 
-/// In which way a device was wrong.
+/// The way in which a device was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// A result that the runtime read back.
@@ -64,12 +64,13 @@ impl Breaker {
         self.probe_at.is_some()
     }
 
-    /// When the next probe is due; none while the breaker is closed.
+    /// Returns when the next probe is due; none while the breaker is closed.
     pub(crate) fn probe_at(&self) -> Option<Nanos> {
         self.probe_at
     }
 
-    /// Whether one job may be a probe now. The next is due after a longer wait, should this one not pass.
+    /// Returns whether one job may be a probe now. If that job does not pass, the next probe is due after a longer
+    /// wait.
     pub(crate) fn try_probe(&mut self, now: Nanos, first_wait: Nanos) -> bool {
         let is_due = self.probe_at.is_some_and(|probe_at| now >= probe_at);
         if is_due {
@@ -113,13 +114,13 @@ fn doubled(wait: Nanos, first_wait: Nanos) -> Nanos {
 /// A device that is wrong once in a thousand results stays; one that is wrong once in a hundred does not.
 const WRONG_SHARE: f64 = 1.0 / 256.0;
 
-/// So many wrong results in a row open the breaker.
+/// This many wrong results in a row open the breaker.
 const WRONG_MAX: f64 = 5.0;
 
-/// Jobs that fail are redone and cost time only.
+/// Jobs that fail are redone and cost only time.
 const FAILED_SHARE: f64 = 1.0 / 8.0;
 
-/// So many failed jobs in a row open the breaker.
+/// This many failed jobs in a row open the breaker.
 const FAILED_MAX: f64 = 32.0;
 
 /// After so many results the waits between probes begin with the shortest again.

@@ -1,4 +1,4 @@
-//! What a runtime is made of, and what keeps one from starting. Nothing here acts.
+//! The configuration of a runtime and the errors that keep one from starting. Nothing here acts.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use device::{Capabilities, Device, DeviceError, Task, Waiting};
 use policy::Policy;
 use units::{Clock, Nanos};
 
+use crate::admission::Limits;
 use crate::reputation::Reputation;
-use crate::waiting::Limits;
 
-/// What a runtime is made of.
+/// The configuration of a runtime.
 pub struct RuntimeConfig {
     /// Devices by preference; the first is software.
     pub devices: Vec<Arc<dyn Device>>,
-    /// Where jobs run.
+    /// The policy that decides where jobs run.
     pub policy: Arc<dyn Policy>,
-    /// What compression may fall back to.
+    /// The fallback of compression.
     pub compress: Fallback,
-    /// What decompression may fall back to.
+    /// The fallback of decompression.
     pub decompress: Fallback,
     /// After this a job is redone in software, and its device keeps the buffers it has and is
     /// retired. Too short: work done twice under load. Too long: a hung device is a hung request.
@@ -31,18 +31,18 @@ pub struct RuntimeConfig {
     pub clock: Arc<dyn Clock>,
     /// Seed of the draws that the policy is given.
     pub seed: u64,
-    /// What keeps jobs from devices, between tenants and where these are full; by default nothing.
+    /// The limits that keep jobs from devices, between tenants and where devices are full. By default there are none.
     pub limits: Limits,
     /// One in so many results of devices is read back in software before it is used, once a device has earned trust;
     /// all of its first results are, and a larger share until then. None: no result at all. Too small: what
     /// decompression takes of the core, for that many. Too large: a device that turns wrong is found late.
     pub verify_every: Option<NonZeroU32>,
-    /// What the process knows of these devices; its runtimes share one.
+    /// The process's knowledge about these devices. Its runtimes share one.
     pub reputation: Arc<Reputation>,
 }
 
 impl RuntimeConfig {
-    /// With software for what devices do not do, and the times and checks that serve well.
+    /// Creates a configuration with software for what devices do not do, and with times and checks that serve well.
     pub fn new(
         devices: Vec<Arc<dyn Device>>,
         policy: Arc<dyn Policy>,
@@ -63,7 +63,7 @@ impl RuntimeConfig {
         }
     }
 
-    /// Whether every job has a home and every requirement a device that may meet it.
+    /// Checks that every job has a device that runs it and every requirement a device that may meet it.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         let (home, others) = self.devices.split_first().ok_or(StartError::NoSoftware)?;
         if home.capabilities().waiting != Waiting::Inline {

@@ -9,11 +9,11 @@
 //! A device that is lost, keeps a job too long or is wrong too often is retired: it gets no jobs until one, sent as a
 //! probe after a while, comes back and is right.
 
-mod answers;
+pub(crate) mod completion_hook;
+mod decision_cache;
+pub(crate) mod decision_validity;
 mod fair;
-pub(crate) mod follow;
 mod recover;
-pub(crate) mod standing;
 mod verify;
 
 use std::collections::VecDeque;
@@ -25,42 +25,43 @@ use device::{Completion, DeviceError, Job, Outcome, Refused, Task, TenantId};
 use policy::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 use units::{Nanos, Op, Prng};
 
+use crate::admission::AdmissionQueue;
 use crate::config::{Fallback, RuntimeConfig, StartError};
 use crate::entry::{Entry, Finished, State, Ticket};
 use crate::history::History;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::reputation::Reputation;
-use crate::slot::{Asked, OPS, Slot, Taken};
+use crate::slot::{JobShape, OPS, Slot, Submitted};
 use crate::time::Time;
-use crate::waiting::Service;
-use answers::Answers;
+
+use completion_hook::Hooked;
+use decision_cache::DecisionCache;
+use decision_validity::Drawn;
 use fair::leave;
-use follow::Followed;
-use standing::Drawn;
 
 /// One core's runtime.
 pub struct Runtime {
     slots: Vec<Slot>,
-    /// How many of them are retired.
+    /// The number of retired slots.
     retired: usize,
-    /// As the job for which the policy was asked last saw them.
+    /// The states that the policy was asked about last.
     states: Vec<DeviceState>,
-    /// For jobs and states between these two it was asked last whether its answer stands.
+    /// The least and the greatest states for which the policy was asked last whether its choice is valid.
     ends: [Vec<DeviceState>; 2],
-    answers: Answers,
+    decision_cache: DecisionCache,
     jobs: Ledger,
     /// Finished and not yet claimed.
     unclaimed: usize,
     policy: Arc<dyn Policy>,
-    /// Whether the policy looks at costs.
-    weighs: bool,
-    /// Whether anyone does: the policy, or a job with a deadline since the start.
-    learns: bool,
-    /// Jobs until the next of which it is looked at what it takes of the core, where nobody learns.
+    /// Whether the policy uses costs.
+    uses_costs: bool,
+    /// Whether costs are recorded: the policy uses them, or a job had a deadline since the start.
+    records_costs: bool,
+    /// The jobs until the next one that is timed on the core, where no costs are recorded.
     until_sampled: u32,
     history: History,
-    /// By op.
+    /// The fallback of each op.
     fallback: [Fallback; OPS],
     job_timeout: Nanos,
     reprobe_after: Nanos,
@@ -71,15 +72,15 @@ pub struct Runtime {
     waker: Waker,
     metrics: Arc<Metrics>,
     /// While there are limits.
-    service: Option<Box<Service>>,
-    /// Jobs that are to be redone in software.
-    redos: VecDeque<Box<Job>>,
-    /// How much of them may be redone before the next turn.
-    redo_bytes_left: usize,
+    admission: Option<Box<AdmissionQueue>>,
+    /// The jobs that are to be redone in software.
+    fallbacks: VecDeque<Box<Job>>,
+    /// The bytes of them that may be redone before the next turn.
+    fallback_bytes_left: usize,
     reputation: Arc<Reputation>,
     /// Its changes that were taken over.
     reputation_seen: u64,
-    followed: Followed,
+    hooked: Hooked,
     /// Whether there were jobs of any tenant but the default one.
     has_tenants: bool,
 }
@@ -108,11 +109,11 @@ impl Runtime {
             retired: 0,
             ends: [states.clone(), states.clone()],
             states,
-            answers: Answers::default(),
+            decision_cache: DecisionCache::default(),
             jobs: Ledger::default(),
             unclaimed: 0,
-            weighs: config.policy.weighs_costs(),
-            learns: config.policy.weighs_costs(),
+            uses_costs: config.policy.weighs_costs(),
+            records_costs: config.policy.weighs_costs(),
             until_sampled: 1,
             history: History::default(),
             policy: config.policy,
@@ -125,12 +126,12 @@ impl Runtime {
             draws: Prng::new(config.seed),
             waker: waker.clone(),
             metrics: Arc::new(Metrics::new(names)),
-            service: None,
-            redos: VecDeque::new(),
-            redo_bytes_left: 0,
+            admission: None,
+            fallbacks: VecDeque::new(),
+            fallback_bytes_left: 0,
             reputation_seen: 0,
             reputation: config.reputation,
-            followed: Followed::default(),
+            hooked: Hooked::default(),
             has_tenants: false,
         };
         runtime.set_limits(config.limits);
@@ -144,19 +145,19 @@ impl Runtime {
 
     /// Follows another policy from the next job on.
     pub fn set_policy(&mut self, policy: Arc<dyn Policy>) {
-        self.weighs = policy.weighs_costs();
-        self.learns |= self.weighs;
+        self.uses_costs = policy.weighs_costs();
+        self.records_costs |= self.uses_costs;
         self.policy = policy;
-        self.answers.forget();
+        self.decision_cache.forget();
     }
 
-    /// Whether the policy asks how many others wait for the core, see [`Runtime::submit_among`].
-    pub fn weighs_costs(&self) -> bool {
-        self.weighs
+    /// Returns whether the policy asks how many others wait for the core, see [`Runtime::submit_among`].
+    pub fn uses_costs(&self) -> bool {
+        self.uses_costs
     }
 
-    /// At most so many completions of each device are handed over in one turn; unbounded at first. A small bound keeps
-    /// a burst of completions from holding up whatever else the thread does.
+    /// Bounds the completions of each device that one turn hands over; unbounded at first. A small bound keeps a burst
+    /// of completions from delaying the thread's other work.
     pub fn set_dequeue_batch(&mut self, max: NonZeroUsize) {
         self.dequeue_batch = max.get();
     }
@@ -174,24 +175,24 @@ impl Runtime {
         self.submit_among(job, self.unclaimed)
     }
 
-    /// As `submit`, by an executor that knows how many others wait for the core.
+    /// Does the same as `submit` for an executor that knows how many others wait for the core.
     pub fn submit_among(&mut self, job: Box<Job>, waiting: usize) -> Ticket {
-        self.allow_redos();
+        self.allow_fallbacks();
         let now = self.time.now();
         self.history.count();
-        match self.answers.of(&job) {
+        match self.decision_cache.get(&job) {
             Some(choice) => self.place(job, choice, true, now),
             None => self.decide(job, waiting, now),
         }
     }
 
-    /// As `submit`, in software for a stated reason instead of the policy's choice.
+    /// Does the same as `submit`, in software for a stated reason instead of the policy's choice.
     pub fn submit_to_software(&mut self, job: Box<Job>, reason: Reason) -> Ticket {
         let now = self.time.now();
-        self.place_late(job, Choice::software(reason), true, now)
+        self.place_cold(job, Choice::software(reason), true, now)
     }
 
-    /// Whether `claim` would hand the job over now.
+    /// Returns whether `claim` would hand the job over now.
     pub fn is_finished(&self, ticket: Ticket) -> bool {
         self.jobs.get(ticket).is_some_and(Entry::is_finished)
     }
@@ -218,7 +219,7 @@ impl Runtime {
                 self.unclaimed -= 1;
                 self.jobs.close(ticket);
             }
-            State::Waiting | State::Awaited | State::Followed => {
+            State::Waiting | State::Awaited | State::Hooked => {
                 entry.state = State::Detached;
                 let device = entry.choice.device();
                 self.metrics.count_detached();
@@ -236,89 +237,89 @@ impl Runtime {
     /// Polls every device that has jobs, redoes what must be redone and wakes the owners. The only place where
     /// time passes.
     pub fn turn(&mut self) -> Outstanding {
-        let outstanding = self.spin();
+        let outstanding = self.poll_once();
         if outstanding.polled.is_none() {
-            self.rest();
+            self.park();
         }
         outstanding
     }
 
-    /// As `turn`, by a driver that soon turns again whatever is outstanding, or says that it will [`rest`](Self::rest):
-    /// a look at the clock serves the jobs that come in between.
-    pub fn spin(&mut self) -> Outstanding {
+    /// Does the same as `turn`, for a driver that soon turns again whatever is outstanding, or calls
+    /// [`park`](Self::park). One look at the clock serves the jobs that come in between.
+    pub fn poll_once(&mut self) -> Outstanding {
         if self.is_idle() {
-            self.rest();
+            self.park();
             return self.outstanding();
         }
-        let now = self.time.look();
+        let now = self.time.refresh();
         self.turn_at(now)
     }
 
-    /// Whether no job is inside a device or waits for one.
+    /// Returns whether no job is inside a device or waits for one.
     fn is_idle(&self) -> bool {
-        self.slots.iter().all(|slot| slot.inside == 0)
-            && self.redos.is_empty()
-            && self.service.as_ref().is_none_or(|service| service.waiting() == 0)
-            && !self.has_followed()
+        self.slots.iter().all(|slot| slot.in_flight == 0)
+            && self.fallbacks.is_empty()
+            && self.admission.as_ref().is_none_or(|admission| admission.waiting() == 0)
+            && !self.has_hooked()
     }
 
-    /// Nobody turns the runtime until more jobs come: the next of them looks at the clock.
-    pub fn rest(&mut self) {
+    /// Notes that the driver does not turn until more jobs come. The next job looks at the clock.
+    pub fn park(&mut self) {
         self.time.expire();
     }
 
     /// A look at the clock, for who decides by it whether to turn.
-    pub(crate) fn look(&mut self) -> Nanos {
-        self.time.look()
+    pub(crate) fn refresh_clock(&mut self) -> Nanos {
+        self.time.refresh()
     }
 
-    /// As `spin`, just after a look.
+    /// Does the same as `poll_once`, just after a look at the clock.
     pub(crate) fn turn_at(&mut self, now: Nanos) -> Outstanding {
-        self.allow_redos();
-        self.serve_redos();
+        self.allow_fallbacks();
+        self.serve_fallbacks();
         if self.reputation.changes() != self.reputation_seen {
             self.follow_reputation();
         }
         for device in 0..self.slots.len() {
-            if self.slots[device].inside > 0 {
+            if self.slots[device].in_flight > 0 {
                 self.poll_slot(device, self.dequeue_batch);
             }
         }
         self.expire(now);
-        if self.service.as_ref().is_some_and(|service| service.waiting() > 0) {
+        if self.admission.as_ref().is_some_and(|admission| admission.waiting() > 0) {
             self.serve_waiting(now);
         }
-        self.call_follower();
+        self.call_hook();
         self.outstanding()
     }
 
-    /// Jobs that came since the start.
+    /// Returns the number of jobs that came since the start.
     pub(crate) fn arrivals(&self) -> u64 {
         self.history.arrivals()
     }
 
-    /// What is inside devices now, and how to learn of it.
+    /// Returns what is in flight now, and how to learn of its completion.
     pub fn outstanding(&self) -> Outstanding {
         let turn_within = self.expiry_check_every();
-        let waiting = self.service.as_ref().map_or(0, |service| service.waiting());
-        let jobs = waiting + self.redos.len();
-        let polled = (!self.redos.is_empty()).then_some(Nanos(0));
+        let waiting = self.admission.as_ref().map_or(0, |admission| admission.waiting());
+        let jobs = waiting + self.fallbacks.len();
+        let polled = (!self.fallbacks.is_empty()).then_some(Nanos(0));
         let mut outstanding = Outstanding { jobs, polled, turn_within };
         for slot in &self.slots {
-            outstanding.jobs += slot.inside;
+            outstanding.jobs += slot.in_flight;
             if let Some(expected) = slot.poll_within() {
                 let sooner = outstanding.polled.map_or(expected, |other| other.min(expected));
                 outstanding.polled = Some(sooner);
             }
         }
-        self.with_followed(outstanding)
+        self.with_hooked(outstanding)
     }
 
     /// Places a job for which no answer is known.
     #[inline(never)]
     fn decide(&mut self, job: Box<Job>, waiting: usize, now: Nanos) -> Ticket {
         let drawn = self.drawn(&job, now);
-        match self.standing(&job, drawn) {
+        match self.validated_choice(&job, drawn) {
             Some(choice) => self.place(job, choice, true, now),
             None => self.decide_anew(job, drawn, waiting, now),
         }
@@ -331,25 +332,25 @@ impl Runtime {
             choice = self.as_waited_for(choice);
         }
         if job.deadline.is_some() {
-            self.learns = true;
+            self.records_costs = true;
             if is_open {
                 choice = self.in_time(choice, &job, now);
             }
-        } else if !self.weighs && self.retired == 0 && self.may_fall_back(&job.task) {
-            self.learn_answer(&job, choice);
+        } else if !self.uses_costs && self.retired == 0 && self.may_fall_back(&job.task) {
+            self.record_decision(&job, choice);
         }
         self.place(job, choice, is_open, now)
     }
 
     /// Remembers the choice where it is that of other jobs, too.
-    fn learn_answer(&mut self, job: &Job, choice: Choice) {
+    fn record_decision(&mut self, job: &Job, choice: Choice) {
         let Some(mut sizes) = self.policy.steady_for(job.work_bytes()) else { return };
-        let asked = Asked::of(job);
+        let job_shape = JobShape::new(job);
         for slot in &self.slots {
-            let alike = slot.alike(&asked);
+            let alike = slot.alike(&job_shape);
             sizes = sizes.start.max(alike.start)..sizes.end.min(alike.end);
         }
-        self.answers.learn(job, sizes, choice);
+        self.decision_cache.insert(job, sizes, choice);
     }
 
     /// The policy's choice within what the configuration allows, and whether it is open: else it is the path that was
@@ -364,12 +365,12 @@ impl Runtime {
         if self.retired > 0 && self.reputation.changes() != self.reputation_seen {
             self.follow_reputation();
         }
-        let asked = Asked::of(job);
-        let (weighs, arrivals) = (self.weighs, self.history.arrivals());
+        let job_shape = JobShape::new(job);
+        let (uses_costs, arrivals) = (self.uses_costs, self.history.arrivals());
         for (state, slot) in self.states.iter_mut().zip(&mut self.slots) {
-            slot.update(state, &asked);
-            if weighs {
-                slot.estimate(state, &asked, slot.backlog_bytes(), arrivals);
+            slot.update(state, &job_shape);
+            if uses_costs {
+                slot.estimate(state, &job_shape, slot.backlog_bytes(), arrivals);
             }
         }
         if fallback == Fallback::Require {
@@ -380,7 +381,7 @@ impl Runtime {
         {
             return (on(device, Reason::Probe), true);
         }
-        let choice = self.ask_policy(job, &asked, drawn, waiting, now);
+        let choice = self.ask_policy(job, &job_shape, drawn, waiting, now);
         if choice.device() != 0 || self.states[0].eligible {
             return (choice, true);
         }
@@ -394,22 +395,22 @@ impl Runtime {
     fn ask_policy(
         &mut self,
         job: &Job,
-        asked: &Asked<'_>,
+        job_shape: &JobShape<'_>,
         Drawn { draw, gap }: Drawn,
         waiting: usize,
         now: Nanos,
     ) -> Choice {
-        let mut facts = facts(job, asked.work_bytes, now);
-        if !self.weighs {
+        let mut facts = facts(job, job_shape.work_bytes, now);
+        if !self.uses_costs {
             return self.policy.place(&facts, &Snapshot::of(&self.states), draw);
         }
-        let kind = self.history.kind(facts.op, asked.work_bytes);
+        let kind = self.history.kind(facts.op, job_shape.work_bytes);
         facts.last = kind.last.map(|choice| (choice.device(), choice.placement));
         let snapshot = Snapshot { devices: &self.states, waiting, gap };
         let choice = self.policy.place(&facts, &snapshot, draw);
         if choice.reason != Reason::Probe {
             kind.last = Some(choice);
-            self.judge(&facts, asked, choice, gap.unwrap_or_default());
+            self.revalidate(&facts, job_shape, choice, gap.unwrap_or_default());
         }
         choice
     }
@@ -453,9 +454,9 @@ impl Runtime {
         Some(device)
     }
 
-    /// As `place`, off a job's usual way.
+    /// Does the same as `place`, off the fast path.
     #[inline(never)]
-    fn place_late(&mut self, job: Box<Job>, choice: Choice, is_open: bool, now: Nanos) -> Ticket {
+    fn place_cold(&mut self, job: Box<Job>, choice: Choice, is_open: bool, now: Nanos) -> Ticket {
         self.place(job, choice, is_open, now)
     }
 
@@ -487,15 +488,15 @@ impl Runtime {
 
     #[inline(always)]
     fn dispatch(&mut self, job: Box<Job>, choice: Choice) {
-        if self.service.is_some() {
+        if self.admission.is_some() {
             return self.admit(job, choice);
         }
         self.hand_over(job, choice);
     }
 
-    /// As `hand_over`, off a job's usual way.
+    /// Does the same as `hand_over`, off the fast path.
     #[inline(never)]
-    fn hand_over_late(&mut self, job: Box<Job>, choice: Choice) {
+    fn hand_over_cold(&mut self, job: Box<Job>, choice: Choice) {
         self.enter(Ticket::from_mark(job.tag));
         self.hand_over(job, choice);
     }
@@ -503,7 +504,7 @@ impl Runtime {
     #[inline(always)]
     fn hand_over(&mut self, job: Box<Job>, choice: Choice) {
         let (ticket, device) = (Ticket::from_mark(job.tag), choice.device());
-        let may_be_watched = self.learns || (device != 0 && self.is_sampled());
+        let may_be_watched = self.records_costs || (device != 0 && self.is_sampled());
         let slot = &mut self.slots[device];
         let handed = match may_be_watched && slot.is_watched(job.task.op(), self.time.last()) {
             true => self.submit_watched(job, ticket, device),
@@ -511,19 +512,19 @@ impl Runtime {
         };
         match handed {
             Err(Refused { job, reason }) => return self.refused(job, device, reason),
-            Ok(Taken::Done) => {
-                self.time.look_once();
+            Ok(Submitted::Done) => {
+                self.time.refresh_once();
                 return self.poll_slot(device, usize::MAX);
             }
-            Ok(Taken::Last) => self.answers.forget(),
-            Ok(Taken::Inside) => {}
+            Ok(Submitted::Last) => self.decision_cache.forget(),
+            Ok(Submitted::InFlight) => {}
         }
         if choice.placement == Placement::Sync {
             self.wait_here(device, ticket);
         }
     }
 
-    /// Whether the job is one of the few that tell what a job takes of the core.
+    /// Returns whether the job is one of the few that are timed on the core.
     #[inline]
     fn is_sampled(&mut self) -> bool {
         self.until_sampled -= 1;
@@ -543,13 +544,13 @@ impl Runtime {
         job: Box<Job>,
         ticket: Ticket,
         device: usize,
-    ) -> Result<Taken, Refused> {
+    ) -> Result<Submitted, Refused> {
         let slot = &mut self.slots[device];
-        let mut met = slot.met(self.time.read());
+        let mut sample = slot.sample(self.time.read());
         let taken = slot.submit(job)?;
-        met.host = self.time.read().since(met.at) + slot.way_back();
+        sample.host = self.time.read().since(sample.at) + slot.way_back();
         if let Some(entry) = self.jobs.get_mut(ticket) {
-            entry.met = Some(met);
+            entry.sample = Some(sample);
         }
         Ok(taken)
     }
@@ -558,9 +559,9 @@ impl Runtime {
     /// do. Nobody has the ticket yet, so the job's entry stays.
     fn wait_here(&mut self, device: usize, ticket: Ticket) {
         loop {
-            let now = self.time.look_once();
-            self.allow_redos();
-            self.serve_redos();
+            let now = self.time.refresh_once();
+            self.allow_fallbacks();
+            self.serve_fallbacks();
             self.poll_slot(device, self.dequeue_batch);
             let Some(entry) = self.jobs.get(ticket).filter(|entry| !entry.is_finished()) else {
                 return;
@@ -603,7 +604,8 @@ impl Runtime {
         slot.keep(polled);
     }
 
-    /// As `poll_trusted`, with a look at each result; apart, so that jobs of others do not pay for it.
+    /// Does the same as `poll_trusted` and checks each result. It is separate so that other devices' jobs do not pay
+    /// for it.
     #[inline(never)]
     fn poll_verified(&mut self, device: usize, max: usize) {
         let mut polled = self.polled(device);
@@ -626,9 +628,9 @@ impl Runtime {
         let slot = &mut self.slots[device];
         // What is inline is empty again before the next job is placed.
         if slot.is_full() && !slot.is_inline() {
-            self.answers.forget();
+            self.decision_cache.forget();
         }
-        match slot.is_timed(self.learns) {
+        match slot.is_timed(self.records_costs) {
             true => slot.poll_timed(&self.time),
             false => slot.poll(self.time.last()),
         }
@@ -648,9 +650,9 @@ impl Runtime {
         }
     }
 
-    /// As `finish`, off a job's usual way.
+    /// Does the same as `finish`, off the fast path.
     #[inline(never)]
-    fn finish_late(&mut self, completion: Completion) {
+    fn finish_cold(&mut self, completion: Completion) {
         let work_bytes = completion.job.work_bytes();
         self.finish(completion, work_bytes);
     }
@@ -673,13 +675,13 @@ impl Runtime {
         if was == State::Awaited {
             entry.waker.iter().for_each(Waker::wake_by_ref);
         }
-        if entry.met.is_some()
+        if entry.sample.is_some()
             || completion.job.deadline.is_some()
-            || (self.learns && self.slots[entry.choice.device()].is_inline())
+            || (self.records_costs && self.slots[entry.choice.device()].is_inline())
         {
             self.look_at(ticket);
         }
-        if self.service.is_some() || matches!(was, State::Followed | State::Detached) {
+        if self.admission.is_some() || matches!(was, State::Hooked | State::Detached) {
             self.let_go(ticket, was);
         }
     }
@@ -691,7 +693,7 @@ impl Runtime {
         drop(completion);
     }
 
-    /// What is asked of few finished jobs: whether they were in time, and what they took.
+    /// Checks what few finished jobs need: whether they were in time, and what they cost.
     #[inline(never)]
     fn look_at(&mut self, ticket: Ticket) {
         let entry = self.jobs.get(ticket).expect(BOOKED);
@@ -704,28 +706,32 @@ impl Runtime {
             self.metrics.count_missed(entry.choice.device());
         }
         let is_well = matches!(outcome, Outcome::Done { .. } | Outcome::DoesNotFit);
-        if let Some(met) = &entry.met {
-            self.metrics.count_host(entry.choice, job, met.host);
-            if self.learns && is_well && slot.learn(job, met, arrivals) && self.weighs {
-                self.answers.forget();
+        if let Some(sample) = &entry.sample {
+            self.metrics.count_host(entry.choice, job, sample.host);
+            if self.records_costs
+                && is_well
+                && slot.record_cost(job, sample, arrivals)
+                && self.uses_costs
+            {
+                self.decision_cache.forget();
             }
-        } else if self.learns
+        } else if self.records_costs
             && is_well
             && slot.is_inline()
-            && slot.learn_held(job, *service, now, arrivals)
-            && self.weighs
+            && slot.record_held_cost(job, *service, now, arrivals)
+            && self.uses_costs
         {
-            self.answers.forget();
+            self.decision_cache.forget();
         }
     }
 
-    /// What is left to do for a finished job where there are limits, and for one that nobody will claim.
+    /// Does what is left for a finished job where there are limits, and for one that is never claimed.
     #[inline(never)]
     fn let_go(&mut self, ticket: Ticket, was: State) {
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        leave(&mut self.service, entry);
+        leave(&mut self.admission, entry);
         match was {
-            State::Followed => self.finished_followed(ticket),
+            State::Hooked => self.finished_hooked(ticket),
             State::Detached => {
                 self.unclaimed -= 1;
                 self.jobs.close(ticket);
@@ -739,18 +745,18 @@ impl Runtime {
     }
 }
 
-/// What is inside devices.
+/// The jobs in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
-    /// Jobs not yet returned.
+    /// The number of jobs not yet returned.
     pub jobs: usize,
     /// Some must be polled for, the soonest after about this long.
     pub polled: Option<Nanos>,
-    /// With jobs outstanding, a `turn` is due at least this often: overdue jobs are found there.
+    /// With jobs outstanding, a `turn` is due at least this often. It finds overdue jobs.
     pub turn_within: Nanos,
 }
 
-/// Should the device state more than it wrote, that is not another tenant's.
+/// Makes sure that a device that states more than it wrote exposes no other tenant's bytes.
 #[inline(never)]
 fn keep_apart(job: &mut Job, choice: Choice) {
     match choice.device() {
@@ -776,14 +782,13 @@ fn facts(job: &Job, work_bytes: usize, now: Nanos) -> JobFacts {
     }
 }
 
-/// Jobs are looked through for overdue ones this often per timeout: with turns as often as that, a
-/// job is redone at most a quarter late, and a runtime that polls without pause does not scan its
-/// jobs at every turn.
+/// The searches for overdue jobs per timeout. With this many turns a job is redone at most a quarter late, and a
+/// runtime that polls without pause does not scan its jobs at every turn.
 const EXPIRY_CHECKS_PER_TIMEOUT: u64 = 8;
 
 /// A look at the clock before and after takes some 50 ns: less than two for each job. Odd, so that where two kinds of
 /// job take turns both are sampled.
 const SAMPLED_ONE_IN: u32 = 31;
 
-/// Why a ticket that came back with its job has an entry.
+/// The reason why a ticket that came back with its job has an entry.
 const BOOKED: &str = "a job's books are closed with its end";

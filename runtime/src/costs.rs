@@ -1,5 +1,5 @@
-//! What jobs cost on one device, by op, as those that came back teach: a [`CostFit`] each, and which of a job's times
-//! says something. It looks at no clock and decides nothing.
+//! The costs of jobs on one device, by op, as completed jobs teach them: a [`CostFit`] each, and the choice which of a
+//! job's times is informative. It looks at no clock and decides nothing.
 
 use model::cost::{CostCurve, CostFit, Estimates, Observation};
 use units::{Nanos, Op};
@@ -9,27 +9,27 @@ use crate::slot::OPS;
 /// One device's costs.
 #[derive(Default)]
 pub(crate) struct Costs {
-    /// By op, made with its first job.
+    /// The costs by op, made with its first job.
     known: [Option<Box<Known>>; OPS],
 }
 
-/// What jobs of one op taught.
+/// The knowledge from jobs of one op.
 pub(crate) struct Known {
-    /// What the fit says: asked wherever costs are weighed.
+    /// The estimates of the fit, which are asked wherever costs are used.
     estimates: Estimates,
-    /// Whether it says enough.
+    /// Whether the fit has seen enough jobs.
     is_enough: bool,
-    /// When something was learnt last, in jobs that came to the core.
+    /// The time of the last observation, in jobs that came to the core.
     learnt: u64,
-    /// When the fit was asked last whether a job is worth a look, and for how many more it need not be.
+    /// The time at which the fit was last asked whether a job is worth a look, and for how many more it need not be.
     asked: Nanos,
     passes: u32,
     fit: CostFit,
 }
 
 impl Known {
-    /// Whether nothing was learnt of the op for so long that no more than nothing is known: a place that once looked
-    /// too bad for a probe, or too late for every deadline, is tried again, and the next job that comes back counts.
+    /// Returns whether the last observation of the op is so old that it counts as unknown. A place that once looked too
+    /// bad for a probe, or too late for every deadline, is then tried again, and the next job that comes back counts.
     #[inline]
     pub(crate) fn is_forgotten(&self, arrivals: u64) -> bool {
         arrivals > self.learnt + FORGOTTEN
@@ -37,7 +37,7 @@ impl Known {
 
     /// Expected time from submission to completion, and what of it the core is held.
     #[inline]
-    pub(crate) fn of(
+    pub(crate) fn expected_times(
         &self,
         bytes: usize,
         [depth_jobs, backlog_bytes]: [usize; 2],
@@ -46,7 +46,7 @@ impl Known {
         (whole(latency_ns), whole(host_ns))
     }
 
-    /// As [`CostFit::due`], which is asked for every other job of a device that does what is expected of it.
+    /// Does the same as [`CostFit::due`], and asks it only for every other job of a device that behaves as expected.
     #[inline]
     fn is_due(&mut self, now: Nanos) -> bool {
         if self.passes > 0 && now.since(self.asked) < ASK_AFTER {
@@ -59,21 +59,21 @@ impl Known {
     }
 }
 
-/// What a job met when it was handed to the device.
+/// The conditions that a job met when it was handed to the device.
 #[derive(Clone, Copy)]
-pub(crate) struct Met {
-    /// When that was.
+pub(crate) struct SubmitSample {
+    /// The time of the submission.
     pub(crate) at: Nanos,
-    /// What it took of the core until it is back.
+    /// The time that the job takes of the core until it is back.
     pub(crate) host: Nanos,
-    /// Jobs that were inside.
+    /// The jobs that were inside the device.
     pub(crate) depth_jobs: usize,
     /// Their sizes together.
     pub(crate) backlog_bytes: usize,
 }
 
 impl Costs {
-    /// Whether what the next job of this op takes is worth a look; asked once a job.
+    /// Returns whether the cost of the next job of this op is worth a look. The runtime asks once for each job.
     #[inline]
     pub(crate) fn due(&mut self, op: Op, now: Nanos) -> bool {
         self.known[op.index() % OPS].as_mut().is_none_or(|known| known.is_due(now))
@@ -88,26 +88,26 @@ impl Costs {
     /// not chosen are rare.
     ///
     /// Whether what is known of the op is something else now.
-    pub(crate) fn learn(
+    pub(crate) fn record(
         &mut self,
         (op, bytes): (Op, usize),
-        met: &Met,
+        sample: &SubmitSample,
         [before, by]: [Nanos; 2],
         arrivals: u64,
     ) -> bool {
-        let (low, high) = (before.since(met.at), by.since(met.at));
-        let known = self.known[op.index() % OPS].get_or_insert_with(|| first(bytes, met, high));
+        let (low, high) = (before.since(sample.at), by.since(sample.at));
+        let known = self.known[op.index() % OPS].get_or_insert_with(|| first(bytes, sample, high));
         let learnt = std::mem::replace(&mut known.learnt, arrivals);
         if arrivals.saturating_sub(learnt) > WHILE {
             known.fit.doubt();
         }
-        let (expected, _) = known.estimates.at(bytes, met.depth_jobs, met.backlog_bytes);
+        let (expected, _) = known.estimates.at(bytes, sample.depth_jobs, sample.backlog_bytes);
         let latency = match known.is_enough {
             _ if high.since(low).0 <= high.0 / CLOSE_DIVISOR => Nanos(low.0.midpoint(high.0)),
             true => whole(expected).clamp(low, high),
             false => high,
         };
-        let Met { host, depth_jobs, backlog_bytes, .. } = *met;
+        let SubmitSample { host, depth_jobs, backlog_bytes, .. } = *sample;
         let seen = Observation { at: by, bytes, latency, depth_jobs, backlog_bytes, host };
         let changes = known.fit.observe(&seen);
         if changes {
@@ -118,7 +118,7 @@ impl Costs {
     }
 
     /// A job held the core for all of its time.
-    pub(crate) fn learn_held(
+    pub(crate) fn record_held(
         &mut self,
         job: (Op, usize),
         took: Nanos,
@@ -127,11 +127,11 @@ impl Costs {
     ) -> bool {
         // From zero on: `took` is from another clock and may be longer than this one's time.
         let at = now.since(took);
-        let met = Met { at, host: took, depth_jobs: 0, backlog_bytes: 0 };
-        self.learn(job, &met, [at + took; 2], arrivals)
+        let sample = SubmitSample { at, host: took, depth_jobs: 0, backlog_bytes: 0 };
+        self.record(job, &sample, [at + took; 2], arrivals)
     }
 
-    /// What is known of the op, once some jobs have come back.
+    /// Returns the knowledge about the op, once some jobs have come back.
     #[inline]
     pub(crate) fn known(&self, op: Op) -> Option<&Known> {
         self.known[op.index() % OPS].as_deref().filter(|known| known.is_enough)
@@ -150,14 +150,14 @@ fn seconds(ns: f64) -> Nanos {
     Nanos(ns as u64)
 }
 
-/// Of the scale that the first job says, and of a shape that later ones correct.
-fn first(bytes: usize, met: &Met, took: Nanos) -> Box<Known> {
+/// Creates a fit with the scale of the first job and a shape that later jobs correct.
+fn first(bytes: usize, sample: &SubmitSample, took: Nanos) -> Box<Known> {
     let line = |ns: f64| {
         let scale = ns.clamp(1.0, SCALE_NS_MAX) / (SHAPE_BYTES + bytes as f64);
         (scale * SHAPE_BYTES, scale)
     };
-    let turns = 1.0 + met.depth_jobs as f64;
-    let prior = CostCurve::prior(line(took.0 as f64 / turns), line(met.host.0 as f64), 1.0);
+    let turns = 1.0 + sample.depth_jobs as f64;
+    let prior = CostCurve::prior(line(took.0 as f64 / turns), line(sample.host.0 as f64), 1.0);
     let fit = CostFit::new(prior.expect("within the bounds of a curve"));
     let estimates = Estimates::of(fit.curve());
     let (asked, passes) = (Nanos(0), 0);
@@ -199,39 +199,44 @@ mod tests {
     const OP: Op = Op::Compress;
     const JOB: (Op, usize) = (OP, 4_096);
 
-    fn met(depth_jobs: usize) -> Met {
-        Met { at: Nanos(0), host: Nanos(300), depth_jobs, backlog_bytes: depth_jobs * 4_096 }
+    fn sample(depth_jobs: usize) -> SubmitSample {
+        SubmitSample {
+            at: Nanos(0),
+            host: Nanos(300),
+            depth_jobs,
+            backlog_bytes: depth_jobs * 4_096,
+        }
     }
 
     fn taught(took: u64) -> Costs {
         let mut costs = Costs::default();
         for _ in 0..50 {
-            costs.learn(JOB, &met(0), [Nanos(took); 2], 0);
+            costs.record(JOB, &sample(0), [Nanos(took); 2], 0);
         }
         costs
     }
 
-    fn of(costs: &Costs, op: Op) -> Option<(Nanos, Nanos)> {
-        costs.known(op).map(|known| known.of(4_096, [0, 0]))
+    fn expected_times(costs: &Costs, op: Op) -> Option<(Nanos, Nanos)> {
+        costs.known(op).map(|known| known.expected_times(4_096, [0, 0]))
     }
 
     fn expected(costs: &Costs) -> u64 {
-        of(costs, OP).expect("known").0.0
+        expected_times(costs, OP).expect("known").0.0
     }
 
     #[test]
     fn a_device_is_known_after_some_jobs_of_the_op() {
         let mut costs = Costs::default();
         for _ in 0..KNOWN_AFTER {
-            assert_eq!(of(&costs, OP), None);
-            costs.learn(JOB, &met(0), [Nanos(0), Nanos(6_000)], 0);
+            assert_eq!(expected_times(&costs, OP), None);
+            costs.record(JOB, &sample(0), [Nanos(0), Nanos(6_000)], 0);
         }
-        let (latency, host) = of(&costs, OP).expect("known");
+        let (latency, host) = expected_times(&costs, OP).expect("known");
         assert!(
             latency.0.abs_diff(6_000) < 300 && host.0.abs_diff(300) < 30,
             "{latency:?} {host:?}"
         );
-        assert_eq!(of(&costs, Op::Decompress), None);
+        assert_eq!(expected_times(&costs, Op::Decompress), None);
     }
 
     #[test]
@@ -239,11 +244,11 @@ mod tests {
         let mut costs = taught(6_000);
         let before = expected(&costs);
         for _ in 0..50 {
-            costs.learn(JOB, &met(0), [Nanos(1_000), Nanos(90_000)], 0);
+            costs.record(JOB, &sample(0), [Nanos(1_000), Nanos(90_000)], 0);
         }
         assert!(expected(&costs).abs_diff(before) < 100, "{}", expected(&costs));
         for _ in 0..50 {
-            costs.learn(JOB, &met(0), [Nanos(9_000), Nanos(90_000)], 0);
+            costs.record(JOB, &sample(0), [Nanos(9_000), Nanos(90_000)], 0);
         }
         assert!(expected(&costs).abs_diff(9_000) < 500, "{}", expected(&costs));
     }
@@ -252,7 +257,7 @@ mod tests {
     fn a_job_found_between_two_close_polls_is_not_what_was_expected() {
         let mut costs = taught(6_000);
         for _ in 0..100 {
-            costs.learn(JOB, &met(0), [Nanos(5_000), Nanos(9_000)], 0);
+            costs.record(JOB, &sample(0), [Nanos(5_000), Nanos(9_000)], 0);
         }
         assert!(expected(&costs).abs_diff(7_000) < 300, "{}", expected(&costs));
     }
@@ -261,11 +266,11 @@ mod tests {
     fn a_steady_device_is_looked_at_half_as_often_until_one_job_is_odd() {
         let mut costs = Costs::default();
         for _ in 0..1_100 {
-            costs.learn(JOB, &met(0), [Nanos(6_000); 2], 0);
+            costs.record(JOB, &sample(0), [Nanos(6_000); 2], 0);
         }
         let looks = |costs: &mut Costs| (0..320).filter(|_| costs.due(OP, Nanos(9_000))).count();
         assert_eq!(looks(&mut costs), 10);
-        costs.learn(JOB, &met(0), [Nanos(60_000); 2], 0);
+        costs.record(JOB, &sample(0), [Nanos(60_000); 2], 0);
         assert!((19..=20).contains(&looks(&mut costs)));
     }
 
@@ -273,9 +278,9 @@ mod tests {
     fn what_holds_the_core_costs_it_all_of_its_time() {
         let mut costs = Costs::default();
         for _ in 0..50 {
-            costs.learn_held(JOB, Nanos(7_000), Nanos(9_000), 0);
+            costs.record_held(JOB, Nanos(7_000), Nanos(9_000), 0);
         }
-        let (latency, host) = of(&costs, OP).expect("known");
+        let (latency, host) = expected_times(&costs, OP).expect("known");
         assert!(latency.0.abs_diff(7_000) < 300 && host.0.abs_diff(7_000) < 300);
     }
 
@@ -284,7 +289,7 @@ mod tests {
         let mut costs = taught(60_000);
         let is_forgotten = |costs: &Costs, at| costs.known(OP).expect("known").is_forgotten(at);
         assert!(!is_forgotten(&costs, FORGOTTEN) && is_forgotten(&costs, FORGOTTEN + 1));
-        costs.learn(JOB, &met(0), [Nanos(6_000); 2], FORGOTTEN + 1);
+        costs.record(JOB, &sample(0), [Nanos(6_000); 2], FORGOTTEN + 1);
         assert!(!is_forgotten(&costs, FORGOTTEN + 2));
     }
 
@@ -293,7 +298,7 @@ mod tests {
         let after = |arrivals: u64| {
             let mut costs = taught(60_000);
             for jobs in 1..=12 {
-                costs.learn(JOB, &met(0), [Nanos(6_000); 2], jobs * arrivals);
+                costs.record(JOB, &sample(0), [Nanos(6_000); 2], jobs * arrivals);
             }
             expected(&costs)
         };

@@ -7,7 +7,7 @@ use device::{Class, Completion, Input, Job, Outcome, Pool, Task, TenantId};
 use policy::{Choice, Placement, Reason};
 use units::{ByteCount, Nanos};
 
-use crate::costs::Met;
+use crate::costs::SubmitSample;
 
 /// The claim to one submitted job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Ticket(
 );
 
 impl Ticket {
-    /// Of no job.
+    /// The ticket of no job.
     pub(crate) const SPENT: Ticket = Ticket(u64::MAX);
 
     #[inline]
@@ -43,7 +43,7 @@ impl Ticket {
         self.key() as usize
     }
 
-    /// Which job of its place it is.
+    /// Returns which job of its place it is.
     pub(crate) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -54,9 +54,9 @@ impl Ticket {
 pub struct Finished {
     /// The job, with its buffers.
     pub job: Box<Job>,
-    /// What became of it.
+    /// The outcome of the job.
     pub outcome: Outcome,
-    /// Which path ran.
+    /// The path that ran.
     pub path: Path,
     /// Time the device worked on it (ns).
     pub service: Nanos,
@@ -64,14 +64,14 @@ pub struct Finished {
     pub total: Nanos,
 }
 
-/// Which path a job took.
+/// The path that a job took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Index of the device.
     pub device: usize,
-    /// How it was waited for.
+    /// The placement, which says how the job was waited for.
     pub placement: Placement,
-    /// Why there.
+    /// The reason for the path.
     pub reason: Reason,
 }
 
@@ -88,18 +88,18 @@ pub(crate) struct Entry {
     /// The place that is free after this one, while this one is.
     pub(crate) next_free: u32,
     pub(crate) state: State,
-    /// Whether it counts among its tenant's jobs inside devices.
+    /// Whether the job counts among its tenant's jobs inside devices.
     pub(crate) is_counted: bool,
-    /// What it met, if it is to teach what its device costs.
-    pub(crate) met: Option<Met>,
+    /// The conditions at its submission, if its cost is recorded.
+    pub(crate) sample: Option<SubmitSample>,
     /// The submitter's own tag.
     pub(crate) tag: u64,
     pub(crate) submitted: Nanos,
-    /// Where it is, or was last.
+    /// The path on which the job is, or was last.
     pub(crate) choice: Choice,
-    /// What became of it, from its end until it is claimed.
+    /// The completion of the job, from its end until it is claimed.
     pub(crate) finished: Option<Completion>,
-    /// From its submission to its end.
+    /// The time from its submission to its end.
     pub(crate) total: Nanos,
     pub(crate) waker: Option<Waker>,
     /// Kept for jobs that leave the core.
@@ -113,7 +113,7 @@ impl Default for Entry {
             next_free: 0,
             state: State::Free,
             is_counted: false,
-            met: None,
+            sample: None,
             tag: 0,
             submitted: Nanos(0),
             choice: Choice::software(Reason::Policy),
@@ -134,7 +134,7 @@ impl Entry {
         self.state == State::Detached
     }
 
-    /// What became of it, if it is finished; once.
+    /// Returns the finished job, once.
     #[inline]
     pub(crate) fn take_finished(&mut self) -> Option<Finished> {
         let Completion { job, outcome, service } = self.finished.take()?;
@@ -142,8 +142,8 @@ impl Entry {
         Some(Finished { job, outcome, path, service, total })
     }
 
-    /// Whether a device has it.
-    pub(crate) fn is_inside(&self) -> bool {
+    /// Returns whether a device has the job.
+    pub(crate) fn is_in_device(&self) -> bool {
         self.choice.device() != 0 && !matches!(self.state, State::Free | State::Finished)
     }
 }
@@ -151,29 +151,29 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    /// Under way, its owner not to be woken yet.
+    /// The job is under way, and its owner is not to be woken yet.
     Waiting,
-    /// Under way, and `waker` is its owner's.
+    /// The job is under way, and `waker` is its owner's.
     Awaited,
-    /// Under way, and the follower goes on with it, see `core/follow.rs`.
-    Followed,
-    /// Under way without an owner.
+    /// The job is under way, and the completion hook continues it, see `core/completion_hook.rs`.
+    Hooked,
+    /// The job is under way without an owner.
     Detached,
     Finished,
 }
 
-/// What it takes to do a job again while a device still holds the first try. Written in place: a job on the fast
-/// path pays for each byte that is moved, and where a queue shows its jobs for nothing but a size. The second try's
-/// output is from the heap, whatever pool the first one's is from: holding on to the pool would cost every job more
-/// than the rare second try is worth.
+/// The parts needed to do a job again while a device still holds the first try. They are written in place, because a
+/// job on the fast path pays for each byte that is moved; where a queue shows its jobs, only a size is written. The
+/// second try's output is from the heap, whatever pool the first one's is from: holding on to the pool would cost every
+/// job more than the rare second try is worth.
 pub(crate) struct Again {
-    /// None when there is nothing to do again, or a queue to be asked.
+    /// The input; none when there is nothing to do again, or when the queue shows its jobs.
     input: Option<Input>,
     task: Task,
     /// Kept in any case: a device may put its result in place of the buffer.
     output_bytes: usize,
     output_offset: usize,
-    /// What the caller wrote ahead of the result: the output's first bytes.
+    /// The bytes that the caller wrote ahead of the result: the output's first bytes.
     header: [u8; HEADER_BYTES_SHORT],
     /// The same where it is longer; else empty.
     header_long: Box<[u8]>,
@@ -199,7 +199,7 @@ impl Default for Again {
 }
 
 impl Again {
-    /// What the queue will not show.
+    /// Keeps what the queue will not show.
     #[inline]
     pub(crate) fn keep_size(&mut self, job: &Job) {
         self.output_bytes = job.output.capacity();

@@ -1,13 +1,13 @@
-//! What came to one core and where it went: how far jobs lie apart, how large they are, and where the policy sent the
-//! last of a kind. It decides nothing.
+//! The history of jobs on one core: the time between jobs, their sizes, and the policy's last choice for each kind of
+//! job. It decides nothing.
 
 use policy::Choice;
 use units::{Nanos, Op};
 
-use crate::core::standing::Standing;
+use crate::core::decision_validity::ValidatedDecision;
 use crate::slot::OPS;
 
-/// Of one runtime.
+/// The history of one runtime.
 pub(crate) struct History {
     arrived: Nanos,
     /// `GAPS` times the time between two jobs (ns), smoothed: what whole numbers leave out of one is less than that.
@@ -15,17 +15,17 @@ pub(crate) struct History {
     arrivals: u64,
     /// `GAPS` times their size, in the same way.
     sizes_bytes: u64,
-    /// By op and size.
+    /// The kinds by op and size.
     kinds: [[Kind; CLASSES]; OPS],
 }
 
-/// Jobs of one op and about one size.
+/// The jobs of one op and about one size.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Kind {
-    /// What the policy chose for the last such job.
+    /// The policy's choice for the last such job.
     pub(crate) last: Option<Choice>,
     /// While it need not be asked again.
-    pub(crate) standing: Option<Standing>,
+    pub(crate) validated: Option<ValidatedDecision>,
 }
 
 impl Default for History {
@@ -53,7 +53,7 @@ impl History {
         self.arrivals += 1;
     }
 
-    /// Jobs that came.
+    /// Returns the number of jobs that came.
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals
     }
@@ -63,7 +63,7 @@ impl History {
         (self.sizes_bytes / GAPS) as usize
     }
 
-    /// Such jobs.
+    /// Returns the kind of such jobs.
     #[inline]
     pub(crate) fn kind(&mut self, op: Op, bytes: usize) -> &mut Kind {
         &mut self.kinds[op.index() % OPS][class(bytes)]
@@ -76,7 +76,7 @@ pub(crate) fn alike(bytes: usize) -> Option<[usize; 2]> {
     (class(bytes) < CLASSES - 1).then_some([least & !1, 2 * least - 1])
 }
 
-/// By powers of two, up to 1 GiB and beyond.
+/// Returns the class of a size, by powers of two up to 1 GiB and beyond.
 fn class(bytes: usize) -> usize {
     ((bytes | 1).ilog2() as usize).min(CLASSES - 1)
 }
@@ -86,10 +86,10 @@ const CLASSES: usize = 31;
 /// A newer gap weighs one in so many.
 const GAPS: u64 = 64;
 
-/// A longer pause says no more than that nobody came for long, and must not outweigh what comes after it.
+/// A longer pause says only that no job came for long, and must not outweigh what comes after it.
 const GAP_NS_MAX: u64 = 1_000_000;
 
-/// What a job says of its size is its own word.
+/// The bound on a size that counts, because a job states its size itself.
 const BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]

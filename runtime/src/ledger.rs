@@ -1,5 +1,5 @@
-//! Where the books on all jobs of a runtime are kept. A place is used again for the next job, with all the memory that
-//! it has; its generation tells the jobs apart. No decisions.
+//! The entries of all jobs of a runtime. A place is used again for the next job, with all the memory that it has; its
+//! generation tells the jobs apart. This module decides nothing.
 
 use std::task::{Poll, Waker};
 
@@ -35,7 +35,7 @@ impl Ledger {
         self.entries.push(Entry { next_free, ..Entry::default() });
     }
 
-    /// Hands over what became of the job and ends its books, or remembers whom to wake.
+    /// Hands over the finished job and closes its entry, or remembers the waker.
     ///
     /// # Panics
     /// If the ticket was claimed or detached before.
@@ -60,7 +60,7 @@ impl Ledger {
         (entry.generation == ticket.generation()).then_some(entry)
     }
 
-    /// As `get`, to change it.
+    /// Does the same as `get`, for changes.
     #[inline]
     pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(ticket.index())?;
@@ -89,17 +89,17 @@ impl Entry {
     #[inline]
     fn end(&mut self, free: &mut u32, ticket: Ticket) {
         self.generation = self.generation.wrapping_add(1);
-        self.met = None;
+        self.sample = None;
         self.state = State::Free;
         self.next_free = std::mem::replace(free, ticket.key());
     }
 
-    /// Remembers whom to wake. Wakers stay with the place after their job: the next job there is often the same
-    /// owner's, and a waker that is already there costs no clone.
+    /// Remembers the waker. Wakers stay with the place after their job: the next job there often has the same owner,
+    /// and a waker that is already there costs no clone.
     #[inline]
     pub(crate) fn await_with(&mut self, waker: &Waker) {
         match &mut self.waker {
-            Some(own) => own.clone_from(waker),
+            Some(kept) => kept.clone_from(waker),
             None => self.waker = Some(waker.clone()),
         }
         self.state = State::Awaited;

@@ -4,6 +4,7 @@
 //! own executor, is the fast one; [`tokio_adapter`] is for services that live in tokio; [`blocking`] is for a plain
 //! thread.
 
+mod admission;
 pub mod blocking;
 mod breaker;
 mod config;
@@ -22,9 +23,9 @@ mod slot;
 mod time;
 pub mod tokio_adapter;
 pub mod trace;
-mod waiting;
 
 pub use crate::core::{Outstanding, Runtime};
+pub use admission::Limits;
 pub use blocking::BlockingRuntime;
 pub use config::{Fallback, RuntimeConfig, StartError};
 pub use core_loop::{Core, CoreConfig, CoreLoop, Cores, CoresConfig};
@@ -33,4 +34,3 @@ pub use metrics::{Metrics, PathCount, SizeCount};
 pub use reputation::Reputation;
 pub use run::Run;
 pub use tokio_adapter::TokioRuntime;
-pub use waiting::Limits;

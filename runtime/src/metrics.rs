@@ -1,5 +1,5 @@
-//! Which path ran, counted for every job. One [`Metrics`] per core, written by its runtime alone
-//! and read by whoever shows it. No names of protocols or pages here.
+//! Counts which path ran, for every job. There is one [`Metrics`] per core; its runtime alone writes it, and any thread
+//! may read it. This module has no names of protocols or pages.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use units::{Nanos, Op};
 /// One core's counters.
 pub struct Metrics {
     devices: Vec<String>,
-    /// By device, placement, reason and op; each made with the path's first job: most paths never run.
+    /// The paths by device, placement, reason and op. Each is made with its first job, because most paths never run.
     paths: Vec<OnceLock<Box<Detail>>>,
     fallbacks: Vec<AtomicU64>,
     lost: Vec<AtomicU64>,
@@ -84,7 +84,7 @@ impl Metrics {
         counts
     }
 
-    /// Jobs redone in software, by the device that did not do them and the reason.
+    /// Returns the jobs redone in software, by the device that did not do them and the reason.
     pub fn fallbacks(&self) -> Vec<(String, Reason, u64)> {
         let cells = self.fallbacks.iter().enumerate();
         let counted = cells.map(|(index, cell)| (index, cell.load(Ordering::Relaxed)));
@@ -107,7 +107,7 @@ impl Metrics {
         self.by_device(&self.probes, &self.restored)
     }
 
-    /// Jobs whose owner went away first.
+    /// Returns the jobs whose owner went away first.
     pub fn detached(&self) -> u64 {
         self.detached.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl Metrics {
         add(&self.driver_restarts, 1);
     }
 
-    /// Jobs that were done after their deadline, by device.
+    /// Returns the jobs that were done after their deadline, by device.
     pub fn missed_deadlines(&self) -> Vec<(String, u64)> {
         let counted = self.devices.iter().zip(&self.missed);
         counted.map(|(name, missed)| (name.clone(), missed.load(Ordering::Relaxed))).collect()
@@ -183,7 +183,7 @@ impl Metrics {
         detail.count(job.work_bytes() as u64, *service, total.since(*service));
     }
 
-    /// What a sampled job of the path took of its core: submission, polls and the way back to its owner.
+    /// Counts what a sampled job of the path took of its core: submission, polls and the wake-up of its owner.
     #[cold]
     pub(crate) fn count_host(&self, choice: Choice, job: &Job, host: Nanos) {
         let detail = self.detail(choice, job);
@@ -250,55 +250,55 @@ impl Metrics {
     }
 }
 
-/// What one path did.
+/// The counts of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathCount {
     /// The kind of work.
     pub op: Op,
     /// The device's name.
     pub device: String,
-    /// How it was waited for.
+    /// The placement, which says how jobs were waited for.
     pub placement: Placement,
-    /// Why there.
+    /// The reason for the path.
     pub reason: Reason,
-    /// Jobs finished.
+    /// The jobs that finished.
     pub jobs: u64,
-    /// Of these, failed.
+    /// The finished jobs that failed.
     pub failed: u64,
-    /// Of these, compressed to more than their bound.
+    /// The finished jobs that compressed to more than their bound.
     pub did_not_fit: u64,
-    /// Bytes read by the jobs that were done.
+    /// The bytes read by the jobs that were done.
     pub input_bytes: u64,
-    /// Bytes written by the jobs that were done.
+    /// The bytes written by the jobs that were done.
     pub output_bytes: u64,
     /// Time the device worked, summed.
     pub service: Nanos,
-    /// Time jobs waited beside that, summed.
+    /// The time that jobs waited in addition to their service, summed.
     pub queueing: Nanos,
     /// The same by size; only sizes that occurred.
     pub sizes: Vec<SizeCount>,
-    /// Jobs by service time: `[n]` counts those from 2^n ns to below 2^(n+1) ns, the last all beyond.
+    /// The jobs by service time: `[n]` counts those from 2^n ns to below 2^(n+1) ns, the last class all longer ones.
     pub service_log2_ns: Vec<u64>,
-    /// Jobs by queueing time, likewise.
+    /// The jobs by queueing time, in the same classes.
     pub queueing_log2_ns: Vec<u64>,
 }
 
-/// Jobs of one path whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
+/// The jobs of one path whose uncompressed side has from 2^log2 bytes to below 2^(log2+1) bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeCount {
     /// The class.
     pub log2: u32,
-    /// Jobs finished.
+    /// The jobs that finished.
     pub jobs: u64,
-    /// Bytes of the uncompressed side, summed.
+    /// The bytes of the uncompressed side, summed.
     pub work_bytes: u64,
     /// Time the device worked, summed.
     pub service: Nanos,
-    /// Time jobs waited beside that, summed.
+    /// The time that jobs waited in addition to their service, summed.
     pub queueing: Nanos,
-    /// Jobs of which it was looked at what they take of their core; none of what runs there as a whole.
+    /// The jobs whose cost on their core was measured; none of those that run there as a whole.
     pub host_jobs: u64,
-    /// What these took of it, summed.
+    /// The time that the measured jobs took of their core, summed.
     pub host: Nanos,
 }
 
@@ -380,7 +380,7 @@ fn log2(value: u64) -> usize {
     (value | 1).ilog2() as usize
 }
 
-/// Up to 18 minutes.
+/// The classes of times, up to 18 minutes.
 const TIME_CLASSES: usize = 40;
 
 /// Adds without a locked instruction: only the core's own runtime writes.
@@ -389,7 +389,8 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// As `add`, of what a device says: nonsense stops the counter at its end and does not turn it back.
+/// Does the same as `add` for a number that a device reports: a nonsensical one stops the counter at its end and does
+/// not turn it back.
 #[inline]
 fn add_reported(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);

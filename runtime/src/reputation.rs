@@ -1,5 +1,5 @@
-//! What the runtimes of a process know together about their devices: which are kept from service because their results
-//! were wrong, and which wrote what. Nothing here is on a job's usual way but one look at a counter.
+//! The common knowledge of a process's runtimes about their devices: which are kept from service because their results
+//! were wrong, and which wrote what. Nothing here is on the fast path but one look at a counter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +14,14 @@ pub struct Reputation {
     breakers: Mutex<Vec<Breaker>>,
     /// Whether a device's results may be wrong although this process's codecs are right.
     is_foreign: Vec<bool>,
-    /// How often a breaker opened or closed.
+    /// The number of times that a breaker opened or closed.
     changes: AtomicU64,
     /// The devices that wrote the latest streams, by the checksums of their frames.
     writers: Box<[AtomicU64]>,
 }
 
 impl Reputation {
-    /// Of these devices, nothing is known yet.
+    /// Creates the reputation of these devices, about which nothing is known yet.
     pub fn new(devices: &[Arc<dyn Device>]) -> Arc<Self> {
         let is_foreign: Vec<_> = devices.iter().map(|device| !device.runs_own_code()).collect();
         let places = if is_foreign.contains(&true) { WRITERS } else { 1 };
@@ -63,7 +63,7 @@ impl Reputation {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// When the next probe is due; none for a device that is not kept from service.
+    /// Returns when the next probe is due; none for a device that is not kept from service.
     pub(crate) fn probe_at(&self, device: usize) -> Option<Nanos> {
         self.breakers().get(device).and_then(Breaker::probe_at)
     }
@@ -94,7 +94,7 @@ impl Reputation {
         opened
     }
 
-    /// Whether one job may be a probe of the device now, and when the next may; none when it serves again.
+    /// Returns whether one job may be a probe of the device now, and when the next may; none when it serves again.
     pub(crate) fn try_probe(
         &self,
         device: usize,

@@ -1,4 +1,5 @@
-//! What tasks await: a submitted job, and their next turn. For every executor whose tasks stay on the runtime's thread.
+//! The futures that tasks await: a submitted job, and their next turn. They work in every executor whose tasks stay on
+//! the runtime's thread.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,5 +1,5 @@
-//! How closely the results of one device queue are read back: all of the first ones, then a random share that becomes
-//! smaller with every good result. It reads nothing back itself.
+//! Decides how closely the results of one device queue are read back: all of the first ones, then a random share that
+//! becomes smaller with every good result. It reads nothing back itself.
 
 use std::num::NonZeroU32;
 
@@ -7,7 +7,7 @@ use units::Prng;
 
 /// Says which results are read back.
 pub(crate) struct Scrutiny {
-    /// None where no result is.
+    /// One result in so many is read back in the end; none where no result is.
     every: Option<NonZeroU32>,
     /// Good results since the queue opened, or since the last wrong one.
     good: u64,
@@ -24,13 +24,13 @@ impl Scrutiny {
         Self { every, good: 0, stride, left: stride }
     }
 
-    /// Whether results are read back at all.
+    /// Returns whether results are read back at all.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.every.is_some()
     }
 
-    /// Whether this result is to be read back. Until one is, the next is due too.
+    /// Returns whether this result is to be read back. Until one is, the next is due too.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let is_due = self.left <= 1;
@@ -38,13 +38,13 @@ impl Scrutiny {
         is_due
     }
 
-    /// Nothing is known of the device any more.
+    /// Forgets all that is known about the device.
     pub(crate) fn restart(&mut self) {
         *self = Self::new(self.every);
     }
 
-    /// Whether a result of this size is read back although it is due: of long results a smaller share is, so that no
-    /// size costs the thread more than the others do.
+    /// Returns whether a result of this size is spared although it is due. A smaller share of long results is read
+    /// back, so that no size costs the thread more than the others do.
     pub(crate) fn spares(&self, work_bytes: usize, draws: &mut Prng) -> bool {
         let spared = 1.0 - LONG_BYTES as f64 / work_bytes.max(1) as f64;
         self.is_on() && self.share() < 1.0 && draws.unit() < spared
@@ -68,7 +68,8 @@ impl Scrutiny {
     }
 }
 
-/// How many results there are up to the next of a share, that one included: geometric, so that nobody can know.
+/// Draws the number of results up to and including the next of a share. It is geometric, so that it cannot be
+/// predicted.
 fn drawn(share: f64, draws: &mut Prng) -> u32 {
     if share >= 1.0 {
         return 1;
@@ -95,7 +96,7 @@ mod tests {
         Scrutiny::new(NonZeroU32::new(every))
     }
 
-    /// Which of the next results are read back, all of them good.
+    /// Returns which of the next results are read back, all of them good.
     fn read_back(scrutiny: &mut Scrutiny, results: usize, draws: &mut Prng) -> Vec<usize> {
         (0..results)
             .filter(|_| {
@@ -110,20 +111,20 @@ mod tests {
 
     #[test]
     fn the_first_results_are_all_read_back() {
-        let (mut own, mut draws) = (every(1_000), Prng::new(1));
+        let (mut scrutiny, mut draws) = (every(1_000), Prng::new(1));
         let first = FIRST_RESULTS as usize;
-        assert_eq!(read_back(&mut own, first, &mut draws), (0..first).collect::<Vec<_>>());
-        read_back(&mut own, 50_000, &mut draws);
-        own.restart();
-        assert_eq!(read_back(&mut own, first, &mut draws).len(), first, "after a restart too");
+        assert_eq!(read_back(&mut scrutiny, first, &mut draws), (0..first).collect::<Vec<_>>());
+        read_back(&mut scrutiny, 50_000, &mut draws);
+        scrutiny.restart();
+        assert_eq!(read_back(&mut scrutiny, first, &mut draws).len(), first, "after a restart too");
     }
 
     #[test]
     fn the_share_falls_with_trust_to_what_is_configured() {
-        let (mut own, mut draws) = (every(1_000), Prng::new(2));
+        let (mut scrutiny, mut draws) = (every(1_000), Prng::new(2));
         let mut shares = Vec::new();
         for results in [1_024, 8_192, 1 << 20, 1 << 20] {
-            let count = read_back(&mut own, results, &mut draws).len();
+            let count = read_back(&mut scrutiny, results, &mut draws).len();
             shares.push(count as f64 / results as f64);
         }
         let bounds = [(0.60, 0.80), (0.12, 0.30), (0.003, 0.009), (0.0008, 0.0013)];
@@ -134,9 +135,9 @@ mod tests {
 
     #[test]
     fn a_period_of_faults_does_not_hide_between_samples() {
-        let (mut own, mut draws) = (every(100), Prng::new(3));
-        read_back(&mut own, 1 << 20, &mut draws);
-        let sampled = read_back(&mut own, 1 << 20, &mut draws);
+        let (mut scrutiny, mut draws) = (every(100), Prng::new(3));
+        read_back(&mut scrutiny, 1 << 20, &mut draws);
+        let sampled = read_back(&mut scrutiny, 1 << 20, &mut draws);
         for phase in 0..100 {
             let met = sampled.iter().filter(|index| *index % 100 == phase).count();
             assert!(met > 50, "{met} of {} samples fall on phase {phase}", sampled.len());
@@ -152,11 +153,11 @@ mod tests {
 
     #[test]
     fn long_results_are_spared_only_after_the_first() {
-        let (mut own, mut draws) = (every(1_000), Prng::new(5));
-        assert!(!own.spares(64 << 20, &mut draws));
-        read_back(&mut own, 1_000, &mut draws);
-        let spared = (0..1_000).filter(|_| own.spares(8 * LONG_BYTES, &mut draws)).count();
+        let (mut scrutiny, mut draws) = (every(1_000), Prng::new(5));
+        assert!(!scrutiny.spares(64 << 20, &mut draws));
+        read_back(&mut scrutiny, 1_000, &mut draws);
+        let spared = (0..1_000).filter(|_| scrutiny.spares(8 * LONG_BYTES, &mut draws)).count();
         assert!((800..950).contains(&spared), "{spared}");
-        assert!(!own.spares(LONG_BYTES, &mut draws));
+        assert!(!scrutiny.spares(LONG_BYTES, &mut draws));
     }
 }

@@ -11,56 +11,56 @@ use policy::DeviceState;
 use units::{Nanos, Op};
 
 use crate::breaker::WAITS_MAX;
-use crate::costs::{Costs, Met};
+use crate::costs::{Costs, SubmitSample};
 use crate::scrutiny::Scrutiny;
 use crate::time::Time;
 
 pub(crate) struct Slot {
     pub(crate) device: Arc<dyn Device>,
     queue: Box<dyn Queue>,
-    /// As the device states them: looked at for every job.
+    /// The capabilities as the device states them. They are looked at for every job.
     pub(crate) capabilities: Capabilities,
-    /// Whether the queue shows what is inside: then nothing of a job needs to be kept for a second try.
+    /// Whether the queue shows its jobs. Then nothing of a job needs to be kept for a second try.
     pub(crate) shows_jobs: bool,
-    /// Jobs taken and not yet handed over, those that timed out included.
-    pub(crate) inside: usize,
-    /// Jobs inside that did not time out, those given up included: the device works on them as on any other.
+    /// The jobs taken and not yet handed over, those that timed out included.
+    pub(crate) in_flight: usize,
+    /// The jobs inside that did not time out, those given up included: the device works on them as on any other.
     pub(crate) waiting: usize,
     /// The sizes of the jobs inside, together.
-    inside_bytes: usize,
+    in_flight_bytes: usize,
     /// Polled and not yet handed over: a poll may give more than one turn is to take.
     polled: Vec<Completion>,
-    /// When it was polled, and when before that.
+    /// The times of the poll before the last one, and of the last one.
     polled_at: [Nanos; 2],
     pub(crate) retired: Option<Retired>,
-    /// Which of its results are read back.
+    /// Decides which of its results are read back.
     pub(crate) scrutiny: Scrutiny,
-    /// Jobs handed over.
+    /// The number of jobs handed over.
     done: u64,
-    /// How many of these the process's reputation of the device counts.
+    /// How many of these the process's reputation of the device has counted.
     told: u64,
     costs: Costs,
-    /// What polls take of the core, per completion, where that is looked at.
+    /// The time that polls take of the core per completion, where that is measured.
     way_back: WayBack,
     polls: u32,
-    /// Whether it takes a job, by op: asked often, and the answer is in lists.
+    /// Whether the device takes a job, by op. It is asked often, and the answer is in lists.
     eligible: [Eligible; OPS],
 }
 
 /// A job that a device took.
-pub(crate) enum Taken {
+pub(crate) enum Submitted {
     /// It is done already.
     Done,
-    /// There is room for more.
-    Inside,
-    /// There is room for no more.
+    /// The job is in flight, and there is room for more.
+    InFlight,
+    /// The job is in flight, and there is no room for more.
     Last,
 }
 
 /// The last answers for one shape of task: accepted up to a size, refused from one on.
 #[derive(Clone, Copy)]
 struct Eligible {
-    shape: Shape,
+    shape: TaskShape,
     /// Smaller jobs are accepted.
     accepted_below: usize,
     /// Jobs of this size and larger are refused.
@@ -68,21 +68,21 @@ struct Eligible {
 }
 
 impl Eligible {
-    fn unknown(shape: Shape) -> Self {
+    fn unknown(shape: TaskShape) -> Self {
         Self { shape, accepted_below: 0, refused_from: usize::MAX }
     }
 }
 
-/// What a device's answer depends on apart from the size, in a word that is quickly compared.
+/// The part of a task, apart from its size, on which a device's answer depends, in a word that is quickly compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape(u32);
+pub(crate) struct TaskShape(u32);
 
-impl Shape {
-    /// Of no task.
-    pub(crate) const NONE: Shape = Shape(u32::MAX);
+impl TaskShape {
+    /// The shape of no task.
+    pub(crate) const NONE: TaskShape = TaskShape(u32::MAX);
 
     #[inline]
-    pub(crate) fn of(task: &Task) -> Self {
+    pub(crate) fn from_task(task: &Task) -> Self {
         let rest = match task {
             Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => {
                 let window = dialect.window_log2.map_or(0, |log2| 1 + u32::from(log2));
@@ -104,20 +104,24 @@ impl Shape {
 }
 
 /// One job as the slots are asked about it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct JobShape<'a> {
     pub(crate) task: &'a Task,
-    pub(crate) shape: Shape,
+    pub(crate) shape: TaskShape,
     pub(crate) work_bytes: usize,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> JobShape<'a> {
     #[inline]
-    pub(crate) fn of(job: &'a Job) -> Self {
-        Self { task: &job.task, shape: Shape::of(&job.task), work_bytes: job.work_bytes() }
+    pub(crate) fn new(job: &'a Job) -> Self {
+        Self {
+            task: &job.task,
+            shape: TaskShape::from_task(&job.task),
+            work_bytes: job.work_bytes(),
+        }
     }
 }
 
-/// When a retired device is tried again.
+/// The state of a retired device: when it is tried again.
 pub(crate) struct Retired {
     probe_at: Nanos,
     wait: Nanos,
@@ -142,9 +146,9 @@ impl Slot {
             shows_jobs: queue.shows_jobs(),
             queue,
             capabilities,
-            inside: 0,
+            in_flight: 0,
             waiting: 0,
-            inside_bytes: 0,
+            in_flight_bytes: 0,
             polled,
             polled_at: [Nanos(0); 2],
             retired: None,
@@ -154,24 +158,24 @@ impl Slot {
             costs: Costs::default(),
             way_back: WayBack::default(),
             polls: 0,
-            eligible: [Eligible::unknown(Shape::NONE); OPS],
+            eligible: [Eligible::unknown(TaskShape::NONE); OPS],
         })
     }
 
     #[inline(always)]
-    pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<Taken, Refused> {
+    pub(crate) fn submit(&mut self, job: Box<Job>) -> Result<Submitted, Refused> {
         let work_bytes = job.work_bytes();
         self.queue.try_submit(job)?;
-        self.inside += 1;
-        self.inside_bytes += work_bytes;
+        self.in_flight += 1;
+        self.in_flight_bytes += work_bytes;
         Ok(match self.is_inline() {
-            true => Taken::Done,
-            false if self.is_full() => Taken::Last,
-            false => Taken::Inside,
+            true => Submitted::Done,
+            false if self.is_full() => Submitted::Last,
+            false => Submitted::InFlight,
         })
     }
 
-    /// Does a job that nobody has books on, on a device that is inline.
+    /// Does a job that has no entry, on a device that is inline.
     pub(crate) fn aside(&mut self, job: Box<Job>) -> Option<Completion> {
         self.queue.try_submit(job).ok()?;
         let mut done = Vec::new();
@@ -179,8 +183,8 @@ impl Slot {
         done.pop()
     }
 
-    /// What the device is done with; it is polled if all that it gave before was handed over. What the turn does not
-    /// take is to be left behind with [`Slot::keep`].
+    /// Returns the completions of the device. The device is polled if all that it gave before was handed over. The turn
+    /// leaves what it does not take behind with [`Slot::keep`].
     #[inline]
     pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Completion> {
         let mut polled = std::mem::take(&mut self.polled);
@@ -191,8 +195,8 @@ impl Slot {
         polled
     }
 
-    /// Whether it is to be looked at what the next poll takes of the core. Polls of what must be polled are cheap, and
-    /// made while the core has nothing better to do.
+    /// Returns whether the next poll is to be timed. Polls of devices that must be polled are cheap, and made while the
+    /// core has nothing better to do.
     #[inline]
     pub(crate) fn is_timed(&mut self, learns: bool) -> bool {
         if self.capabilities.waiting != Waiting::Signalled {
@@ -202,7 +206,7 @@ impl Slot {
         learns || self.polls.is_multiple_of(TIMED_ONE_IN)
     }
 
-    /// As `poll`, with a look at what it takes of the core.
+    /// Does the same as `poll`, and times it.
     #[cold]
     pub(crate) fn poll_timed(&mut self, time: &Time) -> Vec<Completion> {
         let start = time.read();
@@ -211,7 +215,7 @@ impl Slot {
         polled
     }
 
-    /// What a job takes of the core after its submission.
+    /// Returns the time that a job takes of the core after its submission.
     pub(crate) fn way_back(&self) -> Nanos {
         Nanos(self.way_back.per_job_ns) + SWITCHES
     }
@@ -222,15 +226,15 @@ impl Slot {
         self.polled = polled;
     }
 
-    /// So many jobs of so many bytes were handed over.
+    /// Notes that this many jobs of this many bytes were handed over.
     #[inline]
     pub(crate) fn left(&mut self, jobs: usize, bytes: usize) {
         self.done += jobs as u64;
-        self.inside = self.inside.saturating_sub(jobs);
-        self.inside_bytes = self.inside_bytes.saturating_sub(bytes);
+        self.in_flight = self.in_flight.saturating_sub(jobs);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
     }
 
-    /// How soon someone must poll, if someone must.
+    /// Returns how soon the device must be polled, if it must.
     #[inline]
     pub(crate) fn poll_within(&self) -> Option<Nanos> {
         match self.capabilities.waiting {
@@ -243,7 +247,7 @@ impl Slot {
         }
     }
 
-    /// Tells the device that nobody waits for the job of this tag.
+    /// Tells the device that the job of this tag has been given up.
     pub(crate) fn cancel(&mut self, tag: u64) {
         self.queue.cancel(tag);
     }
@@ -255,13 +259,13 @@ impl Slot {
         polled.next().or_else(|| self.queue.inside(tag))
     }
 
-    /// Jobs that the device has.
+    /// Returns the number of jobs that the device has.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
-        self.inside.saturating_sub(self.polled.len())
+        self.in_flight.saturating_sub(self.polled.len())
     }
 
-    /// What a policy sees of it, apart from what depends on a job.
+    /// Returns what a policy sees of the device, apart from what depends on a job.
     pub(crate) fn state(&self) -> DeviceState {
         DeviceState {
             eligible: false,
@@ -275,47 +279,49 @@ impl Slot {
 
     /// Brings what a policy sees up to date for the job.
     #[inline(always)]
-    pub(crate) fn update(&mut self, state: &mut DeviceState, asked: &Asked<'_>) {
+    pub(crate) fn update(&mut self, state: &mut DeviceState, job_shape: &JobShape<'_>) {
         state.healthy = self.retired.is_none();
-        state.eligible = state.healthy && self.accepts(asked);
+        state.eligible = state.healthy && self.accepts(job_shape);
         state.depth = self.depth();
     }
 
-    /// As far as it is known after so many jobs that came to the core, what the job would take there with
-    /// `state.depth` jobs inside, of so many bytes together. What the calling core takes is never forgotten: nothing
-    /// stalls there unseen, and what always goes to a device would lose what its deadlines are weighed against.
+    /// Estimates what the job would take there with `state.depth` jobs inside of `backlog_bytes` together, as far as it
+    /// is known after `arrivals` jobs came to the core. Costs of the calling core are never forgotten: nothing stalls
+    /// there unseen, and jobs that always go to a device would lose what their deadlines are weighed against.
     #[inline(always)]
     pub(crate) fn estimate(
         &self,
         state: &mut DeviceState,
-        asked: &Asked<'_>,
+        job_shape: &JobShape<'_>,
         backlog_bytes: usize,
         arrivals: u64,
     ) {
-        let (op, is_inline) = (asked.task.op(), self.is_inline());
+        let (op, is_inline) = (job_shape.task.op(), self.is_inline());
         let known = self.costs.known(op);
         let known = known.filter(|known| is_inline || !known.is_forgotten(arrivals));
-        let known = known.map(|known| known.of(asked.work_bytes, [state.depth, backlog_bytes]));
+        let known = known
+            .map(|known| known.expected_times(job_shape.work_bytes, [state.depth, backlog_bytes]));
         state.estimated = known.map(|(latency, _)| latency);
         state.host = known.map(|(latency, host)| if is_inline { latency } else { host });
     }
 
-    /// Whether what the next job meets, and takes, is worth a look; asked once a job.
+    /// Returns whether the conditions and the cost of the next job are worth a look. The runtime asks once for each
+    /// job.
     #[inline]
     pub(crate) fn is_watched(&mut self, op: Op, now: Nanos) -> bool {
         !self.is_inline() && self.costs.due(op, now)
     }
 
-    /// What a job meets that is handed over at `at`.
-    pub(crate) fn met(&self, at: Nanos) -> Met {
+    /// Returns the conditions for a job that is handed over at `at`.
+    pub(crate) fn sample(&self, at: Nanos) -> SubmitSample {
         let (depth_jobs, backlog_bytes) = (self.depth(), self.backlog_bytes());
-        Met { at, host: Nanos(0), depth_jobs, backlog_bytes }
+        SubmitSample { at, host: Nanos(0), depth_jobs, backlog_bytes }
     }
 
     /// A job on the calling core went well, and held it for its service; whether it may say something else now of
     /// such jobs.
     #[inline(never)]
-    pub(crate) fn learn_held(
+    pub(crate) fn record_held_cost(
         &mut self,
         job: &Job,
         service: Nanos,
@@ -323,21 +329,21 @@ impl Slot {
         arrivals: u64,
     ) -> bool {
         let work = (job.task.op(), job.work_bytes());
-        self.costs.due(work.0, now) && self.costs.learn_held(work, service, now, arrivals)
+        self.costs.due(work.0, now) && self.costs.record_held(work, service, now, arrivals)
     }
 
     /// A job that was watched came back well, with the last poll; whether it may say something else now of such.
     #[cold]
-    pub(crate) fn learn(&mut self, job: &Job, met: &Met, arrivals: u64) -> bool {
+    pub(crate) fn record_cost(&mut self, job: &Job, sample: &SubmitSample, arrivals: u64) -> bool {
         let [before, found] = self.polled_at;
         // What signals was done when it did, whenever it was looked at before.
         let is_polled = matches!(self.capabilities.waiting, Waiting::Polled { .. });
         let before = if is_polled { before } else { found };
         let work = (job.task.op(), job.work_bytes());
-        self.costs.learn(work, met, [before, found], arrivals)
+        self.costs.record(work, sample, [before, found], arrivals)
     }
 
-    /// Whether jobs are done when their submission returns.
+    /// Returns whether jobs are done when their submission returns.
     #[inline]
     pub(crate) fn is_inline(&self) -> bool {
         self.capabilities.waiting == Waiting::Inline
@@ -347,36 +353,37 @@ impl Slot {
     #[inline]
     pub(crate) fn backlog_bytes(&self) -> usize {
         match self.polled.len() {
-            0 => self.inside_bytes,
-            _ => self.inside_bytes / self.inside.max(1) * self.depth(),
+            0 => self.in_flight_bytes,
+            _ => self.in_flight_bytes / self.in_flight.max(1) * self.depth(),
         }
     }
 
-    /// Whether the device has as many jobs as it holds.
+    /// Returns whether the device has as many jobs as it holds.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.depth() >= self.capabilities.queue_depth
     }
 
-    /// As [`Capabilities::accepts`]: what is accepted at one size is at every smaller one.
+    /// Does the same as [`Capabilities::accepts`]. A task that is accepted at one size is accepted at every smaller
+    /// one.
     #[inline(always)]
-    fn accepts(&mut self, asked: &Asked<'_>) -> bool {
-        let known = &self.eligible[asked.task.op().index() % OPS];
-        if known.shape == asked.shape {
-            if asked.work_bytes < known.accepted_below {
+    fn accepts(&mut self, job_shape: &JobShape<'_>) -> bool {
+        let known = &self.eligible[job_shape.task.op().index() % OPS];
+        if known.shape == job_shape.shape {
+            if job_shape.work_bytes < known.accepted_below {
                 return true;
             }
-            if asked.work_bytes >= known.refused_from {
+            if job_shape.work_bytes >= known.refused_from {
                 return false;
             }
         }
-        self.ask(asked.task, asked.shape, asked.work_bytes)
+        self.ask(job_shape.task, job_shape.shape, job_shape.work_bytes)
     }
 
     /// The sizes for which [`Slot::update`] says the same as it just said of this job.
-    pub(crate) fn alike(&self, asked: &Asked<'_>) -> Range<usize> {
-        let known = &self.eligible[asked.task.op().index() % OPS];
-        match asked.work_bytes < known.accepted_below {
+    pub(crate) fn alike(&self, job_shape: &JobShape<'_>) -> Range<usize> {
+        let known = &self.eligible[job_shape.task.op().index() % OPS];
+        match job_shape.work_bytes < known.accepted_below {
             _ if self.retired.is_some() => 0..usize::MAX,
             true => 0..known.accepted_below,
             false => known.refused_from..usize::MAX,
@@ -384,7 +391,7 @@ impl Slot {
     }
 
     #[cold]
-    fn ask(&mut self, task: &Task, shape: Shape, work_bytes: usize) -> bool {
+    fn ask(&mut self, task: &Task, shape: TaskShape, work_bytes: usize) -> bool {
         let known = &mut self.eligible[task.op().index() % OPS];
         if known.shape != shape {
             *known = Eligible::unknown(shape);
@@ -397,7 +404,7 @@ impl Slot {
         accepted
     }
 
-    /// Whether it was healthy until now.
+    /// Retires the device and returns whether it was healthy until now.
     pub(crate) fn retire(&mut self, now: Nanos, reprobe_after: Nanos) -> bool {
         let was_healthy = self.retired.is_none();
         if was_healthy {
@@ -414,24 +421,24 @@ impl Slot {
         was_healthy
     }
 
-    /// Whether it was wrong too often.
+    /// Returns whether the device was wrong too often.
     pub(crate) fn is_distrusted(&self) -> bool {
         self.retired.as_ref().is_some_and(|retired| retired.is_distrusted)
     }
 
-    /// Whether all that is inside is a probe.
+    /// Returns whether the only job inside is a probe.
     pub(crate) fn is_probed(&self) -> bool {
         self.retired.as_ref().is_some_and(|retired| retired.is_probed)
     }
 
-    /// Jobs handed over since the last call.
+    /// Returns the jobs handed over since the last call.
     pub(crate) fn untold(&mut self) -> u64 {
         let told = std::mem::replace(&mut self.told, self.done);
         self.done - told
     }
 
-    /// Whether the job may show that a retired device is back. Never while jobs are waited for
-    /// there: a probe takes a queue of its own, and the old one goes with all that is in it.
+    /// Returns whether the job may show that a retired device is back. It may never while jobs are waited for there: a
+    /// probe takes a queue of its own, and the old one goes with all that is in it.
     pub(crate) fn may_probe(&self, job: &Job, now: Nanos) -> bool {
         let due = self.retired.as_ref().is_some_and(|retired| now >= retired.probe_at);
         let capabilities = &self.capabilities;
@@ -459,8 +466,8 @@ impl Slot {
         }
         self.scrutiny.restart();
         self.queue = self.device.open_queue(waker)?;
-        self.inside = 0;
-        self.inside_bytes = 0;
+        self.in_flight = 0;
+        self.in_flight_bytes = 0;
         self.polled.clear();
         Ok(())
     }
@@ -473,11 +480,11 @@ impl Retired {
     }
 }
 
-/// What polls take, shared among the completions that they find.
+/// The time that polls take, shared among the completions that they find.
 #[derive(Default)]
 struct WayBack {
     per_job_ns: u64,
-    /// By polls that found nothing, since the last that did.
+    /// The time of polls that found nothing, since the last one that found some.
     spent_ns: u64,
 }
 
@@ -494,10 +501,10 @@ impl WayBack {
     }
 }
 
-/// Where nobody learns, one poll in so many is timed.
+/// Where no costs are recorded, one poll in so many is timed.
 const TIMED_ONE_IN: u32 = 16;
 
-/// To wake a task and to switch to it, as measured.
+/// The measured time to wake a task and to switch to it.
 const SWITCHES: Nanos = Nanos(100);
 
 /// Room for so many completions of one poll is made at the start.

@@ -10,7 +10,7 @@ use units::{Clock, Nanos};
 /// last turned, or later.
 pub(crate) struct Time {
     clock: Arc<dyn Clock>,
-    /// How old a time may be that is used again; zero looks every time.
+    /// The age up to which a time is used again. Zero looks every time.
     resolution: Nanos,
     now: Nanos,
     /// Uses that one look may serve, as the last looks taught: doubled while they followed each other within the
@@ -36,12 +36,12 @@ impl Time {
 
     /// A turn's look at the clock.
     #[inline]
-    pub(crate) fn look(&mut self) -> Nanos {
+    pub(crate) fn refresh(&mut self) -> Nanos {
         self.is_turned = true;
-        self.look_to_serve()
+        self.refresh_to_serve()
     }
 
-    fn look_to_serve(&mut self) -> Nanos {
+    fn refresh_to_serve(&mut self) -> Nanos {
         let now = self.clock.now();
         let soon = now.since(self.now) < self.resolution;
         self.served_max = if soon { (2 * self.served_max + 1).min(SERVED_MAX) } else { 0 };
@@ -52,7 +52,7 @@ impl Time {
 
     /// A look at the clock outside turns: it says nothing of when the next one will be, so the next use looks again.
     #[inline]
-    pub(crate) fn look_once(&mut self) -> Nanos {
+    pub(crate) fn refresh_once(&mut self) -> Nanos {
         self.now = self.clock.now();
         self.served_left = 0;
         self.now
@@ -67,7 +67,7 @@ impl Time {
     #[inline]
     pub(crate) fn now(&mut self) -> Nanos {
         if self.served_left == 0 {
-            return if self.is_turned { self.look_to_serve() } else { self.look_once() };
+            return if self.is_turned { self.refresh_to_serve() } else { self.refresh_once() };
         }
         self.served_left -= 1;
         self.now
@@ -78,7 +78,7 @@ impl Time {
         self.now
     }
 
-    /// The next use looks: nobody will look regularly from here on.
+    /// Makes the next use look at the clock, because no turn looks regularly from here on.
     pub(crate) fn expire(&mut self) {
         self.served_left = 0;
         self.is_turned = false;
@@ -111,7 +111,7 @@ mod tests {
         time.set_resolution(Nanos(1_000));
         for left in [1, 3, 7, 15, 31, 63, 63] {
             clock.advance(Nanos(100));
-            let looked = time.look();
+            let looked = time.refresh();
             assert_eq!(time.served_left, left);
             clock.advance(Nanos(100));
             assert_eq!(time.now(), looked, "one of the uses that the look serves");
@@ -121,7 +121,7 @@ mod tests {
         }
         assert_eq!(time.now(), clock.now(), "one use too many");
         clock.advance(Nanos(2_000));
-        time.look();
+        time.refresh();
         clock.advance(Nanos(100));
         assert_eq!(time.now(), clock.now(), "looks were not close");
     }
@@ -132,8 +132,8 @@ mod tests {
         let mut time = Time::exact(Arc::new(clock.clone()));
         time.set_resolution(Nanos(1_000));
         for _ in 0..10 {
-            time.look();
-            time.look_once();
+            time.refresh();
+            time.refresh_once();
         }
         clock.advance(Nanos::secs(1));
         assert_eq!(time.now(), clock.now());
@@ -144,7 +144,7 @@ mod tests {
         let clock = ManualClock::default();
         let mut time = Time::exact(Arc::new(clock.clone()));
         time.set_resolution(Nanos(1_000));
-        time.look();
+        time.refresh();
         let mut looks = 0;
         for _ in 0..1_000 {
             clock.advance(Nanos(200));
@@ -159,7 +159,7 @@ mod tests {
         let clock = ManualClock::default();
         let mut time = Time::exact(Arc::new(clock.clone()));
         time.set_resolution(Nanos(1_000));
-        time.look();
+        time.refresh();
         clock.advance(Nanos::secs(1));
         time.expire();
         assert_eq!(time.now(), Nanos::secs(1));

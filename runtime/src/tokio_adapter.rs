@@ -58,7 +58,7 @@ impl TokioRuntime {
         self.start_job(|core| core.submit(job))
     }
 
-    /// As [`TokioRuntime::run`], in software whatever the policy, for this reason.
+    /// Does the same as [`TokioRuntime::run`], in software whatever the policy says, for this reason.
     pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
         self.start_job(|core| core.submit_to_software(job, reason))
     }
@@ -78,18 +78,18 @@ impl TokioRuntime {
         self.core.borrow_mut().set_policy(policy);
     }
 
-    /// Which device wrote the stream of the frame with this checksum.
+    /// Notes which device wrote the stream of the frame with this checksum.
     #[inline]
     pub fn wrote(&self, device: usize, checksum: u32, stream_bytes: usize) {
         self.reputation.wrote(device, checksum, stream_bytes);
     }
 
-    /// As [`Runtime::report_misread`].
+    /// Does the same as [`Runtime::report_misread`].
     pub fn report_misread(&self, device: usize) {
         self.core.borrow_mut().report_misread(device);
     }
 
-    /// As [`Runtime::report_unreadable`].
+    /// Does the same as [`Runtime::report_unreadable`].
     pub fn report_unreadable(&self, checksum: u32, stream_bytes: usize) {
         self.core.borrow_mut().report_unreadable(checksum, stream_bytes);
     }
@@ -162,14 +162,14 @@ async fn drive(core: Rc<RefCell<Runtime>>, signal: Arc<Notify>, turning: Rc<Cell
         let mut runtime = core.borrow_mut();
         let was_polled = runtime.outstanding().polled.is_some();
         let arrivals = runtime.arrivals();
-        outstanding = runtime.spin();
+        outstanding = runtime.poll_once();
         // A turn that submitted is followed by another, as a task that submits is: that took a while, and other jobs
         // may be done. To look costs less than a sleep that they end.
         let submitted = runtime.arrivals() - arrivals;
         let has_worked = submitted > 0 && outstanding.jobs as u64 > submitted;
         lingers = (was_polled || has_worked) && outstanding.polled.is_none();
         if outstanding.polled.is_none() && !lingers {
-            runtime.rest();
+            runtime.park();
         }
     }
 }

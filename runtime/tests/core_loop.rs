@@ -224,11 +224,11 @@ fn dropped_futures_and_a_dropped_loop_leave_nothing_behind() {
     let plan = FaultPlan { delay_polls: 3, ..FaultPlan::default() };
     let pool = Pool::heap(ByteCount(0));
     let outer = core_loop(faulty(plan.clone()));
-    let (core, own) = (outer.core().clone(), pool.clone());
-    outer.block_on(async move { drop(core.run(compress(&own, 1))) });
+    let (core, buffers) = (outer.core().clone(), pool.clone());
+    outer.block_on(async move { drop(core.run(compress(&buffers, 1))) });
     for tag in 0..4 {
-        let (core, own) = (outer.core().clone(), pool.clone());
-        outer.core().spawn(async move { check(&core.run(compress(&own, tag)).await, tag) });
+        let (core, buffers) = (outer.core().clone(), pool.clone());
+        outer.core().spawn(async move { check(&core.run(compress(&buffers, tag)).await, tag) });
     }
     let core = outer.core().clone();
     outer.block_on(async move {

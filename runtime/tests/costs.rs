@@ -69,7 +69,7 @@ fn offloaded(done: &[Done], sizes: Range<usize>) -> f64 {
 
 #[test]
 fn while_little_comes_each_size_goes_where_it_is_done_sooner() {
-    let done = settled(&run(least_latency(), &Load::of(10_000.0)));
+    let done = settled(&run(least_latency(), &Load::new(10_000.0)));
     // Software is done first below 310 bytes.
     assert!(offloaded(&done, 0..200) < 0.05, "{}", offloaded(&done, 0..200));
     assert!(offloaded(&done, 500..usize::MAX) > 0.95, "{}", offloaded(&done, 500..usize::MAX));
@@ -82,7 +82,7 @@ fn it_follows_the_better_place_from_idle_to_past_what_the_device_carries() {
     println!("p99 (us): software, sync, async; least latency");
     let mut wins = 0;
     for per_second in [10e3, 100e3, 300e3, 400e3, 460e3] {
-        let load = Load::of(per_second);
+        let load = Load::new(per_second);
         let p99 = |policy| p99_us(&settled(&run(policy, &load)));
         let others = statics().map(p99);
         let least = p99(least_latency());
@@ -136,13 +136,13 @@ fn it_holds_a_busy_core_for_less() {
 }
 
 /// Counts how often it is asked; whether it says what stands can be left out.
-struct Asked {
+struct JobShape {
     inner: Arc<dyn Policy>,
     says_what_stands: bool,
     times: AtomicUsize,
 }
 
-impl Policy for Asked {
+impl Policy for JobShape {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -179,7 +179,7 @@ fn an_answer_that_stands_is_the_one_that_would_be_given() {
         let load = beside(per_second, 10_000);
         let run = |says_what_stands| {
             let (inner, times) = (Arc::clone(&policy), AtomicUsize::new(0));
-            let policy = Arc::new(Asked { inner, says_what_stands, times });
+            let policy = Arc::new(JobShape { inner, says_what_stands, times });
             let took = on_loop::run(Arc::clone(&policy) as _, load);
             (took, policy.times.load(Ordering::Relaxed))
         };
@@ -230,7 +230,7 @@ fn what_pauses_the_machine_makes() {
     while before.duration_since(start).as_secs() < SECONDS {
         let now = Instant::now();
         let took = now.duration_since(before).as_nanos() as u64;
-        let class = on_loop::Pauses::MEASURED.iter().position(|(_, own)| own.contains(&took));
+        let class = on_loop::Pauses::MEASURED.iter().position(|(_, range)| range.contains(&took));
         if let Some(class) = class {
             counts[class] += 1;
         }
@@ -248,7 +248,7 @@ fn it_leaves_a_device_that_slows_tenfold_and_comes_back() {
     const LEAVES_WITHIN: usize = 500;
     /// Less than half a second: what is not chosen is seen by probes only.
     const RETURNS_WITHIN: usize = 20_000;
-    let load = Load { jobs: 80_000, slow: Some((SLOW..FAST, 10.0)), ..Load::of(50e3) };
+    let load = Load { jobs: 80_000, slow: Some((SLOW..FAST, 10.0)), ..Load::new(50e3) };
     let mut done = run(least_latency(), &load);
     done.sort_by_key(|one| one.index);
     let all = 0..usize::MAX;
@@ -269,12 +269,12 @@ fn least_host_cycles_spares_the_core_within_its_bound() {
     let policy = LeastHostCycles { latency_max: Nanos::micros(100), inline_bytes_max: 256 << 10 };
     let policy: Arc<dyn Policy> = Arc::new(policy);
     for per_second in [50e3, 300e3] {
-        let done = settled(&run(Arc::clone(&policy), &Load::of(per_second)));
+        let done = settled(&run(Arc::clone(&policy), &Load::new(per_second)));
         // An offload takes half a microsecond of the core, software at least 1.6.
         assert!(offloaded(&done, 0..usize::MAX) > 0.95, "{per_second}");
     }
     let tight = LeastHostCycles { latency_max: Nanos::micros(3), inline_bytes_max: 256 << 10 };
-    let done = settled(&run(Arc::new(tight), &Load::of(10e3)));
+    let done = settled(&run(Arc::new(tight), &Load::new(10e3)));
     // Nothing is done within 3 us from 4 KiB on, and the device is the quicker place; small jobs are spared all the
     // same.
     assert!(offloaded(&done, 64..300) > 0.9 && offloaded(&done, 4_096..8_192) > 0.9);
@@ -282,7 +282,7 @@ fn least_host_cycles_spares_the_core_within_its_bound() {
 
 #[test]
 fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
-    let load = Load { batch: 0.5, ..Load::of(400e3) };
+    let load = Load { batch: 0.5, ..Load::new(400e3) };
     let done = settled(&run(least_latency(), &load));
     let p99 = |class: Class| {
         p99_us(&done.iter().filter(|one| one.class == class).copied().collect::<Vec<_>>())
@@ -359,7 +359,7 @@ fn whoever_is_back_and_not_yet_claimed_waits_for_the_core() {
 
 #[test]
 fn weighing_costs_takes_no_allocation_per_job() {
-    let mut machine = Machine::new(least_latency(), &Load::of(10e3));
+    let mut machine = Machine::new(least_latency(), &Load::new(10e3));
     let mut job: Option<Box<Job>> = Some(machine.job(2_000));
     let mut jobs = |count: usize| {
         for _ in 0..count {

@@ -155,7 +155,7 @@ fn a_sync_job_that_its_device_failed_waits_for_software_as_long_as_it_takes() {
         check(&finished, tag as u64);
         assert_eq!(finished.path, in_software(Reason::DeviceFault), "{tag}");
     }
-    let overdue = rig.core.metrics().losses().iter().map(|own| own.2).sum::<u64>();
+    let overdue = rig.core.metrics().losses().iter().map(|loss| loss.2).sum::<u64>();
     assert_eq!(overdue, 0);
     assert_eq!((rig.jobs_counted(), rig.core.outstanding().jobs), (351, 0));
 }
@@ -164,8 +164,8 @@ fn a_sync_job_that_its_device_failed_waits_for_software_as_long_as_it_takes() {
 fn what_a_device_fails_is_redone_and_counted() {
     let mut rig = Rig::new(faulty(FaultPlan { fail_every: 2, ..FaultPlan::default() }));
     let paths: Vec<_> = (0..10).map(|tag| rig.path(tag)).collect();
-    let redone = paths.iter().filter(|own| **own == in_software(Reason::DeviceFault)).count();
-    let done = paths.iter().filter(|own| **own == on_device()).count();
+    let redone = paths.iter().filter(|path| **path == in_software(Reason::DeviceFault)).count();
+    let done = paths.iter().filter(|path| **path == on_device()).count();
     assert_eq!((redone, done), (5, 5));
     let fallbacks = rig.core.metrics().fallbacks();
     assert_eq!(fallbacks, [("faulty-software".to_owned(), Reason::DeviceFault, 5)]);
@@ -385,7 +385,7 @@ fn what_a_lost_device_gives_back_at_once_is_redone_over_several_turns() {
     (0..=300).for_each(|_| device.fail_one(DeviceError::Lost));
     rig.core.turn();
     rig.core.detach(given_up);
-    let done = |rig: &Rig| tickets.iter().filter(|own| rig.core.is_finished(**own)).count();
+    let done = |rig: &Rig| tickets.iter().filter(|ticket| rig.core.is_finished(**ticket)).count();
     // A job has at least 1,000 bytes, and at most 256 KiB are redone in a turn.
     let first = done(&rig);
     assert!((1..=262).contains(&first), "{first}");

@@ -157,7 +157,7 @@ proptest! {
         let timeouts: u64 = metrics.losses().iter().map(|(_, _, timeouts)| timeouts).sum();
         let by_reason = metrics.fallbacks().into_iter();
         let redone: u64 =
-            by_reason.filter(|own| own.1 == Reason::Timeout).map(|(_, _, count)| count).sum();
+            by_reason.filter(|row| row.1 == Reason::Timeout).map(|(_, _, count)| count).sum();
         // A job that was given up and then kept too long has no path, nor has one given up while it waited.
         let ended = counted + timeouts - redone;
         if limits == Limits::NONE {

@@ -61,7 +61,10 @@ fn what_fails_is_lost_or_hangs_is_told_apart_and_does_not_disqualify() {
     assert!(matches!(hung, Problem::Late { patience: IMPATIENT, .. }), "{hung}");
     let full = problem(FaultPlan { refuse_every: 1, ..sound() }, IMPATIENT);
     let reason = RefusedReason::Full;
-    assert!(matches!(&full, Problem::Refused { reason: own, .. } if *own == reason), "{full}");
+    assert!(
+        matches!(&full, Problem::Refused { reason: refused, .. } if *refused == reason),
+        "{full}"
+    );
     for problem in [failed, lost, gone, hung, full] {
         assert!(!problem.disqualifies(), "{problem}");
     }

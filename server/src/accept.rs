@@ -17,11 +17,11 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
 use crate::counters::{Control, Counters};
-use crate::worker::{Accepted, Door, Word, Worker};
+use crate::worker::{Accepted, ListenerProtocol, Worker, WorkerMessage};
 
 /// Deals accepted connections to the workers.
 #[derive(Clone)]
-pub(crate) struct Dealer {
+pub(crate) struct Dispatcher {
     pub(crate) workers: Arc<[Worker]>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
@@ -29,39 +29,39 @@ pub(crate) struct Dealer {
     pub(crate) errors: Arc<AcceptErrors>,
 }
 
-/// Whose turn it is to get the next connection, for each kind of them: lanes are few and cost much, and would otherwise
-/// all go to one worker where connections of another kind come in between.
+/// Chooses the worker that gets the next connection, in turn for each kind of connection. Lanes are few and cost much:
+/// they would otherwise all go to one worker when connections of another kind come in between.
 #[derive(Default)]
-pub(crate) struct Turns([AtomicUsize; Door::ALL.len()]);
+pub(crate) struct Turns([AtomicUsize; ListenerProtocol::ALL.len()]);
 
 impl Turns {
     fn next(&self, accepted: &Accepted, workers: usize) -> usize {
-        self.0[accepted.door() as usize].fetch_add(1, Ordering::Relaxed) % workers
+        self.0[accepted.protocol() as usize].fetch_add(1, Ordering::Relaxed) % workers
     }
 }
 
-impl Dealer {
-    fn deal(&self, mut accepted: Accepted) {
+impl Dispatcher {
+    fn dispatch(&self, mut accepted: Accepted) {
         let worker = self.turns.next(&accepted, self.workers.len());
-        let door = accepted.door();
-        if is_among_the_last(&accepted) || !self.connections.enter(door) {
+        let protocol = accepted.protocol();
+        if is_among_the_last(&accepted) || !self.connections.enter(protocol) {
             self.counters[worker].commands.rejected_connections.up();
             let _ = match &mut accepted {
-                Accepted::Tcp(stream, Door::Memcached) => stream.write_all(TOO_MANY),
-                Accepted::Unix(stream, Door::Memcached) => stream.write_all(TOO_MANY),
+                Accepted::Tcp(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
+                Accepted::Unix(stream, ListenerProtocol::Memcached) => stream.write_all(TOO_MANY),
                 // There is no word for it before the HTTP/2 preface, or over the others; the client sees the end.
                 Accepted::Tcp(..) | Accepted::Unix(..) | Accepted::Lane(_) => Ok(()),
             };
             return;
         }
-        if !self.workers[worker].tell(Word::Serve(accepted)) {
-            self.connections.leave(door);
+        if !self.workers[worker].tell(WorkerMessage::Serve(accepted)) {
+            self.connections.leave(protocol);
         }
     }
 }
 
-/// Whether a client's connection has one of the last descriptors that the process may open. Those are for the admin
-/// pages and for the ways to stores and services. The system gives the lowest that is free.
+/// Returns whether a client's connection has one of the last descriptors that the process may open. Those are for the
+/// admin pages and for the connections to stores and services. The system gives the lowest free descriptor.
 fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
         Accepted::Tcp(stream, _) => stream.as_raw_fd(),
@@ -72,7 +72,7 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
     u64::try_from(descriptor).is_ok_and(|descriptor| descriptor >= limit - kept)
 }
 
-/// Of the descriptors one in so many is kept from clients, and no more than the admin pages may have connections.
+/// One descriptor in so many is kept from clients, and no more than the admin pages may have connections.
 const DESCRIPTORS_KEPT_SHARE: u64 = 8;
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
@@ -103,7 +103,7 @@ fn listen_on(address: SocketAddr, backlog: u32) -> io::Result<std::net::TcpListe
     Ok(socket.into())
 }
 
-/// A Unix listener with the given permission bits; a socket that nobody listens on any more is replaced, any other
+/// Binds a Unix listener with the given permission bits. A socket that has no listener any more is replaced; any other
 /// file is left alone.
 ///
 /// # Errors
@@ -135,8 +135,8 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Of a listener that was just bound there.
-    pub(crate) fn of(path: &Path) -> Self {
+    /// Describes the socket of a listener that was just bound there.
+    pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), identity: Self::identity(path) }
     }
 
@@ -154,7 +154,11 @@ impl SocketFile {
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_tcp(listener: &TcpListener, door: Door, dealer: &Dealer) {
+pub(crate) async fn accept_tcp(
+    listener: &TcpListener,
+    protocol: ListenerProtocol,
+    dispatcher: &Dispatcher,
+) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) => {
@@ -162,20 +166,26 @@ pub(crate) async fn accept_tcp(listener: &TcpListener, door: Door, dealer: &Deal
                 // A host that vanished would otherwise keep its connection for ever.
                 let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-                dealer.deal(Accepted::Tcp(stream, door));
+                dispatcher.dispatch(Accepted::Tcp(stream, protocol));
             }
-            Err(error) => dealer.errors.pause(&error).await,
+            Err(error) => dispatcher.errors.pause(&error).await,
         }
     }
 }
 
 /// Accepts for as long as it is polled.
-pub(crate) async fn accept_unix(listener: &UnixListener, door: Door, dealer: &Dealer) {
+pub(crate) async fn accept_unix(
+    listener: &UnixListener,
+    protocol: ListenerProtocol,
+    dispatcher: &Dispatcher,
+) {
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) if door == Door::Lane => dealer.deal(Accepted::Lane(stream)),
-            Ok(stream) => dealer.deal(Accepted::Unix(stream, door)),
-            Err(error) => dealer.errors.pause(&error).await,
+            Ok(stream) if protocol == ListenerProtocol::Lane => {
+                dispatcher.dispatch(Accepted::Lane(stream))
+            }
+            Ok(stream) => dispatcher.dispatch(Accepted::Unix(stream, protocol)),
+            Err(error) => dispatcher.errors.pause(&error).await,
         }
     }
 }
@@ -229,11 +239,11 @@ mod tests {
     fn lanes_go_to_all_workers_whatever_comes_in_between() {
         let socket = || UnixStream::pair().expect("two sockets").0;
         let turns = Turns::default();
-        let dealt = [(); 4].map(|()| {
+        let assigned = [(); 4].map(|()| {
             let lane = turns.next(&Accepted::Lane(socket()), 2);
-            (lane, turns.next(&Accepted::Unix(socket(), Door::Grpc), 2))
+            (lane, turns.next(&Accepted::Unix(socket(), ListenerProtocol::Grpc), 2))
         });
-        assert_eq!(dealt, [(0, 0), (1, 1), (0, 0), (1, 1)]);
+        assert_eq!(assigned, [(0, 0), (1, 1), (0, 0), (1, 1)]);
     }
 
     #[test]
@@ -241,12 +251,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let first = listen_unix(&path, 0o600).expect("a free path");
-        let file = SocketFile::of(&path);
+        let file = SocketFile::new(&path);
         std::fs::remove_file(&path).expect("it is there");
         let second = listen_unix(&path, 0o600).expect("free again");
         file.remove();
         assert!(path.exists(), "the second's was removed");
-        SocketFile::of(&path).remove();
+        SocketFile::new(&path).remove();
         assert!(!path.exists(), "its own is removed");
         drop((first, second));
     }

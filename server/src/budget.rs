@@ -1,6 +1,7 @@
-//! A worker's memory for values in flight, whoever needs it: what clients send and are sent, what stores answer, and
-//! jobs of other processes. Bytes are taken before memory is, and come back with the last user of that memory. Who
-//! wants little is served before who wants much. Those who hold bytes and stand still learn that others wait.
+//! A worker's memory for values in flight: what clients send and are sent, what stores answer, and jobs of other
+//! processes. Bytes are taken from the budget before memory is allocated, and come back with the last user of that
+//! memory. Small requests are served before large ones. Users that hold bytes and make no progress learn that others
+//! wait.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Bytes that may be held. Clones share them.
+/// A number of bytes that may be held. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Shared>);
 
@@ -22,9 +23,9 @@ struct Shared {
     held: AtomicU64,
     /// The most that was held since someone asked.
     peak: AtomicU64,
-    /// Changes with its queue, so that nobody overtakes it.
+    /// Changes together with its queue, so that no request overtakes the queue.
     waiting: Mutex<VecDeque<Arc<Waiter>>>,
-    /// How many there are.
+    /// The number of waiters.
     waiters: AtomicU64,
     wanted: Notify,
     /// Someone holds more than there is, see [`Budget::grow`].
@@ -42,7 +43,7 @@ enum WaiterState {
     Granted,
 }
 
-/// Bytes that are held; dropping it gives them back.
+/// A number of held bytes. Dropping it gives them back.
 #[must_use]
 pub(crate) struct Permit {
     budget: Budget,
@@ -65,8 +66,8 @@ impl Budget {
         }))
     }
 
-    /// Takes bytes for something new if there are so many and nobody waits. A quarter of the budget is left to those
-    /// who need more for what they hold already; a single one may take all.
+    /// Takes bytes for something new if that many are free and no one waits. A quarter of the budget is left for those
+    /// that need more for what they hold already; a single user may take all.
     pub(crate) fn try_begin(&self, bytes: u64) -> Option<Permit> {
         if self.is_wanted() { None } else { self.begin(bytes) }
     }
@@ -104,23 +105,23 @@ impl Budget {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes that are held.
     pub(crate) fn held(&self) -> u64 {
         self.0.held.load(Ordering::SeqCst)
     }
 
-    /// Bytes that are held, and the most that were since the last call.
+    /// Returns the bytes that are held now, and the most that were held since the last call.
     pub(crate) fn take_peak(&self) -> (u64, u64) {
         let held = self.held();
         (held, self.0.peak.swap(held, Ordering::SeqCst).max(held))
     }
 
-    /// Bytes that may be held.
+    /// Returns the number of bytes that may be held.
     pub(crate) fn max(&self) -> u64 {
         self.0.max
     }
 
-    /// Whether anyone waits.
+    /// Returns whether anyone waits.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.waiters.load(Ordering::SeqCst) > 0
     }
@@ -147,7 +148,7 @@ impl Budget {
         Some(Permit { budget: self.clone(), bytes, is_overdraft: false })
     }
 
-    /// Bytes that were counted before.
+    /// Returns a permit for bytes that were counted before.
     fn granted(&self, bytes: u64) -> Permit {
         Permit { budget: self.clone(), bytes, is_overdraft: false }
     }
@@ -175,7 +176,7 @@ impl Waiter {
 }
 
 impl Permit {
-    /// Bytes that are held.
+    /// Returns the number of bytes that the permit holds.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -222,7 +223,8 @@ impl Drop for Permit {
 /// One part in so many of a budget is for those who need more for what they hold.
 const RESERVE_SHARE: u64 = 4;
 
-/// Who waits with bytes in hand looks again after this: it is rare, and its turn is not a matter of order.
+/// A user that waits with bytes in hand looks again after this time. That is rare, and no order is kept among such
+/// users.
 const GROW_PAUSE: Duration = Duration::from_millis(2);
 
 /// Smaller values are not charged one by one: what a connection may hold of them is counted with the connection.

@@ -1,4 +1,5 @@
-//! What every session of a worker shares: the store, the values' way, limits, counters, and word of the end.
+//! The state that all sessions of a worker share: the store, the conversion of values, limits, counters, and the signal
+//! of the shutdown.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -26,30 +27,30 @@ use crate::traces::Traced;
 use crate::turns::Turns;
 use crate::upstream::InteractiveLoad;
 use crate::values::Values;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 
-/// One worker's surroundings.
+/// The state of one worker.
 pub(crate) struct WorkerContext {
     pub(crate) backend: Backend,
     pub(crate) values: Values,
-    /// What jobs of other processes run on; `values` uses it for this one's.
+    /// The runtime that runs jobs of other processes. `values` uses it for the jobs of this one.
     pub(crate) runtime: TokioRuntime,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) services: Services,
-    /// Bytes that gRPC calls hold, in and out.
+    /// The bytes that gRPC calls hold for inputs and outputs.
     pub(crate) grpc_held_bytes: Cell<u64>,
-    /// Bytes that jobs of lanes hold, in and out.
+    /// The bytes that jobs of lanes hold for inputs and outputs.
     pub(crate) lane_held_bytes: Cell<u64>,
-    /// Jobs of other processes under way, and how many may be.
+    /// The jobs of other processes that are under way, and how many may be.
     pub(crate) jobs: Cell<usize>,
     pub(crate) jobs_max: usize,
-    /// Whose jobs they are.
+    /// The peers whose jobs they are.
     pub(crate) peers: RefCell<Slab<()>>,
-    /// What the runtime's jobs run on, by their index in a path.
+    /// The devices that the runtime's jobs run on, by their index in a path.
     pub(crate) devices: Vec<Arc<dyn device::Device>>,
     /// gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
-    /// Where this process is one.
+    /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
     pub(crate) limits: protocol::Limits,
     pub(crate) requests_per_turn: usize,
@@ -58,31 +59,33 @@ pub(crate) struct WorkerContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) stats: Rc<StatsPages>,
-    /// Bytes of values that this worker may hold in flight, for whomever.
+    /// The bytes of values that this worker may hold in flight.
     pub(crate) budget: Budget,
     pub(crate) inflight_bytes_max: ByteCount,
-    /// Turns to move long values.
+    /// The turns for moving long values.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,
-    /// What is under way on the connections to stores that are for short exchanges.
+    /// The load on those connections to stores that are for short exchanges.
     pub(crate) interactive_load: Rc<InteractiveLoad>,
-    /// Keys whose values are known to be long, to any worker.
+    /// The keys whose values are long, as any worker saw them.
     pub(crate) long_keys: Arc<LongKeys>,
-    /// Whether a list of the servers' items is on its way to a client.
+    /// Whether a list of the servers' items is being passed on to a client.
     pub(crate) passes_on: Cell<bool>,
     /// Whether clients may list the items.
     pub(crate) dump: bool,
-    /// Looks at items that kept an `add` from storing.
+    /// The looks at items that kept an `add` from storing.
     pub(crate) looks: Looks,
-    pub(crate) ending: Ending,
-    /// Where this process runs traces.
+    pub(crate) shutdown: Shutdown,
+    /// The executor of traces, if this process runs traces.
     pub(crate) traced: Option<Rc<Traced>>,
-    /// The store service's surroundings, in a process that has it: the same store, its values as they are stored.
+    /// The context of the store service, in a process that has it: the same store, with values passed as they are
+    /// stored.
     pub(crate) of_store: Option<Rc<WorkerContext>>,
 }
 
 impl WorkerContext {
-    /// A part of the budget for something new; waits for it for a bounded time. None: there was none in time.
+    /// Takes a part of the budget for something new and waits for it for a bounded time. None means that it did not
+    /// become free in time.
     pub(crate) async fn admit(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes as u64;
         if let Some(permit) = self.budget.try_begin(bytes) {
@@ -93,23 +96,24 @@ impl WorkerContext {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.ending.draining.get()
+        self.shutdown.draining.get()
     }
 
-    /// What a get adds to what its session is expected to have under way, if the value of one of its keys is long.
+    /// Returns the bytes that a get adds to what its session is expected to have under way, if the value of one of its
+    /// keys is long.
     #[inline]
     pub(crate) fn long_bytes<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> usize {
         if self.long_keys.contains_any(keys) { LONG_BYTES } else { 0 }
     }
 
-    /// Whether others wait for memory, or soon would: more than half of the budget is spent.
+    /// Returns whether others wait for memory or soon will: more than half of the budget is spent.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.budget.is_wanted() || self.budget.held() > self.budget.max() / 2
     }
 }
 
-/// Someone whose jobs this process does: the other end of a lane, or of a connection over gRPC. Each is a tenant of the
-/// runtime's by itself. What it calls its own tenants decides nothing: it may call them as it likes.
+/// A peer whose jobs this process does: the other end of a lane or of a gRPC connection. Each peer is one tenant of the
+/// runtime. The tenant names inside its jobs decide nothing, because the peer may choose them as it likes.
 pub(crate) struct Peer {
     context: Rc<WorkerContext>,
     place: usize,
@@ -121,7 +125,8 @@ impl Peer {
         Self { context: Rc::clone(context), place }
     }
 
-    /// The first is for this process's own jobs; the last for all peers beyond.
+    /// Returns the peer's tenant. The first tenant is for this process's own jobs; the last is shared by all further
+    /// peers.
     pub(crate) fn tenant(&self) -> TenantId {
         TenantId(u16::try_from(self.place + 1).unwrap_or(u16::MAX))
     }
@@ -133,14 +138,14 @@ impl Drop for Peer {
     }
 }
 
-/// How a worker's sessions learn that the server ends: those that wait for their clients are woken.
+/// The signal that the server ends. It wakes the worker's sessions that wait for their clients.
 #[derive(Default)]
-pub(crate) struct Ending {
+pub(crate) struct Shutdown {
     draining: Cell<bool>,
     waiting: RefCell<Slab<Waker>>,
 }
 
-impl Ending {
+impl Shutdown {
     pub(crate) fn begin_drain(&self) {
         self.draining.set(true);
         self.waiting.borrow().iter().for_each(|(_, waker)| waker.wake_by_ref());
@@ -156,14 +161,14 @@ impl Ending {
         }
     }
 
-    /// Is over when the server begins to drain.
+    /// Completes when the server begins to drain.
     pub(crate) async fn begun(&self) {
-        let mut place = Place { ending: self, at: None };
+        let mut watch = ShutdownWatch { shutdown: self, at: None };
         poll_fn(|task| {
             if self.draining.get() {
                 return Poll::Ready(());
             }
-            self.watch(&mut place.at, task.waker());
+            self.watch(&mut watch.at, task.waker());
             Poll::Pending
         })
         .await;
@@ -177,18 +182,18 @@ impl Ending {
     }
 }
 
-/// As long as something new waits for a part of the budget; then its client is told that there is no memory for it.
+/// The longest time that something new waits for a part of the budget. Then its client is told that there is no memory.
 pub(crate) const ADMISSION_MAX: Duration = Duration::from_secs(5);
 
-/// A place that is given up with whoever has it.
-struct Place<'a> {
-    ending: &'a Ending,
+/// A registration that is given up when its owner is dropped.
+struct ShutdownWatch<'a> {
+    shutdown: &'a Shutdown,
     at: Option<usize>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ShutdownWatch<'_> {
     fn drop(&mut self) {
-        self.ending.leave(self.at);
+        self.shutdown.leave(self.at);
     }
 }
 
@@ -200,29 +205,29 @@ pub(crate) struct Connections(Mutex<Places>);
 #[derive(Debug)]
 struct Places {
     max: usize,
-    in_use: [bool; Door::ALL.len()],
-    open: [usize; Door::ALL.len()],
+    in_use: [bool; ListenerProtocol::ALL.len()],
+    open: [usize; ListenerProtocol::ALL.len()],
 }
 
 impl Connections {
-    /// At most `max`, of the kinds `in_use`.
-    pub(crate) fn new(max: usize, in_use: &[Door]) -> Self {
-        let in_use = Door::ALL.map(|door| in_use.contains(&door));
-        Self(Mutex::new(Places { max, in_use, open: [0; Door::ALL.len()] }))
+    /// Creates a limit of `max` connections, of the kinds `in_use`.
+    pub(crate) fn new(max: usize, in_use: &[ListenerProtocol]) -> Self {
+        let in_use = ListenerProtocol::ALL.map(|protocol| in_use.contains(&protocol));
+        Self(Mutex::new(Places { max, in_use, open: [0; ListenerProtocol::ALL.len()] }))
     }
 
     /// Takes a place if there is one.
-    pub(crate) fn enter(&self, door: Door) -> bool {
+    pub(crate) fn enter(&self, protocol: ListenerProtocol) -> bool {
         let mut places = self.0.lock();
-        let is_free = places.taken_for(door) < places.max;
+        let is_free = places.taken_for(protocol) < places.max;
         if is_free {
-            places.open[door as usize] += 1;
+            places.open[protocol as usize] += 1;
         }
         is_free
     }
 
-    pub(crate) fn leave(&self, door: Door) {
-        let open = &mut self.0.lock().open[door as usize];
+    pub(crate) fn leave(&self, protocol: ListenerProtocol) {
+        let open = &mut self.0.lock().open[protocol as usize];
         *open = open.saturating_sub(1);
     }
 
@@ -238,28 +243,30 @@ impl Connections {
         self.0.lock().max = max;
     }
 
-    /// The kinds in use: how many connections are open, and how many are kept for it.
-    pub(crate) fn by_door(&self) -> Vec<(Door, usize, usize)> {
+    /// Returns, for each kind in use, how many connections are open and how many are kept for it.
+    pub(crate) fn by_protocol(&self) -> Vec<(ListenerProtocol, usize, usize)> {
         let places = self.0.lock();
-        let used = Door::ALL.into_iter().filter(|door| places.in_use[*door as usize]);
-        used.map(|door| (door, places.open[door as usize], places.reserved(door))).collect()
+        let used =
+            ListenerProtocol::ALL.into_iter().filter(|protocol| places.in_use[*protocol as usize]);
+        used.map(|protocol| (protocol, places.open[protocol as usize], places.reserved(protocol)))
+            .collect()
     }
 }
 
 impl Places {
     /// The places that a new connection of this kind cannot have: those taken, and those kept for others.
-    fn taken_for(&self, door: Door) -> usize {
-        let of = |other: Door| {
+    fn taken_for(&self, protocol: ListenerProtocol) -> usize {
+        let of = |other: ListenerProtocol| {
             let open = self.open[other as usize];
-            if other == door { open } else { open.max(self.reserved(other)) }
+            if other == protocol { open } else { open.max(self.reserved(other)) }
         };
-        Door::ALL.into_iter().map(of).sum()
+        ListenerProtocol::ALL.into_iter().map(of).sum()
     }
 
-    /// A sixteenth of all places, and never so much that nothing is left to whoever comes first.
-    fn reserved(&self, door: Door) -> usize {
+    /// Returns a sixteenth of all places, but never so many that nothing is left for the first client.
+    fn reserved(&self, protocol: ListenerProtocol) -> usize {
         let kinds = self.in_use.iter().filter(|used| **used).count();
-        if kinds < 2 || !self.in_use[door as usize] {
+        if kinds < 2 || !self.in_use[protocol as usize] {
             return 0;
         }
         self.max.div_ceil(RESERVED_SHARE).min(self.max / kinds)
@@ -273,36 +280,47 @@ const RESERVED_SHARE: usize = 16;
 mod tests {
     use super::*;
 
-    fn fill(connections: &Connections, door: Door) -> usize {
-        std::iter::repeat_with(|| connections.enter(door)).take_while(|entered| *entered).count()
+    fn fill(connections: &Connections, protocol: ListenerProtocol) -> usize {
+        std::iter::repeat_with(|| connections.enter(protocol))
+            .take_while(|entered| *entered)
+            .count()
     }
 
     #[test]
     fn no_kind_of_listener_takes_the_places_of_another() {
-        let connections = Connections::new(1_024, &[Door::Memcached, Door::Grpc, Door::Lane]);
-        assert_eq!(fill(&connections, Door::Memcached), 1_024 - 2 * 64);
-        assert_eq!(fill(&connections, Door::Grpc), 64);
-        assert_eq!(fill(&connections, Door::Lane), 64);
+        let connections = Connections::new(
+            1_024,
+            &[ListenerProtocol::Memcached, ListenerProtocol::Grpc, ListenerProtocol::Lane],
+        );
+        assert_eq!(fill(&connections, ListenerProtocol::Memcached), 1_024 - 2 * 64);
+        assert_eq!(fill(&connections, ListenerProtocol::Grpc), 64);
+        assert_eq!(fill(&connections, ListenerProtocol::Lane), 64);
         assert_eq!(connections.open(), 1_024);
-        connections.leave(Door::Grpc);
-        assert!(!connections.enter(Door::Memcached), "the place is gRPC's");
-        assert!(connections.enter(Door::Grpc));
-        connections.leave(Door::Memcached);
-        assert!(connections.enter(Door::Lane), "any kind may take what is not reserved");
+        connections.leave(ListenerProtocol::Grpc);
+        assert!(!connections.enter(ListenerProtocol::Memcached), "the place is gRPC's");
+        assert!(connections.enter(ListenerProtocol::Grpc));
+        connections.leave(ListenerProtocol::Memcached);
+        assert!(
+            connections.enter(ListenerProtocol::Lane),
+            "any kind may take what is not reserved"
+        );
     }
 
     #[test]
     fn one_kind_of_listener_has_all_places() {
-        let connections = Connections::new(3, &[Door::Memcached]);
-        assert_eq!(fill(&connections, Door::Memcached), 3);
+        let connections = Connections::new(3, &[ListenerProtocol::Memcached]);
+        assert_eq!(fill(&connections, ListenerProtocol::Memcached), 3);
     }
 
     #[test]
     fn few_places_are_shared_evenly() {
         for max in 1..4 {
-            let connections = Connections::new(max, &[Door::Memcached, Door::Grpc]);
-            let (first, second) =
-                (fill(&connections, Door::Memcached), fill(&connections, Door::Grpc));
+            let connections =
+                Connections::new(max, &[ListenerProtocol::Memcached, ListenerProtocol::Grpc]);
+            let (first, second) = (
+                fill(&connections, ListenerProtocol::Memcached),
+                fill(&connections, ListenerProtocol::Grpc),
+            );
             assert_eq!(first + second, max);
             assert!(max == 1 || second > 0, "{max}");
         }

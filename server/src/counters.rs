@@ -1,5 +1,5 @@
-//! What the server counts: one [`Counters`] per worker, written without contention and summed by whoever shows it.
-//! Names here are memcached's where it has one. Which path a job took is counted by the runtime's own metrics.
+//! The server's counters: one [`Counters`] per worker, written without contention and summed by the reader. Names are
+//! memcached's where it has one. The runtime's own metrics count which path a job took.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ impl Counter {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// So many now, for gauges.
+    /// Sets the current value, for gauges.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What memcached counts per command and connection.
+    /// Counts that memcached has per command and connection.
     Commands {
         /// Connections open now.
         curr_connections,
@@ -151,7 +151,7 @@ counters! {
 }
 
 counters! {
-    /// What became of values.
+    /// Counts of what happened to values.
     Values {
         /// Values written compressed.
         written_compressed,
@@ -229,7 +229,7 @@ counters! {
 }
 
 counters! {
-    /// Jobs of frontends on this host.
+    /// Counts of jobs that frontends on this host send over lanes.
     Lanes {
         /// Lanes open now.
         open,
@@ -268,7 +268,7 @@ counters! {
     }
 }
 
-/// Lines of the log that nobody will read.
+/// Lines of the log that are lost.
 #[derive(Debug)]
 pub struct LogLosses {
     /// The queue had no room: what reads the log is slower than what writes it, or has stopped.
@@ -277,12 +277,12 @@ pub struct LogLosses {
     pub write_failed: Counter,
 }
 
-/// The process's log, as whoever writes it counts.
+/// The losses of the process's log, counted by its writer.
 pub static LOG_LOSSES: LogLosses =
     LogLosses { queue_full: Counter::new(), write_failed: Counter::new() };
 
 counters! {
-    /// What ended that should not have, within one worker.
+    /// Tasks of one worker that ended and should not have.
     Tasks {
         /// Links to servers that were started again.
         restarts_link,
@@ -296,7 +296,7 @@ counters! {
 }
 
 counters! {
-    /// What goes wrong on the control thread.
+    /// Failures on the control thread.
     Control {
         /// Connections that could not be accepted.
         accept_errors,
@@ -328,7 +328,7 @@ pub struct Counters {
     pub lanes: Lanes,
     /// Requests that go through traces.
     pub traced: Traced,
-    /// What ended that should not have.
+    /// Tasks that ended and should not have.
     pub tasks: Tasks,
     /// Values written as they came, by reason.
     pub raw: [Counter; RawReason::ALL.len()],
@@ -338,7 +338,7 @@ pub struct Counters {
     pub stages: [Histogram; Stage::ALL.len()],
 }
 
-/// What a request waits for beside jobs, which the runtime's metrics have.
+/// A wait of a request outside of jobs. The runtime's metrics have the waits of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// A request to a store elsewhere, from its composition until its whole answer is read.

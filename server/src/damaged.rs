@@ -13,12 +13,13 @@ use units::Nanos;
 use crate::context::WorkerContext;
 use crate::values::Logical;
 
-/// When this worker last looked at an item that kept an `add` from storing.
+/// The time of this worker's last look at an item that kept an `add` from storing.
 #[derive(Default)]
 pub(crate) struct Looks(Cell<Option<Nanos>>);
 
 impl Looks {
-    /// Whether it is time for another look. Most failing adds are locks that are held: they cost no more than before.
+    /// Returns whether it is time for another look. Most failing adds are locks that are held; they cost no more than
+    /// before.
     fn is_due(&self, now: Nanos) -> bool {
         let due = self.0.get().is_none_or(|last| now.since(last) >= LOOK_EVERY);
         if due {

@@ -11,7 +11,7 @@ use runtime::Metrics;
 /// The runtimes of all workers.
 type Runtimes = RwLock<Vec<Arc<Metrics>>>;
 
-/// What the runtimes have counted of one device.
+/// The runtimes' counts for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     /// Times that a worker lost it, or that it kept a job too long and was retired.
@@ -55,7 +55,7 @@ fn counts(runtimes: &Runtimes) -> HashMap<String, Counts> {
     sums
 }
 
-/// Why a device left service since the counts were `before`, if it did.
+/// Returns why a device left service since the counts were `before`, if it did.
 fn reason(before: Counts, now: Counts) -> Option<&'static str> {
     if now.distrusted > before.distrusted {
         return Some("too many of its results were wrong, or too many of its jobs failed");

@@ -27,7 +27,7 @@ pub(crate) async fn give_back(budgets: &RwLock<Vec<Budget>>) {
     }
 }
 
-/// Whether a burst is over.
+/// Detects that a burst is over.
 #[derive(Default)]
 struct Watch {
     peak: u64,
@@ -35,7 +35,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// So much is held now, and was at the most since the last look.
+    /// Takes the bytes that are held now and the most that were held since the last look.
     fn is_idle(&mut self, held: u64, peak: u64) -> bool {
         self.peak = self.peak.max(peak);
         let is_little = held <= self.peak / IDLE_SHARE && peak <= self.peak / 2;

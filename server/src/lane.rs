@@ -26,11 +26,11 @@ use units::{ByteCount, Nanos};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::session::Open;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 
 /// Serves one lane to its end.
 pub(crate) async fn serve(stream: UnixStream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Lane);
+    let _open = Open::count(&context, ListenerProtocol::Lane);
     let _counted = context.counters.lanes.open.during();
     match converse(stream, &context).await {
         Ok(()) => tracing::info!("a lane ended"),
@@ -47,7 +47,7 @@ async fn converse(stream: UnixStream, context: &Rc<WorkerContext>) -> Result<(),
     let mut lane = Lane::new(serving, context);
     let mut place = None;
     let ended = poll_fn(|task| lane.poll(task, &bells, &mut place)).await;
-    lane.context.ending.leave(place);
+    lane.context.shutdown.leave(place);
     Ok(ended?)
 }
 
@@ -65,15 +65,15 @@ struct Lane {
     context: Rc<WorkerContext>,
     peer: Peer,
     under_way: FuturesUnordered<UnderWay>,
-    /// What it holds in all.
+    /// The bytes that the lane holds in all.
     held_bytes: Rc<Cell<u64>>,
-    /// Of that, the blocks of its results: from the job's beginning until the client has read them.
+    /// The part of them for the blocks of results, from a job's beginning until the client has read its result.
     results: Charge,
-    /// When to see again whether it has: that rings no bell.
+    /// When to look again whether the client has read them: reading rings no bell.
     again: Option<Pin<Box<Sleep>>>,
     /// When the client was given time to read its answers, and how many there were.
     unread: Option<(Nanos, u64)>,
-    /// Jobs and bytes begun since it last found no job, or had its turn.
+    /// The jobs and bytes begun since the lane last found no job or had its turn.
     begun: (usize, usize),
     turn: Arc<Turn>,
 }
@@ -146,7 +146,7 @@ impl Lane {
         if is_draining && self.under_way.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.context.ending.watch(place, task.waker());
+        self.context.shutdown.watch(place, task.waker());
         let takes = !is_draining && self.turn.is_own();
         let taken = if takes { self.take()? } else { 0 };
         let answered = self.answer(task);
@@ -204,7 +204,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether answers are unread that were there long ago.
+    /// Returns whether there are unread answers that were already there long ago.
     fn is_stalled(&mut self) -> bool {
         let now = self.context.clock.now();
         let (shown, read) = self.serving.answers();
@@ -313,12 +313,12 @@ impl Lane {
         Some(Held { context: Rc::clone(context), _input: input, _permit: permit })
     }
 
-    /// What the worker's lanes may hold together.
+    /// Returns the bytes that the worker's lanes may hold together.
     fn worker_bytes_max(&self) -> u64 {
         self.context.inflight_bytes_max.0.max(self.largest_bytes())
     }
 
-    /// What one job of the largest items needs.
+    /// Returns the bytes that one job of the largest items needs.
     fn largest_bytes(&self) -> u64 {
         2 * (self.context.limits.item_bytes_max.0 + STREAM_SLACK_BYTES as u64)
     }
@@ -375,7 +375,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that a lane holds, for as long as it does.
+/// Bytes that a lane holds, until this is dropped.
 struct Charge {
     context: Rc<WorkerContext>,
     of_lane: Rc<Cell<u64>>,
@@ -405,17 +405,17 @@ impl Drop for Charge {
     }
 }
 
-/// Jobs of one lane that are begun before the worker's other tasks have their turn: enough to share one wake-up, few
-/// enough that the software path holds nobody up for long.
+/// The jobs of one lane that begin before the worker's other tasks have their turn. They are enough to share one
+/// wake-up, and few enough that the software path delays no one for long.
 const JOBS_PER_TURN: usize = 16;
 
-/// As much input, or output where that is more, ends the turn as well: large values take the software path long.
+/// This much input, or output where that is larger, ends the turn as well: large values take long on the software path.
 const BYTES_PER_TURN: usize = 256 << 10;
 
-/// How long results that the client has read may still count.
+/// The time for which results that the client has already read may still count.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// As long as a client of memcached's may leave its answers, where others wait for the memory.
+/// The time for which a client of memcached's protocol may leave its answers unread while others wait for the memory.
 const UNREAD_MAX: Nanos = Nanos::secs(2);
 
 /// A client that connects and says nothing does not keep its place.

@@ -1,13 +1,13 @@
 //! The keys whose values were long when a worker last saw them. A get of such a key takes the connection for long
-//! exchanges, whoever sends it: what a client asked for before says nothing of what it asks for next. All workers share
-//! what they know. It forgets keys where others take their place, and holds no key, only hashes.
+//! exchanges, whichever client sends it: a client's earlier requests say nothing about its next one. All workers share
+//! this table. It forgets keys when others take their place, and holds only hashes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A set of keys that may lose some.
 pub(crate) struct LongKeys {
-    /// By the low bits of a key's hash, its high bits; zero for none.
+    /// The high bits of a key's hash, at the place given by its low bits; zero for none.
     tags: Box<[AtomicU32]>,
     count: AtomicUsize,
     hasher: RandomState,
@@ -24,13 +24,13 @@ impl Default for LongKeys {
 }
 
 impl LongKeys {
-    /// Whether no key is known.
+    /// Returns whether no key is known.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the value of one of these keys was long. It hashes no key while none is known.
+    /// Returns whether the value of one of these keys was long. It hashes no key while none is known.
     #[inline]
     pub(crate) fn contains_any<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) -> bool {
         !self.is_empty() && self.contains_any_known(keys)
@@ -57,7 +57,7 @@ impl LongKeys {
         }
     }
 
-    /// Where a key is looked for, and as what.
+    /// Returns the place where a key is looked for, and its tag.
     fn place(&self, key: &[u8]) -> (&AtomicU32, u32) {
         let hash = self.hasher.hash_one(key);
         (&self.tags[hash as usize % PLACES], (hash >> 32) as u32 | 1)

@@ -1,5 +1,5 @@
-//! What a process may hold in memory, part by part, and the sum that an operator can set. Here is arithmetic only: who
-//! takes memory of a part asks its budget.
+//! The memory that a process may hold, part by part, and the sum that an operator can set. This module is arithmetic
+//! only: the code that takes memory of a part asks that part's budget.
 
 use units::ByteCount;
 
@@ -19,7 +19,7 @@ pub struct MemoryParts {
     pub pools: ByteCount,
     /// Results that frontends on this host have not read yet.
     pub lanes: ByteCount,
-    /// What a scheduler remembers.
+    /// The memory for what a scheduler remembers.
     pub history: ByteCount,
     /// The program itself: code, stacks, metrics.
     pub program: ByteCount,
@@ -100,8 +100,8 @@ impl MemoryParts {
     }
 }
 
-/// What a worker keeps of returned buffers: a few of the largest, many of the common sizes. Of a lane's memory, which
-/// all workers share, it keeps none.
+/// The returned buffers that a worker keeps: a few of the largest, many of the common sizes. It keeps none of a lane's
+/// memory, which all workers share.
 pub(crate) const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(8);
 
 /// A connection's task, its unread bytes, its small values on their way, and small answers that it has not taken.

@@ -1,5 +1,5 @@
 //! How a worker finds out which servers of its ring answer: through its own links, with the connections, the health and
-//! the timeouts of clients' requests. Whether that makes the process ready is [`crate::readiness`]'s.
+//! the timeouts of clients' requests. [`crate::readiness`] decides whether that makes the process ready.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::backend::Backend;
 use crate::upstream::{Issued, Link, LinkFault};
 
-/// For each server of the ring why it does not answer, if it does not. Empty with the embedded store.
+/// For each server of the ring, the reason why it does not answer, if it does not. It is empty with the embedded store.
 pub(crate) type Findings = Vec<Option<String>>;
 
 /// One worker's questions to its servers.
@@ -70,5 +70,5 @@ fn why(fault: &LinkFault) -> String {
     }
 }
 
-/// With the pause between two questions less than the time within which the truth must show.
+/// The limit and the pause between two questions together are less than the time within which the truth must show.
 const ANSWER_LIMIT: Duration = Duration::from_millis(800);

@@ -13,7 +13,7 @@ use runtime::qualification::{Problem, qualify, qualify_fallback, qualify_service
 
 use crate::running::Devices;
 
-/// What became of one device: its place behind software, its name, whether it is a service, and the verdict.
+/// The result for one device: its place behind software, its name, whether it is a service, and the verdict.
 struct Tried {
     index: usize,
     name: String,
@@ -29,7 +29,7 @@ impl Devices {
         self.qualified_within(services, START_WAIT)
     }
 
-    /// As [`Devices::qualified`], waiting for verdicts no longer than this.
+    /// Does the same as [`Devices::qualified`] and waits for verdicts no longer than this.
     #[must_use]
     pub fn qualified_within(mut self, services: usize, wait: Duration) -> Self {
         let start = Instant::now();
@@ -67,7 +67,7 @@ impl Devices {
     }
 }
 
-/// Tries the device in a thread of its own.
+/// Tries the device in a separate thread.
 fn try_aside<E>(
     index: usize,
     is_service: bool,
@@ -75,12 +75,12 @@ fn try_aside<E>(
     software: Arc<dyn Device>,
     tell: impl FnOnce(Tried) -> Result<(), E> + Send + 'static,
 ) {
-    let (own, name) = (Arc::clone(device), device.name().to_owned());
+    let (tried, name) = (Arc::clone(device), device.name().to_owned());
     let run = move || {
         let verdict = match is_service {
-            true => qualify_service(&own, &software, PATIENCE)
-                .and_then(|()| qualify_fallback(own.capabilities(), &software, PATIENCE)),
-            false => qualify(&own, &software, PATIENCE),
+            true => qualify_service(&tried, &software, PATIENCE)
+                .and_then(|()| qualify_fallback(tried.capabilities(), &software, PATIENCE)),
+            false => qualify(&tried, &software, PATIENCE),
         };
         // After the start nobody listens any more but for the log.
         let _ = tell(Tried { index, name, is_service, verdict });
@@ -110,7 +110,7 @@ fn tell_later(told: mpsc::Receiver<Tried>, start: Instant) {
     }
 }
 
-/// Whether the device must not be used; the log says what was found.
+/// Returns whether the device must not be used. The log says what was found.
 fn is_withdrawn(tried: &Tried) -> bool {
     let Tried { name, is_service, verdict, .. } = tried;
     match verdict {

@@ -1,6 +1,6 @@
-//! Whether the process should be sent clients. It asks every worker twice a second which servers of the ring answer
-//! it, judges what comes back by `server.ready_when`, and tells the admin pages, gRPC health and the log. A worker that
-//! does not answer delays nobody for longer than a stated time.
+//! Decides whether clients should be sent to the process. It asks every worker twice a second which servers of the ring
+//! answer it, judges the answers by `server.ready_when`, and tells the admin pages, gRPC health and the log. A worker
+//! that does not answer delays no one for longer than a stated time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,9 +16,9 @@ use crate::config::ReadyWhen;
 use crate::grpc::Health;
 use crate::probe::Findings;
 use crate::supervise::Vitals;
-use crate::worker::{Word, Worker};
+use crate::worker::{Worker, WorkerMessage};
 
-/// What is known of the process's servers and workers.
+/// The known state of the process's servers and workers.
 pub(crate) struct Readiness {
     draining: AtomicBool,
     /// Addresses of the ring; none with the embedded store.
@@ -28,11 +28,11 @@ pub(crate) struct Readiness {
     view: watch::Sender<Option<View>>,
 }
 
-/// What the workers found, by one round of questions.
+/// The workers' findings of one round of questions.
 #[derive(Clone)]
 pub(crate) struct View {
     begun: Instant,
-    /// By worker; none of one that did not answer.
+    /// The findings by worker; none for a worker that did not answer.
     workers: Vec<Option<Findings>>,
 }
 
@@ -83,8 +83,8 @@ impl Readiness {
         }
     }
 
-    /// What a probe is told now. Just started, or after the whole process stood still, it waits for the workers' next
-    /// answers.
+    /// Returns the answer to a probe. A process that has just started, or that stood still as a whole, waits for the
+    /// workers' next answers.
     pub(crate) async fn check(&self) -> Answer {
         let is_fresh = |view: &Option<View>| {
             self.is_draining() || view.as_ref().is_some_and(|view| view.begun.elapsed() < FRESH)
@@ -110,7 +110,7 @@ impl Readiness {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// What follows from what is known now.
+    /// Returns what follows from the state that is known now.
     pub(crate) fn judge(&self) -> Answer {
         if self.is_draining() {
             return Err("draining".to_owned());
@@ -128,7 +128,7 @@ impl Readiness {
 
 /// One round of questions to all workers.
 struct Round {
-    /// By worker, what it has still to answer from an earlier round: it gets no second question.
+    /// By worker, the question of an earlier round that it has still to answer. Such a worker gets no second question.
     pending: Vec<Option<oneshot::Receiver<Findings>>>,
 }
 
@@ -142,7 +142,7 @@ impl Round {
             });
             if is_over {
                 let (tell, told) = oneshot::channel();
-                worker.tell(Word::Probe(tell));
+                worker.tell(WorkerMessage::Probe(tell));
                 *pending = Some(told);
             }
         }
@@ -201,7 +201,7 @@ fn judge(servers: &[String], rule: ReadyWhen, workers: &[Option<Findings>]) -> A
     ready.map(|()| text.clone()).map_err(|_| text)
 }
 
-/// From the beginning of one round of questions to that of the next.
+/// The time from the beginning of one round of questions to the beginning of the next.
 const EVERY: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// A worker has so long to answer, its servers' time included. With the pause and a round that one worker holds up it
@@ -209,7 +209,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const WORKER_LIMIT: Duration = Duration::from_secs(1);
 /// An older view was left behind by a time in which this thread did not run.
 const FRESH: Duration = Duration::from_secs(2);
-/// Nothing follows from a view as old as this.
+/// A view as old as this says nothing.
 const STALE: Duration = Duration::from_secs(5);
 /// Probers commonly wait for one second or more.
 const CHECK_LIMIT: Duration = Duration::from_millis(1_500);

@@ -22,7 +22,7 @@ pub(crate) fn rules(compress: &CompressConfig) -> Rules {
     Rules { form: form(compress), foreign: compress.foreign }
 }
 
-/// In which form values are stored under this configuration.
+/// Returns the form in which values are stored under this configuration.
 pub fn form(compress: &CompressConfig) -> FormPolicy {
     let iaa = compress.readable_by.contains(&ReaderName::Iaa);
     FormPolicy {
@@ -53,7 +53,7 @@ pub(crate) fn fallback(name: FallbackName) -> Fallback {
     }
 }
 
-/// What keeps jobs from devices; by default nothing, and then nothing is looked at.
+/// Returns the limits that keep jobs from devices. By default there are none, and then nothing is checked.
 pub(crate) fn limits(runtime: &RuntimeSection) -> Limits {
     let is_bound = runtime.tenant_jobs_max < RuntimeSection::default().tenant_jobs_max;
     Limits {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use units::{Clock, SystemClock};
 
 use crate::accept::{
-    AcceptErrors, Dealer, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
+    AcceptErrors, Dispatcher, SocketFile, accept_tcp, accept_unix, listen_tcp, listen_unix,
 };
 use crate::admin::{self, Admin};
 use crate::config::{Config, Services};
@@ -29,13 +29,13 @@ use crate::rules;
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::supervise::{Vitals, keep};
 use crate::traces;
-use crate::worker::{Door, Plan, Word, Worker};
+use crate::worker::{ListenerProtocol, Plan, Worker, WorkerMessage};
 
-/// What a server's jobs may run on.
+/// The devices that a server's jobs may run on.
 pub struct Devices {
-    /// By preference; the first must be software.
+    /// The devices by preference. The first must be software.
     pub all: Vec<Arc<dyn Device>>,
-    /// How many of those behind software are accelerators or compression services.
+    /// How many of the devices after software are accelerators or compression services.
     pub accelerators: usize,
 }
 
@@ -76,7 +76,7 @@ impl Server {
         let scheduler = (services.scheduler && !config.server.grpc_listen.is_empty())
             .then(|| Arc::new(Scheduler::new(&config.scheduler)));
         let threads = config.server.threads.max(1);
-        let connections = Connections::new(config.server.connections_max, &doors(&config));
+        let connections = Connections::new(config.server.connections_max, &protocols(&config));
         let plan = Arc::new(Plan {
             url,
             reputation: runtime::Reputation::new(&devices),
@@ -114,20 +114,23 @@ impl Server {
 }
 
 /// The kinds of connections that this process takes.
-fn doors(config: &Config) -> Vec<Door> {
+fn protocols(config: &Config) -> Vec<ListenerProtocol> {
     let server = &config.server;
     let frontend = Services::of(&server.roles).frontend;
     let used = [
-        (Door::Memcached, frontend && (!server.listen.is_empty() || server.unix_socket.is_some())),
-        (Door::Grpc, !server.grpc_listen.is_empty()),
-        (Door::Traces, !config.traces.listen.is_empty()),
-        (Door::Lane, server.lane_listen.is_some()),
+        (
+            ListenerProtocol::Memcached,
+            frontend && (!server.listen.is_empty() || server.unix_socket.is_some()),
+        ),
+        (ListenerProtocol::Grpc, !server.grpc_listen.is_empty()),
+        (ListenerProtocol::Traces, !config.traces.listen.is_empty()),
+        (ListenerProtocol::Lane, server.lane_listen.is_some()),
     ];
-    used.into_iter().filter(|(_, used)| *used).map(|(door, _)| door).collect()
+    used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
 }
 
-/// Descriptors that this configuration opens beside one for each client: those of event loops, of the connections to
-/// stores and services, and the further ones of lanes.
+/// Returns the descriptors that this configuration opens in addition to one for each client: those of event loops, of
+/// the connections to stores and services, and the additional ones of lanes.
 pub fn descriptors_reserved(config: &Config) -> usize {
     let servers = match config.store.url.parse() {
         Ok(StoreUrl::Memcached(servers)) => servers.len(),
@@ -144,7 +147,7 @@ pub fn descriptors_reserved(config: &Config) -> usize {
 const LOOP_DESCRIPTORS: usize = 8;
 /// A server has two connections at most, a lane to a service three descriptors.
 const PEER_DESCRIPTORS: usize = 3;
-/// Lanes that a service has as a rule, and what each takes beside its connection.
+/// The lanes that a service usually has, and the descriptors of each in addition to its connection.
 const LANES_EXPECTED: usize = 32;
 const LANE_DESCRIPTORS: usize = 2;
 
@@ -190,7 +193,7 @@ impl Running {
         }
         let config = Arc::new(config);
         for worker in self.workers.iter() {
-            worker.tell(Word::Reload(Arc::clone(&config)));
+            worker.tell(WorkerMessage::Reload(Arc::clone(&config)));
         }
         self.admin.reloaded(config);
     }
@@ -200,7 +203,7 @@ impl Running {
         self.plan.vitals.on_failure(tell);
     }
 
-    /// Why this server cannot do its work, if it cannot.
+    /// Returns why this server cannot do its work, if it cannot.
     pub fn failure(&self) -> Option<String> {
         self.plan.vitals.failure()
     }
@@ -214,7 +217,7 @@ impl Running {
     /// Admin pages stay until the end, and say from the beginning that the server is not ready.
     pub fn drain(mut self, limit: Duration) -> bool {
         self.stop_accepting();
-        self.tell_all(|| Word::Drain);
+        self.tell_all(|| WorkerMessage::Drain);
         let deadline = Instant::now() + limit;
         while self.plan.connections.open() > 0 && Instant::now() < deadline {
             std::thread::sleep(DRAIN_POLL);
@@ -227,16 +230,17 @@ impl Running {
         workers: Arc<[Worker]>,
         listeners: Listeners,
     ) -> Result<Self, StartError> {
-        let bound = |own| bound(listeners.tcp.iter().filter(move |(_, door)| *door == own));
-        let addresses = bound(Door::Memcached)?;
+        let bound =
+            |wanted| bound(listeners.tcp.iter().filter(move |(_, protocol)| *protocol == wanted));
+        let addresses = bound(ListenerProtocol::Memcached)?;
         let admin = listeners.admin.first().map(std::net::TcpListener::local_addr).transpose();
         let admin_address = admin.map_err(StartError::Thread)?;
-        let grpc_addresses = bound(Door::Grpc)?;
-        let trace_addresses = bound(Door::Traces)?;
+        let grpc_addresses = bound(ListenerProtocol::Grpc)?;
+        let trace_addresses = bound(ListenerProtocol::Traces)?;
         let lanes = plan.config.server.lane_listen.as_ref();
         let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
-        let unix_sockets = unix_sockets.map(|path| SocketFile::of(path)).collect();
-        let dealer = Dealer {
+        let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
+        let dispatcher = Dispatcher {
             workers: Arc::clone(&workers),
             connections: Arc::clone(&plan.connections),
             counters: Arc::clone(&plan.counters),
@@ -244,7 +248,7 @@ impl Running {
             errors: Arc::new(AcceptErrors::new(Arc::clone(&plan.control))),
         };
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
-        let control = Control::start(listeners, dealer, Arc::clone(&admin), Arc::clone(&plan))?;
+        let control = Control::start(listeners, dispatcher, Arc::clone(&admin), Arc::clone(&plan))?;
         Ok(Self {
             plan,
             workers,
@@ -258,9 +262,9 @@ impl Running {
         })
     }
 
-    fn tell_all(&self, word: impl Fn() -> Word) {
+    fn tell_all(&self, message: impl Fn() -> WorkerMessage) {
         for worker in self.workers.iter() {
-            worker.tell(word());
+            worker.tell(message());
         }
     }
 
@@ -276,7 +280,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.tell_all(|| Word::Cut);
+        self.tell_all(|| WorkerMessage::Cut);
         let deadline = Instant::now() + JOIN_LIMIT;
         for worker in self.workers.iter() {
             worker.join(deadline);
@@ -285,7 +289,7 @@ impl Drop for Running {
     }
 }
 
-/// Why the server did not start; the operator must act.
+/// The reason why the server did not start. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration contradicts itself.
@@ -294,9 +298,9 @@ pub enum StartError {
     /// An address could not be listened on.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The offload runtime did not start.
@@ -312,15 +316,15 @@ pub enum StartError {
 
 struct Listeners {
     admin: Vec<std::net::TcpListener>,
-    tcp: Vec<(std::net::TcpListener, Door)>,
-    unix: Vec<UnixDoor>,
+    tcp: Vec<(std::net::TcpListener, ListenerProtocol)>,
+    unix: Vec<UnixSocketListener>,
     lanes: Option<std::os::unix::net::UnixListener>,
 }
 
-struct UnixDoor {
+struct UnixSocketListener {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
-    door: Door,
+    protocol: ListenerProtocol,
 }
 
 impl Listeners {
@@ -338,19 +342,35 @@ impl Listeners {
         let mut unix = Vec::new();
         if Services::of(&server.roles).frontend {
             for address in &server.listen {
-                tcp.extend(listen(address)?.into_iter().map(|socket| (socket, Door::Memcached)));
+                tcp.extend(
+                    listen(address)?
+                        .into_iter()
+                        .map(|socket| (socket, ListenerProtocol::Memcached)),
+                );
             }
             if let Some(path) = &server.unix_socket {
-                unix.push(UnixDoor::bind(path, server.unix_socket_mode, Door::Memcached)?);
+                unix.push(UnixSocketListener::bind(
+                    path,
+                    server.unix_socket_mode,
+                    ListenerProtocol::Memcached,
+                )?);
             }
         }
         for address in &server.grpc_listen {
             match address.parse() {
                 Ok(api::Address::Unix(path)) => {
-                    unix.push(UnixDoor::bind(&path, server.unix_socket_mode, Door::Grpc)?);
+                    unix.push(UnixSocketListener::bind(
+                        &path,
+                        server.unix_socket_mode,
+                        ListenerProtocol::Grpc,
+                    )?);
                 }
                 Ok(api::Address::Tcp(address)) => {
-                    tcp.extend(listen(&address)?.into_iter().map(|socket| (socket, Door::Grpc)));
+                    tcp.extend(
+                        listen(&address)?
+                            .into_iter()
+                            .map(|socket| (socket, ListenerProtocol::Grpc)),
+                    );
                 }
                 Err(error) => {
                     return Err(StartError::Config(format!("server.grpc_listen: {error}")));
@@ -358,7 +378,9 @@ impl Listeners {
             }
         }
         for address in &config.traces.listen {
-            tcp.extend(listen(address)?.into_iter().map(|socket| (socket, Door::Traces)));
+            tcp.extend(
+                listen(address)?.into_iter().map(|socket| (socket, ListenerProtocol::Traces)),
+            );
         }
         let lane = server.lane_listen.as_ref();
         let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
@@ -371,9 +393,9 @@ impl Listeners {
     }
 }
 
-impl UnixDoor {
-    fn bind(path: &Path, mode: u32, door: Door) -> Result<Self, StartError> {
-        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), door })
+impl UnixSocketListener {
+    fn bind(path: &Path, mode: u32, protocol: ListenerProtocol) -> Result<Self, StartError> {
+        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), protocol })
     }
 }
 
@@ -383,9 +405,9 @@ fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener,
 }
 
 fn bound<'a>(
-    listeners: impl Iterator<Item = &'a (std::net::TcpListener, Door)>,
+    listeners: impl Iterator<Item = &'a (std::net::TcpListener, ListenerProtocol)>,
 ) -> Result<Vec<SocketAddr>, StartError> {
-    let address = |(listener, _): &(std::net::TcpListener, Door)| listener.local_addr();
+    let address = |(listener, _): &(std::net::TcpListener, ListenerProtocol)| listener.local_addr();
     listeners.map(address).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
@@ -398,7 +420,7 @@ struct Control {
 impl Control {
     fn start(
         listeners: Listeners,
-        dealer: Dealer,
+        dispatcher: Dispatcher,
         admin: Arc<Admin>,
         plan: Arc<Plan>,
     ) -> Result<Self, StartError> {
@@ -427,7 +449,7 @@ impl Control {
                     keep("device log", restarts, || device_log::run(&plan.runtimes)).await;
                 });
             }
-            if let Some(reporter) = report(&plan, &dealer.workers) {
+            if let Some(reporter) = report(&plan, &dispatcher.workers) {
                 let plan = Arc::clone(&plan);
                 shown.spawn(async move {
                     let restarts = &plan.control.restarts_reporter;
@@ -436,16 +458,16 @@ impl Control {
             }
             if !pages.is_empty() || !plan.config.server.grpc_listen.is_empty() {
                 let (plan, admin) = (Arc::clone(&plan), Arc::clone(&admin));
-                let workers = Arc::clone(&dealer.workers);
+                let workers = Arc::clone(&dispatcher.workers);
                 shown.spawn(async move {
                     let restarts = &plan.control.restarts_readiness;
                     keep("readiness", restarts, || admin.readiness().run(&workers, &plan.health))
                         .await;
                 });
             }
-            shown.spawn(admin::serve(pages, admin, Arc::clone(&dealer.errors)));
-            let mut tasks = accept(tcp, unix, lanes, &dealer);
-            drop(dealer);
+            shown.spawn(admin::serve(pages, admin, Arc::clone(&dispatcher.errors)));
+            let mut tasks = accept(tcp, unix, lanes, &dispatcher);
+            drop(dispatcher);
             let _ = stopped.await;
             tasks.shutdown().await;
             plan.health.set(false, false).await;
@@ -482,7 +504,7 @@ impl Control {
     }
 }
 
-/// What tells the scheduler of this process, where it has one.
+/// Creates the reporter that tells the scheduler about this process, if it has one.
 fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
     if plan.config.scheduler.address.is_empty() {
         return None;
@@ -498,29 +520,30 @@ fn report(plan: &Arc<Plan>, workers: &Arc<[Worker]>) -> Option<Reporter> {
 
 /// Accepts clients, in tasks of their own.
 fn accept(
-    tcp: Vec<(std::net::TcpListener, Door)>,
-    unix: Vec<UnixDoor>,
+    tcp: Vec<(std::net::TcpListener, ListenerProtocol)>,
+    unix: Vec<UnixSocketListener>,
     lanes: Option<std::os::unix::net::UnixListener>,
-    dealer: &Dealer,
+    dispatcher: &Dispatcher,
 ) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
-    for (listener, door) in tcp {
-        let dealer = dealer.clone();
+    for (listener, protocol) in tcp {
+        let dispatcher = dispatcher.clone();
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => drop(tasks.spawn(async move {
-                let restarts = &dealer.errors.control.restarts_acceptor;
-                keep("acceptor", restarts, || accept_tcp(&listener, door, &dealer)).await;
+                let restarts = &dispatcher.errors.control.restarts_acceptor;
+                keep("acceptor", restarts, || accept_tcp(&listener, protocol, &dispatcher)).await;
             })),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
     }
-    let unix = unix.into_iter().map(|unix| (unix.listener, unix.door));
-    for (listener, door) in unix.chain(lanes.map(|listener| (listener, Door::Lane))) {
-        let dealer = dealer.clone();
+    let unix = unix.into_iter().map(|unix| (unix.listener, unix.protocol));
+    for (listener, protocol) in unix.chain(lanes.map(|listener| (listener, ListenerProtocol::Lane)))
+    {
+        let dispatcher = dispatcher.clone();
         match tokio::net::UnixListener::from_std(listener) {
             Ok(listener) => drop(tasks.spawn(async move {
-                let restarts = &dealer.errors.control.restarts_acceptor;
-                keep("acceptor", restarts, || accept_unix(&listener, door, &dealer)).await;
+                let restarts = &dispatcher.errors.control.restarts_acceptor;
+                keep("acceptor", restarts, || accept_unix(&listener, protocol, &dispatcher)).await;
             })),
             Err(error) => tracing::error!(%error, "a listener could not be taken over"),
         }
@@ -528,7 +551,7 @@ fn accept(
     tasks
 }
 
-/// A seed that clients cannot guess, so that nobody chooses keys that collide.
+/// Returns a seed that clients cannot guess, so that no client can choose keys that collide.
 fn hash_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
@@ -537,7 +560,7 @@ fn hash_seed() -> u64 {
 /// A worker that has been told to cut ends at once, unless it stands still: it is then left behind.
 const JOIN_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a drain looks whether the last connection is gone.
+/// The time between two looks of a drain for the end of the last connection.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -573,7 +596,7 @@ mod tests {
         let running = Server::start(config, devices).unwrap();
         let (tell, told) = mpsc::channel();
         running.on_failure(Box::new(move || tell.send(()).unwrap_or_default()));
-        running.workers[1].tell(Word::Policy(Arc::new(Defective)));
+        running.workers[1].tell(WorkerMessage::Policy(Arc::new(Defective)));
         told.recv_timeout(Duration::from_secs(30)).expect("it is told");
         let why = "worker 1 ended after a defect".to_owned();
         assert_eq!(running.failure(), Some(why.clone()));

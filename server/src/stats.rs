@@ -1,5 +1,5 @@
-//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, beside what the store
-//! tells of its items. `stats rebate` has what memcached has no name for.
+//! The pages of `stats`, under memcached's names: the server's own counters summed over workers, and the store's facts
+//! about its items. `stats rebate` has the counts that memcached has no name for.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -115,16 +115,16 @@ impl StatsPages {
     fn rebate(&self) -> Page {
         let mut page = Page::new();
         for (index, (name, _)) in crate::counters::Values::default().named().iter().enumerate() {
-            let counts = self.counters.iter().map(|own| own.values.named()[index].1.read());
+            let counts = self.counters.iter().map(|worker| worker.values.named()[index].1.read());
             page.push(((*name).to_owned(), counts.sum::<u64>().to_string()));
         }
         for reason in RawReason::ALL {
-            let counts = self.counters.iter().map(|own| own.raw[reason as usize].read());
+            let counts = self.counters.iter().map(|worker| worker.raw[reason as usize].read());
             page.push((format!("written_raw:{}", reason.name()), counts.sum::<u64>().to_string()));
         }
-        for (door, open, reserved) in self.connections.by_door() {
-            page.push((format!("connections:{}", door.name()), open.to_string()));
-            page.push((format!("connections_reserved:{}", door.name()), reserved.to_string()));
+        for (protocol, open, reserved) in self.connections.by_protocol() {
+            page.push((format!("connections:{}", protocol.name()), open.to_string()));
+            page.push((format!("connections_reserved:{}", protocol.name()), reserved.to_string()));
         }
         for metrics in self.runtimes.read().iter() {
             for path in metrics.paths() {
@@ -150,7 +150,7 @@ impl StatsPages {
         let names = crate::counters::Commands::default();
         let names = names.named().into_iter().map(|(name, _)| name).enumerate();
         let sum = |index: usize| {
-            self.counters.iter().map(|own| own.commands.named()[index].1.read()).sum()
+            self.counters.iter().map(|worker| worker.commands.named()[index].1.read()).sum()
         };
         names.map(|(index, name)| (name, sum(index))).collect()
     }
@@ -169,7 +169,7 @@ fn process_usage() -> (String, String) {
     (user, seconds())
 }
 
-/// What of the store's own general page is shown as ours.
+/// The lines of the store's own general page that are shown as ours.
 const STORED: [&str; 11] = [
     "curr_items",
     "total_items",

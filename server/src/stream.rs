@@ -14,7 +14,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether it may be read; one task at a time may wait so.
+    /// Polls whether the stream may be read. One task at a time may wait so.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
@@ -22,7 +22,7 @@ impl Stream {
         }
     }
 
-    /// Whether it may be written; one task at a time may wait so.
+    /// Polls whether the stream may be written. One task at a time may wait so.
     pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_write_ready(context),

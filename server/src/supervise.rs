@@ -1,5 +1,5 @@
-//! What keeps the process whole: a task that ends is started again and counted; a thread that ends, ends the process,
-//! and until then the health pages say so. A defect thereby costs what it touched, and never goes unnoticed.
+//! Keeps the process whole. A task that ends is started again and counted. A thread that ends, ends the process, and
+//! until then the health pages say so. A defect thereby costs what it touched, and never goes unnoticed.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -41,11 +41,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A task that ran so long had no defect in its first steps.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// Whether the process can do its work: all its threads are there, and its event loops turn.
+/// Knows whether the process can do its work: all its threads are there, and its event loops turn.
 #[derive(Default)]
 pub(crate) struct Vitals {
     /// Threads may end from now on.
-    ending: AtomicBool,
+    stopping: AtomicBool,
     failure: Mutex<Option<String>>,
     on_failure: Mutex<Option<Box<dyn Fn() + Send>>>,
     workers: Box<[Pulse]>,
@@ -70,12 +70,13 @@ impl Vitals {
         Watched { vitals: self, thread }
     }
 
-    /// From now on threads end because they were told to.
+    /// Notes that from now on threads end because they were told to.
     pub(crate) fn begin_end(&self) {
-        self.ending.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The process cannot go on: the health pages say so, and whoever runs it is told. Only the first failure counts.
+    /// Notes that the process cannot go on: the health pages say so, and the process that runs it is told. Only the
+    /// first failure counts.
     pub(crate) fn fail(&self, what: String) {
         tracing::error!("{what}");
         self.failure.lock().get_or_insert(what);
@@ -84,7 +85,7 @@ impl Vitals {
         }
     }
 
-    /// Why the process cannot go on, if it cannot.
+    /// Returns why the process cannot go on, if it cannot.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
     }
@@ -103,8 +104,8 @@ impl Vitals {
         self.workers[worker].beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes which workers gave no sign of life since the last look, which was so long ago. Whoever looks is a thread
-    /// of this process: a time in which all of it stood still counts for little.
+    /// Notes which workers gave no sign of life since the last look, which was this long ago. The caller is a thread of
+    /// this process, so a time in which all of it stood still counts for little.
     pub(crate) fn look(&self, since: Duration) {
         let since_ms = since.min(LOOK_COUNTS_MAX).as_millis() as u64;
         for pulse in &self.workers {
@@ -115,7 +116,7 @@ impl Vitals {
         }
     }
 
-    /// Why the process cannot do its work, if it cannot: a thread has ended, or an event loop stands still.
+    /// Returns why the process cannot do its work, if it cannot: a thread has ended, or an event loop stands still.
     pub(crate) fn problem(&self) -> Option<String> {
         let stands = |pulse: &Pulse| pulse.silent_ms.load(Ordering::Relaxed) >= SILENT_MS_MAX;
         let silent = || {
@@ -139,7 +140,7 @@ pub(crate) struct Watched<'a> {
 
 impl Drop for Watched<'_> {
     fn drop(&mut self) {
-        if !self.vitals.ending.load(Ordering::Relaxed) {
+        if !self.vitals.stopping.load(Ordering::Relaxed) {
             let how = if std::thread::panicking() { "after a defect" } else { "unexpectedly" };
             self.vitals.fail(format!("{} ended {how}", self.thread));
         }

@@ -1,6 +1,6 @@
-//! Whose turn it is to move long values on a worker's thread. Between two looks of the event loop for news only so many
-//! bytes of long values are packed, unpacked and written, first come, first served: many clients with long values then
-//! wait for each other, and a client with short ones waits for little. What is short takes no turn.
+//! The turns for moving long values on a worker's thread. Between two looks of the event loop for events, only a
+//! bounded number of bytes of long values are packed, unpacked and written, first come, first served. Clients with long
+//! values then wait for each other, and a client with short ones waits for little. Short values take no turn.
 
 use std::cell::Cell;
 

@@ -27,13 +27,13 @@ struct Shared {
     /// No logical value is longer; nothing is allocated for a frame that claims more.
     original_bytes_max: usize,
     counters: Arc<Counters>,
-    /// Whether software may read what a device did not: not where devices are required.
+    /// Whether software may read what a device did not. It may not where devices are required.
     software_reads: bool,
     /// Stored values pass as they are.
     raw: bool,
 }
 
-/// What may change while the server runs.
+/// The rules that may change while the server runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) form: FormPolicy,
@@ -89,9 +89,9 @@ impl Stored<'_> {
 #[derive(Debug)]
 pub(crate) enum Logical {
     Value(Bytes),
-    /// Nothing that may be served: a miss.
+    /// The value may not be served: a miss.
     Unreadable,
-    /// A miss too, and nobody can ever read it: software found the frame broken.
+    /// A miss too, and the value can never be read again: software found the frame broken.
     Damaged,
 }
 
@@ -116,7 +116,8 @@ impl Values {
         }))
     }
 
-    /// For a service whose clients pack and unpack: bytes are stored and served as they are, frames among them.
+    /// Returns the values for a service whose clients pack and unpack: bytes are stored and served as they are, frames
+    /// among them.
     pub(crate) fn as_stored(&self) -> Self {
         let Shared { runtime, pool, rules, counters, .. } = &*self.0;
         Self(Rc::new(Shared {
@@ -130,7 +131,8 @@ impl Values {
         }))
     }
 
-    /// Where values are read to: what it hands out, a device may read in place. Anything else is from its heap.
+    /// Returns the pool that values are read into. A device may read its buffers in place. Anything else is from its
+    /// heap.
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
     }
@@ -139,7 +141,7 @@ impl Values {
         *self.0.rules.borrow_mut() = rules;
     }
 
-    /// The stored form of a logical value. After `deadline`, on the worker's clock, nobody wants it any more.
+    /// Returns the stored form of a logical value. It is of no use after `deadline`, on the worker's clock.
     pub(crate) async fn pack<'a>(&self, body: Body<'a>, deadline: Option<Nanos>) -> Stored<'a> {
         if self.0.raw {
             return body.into_stored();
@@ -201,12 +203,12 @@ impl Values {
         logical
     }
 
-    /// Whether values pass as they are.
+    /// Returns whether values pass as they are.
     pub(crate) fn is_raw(&self) -> bool {
         self.0.raw
     }
 
-    /// Whether software finds the frame broken, so that no reader can ever read it.
+    /// Returns whether software finds the frame broken, so that no reader can ever read it.
     pub(crate) async fn is_damaged(&self, stored: Bytes) -> bool {
         if self.0.raw {
             return false;
@@ -246,8 +248,8 @@ impl Values {
         }
     }
 
-    /// Whether a stored value may be answered as the frame that it is, to a client that reads such codecs itself. Then
-    /// it counts as read.
+    /// Returns whether a stored value may be answered as the frame that it is, to a client that reads such codecs
+    /// itself. Then it counts as read.
     pub(crate) fn may_pass(&self, stored: &[u8], reads: impl Fn(frame::Codec) -> bool) -> bool {
         let Inspected::Frame { header, .. } = frame::inspect(stored, self.0.original_bytes_max)
         else {
@@ -408,7 +410,7 @@ impl Values {
     }
 }
 
-/// What reading is bound to.
+/// The limits on reading values.
 pub(crate) struct ReadLimits {
     /// No logical value is longer.
     pub(crate) original_bytes_max: usize,
@@ -416,7 +418,7 @@ pub(crate) struct ReadLimits {
     pub(crate) software_reads: bool,
 }
 
-/// What a stored form must keep.
+/// The limits that a stored form must keep.
 struct Limits {
     stored_bytes_max: usize,
     deadline: Option<Nanos>,
@@ -426,12 +428,13 @@ fn is_whole(outcome: &Outcome, header: &Header, output: &Buffer) -> bool {
     matches!(outcome, Outcome::Done { .. }) && header.verify(output)
 }
 
-/// Whether it is the stream's fault that there is no value, not a lack of time or memory.
+/// Returns whether the stream, and not a lack of time or memory, is the reason that there is no value.
 fn is_corrupt(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Done { .. } | Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// What the header may promise: the window asked for, or, for a short deflate stream, the one that its own length sets.
+/// Returns the window that the header may promise: the window asked for or, for a short deflate stream, the one that
+/// its own length sets.
 fn stated_window(dialect: Dialect, original_bytes: usize) -> u8 {
     match dialect.window_log2 {
         Some(window_log2) => window_log2,

@@ -1,4 +1,4 @@
-//! A worker: one thread, one event loop, its own runtime, its own connections to memcached servers. Connections are
+//! A worker: one thread, one event loop, its own runtime and its own connections to memcached servers. Connections are
 //! handed to it and stay.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use crate::backend::{Backend, Cluster, Local};
 use crate::budget::Budget;
 use crate::config::{Config, FallbackName, Services};
 use crate::config_source::{HostPort, StoreUrl};
-use crate::context::{Connections, Ending, WorkerContext};
+use crate::context::{Connections, Shutdown, WorkerContext};
 use crate::counters::{Control, Counters};
 use crate::damaged::Looks;
 use crate::grpc::{self, Health};
@@ -42,51 +42,51 @@ use crate::turns::Turns;
 use crate::upstream::{InteractiveLoad, Limits, Link};
 use crate::values::{ReadLimits, Values};
 
-/// What all workers are made from.
+/// The parts that all workers are made from.
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
     pub(crate) url: StoreUrl,
     pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) policy: Arc<dyn Policy>,
-    /// What the workers know together of the devices.
+    /// The workers' common knowledge about the devices.
     pub(crate) reputation: Arc<runtime::Reputation>,
-    /// How many of the devices behind software are accelerators or compression services.
+    /// How many of the devices after software are accelerators or compression services.
     pub(crate) accelerators: usize,
     pub(crate) embedded: Option<Arc<Embedded>>,
     pub(crate) time: CoarseClock,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<[Arc<Counters>]>,
     pub(crate) runtimes: Arc<RwLock<Vec<Arc<runtime::Metrics>>>>,
-    /// Whose requests go through traces.
+    /// The secrets of the tenants whose requests go through traces.
     pub(crate) secrets: Arc<Secrets>,
-    /// What the executors of traces count; none where there is none.
+    /// The counts of the executors of traces; none where there is none.
     pub(crate) traces: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) health: Health,
     /// gRPC health and reflection.
     pub(crate) grpc_others: tonic::service::Routes,
-    /// Where this process is one.
+    /// The scheduler, if this process is one.
     pub(crate) scheduler: Option<Arc<Scheduler>>,
-    /// What became of what its own scheduler is told.
+    /// The results of reporting to the process's own scheduler.
     pub(crate) reporting: Reporting,
     /// Keys whose values are known to be long.
     pub(crate) long_keys: Arc<LongKeys>,
-    /// What each part of the process may hold.
+    /// The limits on the memory of each part of the process.
     pub(crate) memory: MemoryParts,
-    /// Of the workers, for values in flight.
+    /// The workers' budgets for values in flight.
     pub(crate) budgets: RwLock<Vec<Budget>>,
     pub(crate) vitals: Arc<Vitals>,
-    /// What goes wrong on the control thread.
+    /// The failures on the control thread.
     pub(crate) control: Arc<Control>,
 }
 
-/// A word to a worker.
-pub(crate) enum Word {
+/// A message to a worker.
+pub(crate) enum WorkerMessage {
     Serve(Accepted),
     Reload(Arc<Config>),
-    /// Where jobs run from now on.
+    /// The policy that decides from now on where jobs run.
     Policy(Arc<dyn Policy>),
-    /// Which servers of the ring answer.
+    /// The question which servers of the ring answer.
     Probe(oneshot::Sender<Findings>),
     Drain,
     Cut,
@@ -94,54 +94,59 @@ pub(crate) enum Word {
 
 /// A connection on its way to its worker, not bound to any event loop.
 pub(crate) enum Accepted {
-    Tcp(std::net::TcpStream, Door),
-    Unix(std::os::unix::net::UnixStream, Door),
+    Tcp(std::net::TcpStream, ListenerProtocol),
+    Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
 }
 
 impl Accepted {
-    pub(crate) fn door(&self) -> Door {
+    pub(crate) fn protocol(&self) -> ListenerProtocol {
         match self {
-            Accepted::Tcp(_, door) | Accepted::Unix(_, door) => *door,
-            Accepted::Lane(_) => Door::Lane,
+            Accepted::Tcp(_, protocol) | Accepted::Unix(_, protocol) => *protocol,
+            Accepted::Lane(_) => ListenerProtocol::Lane,
         }
     }
 }
 
-/// What a connection speaks.
+/// The protocol that a listener's connections speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ListenerProtocol {
     Memcached,
     Grpc,
     Traces,
     Lane,
 }
 
-impl Door {
+impl ListenerProtocol {
     /// Every kind, in the order of its index.
-    pub(crate) const ALL: [Door; 4] = [Door::Memcached, Door::Grpc, Door::Traces, Door::Lane];
+    pub(crate) const ALL: [ListenerProtocol; 4] = [
+        ListenerProtocol::Memcached,
+        ListenerProtocol::Grpc,
+        ListenerProtocol::Traces,
+        ListenerProtocol::Lane,
+    ];
 
     /// The word that metrics use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Door::Memcached => "memcached",
-            Door::Grpc => "grpc",
-            Door::Traces => "traces",
-            Door::Lane => "lane",
+            ListenerProtocol::Memcached => "memcached",
+            ListenerProtocol::Grpc => "grpc",
+            ListenerProtocol::Traces => "traces",
+            ListenerProtocol::Lane => "lane",
         }
     }
 }
 
 /// A running worker.
 pub(crate) struct Worker {
-    words: mpsc::UnboundedSender<Word>,
+    messages: mpsc::UnboundedSender<WorkerMessage>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Worker {
     /// Starts the thread and waits until its runtime is open.
     pub(crate) fn start(plan: Arc<Plan>, index: usize) -> Result<Self, crate::StartError> {
-        let (words, inbox) = mpsc::unbounded_channel();
+        let (messages, inbox) = mpsc::unbounded_channel();
         let (started, start) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name(format!("rebate-worker-{index}"))
@@ -151,15 +156,15 @@ impl Worker {
             })
             .map_err(crate::StartError::Thread)?;
         match start.blocking_recv() {
-            Ok(Ok(())) => Ok(Self { words, thread: Mutex::new(Some(thread)) }),
+            Ok(Ok(())) => Ok(Self { messages, thread: Mutex::new(Some(thread)) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(crate::StartError::Worker(index)),
         }
     }
 
     /// Tells the worker; false if it is gone.
-    pub(crate) fn tell(&self, word: Word) -> bool {
-        self.words.send(word).is_ok()
+    pub(crate) fn tell(&self, message: WorkerMessage) -> bool {
+        self.messages.send(message).is_ok()
     }
 
     /// Waits for the thread, which ends when it has been told to and its sessions are over; no longer than until then
@@ -177,7 +182,7 @@ impl Worker {
 
 type Started = oneshot::Sender<Result<(), crate::StartError>>;
 
-fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<Word>, started: Started) {
+fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<WorkerMessage>, started: Started) {
     let options = tokio::runtime::LocalOptions::default();
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build_local(options);
     let executor = match executor {
@@ -201,7 +206,7 @@ fn run(plan: &Plan, index: usize, inbox: mpsc::UnboundedReceiver<Word>, started:
 /// Does as it is told until it is told to end and no session is left, or to cut.
 async fn attend(
     context: Rc<WorkerContext>,
-    mut inbox: mpsc::UnboundedReceiver<Word>,
+    mut inbox: mpsc::UnboundedReceiver<WorkerMessage>,
     beat: impl Fn(),
 ) {
     let prober = Prober::new(&context.backend);
@@ -218,31 +223,31 @@ async fn attend(
                     return;
                 }
             }
-            word = inbox.recv() => match word {
+            message = inbox.recv() => match message {
                 // Returning drops the sessions, and with them their connections.
-                None | Some(Word::Cut) => return,
-                Some(Word::Drain) => {
-                    context.ending.begin_drain();
+                None | Some(WorkerMessage::Cut) => return,
+                Some(WorkerMessage::Drain) => {
+                    context.shutdown.begin_drain();
                     if sessions.is_empty() {
                         return;
                     }
                 }
-                Some(Word::Reload(config)) => reload(&context, &config),
-                Some(Word::Policy(policy)) => context.runtime.set_policy(policy),
-                Some(Word::Probe(tell)) => {
+                Some(WorkerMessage::Reload(config)) => reload(&context, &config),
+                Some(WorkerMessage::Policy(policy)) => context.runtime.set_policy(policy),
+                Some(WorkerMessage::Probe(tell)) => {
                     beat();
                     tokio::task::spawn_local(Rc::clone(&prober).run(tell));
                 }
-                Some(Word::Serve(Accepted::Lane(stream))) => {
+                Some(WorkerMessage::Serve(Accepted::Lane(stream))) => {
                     sessions.spawn_local(lane::serve(stream, Rc::clone(&context)));
                 }
-                Some(Word::Serve(Accepted::Tcp(stream, door))) => {
+                Some(WorkerMessage::Serve(Accepted::Tcp(stream, protocol))) => {
                     let stream = tokio::net::TcpStream::from_std(stream);
-                    begin(stream.map(Stream::Tcp), door, &context, &mut sessions);
+                    begin(stream.map(Stream::Tcp), protocol, &context, &mut sessions);
                 }
-                Some(Word::Serve(Accepted::Unix(stream, door))) => {
+                Some(WorkerMessage::Serve(Accepted::Unix(stream, protocol))) => {
                     let stream = tokio::net::UnixStream::from_std(stream);
-                    begin(stream.map(Stream::Unix), door, &context, &mut sessions);
+                    begin(stream.map(Stream::Unix), protocol, &context, &mut sessions);
                 }
             },
         }
@@ -252,24 +257,24 @@ async fn attend(
 /// Serves a connection in a task of its own.
 fn begin(
     stream: std::io::Result<Stream>,
-    door: Door,
+    protocol: ListenerProtocol,
     context: &Rc<WorkerContext>,
     sessions: &mut tokio::task::JoinSet<()>,
 ) {
-    match (stream, door) {
-        (Ok(stream), Door::Memcached) => {
+    match (stream, protocol) {
+        (Ok(stream), ListenerProtocol::Memcached) => {
             sessions.spawn_local(session::serve(stream, Rc::clone(context)));
         }
-        (Ok(stream), Door::Grpc) => {
+        (Ok(stream), ListenerProtocol::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, Rc::clone(context)));
         }
-        (Ok(stream), Door::Traces) => {
+        (Ok(stream), ListenerProtocol::Traces) => {
             sessions.spawn_local(traces::serve(stream, Rc::clone(context)));
         }
         // A lane is no stream of these.
-        (Ok(_), Door::Lane) => context.connections.leave(door),
+        (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
         (Err(error), _) => {
-            context.connections.leave(door);
+            context.connections.leave(protocol);
             tracing::warn!(%error, "a connection could not be taken over");
         }
     }
@@ -338,7 +343,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             passes_on: Cell::new(false),
             dump: config.server.dump,
             looks: Looks::default(),
-            ending: Ending::default(),
+            shutdown: Shutdown::default(),
             traced: traced.clone(),
             of_store,
         })
@@ -404,7 +409,8 @@ fn traced(plan: &Plan, index: usize, runtime: &TokioRuntime) -> Option<Rc<Traced
     Some(Rc::new(traced))
 }
 
-/// Where values are read to: memory that a device reads them from, if one has such. Another's inputs cost it a copy.
+/// Returns the pool that values are read into: memory that a device reads in place, if a device has such. Inputs in
+/// other memory cost that device a copy.
 fn pool(devices: &[Arc<dyn Device>]) -> Pool {
     match devices.iter().find_map(|device| device.input_memory()) {
         Some(memory) => Pool::registered(memory, POOL_RETAINED_MAX),
@@ -491,5 +497,5 @@ const REPROBE_AFTER: Nanos = Nanos::secs(1);
 
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the end of a thread is looked for.
+/// The time between two looks for the end of a thread.
 const JOIN_POLL: Duration = Duration::from_millis(1);

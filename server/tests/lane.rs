@@ -39,7 +39,7 @@ struct State {
 #[derive(Default)]
 struct Inner {
     is_open: bool,
-    /// Whoever submits a job waits until this is taken back.
+    /// A submission waits until this is false again.
     is_stuck: bool,
     stuck: usize,
     tenants: Vec<u16>,
@@ -219,7 +219,7 @@ impl Client {
         self.queue.poll(&mut self.done);
     }
 
-    /// What became of the next jobs that come back.
+    /// Returns the outcomes of the next jobs that come back.
     fn outcomes(&mut self, count: usize) -> Vec<Outcome> {
         let start = Instant::now();
         while self.done.len() < count {
@@ -271,8 +271,8 @@ fn results_that_a_client_does_not_read_count_against_its_lane() {
         wait_until("the job is taken", || service.begun() + service.busy() == 1 + number);
     }
     let all = client.outcomes(jobs as usize);
-    let done = all.iter().filter(|own| **own == DONE).count();
-    let busy = all.iter().filter(|own| **own == Outcome::Failed(DeviceError::Busy)).count();
+    let done = all.iter().filter(|outcome| **outcome == DONE).count();
+    let busy = all.iter().filter(|outcome| **outcome == Outcome::Failed(DeviceError::Busy)).count();
     assert!((8..=16).contains(&done) && done + busy == jobs as usize, "{done} done, {busy} busy");
     client.submit(job(&pool, 0, 16 << 10));
     assert_eq!(client.outcomes(1), [DONE], "what was read counts no longer");
@@ -414,7 +414,7 @@ fn a_lane_has_no_more_jobs_inside_the_device_than_a_tenant_may_whoever_it_says_t
     gate.open();
     for client in [&mut first, &mut second] {
         let all = client.outcomes(4);
-        assert!(all.iter().all(|own| matches!(own, Outcome::Done { .. })), "{all:?}");
+        assert!(all.iter().all(|outcome| matches!(outcome, Outcome::Done { .. })), "{all:?}");
     }
 }
 

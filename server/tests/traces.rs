@@ -57,7 +57,7 @@ impl Service {
         self.running.trace_addresses()[0]
     }
 
-    /// What the page of metrics says now.
+    /// Returns what the page of metrics says now.
     fn metrics(&self) -> BTreeMap<String, f64> {
         let mut stream = TcpStream::connect(self.running.admin_address().expect("it is on"));
         let stream = stream.as_mut().expect("it listens");
@@ -176,7 +176,7 @@ fn callers_side_by_side_get_their_own_answers() {
     service.await_metric(ANSWERED, 40.0);
 }
 
-/// A device without anything but codecs: nobody can tell that what it decrypts is not what was encrypted.
+/// A device that has nothing but codecs. Software cannot tell that what it decrypts is not what was encrypted.
 struct Codecs(Software, Capabilities);
 
 impl Codecs {
@@ -235,8 +235,8 @@ fn no_request_is_lost_whatever_a_device_does() {
         service.await_metric(ANSWERED, 12.0);
         let metrics = service.metrics();
         let sum = |family: &str| {
-            let own = metrics.iter().filter(|(name, _)| name.starts_with(family));
-            own.map(|(_, value)| value).sum::<f64>()
+            let matching = metrics.iter().filter(|(name, _)| name.starts_with(family));
+            matching.map(|(_, value)| value).sum::<f64>()
         };
         let redone = sum("rebate_trace_fallback_total") + sum("rebate_trace_by_hand_total");
         assert!(is_slow || redone > 0.0, "{case}: {metrics:#?}");
@@ -270,12 +270,12 @@ fn a_request_without_room_is_done_by_hand_while_another_hangs() {
     });
 }
 
-/// What the caller says first, for the tenant.
+/// Returns the first bytes of a caller, for the tenant.
 fn hello(tenant: u16) -> Vec<u8> {
     [b"RBT\x01", &tenant.to_be_bytes()[..], &[9; 32]].concat()
 }
 
-/// Whether the service ends the connection, without more than its own random bytes.
+/// Returns whether the service ends the connection after no more than its own random bytes.
 fn is_cut_off(address: SocketAddr, said: &[u8]) -> bool {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");

@@ -12,7 +12,7 @@ use sim::accelflow::{AccelFlow, Architecture, Entries, Spec, builtin};
 use sim::{Extent, Simulate, Streams};
 
 const RUNS: usize = 5;
-/// What the design asks of one core for AccelFlow.
+/// The rate that the design asks of one core for AccelFlow.
 const BAR_PER_S: f64 = 300_000.0;
 
 fn main() {
@@ -65,7 +65,7 @@ fn main() {
     }
 }
 
-/// What stands behind a flag.
+/// Returns the value behind a flag.
 fn value(flag: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != flag).nth(1)
 }

@@ -18,7 +18,7 @@ const SERVICE_NS: f64 = 1_000.0;
 /// Erlang's C for eight servers at this load, times the mean wait of those who wait, in service times.
 const WAIT: f64 = 0.2860;
 const RUNS: usize = 7;
-/// What the design asks of one core.
+/// The rate that the design asks of one core.
 const BAR_PER_S: f64 = 25e6;
 
 /// Simulates so many requests; events fired and the mean wait in service times.
@@ -30,7 +30,7 @@ fn main() {
     let requests: u64 = if quick { 100_000 } else { 4_000_000 };
     let cases: [(&str, Case); 2] = [("stations", stations), ("network", network)];
     if let Some(name) = value("--only") {
-        let case = cases.iter().find(|(own, _)| *own == name).expect("a case's name").1;
+        let case = cases.iter().find(|(case, _)| *case == name).expect("a case's name").1;
         let count = value("--requests").map_or(100_000, |count| count.parse().expect("a number"));
         let (events, _) = black_box(case(count));
         println!("{name}: {events} events");
@@ -65,7 +65,7 @@ fn rate(case: Case, requests: u64, quick: bool) -> f64 {
     rate
 }
 
-/// What stands behind a flag.
+/// Returns the value behind a flag.
 fn value(flag: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != flag).nth(1)
 }

@@ -1,7 +1,7 @@
-//! Which queue of events: the 4-ary heap that the simulator uses, a calendar queue and the standard binary heap, by the
-//! hold model: of so many pending events the next one is taken and put back an exponential time later. The calendar is
-//! here and not in the crate because it lost: docs/decisions/0016-event-queue.md. The median of the runs, by the
-//! thread's processor time; `--json`, `--quick`.
+//! Compares queues of events: the 4-ary heap that the simulator uses, a calendar queue and the standard binary heap, by
+//! the hold model: of so many pending events the next one is taken and put back an exponential time later. The calendar
+//! is here and not in the crate because it lost: docs/decisions/0016-event-queue.md. It reports the median of the runs,
+//! by the thread's processor time; `--json`, `--quick`.
 #![allow(missing_docs)]
 
 use std::cmp::Reverse;
@@ -107,7 +107,7 @@ struct Calendar {
     days: Vec<Vec<(u128, u64)>>,
     /// A day is `2^day_log` picoseconds.
     day_log: u32,
-    /// Which day, counted from time zero, is looked at.
+    /// The day that is looked at, counted from time zero.
     today: u64,
     len: usize,
 }

@@ -1,5 +1,6 @@
-//! Prints median and 99th percentile (us) of the runtime's open loop as the simulator has it: Cache-1 on the seed's
-//! machine, each policy by load. `cargo run --release -p sim --example open_loop`. It measures nothing.
+//! Prints the median and the 99th percentile (us) of the runtime's open loop as the simulator has it: Cache-1 on the
+//! machine of [OffloadSched], each policy by load. It measures nothing. Run it with
+//! `cargo run --release -p sim --example open_loop`.
 
 use std::sync::Arc;
 
@@ -26,18 +27,18 @@ fn main() {
         }),
     ];
     let found = policies.map(|policy| {
-        let own = LOADS_PER_S.map(|per_s| measure(&policy, per_s));
-        let cell = |own: &Option<[f64; 2]>| match own {
+        let cells = LOADS_PER_S.map(|per_s| measure(&policy, per_s));
+        let text = |cell: &Option<[f64; 2]>| match cell {
             Some([median, p99]) => format!(" {median:.1}/{p99:.1}"),
             None => " -".to_owned(),
         };
-        println!("{:18}{}", policy.name(), own.iter().map(cell).collect::<String>());
-        own.map(|own| own.map(|[_, p99]| p99))
+        println!("{:18}{}", policy.name(), cells.iter().map(text).collect::<String>());
+        cells.map(|cell| cell.map(|[_, p99]| p99))
     });
     let [statics @ .., least_latency, _] = &found;
     let over_best = |at: usize| {
-        let best = statics.iter().filter_map(|own| own[at]).reduce(f64::min);
-        let ratio = least_latency[at].zip(best).map(|(own, best)| own / best);
+        let best = statics.iter().filter_map(|row| row[at]).reduce(f64::min);
+        let ratio = least_latency[at].zip(best).map(|(p99, best)| p99 / best);
         ratio.map_or_else(|| " -".to_owned(), |ratio| format!(" {ratio:.2}"))
     };
     let over_best = (0..LOADS_PER_S.len()).map(over_best).collect::<String>();

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::{FourAry, Picos};
 
-/// What is to happen, and when it is now.
+/// The events to come, and the current time.
 #[derive(Clone, Debug)]
 pub struct Agenda<E> {
     now: Picos,
@@ -16,19 +16,19 @@ pub struct Agenda<E> {
 
 /// Something that events happen to.
 pub trait Model {
-    /// What can happen: small and plain, since the queue copies it.
+    /// The type of events: small and plain, since the queue copies it.
     type Event: Copy;
 
     /// Lets `event` happen; a break ends the run.
     fn handle(&mut self, event: Self::Event, agenda: &mut Agenda<Self::Event>) -> ControlFlow<()>;
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The model had enough.
     Stopped,
-    /// Nothing was left to happen.
+    /// No event was left.
     Empty,
     /// The run used up its events.
     EventLimit,
@@ -61,7 +61,7 @@ impl<E: Copy> Agenda<E> {
         self.now
     }
 
-    /// How many events have fired.
+    /// Returns how many events have fired.
     pub fn fired(&self) -> u64 {
         self.fired
     }

@@ -1,4 +1,5 @@
-//! When requests come: gaps between arrivals, one after another. The simulator schedules; nothing here knows the time.
+//! The arrivals of requests: gaps between arrivals, one after another. The simulator schedules; nothing here knows the
+//! time.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::durations::{BadValue, DurationSpec, Durations, NS_MAX, nearest};
 use crate::{Draws, Picos, Streams};
 
-/// How requests arrive, as a specification says it.
+/// The arrival process of requests, as a specification says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]

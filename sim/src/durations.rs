@@ -6,7 +6,7 @@ use workload::{SizeDist, Sizes, Weighting};
 use crate::draws::ln;
 use crate::{Draws, Picos};
 
-/// How long something takes, as a specification says it.
+/// The distribution of a duration, as a specification says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -29,11 +29,11 @@ pub enum DurationSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is {value}; {valid}")]
 pub struct BadValue {
-    /// Where it stands, as `key.key`.
+    /// The place of the value, as `key.key`.
     pub key: String,
-    /// What stands there.
+    /// The value that stands there.
     pub value: String,
-    /// What may stand there.
+    /// The values that may stand there.
     pub valid: String,
 }
 
@@ -99,7 +99,7 @@ impl Durations {
         }
     }
 
-    /// Of any kind: too much for callers to have in them.
+    /// Draws from any kind. It is too long to be inlined into callers.
     #[inline(never)]
     fn draw_any(&self, draws: &mut Draws) -> Picos {
         nearest(match &self.kind {

@@ -15,15 +15,15 @@ use crate::recording::{Recording, Recordings};
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     map: BTreeMap<String, Entry>,
-    /// What it is called.
+    /// The name of the specification.
     pub name: String,
     /// One sentence on it.
     pub about: String,
-    /// Whose specification it is; `accelflow` where it does not say.
+    /// The model that the specification is of; `accelflow` where it does not say.
     pub model: String,
     /// The file that was opened, for what stands in none.
     file: String,
-    /// Where it lies.
+    /// The folder of the file.
     folder: PathBuf,
     recording: Option<Recording>,
 }
@@ -44,7 +44,7 @@ struct Text {
     text: String,
 }
 
-/// What is wrong with a specification, and where.
+/// A fault of a specification, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct SpecError {
@@ -54,7 +54,7 @@ pub struct SpecError {
     pub problem: String,
 }
 
-/// How a number came into a specification.
+/// The ways in which a number came into a specification.
 pub const KINDS: [&str; 4] = ["published", "derived", "calibrated", "assumed"];
 
 impl SpecError {
@@ -131,7 +131,7 @@ impl Entries {
             })
         };
         let path = self.recording_path();
-        self.recording = path.map(|path| known.of(path, text)).transpose()?;
+        self.recording = path.map(|path| known.get_or_read(path, text)).transpose()?;
         Ok(())
     }
 
@@ -144,7 +144,8 @@ impl Entries {
     pub(crate) fn recorded(&self) -> Result<Arc<[f64]>, SpecError> {
         let found = self.recording.as_ref().map(Recording::gaps_ns);
         found.ok_or_else(|| {
-            let (now, valid) = (self.map.get(RECORDING).map(|own| own.value.to_string()), TIMES);
+            let (now, valid) =
+                (self.map.get(RECORDING).map(|entry| entry.value.to_string()), TIMES);
             let now = now.unwrap_or_else(|| "missing".to_owned());
             self.refuse(RECORDING, &format!("{RECORDING} is {now}; it must be {valid}"))
         })
@@ -294,7 +295,7 @@ impl Entries {
     /// The place of the value among `words`.
     pub(crate) fn word(&mut self, key: &str, words: &[&str]) -> Result<usize, SpecError> {
         let entry = self.take(key, &|| words.join(", "))?;
-        let found = entry.value.as_str().and_then(|own| words.iter().position(|one| *one == own));
+        let found = entry.value.as_str().and_then(|text| words.iter().position(|one| *one == text));
         found.ok_or_else(|| entry.refused(key, &words.join(", ")))
     }
 
@@ -335,7 +336,7 @@ impl Entries {
         self.map.keys().filter_map(inner).collect()
     }
 
-    /// What is wrong with a key's value, and where it stands.
+    /// Returns the fault of a key's value, with its place.
     pub(crate) fn refuse(&self, key: &str, problem: &str) -> SpecError {
         match self.map.get(key) {
             Some(entry) => entry.text.wrong(key, problem),
@@ -343,7 +344,7 @@ impl Entries {
         }
     }
 
-    /// Refuses keys that nobody took.
+    /// Refuses keys that were not taken.
     pub(crate) fn finish(self, known: &Entries) -> Result<(), SpecError> {
         match self.map.first_key_value() {
             None => Ok(()),
@@ -386,7 +387,7 @@ impl Entry {
 }
 
 impl Text {
-    /// What is wrong with a key. Lines are looked for only now: a text has many keys, and mostly none is wrong.
+    /// Returns the fault of a key. Lines are looked for only now: a text has many keys, and mostly none is wrong.
     fn wrong(&self, key: &str, problem: impl Into<String>) -> SpecError {
         SpecError::at(&self.file, line_of(&self.text, key), problem)
     }
@@ -428,7 +429,7 @@ fn line_of(text: &str, key: &str) -> usize {
 const MODELS: [&str; 3] = ["accelflow", "arcalis", "relief"];
 const LEAF: [&str; 3] = ["value", "kind", "source"];
 const COMMAND_LINE: &str = "command line";
-/// Bytes of a specification, and of each of its bases.
+/// The most bytes of a specification, and of each of its bases.
 pub const SPEC_BYTES_MAX: usize = 1 << 20;
 const PROCESS: &str = "load.process";
 const RECORDED: &str = "recorded";
@@ -455,9 +456,9 @@ mod tests {
 
     #[test]
     fn a_file_says_what_differs_from_its_base() {
-        let own =
+        let text =
             "base = \"base.toml\"\n\n[a]\nx = { value = 9, kind = \"derived\", source = \"t\" }";
-        let mut entries = read(own).expect("valid");
+        let mut entries = read(text).expect("valid");
         assert_eq!(entries.name, "one");
         let error = entries.clone().number("a.x", 0.0, 5.0).expect_err("too large");
         assert_eq!(error.to_string(), "own.toml:4: a.x is 9; it must be a number from 0 to 5");
@@ -484,11 +485,11 @@ mod tests {
 
     #[test]
     fn a_recording_is_found_beside_the_file_that_names_it() {
-        let own = "[load]\n\
+        let text = "[load]\n\
                    process = { value = \"recorded\", kind = \"assumed\", source = \"s\" }\n\
                    recording = { value = \"a.txt\", kind = \"assumed\", source = \"s\" }";
         let files = |path: &Path| match path.to_str() {
-            Some("in/own.toml") => Ok(own.to_owned()),
+            Some("in/own.toml") => Ok(text.to_owned()),
             Some("in/a.txt") => Ok("0\n1\n3\n".to_owned()),
             Some("b.txt") => Ok("0\n1\n1x\n".to_owned()),
             _ => Err("there is no such file".to_owned()),

@@ -19,13 +19,13 @@ pub struct FourAry<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Node<T> {
-    /// Of a place without an item [`NOTHING`].
+    /// The keys; of a place without an item [`NOTHING`].
     keys: [u128; 4],
     items: [T; 4],
 }
 
 impl<T> Node<T> {
-    /// Which has the smallest key. Nobody can foresee it, so there is no branch on it.
+    /// Returns which place has the smallest key. It cannot be predicted, so there is no branch on it.
     #[inline]
     fn least(&self) -> usize {
         let [a, b, c, d] = &self.keys;
@@ -42,7 +42,7 @@ impl<T: Copy> FourAry<T> {
         Self { nodes, end: ROOT, vacant: false }
     }
 
-    /// How many items wait.
+    /// Returns how many items wait.
     pub fn len(&self) -> usize {
         self.end - ROOT - usize::from(self.vacant)
     }
@@ -134,10 +134,10 @@ impl<T: Copy> FourAry<T> {
     }
 }
 
-/// Of four places the last: so the children of place `p` are those of node `p - 2`, and the parent of all in node `n`
+/// The last of four places: so the children of place `p` are those of node `p - 2`, and the parent of all in node `n`
 /// is place `n + 2`.
 const ROOT: usize = 3;
-/// Not below any key, so that it never goes up.
+/// A key that is not below any other, so that it never goes up.
 const NOTHING: u128 = u128::MAX;
 
 #[cfg(test)]

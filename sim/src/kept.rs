@@ -1,5 +1,6 @@
-//! A report as a file can hold it and another process of the same build can take it up again: every number to its
-//! last bit, with the replications' own, which differences are made of. It is for nobody to read.
+//! A report in the form in which a file can hold it and another process of the same build can read it back: every
+//! number to its last bit, with the replications' own numbers, which differences are made of. It is not meant for human
+//! readers.
 
 use serde::{Deserialize, Serialize};
 

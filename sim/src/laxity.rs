@@ -15,19 +15,19 @@ pub(crate) struct Laxities<T> {
 #[derive(Clone, Copy, Debug)]
 struct Ready<T> {
     item: T,
-    /// When it must begin to be in time (ps); the earlier, the less laxity.
+    /// The time at which it must begin to be in time (ps). The earlier, the less laxity.
     latest_ps: i64,
     is_ahead: bool,
 }
 
-/// When work is due, and what it is expected to take.
+/// The deadline of work, and the time that it is expected to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub(crate) at: Picos,
     pub(crate) runtime: Picos,
 }
 
-/// Where work was put.
+/// The place where work was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Before it are so many.
@@ -45,17 +45,17 @@ impl<T> Laxities<T> {
         self.ready.is_empty()
     }
 
-    /// What is next.
+    /// Returns the item that is next.
     pub(crate) fn first(&self) -> Option<&T> {
         self.ready.front().map(|first| &first.item)
     }
 
-    /// What was put at a place.
+    /// Returns the item that was put at a place.
     pub(crate) fn at_mut(&mut self, at: usize) -> Option<&mut T> {
         self.ready.get_mut(at).map(|found| &mut found.item)
     }
 
-    /// Whether an item is among the first so many.
+    /// Returns whether an item is among the first so many.
     pub(crate) fn is_within(&self, count: usize, item: &T) -> bool
     where
         T: PartialEq,

@@ -33,13 +33,13 @@ impl Link {
         Some(self.free_at + self.latency)
     }
 
-    /// How long all accepted messages together take to send (ps).
+    /// Returns how long all accepted messages together take to send (ps).
     pub fn sending_ps(&self) -> u128 {
         self.sending
     }
 }
 
-/// How long `bytes` take, rounded up to the next picosecond.
+/// Returns how long `bytes` take, rounded up to the next picosecond.
 fn transfer(bytes: u64, bytes_per_s: u64) -> Picos {
     match bytes.checked_mul(PS_PER_S) {
         Some(scaled) => Picos(scaled.div_ceil(bytes_per_s)),

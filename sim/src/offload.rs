@@ -22,10 +22,10 @@ use workload::{ArrivalKind, Arrivals, DeviceProfile};
 use crate::Picos;
 use crate::agenda::{Agenda, Model, run};
 
-/// What is simulated.
+/// The parameters of the simulated loop.
 #[derive(Clone)]
 pub struct OpenLoop {
-    /// Who decides.
+    /// The policy that decides.
     pub policy: Arc<dyn Policy>,
     /// Software on the core: a profile without an accelerator.
     pub software: DeviceProfile,
@@ -35,26 +35,27 @@ pub struct OpenLoop {
     pub sizes_bytes: Vec<u64>,
     /// Requests due each second, at random (Poisson) times.
     pub rate_per_s: f64,
-    /// How long requests come.
+    /// The time for which requests come.
     pub window: Nanos,
-    /// Those due before are not counted.
+    /// Requests due before this time are not counted.
     pub warm_up: Nanos,
     /// A request answered later than this after the window counts as not answered in it, and is not begun any more.
     pub grace: Nanos,
     /// The core looks no more often for what is back.
     pub poll_interval: Nanos,
-    /// What a request takes of the core beside what the profiles say, before it is in software or submitted.
+    /// The time that a request takes of the core in addition to what the profiles say, before it is in software or
+    /// submitted.
     pub place: Nanos,
-    /// What a submission takes of the core while the device is at work already: an emulation's own work.
+    /// The time that a submission takes of the core while the device is busy already: an emulation's own work.
     pub emulate: Nanos,
-    /// What it takes once it is found to be back.
+    /// The time that a job takes of the core once it is found to be back.
     pub hand_back: Nanos,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenLoopRun {
-    /// Of the requests due after the warm-up, from due to answered or given up (ns), ascending.
+    /// The latencies of the requests due after the warm-up, from due to answered or given up (ns), ascending.
     pub latency_ns: Vec<u64>,
     /// Requests answered in the window or its grace, over those due in it.
     pub achieved: f64,
@@ -137,13 +138,13 @@ struct Machine<'a> {
     is_busy: bool,
     due: VecDeque<Request>,
     back: VecDeque<Request>,
-    /// Of those that are back, those that the core knows of.
+    /// The completed requests that the core knows of.
     found: VecDeque<Request>,
     next_poll: Nanos,
     /// Whether the core has done nothing but poll since it was last free.
     is_idle: bool,
     inside: usize,
-    /// When the device would be done with what it has.
+    /// The time at which the device would be done with what it has.
     backlog_until: Nanos,
     /// Submissions since the core last looked for what came back.
     burst: u64,
@@ -180,7 +181,7 @@ impl Model for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// What the core does next: what came back first.
+    /// Does what the core does next: first what came back first.
     fn next(&mut self, now: Nanos, agenda: &mut Agenda<Event>) {
         let poll = self.poll_after(now);
         if poll <= now {
@@ -204,8 +205,8 @@ impl Machine<'_> {
         }
     }
 
-    /// When the core next looks for what is back, from now on: at once if it was kept from it, and while it is idle at
-    /// every interval.
+    /// Returns when the core next looks for completions: at once if it was kept from it, and while it is idle at every
+    /// interval.
     fn poll_after(&mut self, now: Nanos) -> Nanos {
         if self.is_idle && self.next_poll < now {
             let interval_ns = self.plan.poll_interval.0.max(1);
@@ -255,7 +256,7 @@ impl Machine<'_> {
         self.keep(arrived + self.plan.emulate, None, agenda);
     }
 
-    /// When the device is done with a job that arrives then.
+    /// Returns when the device is done with a job that arrives then.
     fn admit(&mut self, bytes: u64, arrived: Nanos) -> Nanos {
         let op = self.plan.device.compress().expect("the device compresses");
         // Published latencies begin with a lone submission.
@@ -265,7 +266,7 @@ impl Machine<'_> {
         done
     }
 
-    /// What the policy sees.
+    /// Returns what the policy sees.
     fn states(&self, bytes: u64, now: Nanos) -> [DeviceState; 2] {
         let op = self.plan.device.compress().expect("the device compresses");
         let software = self.software(bytes);
@@ -310,9 +311,9 @@ struct Gap {
 impl Gap {
     fn placed(&mut self, now: Nanos) {
         if let Some(before) = self.before.replace(now) {
-            let own = now.since(before).0 as f64;
-            let mean = self.mean_ns.get_or_insert(own);
-            *mean += (own - *mean) * GAP_SHARE;
+            let gap_ns = now.since(before).0 as f64;
+            let mean = self.mean_ns.get_or_insert(gap_ns);
+            *mean += (gap_ns - *mean) * GAP_SHARE;
         }
     }
 
@@ -388,8 +389,8 @@ mod tests {
     #[test]
     fn an_idle_core_takes_what_the_profiles_say() {
         let software = plan(Arc::new(policy::AlwaysSoftware), 10.0).run(1);
-        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
-        let alone_us = own.compress().expect("compresses").latency(8 << 10).0 as f64 / 1e3;
+        let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let alone_us = profile.compress().expect("compresses").latency(8 << 10).0 as f64 / 1e3;
         assert_eq!(software.quantile_us(0.5), Some(alone_us));
         assert_eq!((software.achieved, software.offloaded), (1.0, 0.0));
         let offloaded = plan(Arc::new(policy::AsyncOffload { work_bytes_min: 0 }), 10.0).run(1);
@@ -402,8 +403,8 @@ mod tests {
     /// Pollaczek and Khinchine: one core, constant service.
     #[test]
     fn a_core_at_half_its_rate_waits_as_the_closed_form_says() {
-        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
-        let service_ns = own.compress().expect("compresses").latency(8 << 10).0 as f64;
+        let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let service_ns = profile.compress().expect("compresses").latency(8 << 10).0 as f64;
         let plan = OpenLoop {
             window: Nanos::secs(60),
             ..plan(Arc::new(policy::AlwaysSoftware), 0.5e9 / service_ns)
@@ -426,8 +427,8 @@ mod tests {
     #[test]
     fn a_policy_that_sees_load_leaves_the_core_when_it_fills() {
         let least = Arc::new(policy::LeastLatency { inline_bytes_max: 256 << 10 });
-        let own = DeviceProfile::find("epyc7542-isal").expect("compiled in");
-        let service_ns = own.compress().expect("compresses").latency(8 << 10).0 as f64;
+        let profile = DeviceProfile::find("epyc7542-isal").expect("compiled in");
+        let service_ns = profile.compress().expect("compresses").latency(8 << 10).0 as f64;
         let busy = plan(least, 0.9e9 / service_ns).run(5);
         let software = plan(Arc::new(policy::AlwaysSoftware), 0.9e9 / service_ns).run(5);
         assert!(busy.quantile_us(0.99) < software.quantile_us(0.99));

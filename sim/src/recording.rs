@@ -20,7 +20,7 @@ pub(crate) struct Recording {
 
 impl Recordings {
     /// The recording at `path`, whose text `read` gives.
-    pub(crate) fn of(
+    pub(crate) fn get_or_read(
         &mut self,
         path: PathBuf,
         read: impl FnOnce(&Path) -> Result<String, SpecError>,
@@ -86,11 +86,11 @@ impl Recording {
     }
 }
 
-/// Bytes of a recording's text.
+/// The most bytes of a recording's text.
 pub const RECORDING_BYTES_MAX: usize = 32 << 20;
 /// 8 MiB.
 const GAPS_MAX: usize = 1 << 20;
-/// Of all recordings of a sweep.
+/// The most gaps of all recordings of a sweep.
 const ALL_GAPS_MAX: usize = 16 * GAPS_MAX;
 /// 317 years, so that times since any epoch will do.
 const TIME_US_MAX: f64 = 1e16;
@@ -115,12 +115,15 @@ mod tests {
     #[test]
     fn a_recording_is_read_once_and_all_together_are_bounded() {
         let mut known = Recordings::default();
-        let first = known.of(PathBuf::from("a"), |_| Ok("0\n1".to_owned())).expect("one gap");
-        let again = known.of(PathBuf::from("a"), |_| panic!("it is known")).expect("the same");
+        let first =
+            known.get_or_read(PathBuf::from("a"), |_| Ok("0\n1".to_owned())).expect("one gap");
+        let again =
+            known.get_or_read(PathBuf::from("a"), |_| panic!("it is known")).expect("the same");
         assert!(Arc::ptr_eq(&first.gaps_ns, &again.gaps_ns));
         let long = Recording { gaps_ns: vec![1.0; GAPS_MAX].into(), hash: 0 };
         known.0.extend((0..16).map(|at| (PathBuf::from(format!("l{at}")), long.clone())));
-        let error = known.of(PathBuf::from("b"), |_| Ok("0\n1".to_owned())).expect_err("many");
+        let error =
+            known.get_or_read(PathBuf::from("b"), |_| Ok("0\n1".to_owned())).expect_err("many");
         assert_eq!(error.to_string(), "b: with this one, recordings have more than 16777216 gaps");
     }
 

@@ -15,7 +15,7 @@ pub struct Servers<J> {
     counts: ServersCounts,
 }
 
-/// What became of a job.
+/// The result of offering a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// A server takes it now: schedule its completion.
@@ -26,14 +26,14 @@ pub enum Offer {
     Refused,
 }
 
-/// What a station did since the start of the run.
+/// The counts of a station since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServersCounts {
-    /// Jobs that came.
+    /// The jobs that came.
     pub offered: u64,
-    /// Jobs that had to wait; those still waiting are among them.
+    /// The jobs that had to wait, including those that still wait.
     pub waited: u64,
-    /// Jobs that found no place.
+    /// The jobs that found no place.
     pub refused: u64,
     /// Service given out, to the end of what has begun (ps).
     pub service_ps: u128,
@@ -44,7 +44,7 @@ pub struct ServersCounts {
 #[derive(Clone, Debug)]
 enum Waiting<J> {
     InOrder(VecDeque<Queued<J>>),
-    /// By rank, then in order of arrival.
+    /// The jobs by rank, then in order of arrival.
     Ranked(FourAry<Queued<J>>, u64),
 }
 
@@ -112,7 +112,7 @@ impl<J: Copy> Servers<J> {
         Some((job, service))
     }
 
-    /// How many jobs wait.
+    /// Returns how many jobs wait.
     pub fn waiting(&self) -> usize {
         match &self.waiting {
             Waiting::InOrder(queue) => queue.len(),
@@ -120,12 +120,12 @@ impl<J: Copy> Servers<J> {
         }
     }
 
-    /// How many servers work.
+    /// Returns how many servers work.
     pub fn busy(&self) -> u32 {
         self.busy
     }
 
-    /// What the station did.
+    /// Returns the station's counts.
     pub fn counts(&self) -> ServersCounts {
         self.counts
     }

@@ -1,5 +1,5 @@
-//! What a run's numbers allow to be said: warm-up, quantiles, drift, and intervals from independent replications. Plain
-//! functions of numbers; which runs are made is `study`'s.
+//! The statistics of a run: warm-up, quantiles, drift, and intervals from independent replications. They are plain
+//! functions of numbers; `study` decides which runs are made.
 
 use serde::Serialize;
 
@@ -13,9 +13,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// From one number of each replication, by Student's t. Replications are independent, so neither the
-    /// autocorrelation within a run nor the shape of what was measured has to be known. None for fewer than
-    /// five numbers.
+    /// Computes the interval from one number of each replication, by Student's t. Replications are independent, so
+    /// neither the autocorrelation within a run nor the shape of what was measured has to be known. The result is none
+    /// for fewer than five numbers.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.len() < REPLICATIONS_MIN {
             return None;
@@ -103,7 +103,7 @@ pub fn warm_up(replications: &[&[u64]]) -> (usize, bool) {
     (cut * BATCH, cut >= cut_max - cut_max / 20)
 }
 
-/// By how much the last third of `values` exceeds the first, as a fraction of their mean.
+/// Returns by how much the last third of `values` exceeds the first, as a fraction of their mean.
 pub fn drift(values: &[u64]) -> f64 {
     let third = values.len() / 3;
     if third == 0 {

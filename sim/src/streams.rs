@@ -1,6 +1,6 @@
 //! Independent streams of random numbers, one per purpose and replication. A stream is found by its name, not by its
 //! place, so two architectures that share the purpose `arrivals.web` share its draws: common random numbers need no
-//! bookkeeping, and a station that one of them adds shifts nobody's draws.
+//! bookkeeping, and a station that one of them adds shifts no other station's draws.
 
 use units::Prng;
 

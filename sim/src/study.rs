@@ -17,7 +17,7 @@ use crate::statistics::{Interval, KEPT_MIN, REPLICATIONS_MIN, drift, drifts, mea
 use crate::statistics::{quantile, warm_up};
 use crate::{End, Picos, Streams};
 
-/// What the numbers of a [`Sample`] are called.
+/// The names of the numbers of a [`Sample`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// One for each list of response times.
@@ -26,7 +26,7 @@ pub struct Names {
     pub facts: Vec<String>,
 }
 
-/// What one replication measured.
+/// The measurements of one replication.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Response times (ps) in order of completion, a list for each name.
@@ -39,18 +39,19 @@ pub struct Sample {
     pub duration: Picos,
 }
 
-/// How far a replication goes.
+/// The length of a replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
-    /// Until so many requests are done or refused; the question is the steady state.
+    /// The replication ends when this many requests are done or refused. The question is the steady state.
     Requests(u64),
     /// The requests that come within so long from empty, each followed to its end; no steady state is claimed.
     WindowPs(Picos),
 }
 
 impl Extent {
-    /// Whether so many requests that are done or refused end the replication; a window ends by having nothing left.
+    /// Returns whether this many requests that are done or refused end the replication. A window ends by having nothing
+    /// left.
     pub(crate) fn is_reached(self, requests: u64) -> bool {
         match self {
             Extent::Requests(count) => requests >= count,
@@ -58,7 +59,7 @@ impl Extent {
         }
     }
 
-    /// What cannot be steady need not fill the memory to show it.
+    /// Returns a shorter extent. A run that cannot be steady need not fill the memory to show it.
     pub(crate) fn overloaded(self) -> Self {
         match self {
             Extent::Requests(count) => Extent::Requests(count.min(OVERLOADED_REQUESTS)),
@@ -67,13 +68,13 @@ impl Extent {
     }
 }
 
-/// How a study is made.
+/// The plan of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Plan {
     /// Everything random follows from it.
     pub seed: u64,
-    /// How far each replication goes.
+    /// The length of each replication.
     pub extent: Extent,
     /// Replications made before the first look, and added before each further one.
     pub replications_min: u32,
@@ -89,10 +90,10 @@ pub struct Plan {
 
 /// Something that can be simulated again and again.
 pub trait Simulate: Sync {
-    /// What a replication measures.
+    /// Returns the names of a replication's measurements.
     fn names(&self) -> Names;
 
-    /// Why no steady state can exist, where that is known without a run.
+    /// Returns why no steady state can exist, where that is known without a run.
     fn overload(&self) -> Option<String>;
 
     /// One replication, from an empty system: a function of its arguments.
@@ -122,7 +123,7 @@ impl Default for Plan {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} is {value}; it must be {low} to {high}")]
 pub struct BadPlan {
-    /// Which field.
+    /// The field.
     pub key: &'static str,
     /// Its value.
     pub value: f64,
@@ -132,7 +133,7 @@ pub struct BadPlan {
     pub high: f64,
 }
 
-/// Why a replication could not be finished.
+/// The reason why a replication could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// More requests (and parts of them) are under way than the specification lets be.
@@ -140,7 +141,7 @@ pub enum RunError {
     TooManyTokens {
         /// The limit.
         limit: usize,
-        /// When (ns).
+        /// The time (ns).
         at_ns: u64,
     },
     /// A window, or the windows of a replication together, hold more requests than are kept.
@@ -151,13 +152,13 @@ pub enum RunError {
         /// The limit.
         limit: u64,
     },
-    /// Whoever asked for the study no longer wants it.
+    /// The caller no longer wants the study.
     #[error("interrupted")]
     Interrupted,
     /// The RPC engine refused a message that the model made.
     #[error("the engine refused a message: {code}")]
     Engine {
-        /// Why.
+        /// The engine's code.
         code: rpc::Code,
     },
     /// The plan's `events_max` fired before the replication was done.
@@ -169,7 +170,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Why a run that ended so, perhaps with a fault of its own, cannot be used.
+    /// Returns why a run that ended so, perhaps with a fault of its own, cannot be used.
     pub(crate) fn check(end: End, fault: Option<Self>, events_max: u64) -> Result<(), Self> {
         match (fault, end) {
             (Some(fault), _) => Err(fault),
@@ -179,7 +180,7 @@ impl RunError {
     }
 }
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StudyError {
     /// The plan is at fault.
@@ -188,14 +189,14 @@ pub enum StudyError {
     /// A replication is.
     #[error("replication {replication}: {error}")]
     Run {
-        /// Which.
+        /// The number of the replication.
         replication: u32,
-        /// Why.
+        /// The error of its run.
         error: RunError,
     },
 }
 
-/// What may be said.
+/// The results of a study.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// This crate's version: another one may give other numbers for the same seed.
@@ -208,9 +209,9 @@ pub struct Report {
     pub replications: u32,
     /// Events fired in all of them.
     pub events: u64,
-    /// What the response times stand for.
+    /// The validity of the response times.
     pub verdict: Verdict,
-    /// Whether the precision that was asked for was reached, by every mean and every percentile; none where none was.
+    /// Whether the requested precision was reached, by every mean and every percentile; none where none was requested.
     pub precise: Option<bool>,
     /// Response times.
     pub responses: Vec<Response>,
@@ -218,7 +219,7 @@ pub struct Report {
     pub facts: Vec<Fact>,
 }
 
-/// What a report's response times stand for.
+/// The validity of a report's response times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Verdict {
@@ -229,7 +230,7 @@ pub enum Verdict {
     /// No steady state was found, so none is reported: its percentiles would say how long the run was. A window of
     /// `window_ps`, the shortest replication, can be asked for instead.
     Refused {
-        /// What was found.
+        /// The finding.
         reason: String,
         /// True if more work comes than can be done: nothing that is measured of such runs stands for anything.
         overload: bool,
@@ -277,12 +278,12 @@ pub struct Fact {
     pub value: Option<Interval>,
 }
 
-/// By how much one alternative's response times exceed another's, replication by replication.
+/// The amounts by which one alternative's response times exceed another's, replication by replication.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Of the means (ns).
+    /// The difference of the means (ns).
     pub mean_ns: Interval,
-    /// Of the 99th percentiles (ns).
+    /// The difference of the 99th percentiles (ns).
     pub p99_ns: Option<Interval>,
 }
 
@@ -295,12 +296,12 @@ pub struct Across {
     pub p99_ns: Option<Interval>,
 }
 
-/// By how much one alternative is below another, as a fraction of the other, replication by replication.
+/// The amounts by which one alternative is below another, as a fraction of the other, replication by replication.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reduction {
-    /// Of the mean of the means.
+    /// The reduction of the mean of the means.
     pub mean: Interval,
-    /// Of the mean of the 99th percentiles.
+    /// The reduction of the mean of the 99th percentiles.
     pub p99: Option<Interval>,
 }
 
@@ -408,7 +409,7 @@ impl Plan {
         let (next, finished) = (AtomicU32::new(range.start), AtomicU32::new(range.start));
         let failed = AtomicBool::new(false);
         let work = || {
-            let mut own = Vec::new();
+            let mut done = Vec::new();
             while !failed.load(Ordering::Relaxed) {
                 let replication = next.fetch_add(1, Ordering::Relaxed);
                 if replication >= range.end {
@@ -417,10 +418,10 @@ impl Plan {
                 let streams = Streams::new(self.seed, replication);
                 let sample = model.replicate(&streams, self.extent, self.events_max);
                 failed.fetch_or(sample.is_err(), Ordering::Relaxed);
-                own.push((replication, sample.map(keep)));
+                done.push((replication, sample.map(keep)));
                 progress(finished.fetch_add(1, Ordering::Relaxed) + 1);
             }
-            own
+            done
         };
         let mut all = thread::scope(|scope| {
             let threads = self.threads.min(range.len());
@@ -445,7 +446,9 @@ impl Plan {
         let refused = matches!(verdict, Verdict::Refused { .. });
         let named = names.responses.into_iter().enumerate();
         let responses: Vec<Response> = named
-            .map(|(index, name)| Response::of(name, done.iter().map(|one| &one.responses[index])))
+            .map(|(index, name)| {
+                Response::from_reduced(name, done.iter().map(|one| &one.responses[index]))
+            })
             .map(|response| if refused { response.withheld() } else { response })
             .collect();
         let overload = matches!(verdict, Verdict::Refused { overload: true, .. });
@@ -532,7 +535,10 @@ fn reduce(sample: Sample, cuts: &[Cut]) -> Reduced {
 }
 
 impl Response {
-    fn of<'a>(name: String, reduced: impl Iterator<Item = &'a ReducedResponse> + Clone) -> Self {
+    fn from_reduced<'a>(
+        name: String,
+        reduced: impl Iterator<Item = &'a ReducedResponse> + Clone,
+    ) -> Self {
         let all = |values: Option<Vec<f64>>| values.unwrap_or_default();
         let means_ns = all(reduced.clone().map(|one| one.mean_ns).collect());
         let p99s_ns = all(reduced.clone().map(|one| one.p99_ns).collect());
@@ -564,7 +570,7 @@ impl Report {
         self.facts.iter().find(|fact| fact.name == name)?.value
     }
 
-    /// Of every response the mean and the percentile, which a precision is asked of.
+    /// Returns the mean and the percentile of every response. A requested precision applies to them.
     fn intervals(&self) -> impl Iterator<Item = Option<Interval>> {
         self.responses.iter().flat_map(|one| [one.mean_ns, one.p99_ns])
     }
@@ -607,7 +613,7 @@ impl Report {
         rows
     }
 
-    /// By how much this report's times are below `other`'s, paired as [`Report::difference`] pairs them.
+    /// Returns by how much this report's times are below `other`'s, paired as [`Report::difference`] pairs them.
     pub fn reduction(&self, other: &Self) -> Option<Reduction> {
         if (self.seed, self.extent) != (other.seed, other.extent) {
             return None;
@@ -621,7 +627,7 @@ impl Report {
         Some(Reduction { mean, p99: paired(|response| &response.p99s_ns) })
     }
 
-    /// Of each replication, the mean over the responses; none where one lacks a number.
+    /// Returns the mean over the responses for each replication; none where one lacks a number.
     fn averages(&self, pick: impl Fn(&Response) -> &Vec<f64>) -> Option<Vec<f64>> {
         let lists: Vec<&Vec<f64>> = self.responses.iter().map(pick).collect();
         let count = lists.first()?.len();
@@ -635,7 +641,7 @@ impl Report {
 /// Requests of one replication: 32 MiB of response times.
 pub(crate) const REQUESTS_MAX: u64 = 1 << 22;
 const OVERLOADED_REQUESTS: u64 = 200;
-/// Of the replications before the first look together: 512 MiB.
+/// The most requests of the replications before the first look, together: 512 MiB.
 const PILOT_REQUESTS_MAX: f64 = (1u64 << 26) as f64;
 /// Half of what the clock can count, so that what came last can still end.
 const WINDOW_PS_MAX: f64 = (u64::MAX / 2) as f64;

@@ -45,11 +45,11 @@ pub fn in_order<T: Send>(
     });
 }
 
-/// Which study is next: one after the other, until there are no more or nobody wants more.
+/// Hands out the studies one after the other, until there are no more or the caller wants no more.
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// So many may have begun from the one that is due on: what is made of them waits in memory.
+    /// The most studies that may have begun from the one that is due on. Their results wait in memory.
     ahead_max: usize,
 }
 
@@ -67,7 +67,8 @@ impl Turns {
 
     /// The next one, as soon as it may begin.
     fn next(&self) -> Option<usize> {
-        let waits = |own: &mut State| own.next < own.end && own.next >= own.due + self.ahead_max;
+        let waits =
+            |state: &mut State| state.next < state.end && state.next >= state.due + self.ahead_max;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.changed.wait_while(state, waits);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +84,8 @@ impl Turns {
     }
 }
 
-/// Begins no study from here on, also where one or who takes them panics: nobody waits for a turn that never comes.
+/// Begins no study from here on, also when a study or its consumer panics, so that no thread waits for a turn that
+/// never comes.
 struct EndsAll<'a>(&'a Turns);
 
 impl Drop for EndsAll<'_> {
@@ -92,8 +94,8 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// How many studies at once keep `threads` busy, each being so many runs of its own: one more than fill them, for
-/// while one ends.
+/// Returns how many studies at once keep `threads` busy, when each makes this many runs of its own: one more than fill
+/// them, for the time in which one ends.
 pub fn workers(threads: usize, runs: u32) -> usize {
     if threads < 2 { 1 } else { threads.div_ceil(runs.max(1) as usize) + 1 }
 }

@@ -1,5 +1,5 @@
-//! What a specification is of, and what can be simulated of it: AccelFlow's server under an architecture, Arcalis with
-//! its engine at an attachment, or RELIEF's applications under an orchestrator.
+//! The systems that a specification can describe, and what can be simulated of them: AccelFlow's server under an
+//! architecture, Arcalis with its engine at an attachment, or RELIEF's applications under an orchestrator.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use crate::arcalis::{self, Arcalis, Attachment};
 use crate::relief::{self, Applications, Orchestrator};
 use crate::{Entries, Extent, Names, Plan, Report, RunError, Sample, Simulate, SpecError, Streams};
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SystemError {
-    /// What was asked for cannot be used.
+    /// The request cannot be used.
     #[error("{0}")]
     Invalid(String),
     /// It was simulated, and that failed.
@@ -67,7 +67,7 @@ impl System {
         .map_err(|error| error.to_string())
     }
 
-    /// How long a replication is.
+    /// Returns the length of a replication.
     pub fn extent(&self) -> Extent {
         match self {
             Self::AccelFlow(spec) => spec.extent,
@@ -76,7 +76,7 @@ impl System {
         }
     }
 
-    /// Whether a window of the start can be asked for (`run.window_us`).
+    /// Returns whether a window of the start can be asked for (`run.window_us`).
     pub fn has_window(&self) -> bool {
         match self {
             Self::AccelFlow(_) => true,
@@ -125,7 +125,7 @@ impl System {
             });
         }
         let one = |name: &String| {
-            all.iter().find(|own| *own == name).copied().ok_or_else(|| {
+            all.iter().find(|known| *known == name).copied().ok_or_else(|| {
                 let valid = all.join(", ");
                 SystemError::Invalid(format!("{name}; there are {valid} and all"))
             })
@@ -161,19 +161,19 @@ impl System {
         let unknown = || SystemError::Invalid(format!("there is no architecture {architecture}"));
         let report = match self {
             Self::AccelFlow(spec) => {
-                let own = Architecture::of_name(architecture).ok_or_else(unknown)?;
-                let model = AccelFlow::new(spec, own, &trace::accelflow());
+                let architecture = Architecture::of_name(architecture).ok_or_else(unknown)?;
+                let model = AccelFlow::new(spec, architecture, &trace::accelflow());
                 let model = model.map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Arcalis(spec) => {
-                let own = Attachment::of_name(architecture).ok_or_else(unknown)?;
-                let model = Arcalis::new(spec, own).map_err(SystemError::Invalid)?;
+                let attachment = Attachment::of_name(architecture).ok_or_else(unknown)?;
+                let model = Arcalis::new(spec, attachment).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
             Self::Relief(spec) => {
-                let own = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
-                let model = Applications::new(spec, own).map_err(SystemError::Invalid)?;
+                let orchestrator = Orchestrator::of_name(architecture).ok_or_else(unknown)?;
+                let model = Applications::new(spec, orchestrator).map_err(SystemError::Invalid)?;
                 plan.run(&Stoppable { model, stopped }, progress)
             }
         };

@@ -20,7 +20,7 @@ fn model(architecture: Architecture, scenario: &str, set: &[(&str, &str)]) -> (S
     (spec, model)
 }
 
-/// Only UniqId, all its time (100 us) in one category; nothing but the queue takes time.
+/// Returns settings with only UniqId, all its time (100 us) in one category. Nothing but the queue takes time.
 fn alone<'a>(category: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut set = vec![
         ("services.CPost.weight", "1e-6"),
@@ -102,7 +102,7 @@ fn data_on_its_way_holds_no_pe() {
 }
 
 fn fact(model: &AccelFlow, sample: &Sample, name: &str) -> f64 {
-    let at = model.names().facts.iter().position(|own| own == name).expect("a fact");
+    let at = model.names().facts.iter().position(|known| known == name).expect("a fact");
     sample.facts[at]
 }
 
@@ -254,13 +254,16 @@ fn public_relief_lists_forwards_and_is_interrupted_by_dma() {
     };
     let of = |(model, sample): &(AccelFlow, Sample), name| fact(model, sample, name);
     let load = ("load.total_per_s", "8000");
-    let seed = run(Architecture::Relief, &[load]);
+    let paper = run(Architecture::Relief, &[load]);
     let public = run(Architecture::ReliefArtifact, &[load]);
-    assert_eq!(of(&seed, "ops.forward_share"), 0.0);
+    assert_eq!(of(&paper, "ops.forward_share"), 0.0);
     // Where PEs are mostly idle, what an op makes is mostly taken at once.
     assert!(of(&public, "ops.forward_share") > 0.5, "{}", of(&public, "ops.forward_share"));
     let busy = of(&public, "manager.utilisation");
-    assert!((busy / of(&seed, "manager.utilisation") - 1.0).abs() < 0.02, "one visit each: {busy}");
+    assert!(
+        (busy / of(&paper, "manager.utilisation") - 1.0).abs() < 0.02,
+        "one visit each: {busy}"
+    );
     // 1.5 us for each op's completion; as much for its load, and for a write-back where there is one.
     let set = [load, ("costs.manager_dma_ns", "1500")];
     let interrupted = of(&run(Architecture::ReliefArtifact, &set), "manager.utilisation");

@@ -30,7 +30,7 @@ fn sample(model: &Arcalis, requests: u64) -> Sample {
 }
 
 fn fact(model: &Arcalis, sample: &Sample, name: &str) -> f64 {
-    let place = model.names().facts.iter().position(|own| own == name).expect(name);
+    let place = model.names().facts.iter().position(|known| known == name).expect(name);
     sample.facts[place]
 }
 
@@ -123,7 +123,7 @@ fn settle(engine: &mut Engine, page: &mut Late, seen: &mut Seen, read: Interface
     done
 }
 
-/// Where buffers lie is a driver's own: words without addresses.
+/// Returns the words without addresses, because each driver chooses where its buffers lie.
 fn without_addresses(words: &[Vec<u64>; 4]) -> Vec<Vec<u64>> {
     let one = |word: &u64| match Command::decode(*word).expect("a command") {
         Command::SendNetLen(_) | Command::SendAppResp(_) => *word,
@@ -132,7 +132,7 @@ fn without_addresses(words: &[Vec<u64>; 4]) -> Vec<Vec<u64>> {
     words.iter().map(|words| words.iter().map(one).collect()).collect()
 }
 
-/// With several under way the end of one is often the begin of the next.
+/// Returns the states at rest. With several requests under way, the end of one is often the beginning of the next.
 fn at_rest(states: &[Vec<State>; 2]) -> Vec<Vec<State>> {
     let one = |state: &State| if *state == State::IdleResp { State::IdleRecv } else { *state };
     states.iter().map(|states| states.iter().map(one).collect()).collect()
@@ -175,7 +175,7 @@ fn one_request_at_a_time_takes_the_sum_of_its_stages_and_four_crossings() {
         [("run.window", "1"), ("attachment.near_cache_ns", "300"), ("shapes.value_bytes", "0")];
     let model = model("arcalis", Attachment::NearCache, &set);
     let sample = sample(&model, 500);
-    let own = |name: &str| fact(&model, &sample, name);
+    let value = |name: &str| fact(&model, &sample, name);
     let stages = [
         "net_ns",
         "rx_header_ns",
@@ -189,11 +189,11 @@ fn one_request_at_a_time_takes_the_sum_of_its_stages_and_four_crossings() {
         "app_bytes_ns",
         "app_issue_ns",
     ];
-    let sum: f64 = stages.into_iter().map(own).sum();
+    let sum: f64 = stages.into_iter().map(value).sum();
     // In the command interface, one after another: two words, a completion, two words, a completion.
     let commands = 6.0 * 4.0;
     let crossings = 4.0 * 150.0;
-    let per_request = 1e9 / own("throughput_per_s");
+    let per_request = 1e9 / value("throughput_per_s");
     let expected = sum + commands + crossings;
     assert!((per_request - expected).abs() < 1.0, "{per_request} {expected}");
 }
@@ -274,10 +274,10 @@ fn bad_keys_say_where_they_are_and_what_may_stand_there() {
         assert!(error.starts_with("command line: ") && error.contains(expected), "{error}");
     }
     let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
-    let own = "base = \"arcalis.toml\"\n[workloads.mine]\n\
+    let text = "base = \"arcalis.toml\"\n[workloads.mine]\n\
                get = { value = 0.5, kind = \"assumed\", source = \"s\" }\n\
                read_post = { value = 0.5, kind = \"assumed\", source = \"s\" }\n";
-    let entries = Entries::read("own.toml", own, &open).expect("well formed");
+    let entries = Entries::read("own.toml", text, &open).expect("well formed");
     let error = Spec::read(&entries).expect_err("two services").to_string();
     assert!(error.starts_with("own.toml:4: workloads.mine.read_post: "), "{error}");
     let large = spec("arcalis", &[("shapes.value_bytes", "4000")]).expect("in range");

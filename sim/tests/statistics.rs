@@ -1,5 +1,5 @@
-//! What a study promises: intervals that cover, a verdict on runs without a steady state, a stop at the precision,
-//! the same bytes from the same seed, no allocation per event.
+//! Tests what a study promises: intervals that cover, a verdict on runs without a steady state, a stop at the
+//! precision, the same bytes from the same seed, no allocation per event.
 #![allow(missing_docs)]
 
 mod common;

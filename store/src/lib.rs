@@ -1,6 +1,5 @@
-//! What holds values, and how they look while they are held: the frame, the embedded store and the
-//! ketama ring. No codecs, no placement, no sockets, no threads and no clock: bytes and the time of
-//! day are arguments.
+//! The form and the place of values: the frame, the embedded store and the ketama ring. This crate has no codecs, no
+//! placement, no sockets, no threads and no clock: bytes and the time of day are arguments.
 
 pub mod embedded;
 pub mod frame;

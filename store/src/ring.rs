@@ -95,7 +95,7 @@ impl Server {
     }
 }
 
-/// Which of libmemcached's two ketamas; clients of one fleet have to agree.
+/// The two ketamas of libmemcached. Clients of one fleet have to agree on one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ketama {
     /// `BEHAVIOR_KETAMA`: Jenkins' one-at-a-time hash for keys, and for 100 points for each server

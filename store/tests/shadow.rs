@@ -29,7 +29,7 @@ struct Pair {
     flush_until_s: u32,
 }
 
-/// What the shadow knows of an item.
+/// The shadow's knowledge about an item.
 #[derive(Clone)]
 struct Known {
     value: String,

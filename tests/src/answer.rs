@@ -1,13 +1,13 @@
-//! What a server answered, and when two answers are equal: byte for byte, except that cas numbers are equal
-//! when they appeared in the same order, ages may differ by clocks' ticks and by the time that passed meanwhile, and a
-//! version is any version.
+//! The answer of a server, and the rules under which two answers are equal: byte for byte, except that cas numbers are
+//! equal when they appeared in the same order, ages may differ by clocks' ticks and by the time that passed meanwhile,
+//! and a version equals any version.
 
 use std::fmt::Write;
 
 /// The bytes answered to one step, and how the answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// As received.
+    /// The bytes as received.
     pub bytes: Vec<u8>,
     /// Whether the sentinel came.
     pub ending: Ending,
@@ -20,7 +20,7 @@ impl Answer {
     }
 }
 
-/// How an answer ended.
+/// The end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The sentinel was answered: the connection lives.
@@ -41,7 +41,7 @@ impl CasNumbers {
         self.0.get(index).copied()
     }
 
-    /// How many distinct numbers have appeared.
+    /// Returns how many distinct numbers have appeared.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -94,12 +94,12 @@ pub fn pieces(answer: &Answer, cas: &mut CasNumbers) -> Vec<Piece> {
     cutter.done
 }
 
-/// Whether two answers in pieces are equal, of conversations that had lasted so long (s) at most.
+/// Returns whether two answers in pieces are equal, in conversations that had lasted this long (s) at most.
 pub fn same(a: &[Piece], b: &[Piece], passed_s: i64) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.equals(b, passed_s))
 }
 
-/// Bytes as a person can read them: escaped, and cut after 240 bytes.
+/// Returns bytes in readable form: escaped, and cut after 240 bytes.
 pub fn shown(bytes: &[u8]) -> String {
     let mut out = String::new();
     for &byte in bytes.iter().take(240) {

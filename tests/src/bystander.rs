@@ -1,4 +1,4 @@
-//! A well-behaved client beside whatever a test does to the server: it sets and gets small values without pause,
+//! A well-behaved client next to whatever a test does to the server: it sets and gets small values without pause,
 //! checks every byte, and reports its failures and latencies. It also watches the memory of a process. Nothing here
 //! knows what the test does, or which numbers are good enough.
 
@@ -18,7 +18,7 @@ pub struct Bystander {
     threads: Vec<JoinHandle<Report>>,
 }
 
-/// What a well-behaved client saw.
+/// The observations of a well-behaved client.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The requests that were answered as they should be, in the order of their latencies.

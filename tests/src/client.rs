@@ -18,7 +18,7 @@ pub struct Client {
     stream: TcpStream,
     /// Received and not yet handed out.
     received: Vec<u8>,
-    /// How long one answer may take.
+    /// The time that one answer may take.
     pub deadline: Duration,
 }
 

@@ -20,7 +20,7 @@ pub struct Load {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the load has seen.
+/// The observations of the load.
 #[derive(Debug, Default)]
 pub struct Tally {
     stop: AtomicBool,
@@ -155,7 +155,7 @@ pub fn value(key: &str, version: u64) -> Vec<u8> {
     value
 }
 
-/// Whether a found value is one of the key's versions; a miss may be, see [`Load::missed`].
+/// Checks that a found value is one of the key's versions. A miss may be right, see [`Load::missed`].
 ///
 /// # Errors
 /// What is wrong with it.

@@ -64,7 +64,7 @@ impl Process {
         assert!(is_there.is_some(), "no {text:?} in\n{}", self.output());
     }
 
-    /// What follows `label` in the first printed line that starts with it.
+    /// Returns what follows `label` in the first printed line that starts with it.
     pub fn printed(&self, label: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().find_map(|line| line.strip_prefix(label)).map(|rest| rest.trim().to_owned())
@@ -119,7 +119,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// What each of its threads does now, in the letters of proc(5).
+    /// Returns what each of its threads does now, in the letters of proc(5).
     fn thread_states(&self) -> Option<Vec<char>> {
         let state = |task: DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;

@@ -15,9 +15,9 @@ use crate::table::{Row, Step, expand};
 /// The answers to one step.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was sent.
+    /// The bytes that were sent.
     pub sent: Vec<u8>,
-    /// What came back.
+    /// The answer that came back.
     pub answer: Answer,
     pieces: Vec<Piece>,
     /// Time from the beginning of the row to this answer (whole s).

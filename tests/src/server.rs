@@ -83,12 +83,12 @@ impl Server {
         Self::rebate(&[&ours, args].concat())
     }
 
-    /// Where clients connect.
+    /// Returns the address that clients connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where the admin pages are, if the server printed so before it was ready.
+    /// Returns the address of the admin pages, if the server printed it before it was ready.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
@@ -136,7 +136,7 @@ impl DerefMut for Server {
     }
 }
 
-/// The built binary: `REBATE_BIN`, else beside this test in the target folder, else the other profile's.
+/// Returns the built binary: `REBATE_BIN`, else next to this test in the target folder, else the other profile's.
 ///
 /// # Panics
 /// If there is none, with advice.

@@ -28,7 +28,7 @@ pub struct Row {
     pub story: String,
     /// The fact it shows.
     pub title: String,
-    /// What is sent, in order.
+    /// The steps that are sent, in order.
     pub steps: Vec<Step>,
     /// Declared differences.
     pub differs: Vec<Difference>,
@@ -49,7 +49,7 @@ impl Row {
 pub struct Difference {
     /// Start of the configuration names concerned.
     pub prefix: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -208,7 +208,7 @@ impl Draft {
     }
 }
 
-/// Where the brace that `tail` starts with is closed.
+/// Returns where the brace that `tail` starts with is closed.
 fn closing(tail: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in tail.bytes().enumerate() {

@@ -1,5 +1,6 @@
-//! What the other clients and the health pages see while something beside the data path is broken: the log, the limit
-//! on open files, servers of a ring, the places for connections. Times are printed; limits here only end what hangs.
+//! Tests what the other clients and the health pages see while something off the data path is broken: the log, the
+//! limit on open files, servers of a ring, the places for connections. Times are printed; limits here only end what
+//! hangs.
 
 use std::collections::BTreeSet;
 use std::fs::File;

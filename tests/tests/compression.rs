@@ -37,7 +37,7 @@ impl Service {
         Self { process, address, admin: admin.parse().expect("an address") }
     }
 
-    /// Jobs that came to this end, wherever they ran here.
+    /// Returns the jobs that came to this end, wherever they ran here.
     fn jobs(&self) -> u64 {
         sum(self.admin, "rebate_jobs_total{", &["outcome=\"done\""])
             + sum(self.admin, "rebate_jobs_total{", &["outcome=\"did_not_fit\""])
@@ -79,14 +79,14 @@ fn admin(server: &Server) -> SocketAddr {
     server.admin().expect("printed before `listening on`")
 }
 
-/// Jobs that the service did for the frontend.
+/// Returns the jobs that the service did for the frontend.
 fn remote_jobs(server: &Server) -> u64 {
     let remote = "device=\"remote-";
     sum(admin(server), "rebate_jobs_total{", &[remote, "outcome=\"done\""])
         + sum(admin(server), "rebate_jobs_total{", &[remote, "outcome=\"did_not_fit\""])
 }
 
-/// Jobs that the frontend did itself because the service did not, for this reason.
+/// Returns the jobs that the frontend did itself because the service did not, for this reason.
 fn redone(server: &Server, reason: &str) -> u64 {
     let reason = format!("reason=\"{reason}\"");
     sum(admin(server), "rebate_fallback_total{", &["from=\"remote-", &reason])

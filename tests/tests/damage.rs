@@ -39,7 +39,7 @@ fn framed(pair: &Pair, key: &str) -> (Vec<u8>, Client, Client) {
     (frame, ours, store)
 }
 
-/// Frames that nobody can ever read.
+/// Returns frames that no reader can ever read.
 fn damaged(frame: &[u8]) -> [Vec<u8>; 3] {
     let (mut stream, mut checksum) = (frame.to_vec(), frame.to_vec());
     let middle = frame.len() / 2;
@@ -223,7 +223,7 @@ impl Fake {
         }
     }
 
-    /// What was noted, at least one.
+    /// Returns what was noted, at least one.
     fn noted(&self) -> Vec<String> {
         let first = self.noted.recv_timeout(PATIENCE).expect("something is noted");
         [first].into_iter().chain(self.noted.try_iter()).collect()

@@ -240,8 +240,8 @@ fn a_large_list_is_whole_and_others_are_served_meanwhile() {
     let bystander = Bystander::start(server.addr(), 2, 100, PATIENCE);
     for _ in 0..3 {
         let listed = list(&mut server.client(), "lru_crawler metadump all", "END");
-        let own: BTreeSet<&String> = listed.iter().filter(|line| line.contains("kkkk")).collect();
-        assert_eq!(own.len(), MANY);
+        let kept: BTreeSet<&String> = listed.iter().filter(|line| line.contains("kkkk")).collect();
+        assert_eq!(kept.len(), MANY);
     }
     let report = bystander.stop();
     assert!(report.failures.is_empty() && !report.latencies.is_empty(), "{:?}", report.failures);

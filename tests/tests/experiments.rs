@@ -29,7 +29,7 @@ fn page(path: &Path) -> String {
     html
 }
 
-/// What a browser makes of the page.
+/// Returns the page as a browser renders it.
 fn rendered(path: &Path) -> String {
     let profile = tempfile::tempdir().expect("a folder");
     let output = Command::new("chromium")
@@ -71,7 +71,7 @@ fn reproduce_cache_writes_rows_that_say_how_they_were_found_and_a_page() {
     for row in rows {
         let id = row["id"].as_str().expect("an id");
         assert!(ids.insert(id), "{id} is there twice");
-        assert!(row["published"].is_null(), "{id}: the seed gives no numbers");
+        assert!(row["published"].is_null(), "{id}: [CacheTax] gives no numbers");
         let kind = row["kind"].as_str().expect("a kind");
         let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
         match kind {
@@ -135,15 +135,15 @@ fn reproduce_scheduler_holds_it_against_every_static_policy() {
     let row =
         |id: &str| rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row {id}"));
     for arm in ["software", "offload", "wait", "fitted"] {
-        let own = row(&format!("latency.{arm}.4KiB.load_0.7"));
+        let found = row(&format!("latency.{arm}.4KiB.load_0.7"));
         // A busy machine's runs may be invalid or overloaded; then there is no number, and they say why.
-        if own["ours"].is_null() {
-            assert!(own["reason"].is_string(), "{own}");
+        if found["ours"].is_null() {
+            assert!(found["reason"].is_string(), "{found}");
             continue;
         }
-        assert!(own["ours"].as_f64() > Some(0.0), "{own}");
+        assert!(found["ours"].as_f64() > Some(0.0), "{found}");
         let kind = if arm == "software" { "measured" } else { "emulated" };
-        assert_eq!(own["kind"], kind, "{own}");
+        assert_eq!(found["kind"], kind, "{found}");
     }
     let over = row("over_best.4KiB.load_0.1");
     assert!(over["reason"].as_str().is_some_and(|why| why.contains("in force")), "{over}");
@@ -219,7 +219,7 @@ fn reproduce_runtime_says_how_each_row_was_found() {
         assert!(ratio.is_none_or(|ratio| ratio > 0.0), "{workload}: {ratio:?}");
     }
     let published = ours["throughput_ratio.sync.web8KiB"]["published"].as_f64();
-    assert!(published.is_some_and(|own| (own - 1.3986).abs() < 1e-4), "{published:?}");
+    assert!(published.is_some_and(|factor| (factor - 1.3986).abs() < 1e-4), "{published:?}");
 
     let html = page(&folder.path().join("runtime.html"));
     for id in ["sizes", "split", "cdf", "cdf-few", "throughput", "polling-interval"] {

@@ -14,7 +14,7 @@ fn in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &[])
 }
 
-/// As `in_front_of`, and a memcached that says nothing is given up soon.
+/// Does the same as `in_front_of`, with a server that soon gives up a memcached that says nothing.
 fn impatient_in_front_of(store: &Server) -> Server {
     Server::rebate_serve(&store.as_store(), "on", &["--set", "store.timeout_ms=1000"])
 }

@@ -98,10 +98,10 @@ fn what_is_fitted_is_followed_and_kept_and_the_model_asks_for_it() {
     assert!(answer["speedup"]["ci95"][0].as_f64() <= answer["speedup"]["value"].as_f64());
     let parameters = answer["parameters"].as_array().expect("a list");
     for symbol in ["alpha", "n", "o0", "Q", "L", "A"] {
-        let own = parameters.iter().find(|own| own["symbol"] == symbol);
-        let own = own.unwrap_or_else(|| panic!("no {symbol} in {answer}"));
-        assert!(own["source"].is_string() && own["interval"].is_array(), "{own}");
-        assert_eq!(own["provenance"], "measured", "{own}");
+        let parameter = parameters.iter().find(|parameter| parameter["symbol"] == symbol);
+        let parameter = parameter.unwrap_or_else(|| panic!("no {symbol} in {answer}"));
+        assert!(parameter["source"].is_string() && parameter["interval"].is_array(), "{parameter}");
+        assert_eq!(parameter["provenance"], "measured", "{parameter}");
     }
     let text = model(scheduler.grpc, &["--op", "compress"]);
     assert!(text.out.contains("front: compress on virtual-iaa"), "{}", text.out);

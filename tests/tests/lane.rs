@@ -1,5 +1,6 @@
-//! A frontend and the compression service next door, over a lane, as two processes: both count the jobs, and whoever
-//! is killed, stopped or started again, clients get every value that was stored and memory stays what it was.
+//! Tests a frontend and the compression service on the same host, over a lane, as two processes: both count the jobs.
+//! When either is killed, stopped or started again, clients get every value that was stored and memory stays what it
+//! was.
 
 mod services;
 
@@ -31,7 +32,7 @@ impl Service {
         Self { process, path: path.to_owned(), admin: admin.parse().expect("an address") }
     }
 
-    /// Jobs that came over lanes since it started.
+    /// Returns the jobs that came over lanes since it started.
     fn jobs(&self) -> f64 {
         metrics(self.admin)["rebate_lane_jobs_total{result=\"begun\"}"]
     }
@@ -53,7 +54,7 @@ fn frontend(path: &Path) -> Server {
     frontend_of("embedded", path, &[])
 }
 
-/// As `frontend`, of that store and with these arguments.
+/// Does the same as `frontend`, for that store and with these arguments.
 fn frontend_of(store: &str, path: &Path, args: &[&str]) -> Server {
     let compression = format!("lane:{}", path.display());
     let ours = ["--role", "frontend", "--threads", "1", "--workers", "0"];
@@ -202,10 +203,10 @@ fn ticks(process: &Process) -> u64 {
     user_and_system.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// Of the time that passes; whoever polls takes all of it.
+/// The share of the time that passes. A process that polls takes all of it.
 const IDLE_SHARE_MAX: f64 = 0.02;
 
-/// What a process has of lanes' memory, its own and its peers': mappings, and descriptors.
+/// Returns what a process has of lanes' memory, its own and its peers': mappings, and descriptors.
 fn memory_of_lanes(process: &Process) -> (usize, usize) {
     let of_lanes = |name: &str| name.contains("memfd:rebate-lane");
     let folder = format!("/proc/{}", process.id());
@@ -324,6 +325,6 @@ fn a_hundred_frontends_killed_leave_nothing_with_their_service() {
     frontend_faults(100);
 }
 
-/// What allocators and the 50 keys of each connection still move. A piece of a lane that is lost is less, and is seen
-/// among those that are mapped.
+/// The bytes that allocators and the 50 keys of each connection still move. A lost piece of a lane is smaller, and is
+/// seen among those that are mapped.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;

@@ -29,7 +29,7 @@ const LIMITS: [&str; 6] = [
     "127.0.0.1:0",
 ];
 
-/// How long a bystander is watched: enough that one failed second shows.
+/// The time for which a bystander is watched: long enough that one failed second shows.
 const WATCHED: Duration = Duration::from_secs(4);
 
 /// A request that waits this long has been kept by a neighbour. An undisturbed one takes well below a millisecond, and

@@ -52,7 +52,7 @@ fn hosts(log: &Path) -> BTreeSet<String> {
     of_documents.filter_map(host).collect()
 }
 
-/// Serves one document to whoever asks; a browser opens more connections than it asks on.
+/// Serves one document to any client. A browser opens more connections than it sends requests on.
 fn serve(body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("an address");
@@ -126,8 +126,8 @@ fn the_page_of_the_scheduler_has_its_rows_and_asks_nobody_else() {
     let is_drawn = |line: &&str| line.starts_with(|first: char| first.is_ascii_digit());
     assert!(!lines.is_empty() && lines.iter().all(is_drawn), "{dom}");
     assert!(!dom.contains("<script") && !dom.contains("src="), "{dom}");
-    let own = scheduler.admin.to_string();
-    assert!(hosts.iter().all(|host| *host == own), "{hosts:?}");
+    let address = scheduler.admin.to_string();
+    assert!(hosts.iter().all(|host| *host == address), "{hosts:?}");
 
     let (_, head, _) = page(scheduler.admin, "/scheduler");
     assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");

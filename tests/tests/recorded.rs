@@ -12,7 +12,7 @@ use std::path::Path;
 use rebate_tests::http::page_within;
 use rebate_tests::{PATIENCE, Server, poll_for, rebate_command};
 
-/// What a command prints.
+/// Returns what a command prints.
 fn printed(arguments: &[&str]) -> String {
     let done = rebate_command().args(arguments).output().expect("the binary starts");
     let text = String::from_utf8_lossy(&done.stdout).into_owned();

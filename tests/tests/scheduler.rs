@@ -1,5 +1,5 @@
-//! The scheduler with processes that report to it: what it has gathered is what they count, whoever is killed; its
-//! parameters reach them without a restart; strangers cannot fill its memory.
+//! Tests the scheduler with processes that report to it: what it has gathered is what they count, whichever process is
+//! killed; its parameters reach them without a restart; strangers cannot fill its memory.
 
 mod services;
 
@@ -47,7 +47,7 @@ impl Caller {
     }
 }
 
-/// Jobs, bytes in and bytes out, by op and device (and placement and reason for jobs).
+/// The jobs, bytes in and bytes out, by op and device (and placement and reason for jobs).
 type Totals = BTreeMap<String, u64>;
 
 fn paths(scheduler: &Service, instance: &str) -> Vec<PathCounts> {
@@ -135,9 +135,9 @@ fn what_is_gathered_is_what_the_processes_count() {
     work(&one, 60);
     work(&two, 40);
     for (server, name) in [(&one, "one"), (&two, "two")] {
-        let own = counted(admin(server));
-        assert!(own.keys().any(|key| key.starts_with("jobs decompress")), "{own:?}");
-        await_gathered(&scheduler, name, &own);
+        let counts = counted(admin(server));
+        assert!(counts.keys().any(|key| key.starts_with("jobs decompress")), "{counts:?}");
+        await_gathered(&scheduler, name, &counts);
     }
     let both = sum(counted(admin(&one)), &counted(admin(&two)));
     assert_eq!(gathered(&scheduler, ""), both);

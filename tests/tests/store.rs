@@ -166,7 +166,7 @@ fn serve(items: &mut HashMap<String, String>, command: &str) -> String {
     }
 }
 
-/// So long without a call, and whoever sends them waits for answers.
+/// The quiet time after which the sender of calls is taken to wait for answers.
 const QUIET: Duration = Duration::from_millis(30);
 
 #[test]
@@ -368,7 +368,8 @@ fn a_service_that_drains_is_followed_by_the_next_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What a service may answer a get with that is none: HTTP status, the bytes of the body, the gRPC status.
+/// Returns answers to a get that a service may send and that are none: HTTP status, the bytes of the body, the gRPC
+/// status.
 fn nonsense() -> Vec<(&'static str, u16, Vec<u8>, &'static str)> {
     let message = |answer: &[u8]| {
         let mut message = vec![0x0a, u8::try_from(answer.len()).expect("short")];

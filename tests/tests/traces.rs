@@ -44,8 +44,8 @@ fn it_is_started_called_and_ended() {
     let serve = ["serve", "--role", "traces", "--trace-listen", &listen];
     let secrets_of_all = ["--trace-secrets", secrets];
     let mut server = Process::start(rebate_command().args(serve).args(secrets_of_all));
-    let address =
-        server.await_ready(PATIENCE, "line `traces on ADDR`", |own| own.printed("traces on "));
+    let address = server
+        .await_ready(PATIENCE, "line `traces on ADDR`", |server| server.printed("traces on "));
     let call = |function: &str, json: &str, more: &[&str]| {
         let ours = ["trace", "call", "--within", "30s", &address, function, json];
         said(&rebate(&[&ours[..], more].concat()))

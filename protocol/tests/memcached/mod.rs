@@ -45,7 +45,7 @@ impl Memcached {
         Some(Self { child, port, stream: connect(port) })
     }
 
-    /// What memcached answers to `bytes`, and whether it closed the connection.
+    /// Returns what memcached answers to `bytes`, and whether it closed the connection.
     pub(crate) fn ask(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         self.stream.write_all(bytes).expect("memcached reads");
         // A connection that memcached closed may refuse the sentinel; the read will tell.

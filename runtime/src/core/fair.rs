@@ -6,19 +6,19 @@ use policy::{Choice, Placement, Reason};
 use units::Nanos;
 
 use super::{BOOKED, Runtime};
+use crate::admission::{AdmissionQueue, Limits};
 use crate::entry::{Entry, Ticket};
-use crate::slot::Asked;
-use crate::waiting::{Limits, Service};
+use crate::slot::JobShape;
 
 impl Runtime {
     /// Follows other limits from the next job on.
     pub fn set_limits(&mut self, limits: Limits) {
         // With none allowed in, what waits would wait for ever.
         let limits = Limits { tenant_jobs_max: limits.tenant_jobs_max.max(1), ..limits };
-        match &mut self.service {
-            Some(service) => service.set_limits(limits),
+        match &mut self.admission {
+            Some(admission) => admission.set_limits(limits),
             None if limits == Limits::NONE => {}
-            None => self.service = Some(Box::new(Service::new(limits, self.slots.len()))),
+            None => self.admission = Some(Box::new(AdmissionQueue::new(limits, self.slots.len()))),
         }
     }
 
@@ -26,19 +26,19 @@ impl Runtime {
     #[inline(never)]
     pub(super) fn admit(&mut self, job: Box<Job>, choice: Choice) {
         if !self.is_limited(choice) {
-            return self.hand_over_late(job, choice);
+            return self.hand_over_cold(job, choice);
         }
         // With nothing inside no turn would come that serves what waits.
-        let turns = self.slots.iter().any(|slot| slot.inside > 0);
+        let turns = self.slots.iter().any(|slot| slot.in_flight > 0);
         let device = choice.device();
         let is_full = self.slots[device].is_full();
-        let Some(service) = self.service.as_mut().filter(|_| turns) else {
-            return self.hand_over_late(job, choice);
+        let Some(admission) = self.admission.as_mut().filter(|_| turns) else {
+            return self.hand_over_cold(job, choice);
         };
-        if !is_full && !service.is_at_cap(job.tenant) && !service.has_waiting(device) {
-            return self.hand_over_late(job, choice);
+        if !is_full && !admission.is_at_cap(job.tenant) && !admission.has_waiting(device) {
+            return self.hand_over_cold(job, choice);
         }
-        if let Err(job) = service.push(device, job) {
+        if let Err(job) = admission.push(device, job) {
             self.refused(job, device, RefusedReason::Full);
         }
     }
@@ -51,7 +51,7 @@ impl Runtime {
                 if !is_lost && self.slots[device].is_full() {
                     break;
                 }
-                let next = self.service.as_mut().and_then(|service| service.pop(device));
+                let next = self.admission.as_mut().and_then(|admission| admission.pop(device));
                 let Some(job) = next else { break };
                 self.serve(job, is_lost, now);
             }
@@ -63,13 +63,13 @@ impl Runtime {
         let choice = entry.choice;
         let falls_back = self.may_fall_back(&job.task);
         if is_lost && falls_back {
-            self.redo(job, Reason::DeviceLost);
+            self.fall_back(job, Reason::DeviceLost);
         } else if is_lost {
             self.fail(job, DeviceError::Lost);
         } else if falls_back && self.is_too_late_there(&job, choice.device(), now) {
-            self.redo(job, Reason::Deadline);
+            self.fall_back(job, Reason::Deadline);
         } else {
-            self.hand_over_late(job, choice);
+            self.hand_over_cold(job, choice);
         }
     }
 
@@ -84,18 +84,18 @@ impl Runtime {
         choice
     }
 
-    /// Whether the device would miss the job's deadline and software would not, as far as is known.
+    /// Returns whether the device would miss the job's deadline and software would not, as far as is known.
     fn is_too_late_there(&mut self, job: &Job, device: usize, now: Nanos) -> bool {
         let Some(deadline) = job.deadline else { return false };
         let left = deadline.since(now);
-        let asked = Asked::of(job);
+        let job_shape = JobShape::new(job);
         let arrivals = self.history.arrivals();
         let mut meets = |device: usize| {
             // Not those that the policy sees: this may be another job than the one that is placed.
             let mut state = self.states[device];
-            self.slots[device].update(&mut state, &asked);
+            self.slots[device].update(&mut state, &job_shape);
             let slot = &self.slots[device];
-            slot.estimate(&mut state, &asked, slot.backlog_bytes(), arrivals);
+            slot.estimate(&mut state, &job_shape, slot.backlog_bytes(), arrivals);
             (state.eligible, state.estimated.map(|estimated| estimated <= left))
         };
         meets(device).1 == Some(false) && meets(0) == (true, Some(true))
@@ -103,23 +103,23 @@ impl Runtime {
 
     /// Takes the job out of those that wait, if it does.
     pub(super) fn stop_waiting(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
-        let service = self.service.as_mut().filter(|service| service.waiting() > 0)?;
-        service.remove(device, ticket)
+        let admission = self.admission.as_mut().filter(|admission| admission.waiting() > 0)?;
+        admission.remove(device, ticket)
     }
 
     /// A job goes into the device, or is refused there and leaves.
     #[inline]
     pub(super) fn enter(&mut self, ticket: Ticket) {
-        let Some(service) = &mut self.service else { return };
+        let Some(admission) = &mut self.admission else { return };
         if let Some(entry) = self.jobs.get_mut(ticket).filter(|entry| entry.choice.device() != 0) {
             entry.is_counted = true;
-            service.enter(entry.again.tenant());
+            admission.enter(entry.again.tenant());
         }
     }
 
-    /// Whether the choice may have to wait. A job that is waited for in its placement (sync) never does: its thread
-    /// does nothing else meanwhile, so there is one at most, and nobody would serve what waits. It counts as inside
-    /// while it is. A probe of a retired device never waits either: its queue was opened for it.
+    /// Returns whether the choice may have to wait. A job that is waited for in its placement (sync) never does: its
+    /// thread does nothing else meanwhile, so there is one at most, and no turn would serve what waits. It counts as
+    /// inside meanwhile. A probe of a retired device never waits either, because its queue was opened for it.
     fn is_limited(&self, choice: Choice) -> bool {
         choice.placement == Placement::Async
             && choice.device() != 0
@@ -129,10 +129,10 @@ impl Runtime {
 
 /// The job is no longer waited for where it was.
 #[inline]
-pub(super) fn leave(service: &mut Option<Box<Service>>, entry: &mut Entry) {
-    if let Some(service) = service
+pub(super) fn leave(admission: &mut Option<Box<AdmissionQueue>>, entry: &mut Entry) {
+    if let Some(admission) = admission
         && std::mem::take(&mut entry.is_counted)
     {
-        service.leave(entry.again.tenant());
+        admission.leave(entry.again.tenant());
     }
 }

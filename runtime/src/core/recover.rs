@@ -1,5 +1,5 @@
-//! What a device did not do: refused, failed, lost or kept too long. The job is redone in software where that is
-//! allowed, and the device retired where it is to blame. It decides nothing about jobs that went well.
+//! Handles jobs that a device refused, failed, lost or kept too long. The job is redone in software where that is
+//! allowed, and the device is retired where it is to blame. It decides nothing about jobs that went well.
 
 use device::{Completion, DeviceError, Job, Outcome, RefusedReason};
 use policy::{Choice, Reason};
@@ -23,39 +23,39 @@ impl Runtime {
             self.retire(device);
         }
         if device != 0 && self.may_fall_back(&job.task) {
-            self.redo(job, why);
+            self.fall_back(job, why);
         } else {
             self.fail(job, DeviceError::Fault("the device refused the job"));
         }
     }
 
     /// Runs a job again, in software, with the reason on record.
-    pub(super) fn redo(&mut self, job: Box<Job>, reason: Reason) {
+    pub(super) fn fall_back(&mut self, job: Box<Job>, reason: Reason) {
         let choice = Choice::software(reason);
         let ticket = Ticket::from_mark(job.tag);
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        leave(&mut self.service, entry);
-        entry.met = None;
+        leave(&mut self.admission, entry);
+        entry.sample = None;
         let from = std::mem::replace(&mut entry.choice, choice).device();
         self.slots[from].waiting -= 1;
         self.slots[0].waiting += 1;
         self.metrics.count_fallback(from, reason);
-        if self.redos.is_empty() && self.redo_bytes_left > 0 {
-            self.redo_now(job, choice);
+        if self.fallbacks.is_empty() && self.fallback_bytes_left > 0 {
+            self.fall_back_now(job, choice);
         } else {
-            self.redos.push_back(job);
+            self.fallbacks.push_back(job);
         }
     }
 
-    fn redo_now(&mut self, job: Box<Job>, choice: Choice) {
-        self.redo_bytes_left = self.redo_bytes_left.saturating_sub(job.work_bytes().max(1));
-        self.hand_over_late(job, choice);
+    fn fall_back_now(&mut self, job: Box<Job>, choice: Choice) {
+        self.fallback_bytes_left = self.fallback_bytes_left.saturating_sub(job.work_bytes().max(1));
+        self.hand_over_cold(job, choice);
     }
 
     /// Redoes what earlier turns left, as much as one may.
-    pub(super) fn serve_redos(&mut self) {
-        while self.redo_bytes_left > 0
-            && let Some(job) = self.redos.pop_front()
+    pub(super) fn serve_fallbacks(&mut self) {
+        while self.fallback_bytes_left > 0
+            && let Some(job) = self.fallbacks.pop_front()
         {
             let ticket = Ticket::from_mark(job.tag);
             let entry = self.jobs.get(ticket).filter(|entry| !entry.is_finished());
@@ -68,20 +68,20 @@ impl Runtime {
                 self.jobs.close(ticket);
             } else {
                 let choice = entry.choice;
-                self.redo_now(job, choice);
+                self.fall_back_now(job, choice);
             }
         }
     }
 
     /// A turn or a submission begins.
-    pub(super) fn allow_redos(&mut self) {
-        self.redo_bytes_left = REDO_BYTES_PER_TURN;
+    pub(super) fn allow_fallbacks(&mut self) {
+        self.fallback_bytes_left = FALLBACK_BYTES_PER_TURN;
     }
 
     pub(super) fn retire(&mut self, device: usize) {
         if device != 0 && self.slots[device].retire(self.time.last(), self.reprobe_after) {
             self.retired += 1;
-            self.answers.forget();
+            self.decision_cache.forget();
             self.metrics.count_lost(device);
         }
     }
@@ -92,7 +92,7 @@ impl Runtime {
         slot.retired = None;
         slot.scrutiny.restart();
         self.retired -= 1;
-        self.answers.forget();
+        self.decision_cache.forget();
         self.metrics.count_restored(device);
     }
 
@@ -102,7 +102,7 @@ impl Runtime {
         self.complete_judged(device, completion, Verdict::Unread);
     }
 
-    /// As `complete_oddly`, of a job whose result may have been read back.
+    /// Does the same as `complete_oddly`, for a job whose result may have been read back.
     pub(super) fn complete_judged(
         &mut self,
         device: usize,
@@ -140,13 +140,14 @@ impl Runtime {
         let owned = self.jobs.get(ticket).is_some_and(|entry| !entry.is_detached());
         match fault {
             Some(reason) if device != 0 && owned && self.may_fall_back(&completion.job.task) => {
-                self.redo(completion.job, reason);
+                self.fall_back(completion.job, reason);
             }
-            _ => self.finish_late(completion),
+            _ => self.finish_cold(completion),
         }
     }
 
-    /// Whether the end of a probe shows that the device is back: its result is right where results are read back.
+    /// Returns whether the end of a probe shows that the device is back: its result is right where results are read
+    /// back.
     fn has_passed(
         &mut self,
         device: usize,
@@ -174,7 +175,7 @@ impl Runtime {
     }
 
     pub(super) fn fail(&mut self, job: Box<Job>, error: DeviceError) {
-        self.finish_late(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
+        self.finish_cold(Completion { job, outcome: Outcome::Failed(error), service: Nanos(0) });
     }
 
     /// Redoes in software what a device has kept longer than the timeout; the device keeps the
@@ -185,7 +186,7 @@ impl Runtime {
         }
         self.next_expiry_check = Nanos(now.0.saturating_add(self.expiry_check_every().0));
         let timeout = self.job_timeout;
-        let overdue = |entry: &Entry| entry.is_inside() && now.since(entry.submitted) >= timeout;
+        let overdue = |entry: &Entry| entry.is_in_device() && now.since(entry.submitted) >= timeout;
         for ticket in self.jobs.find(overdue) {
             self.expire_one(ticket);
         }
@@ -198,7 +199,7 @@ impl Runtime {
             return self.refused(job, device, RefusedReason::Full);
         }
         let entry = self.jobs.get_mut(ticket).expect(BOOKED);
-        leave(&mut self.service, entry);
+        leave(&mut self.admission, entry);
         if let Some(job) = self.slots[device].shown(ticket.mark()) {
             entry.again.keep_shown(job);
         }
@@ -212,7 +213,7 @@ impl Runtime {
             return;
         };
         if self.may_fall_back(&job.task) {
-            self.redo(job, Reason::Timeout);
+            self.fall_back(job, Reason::Timeout);
         } else {
             self.fail(job, DeviceError::Timeout);
         }
@@ -221,9 +222,9 @@ impl Runtime {
 
 /// A lost device gives back all that it had at once. What is beyond this is redone in the next turns, so that the
 /// thread's other work waits for some milliseconds at most.
-const REDO_BYTES_PER_TURN: usize = 256 << 10;
+const FALLBACK_BYTES_PER_TURN: usize = 256 << 10;
 
-/// Why the job must be done elsewhere; none when this outcome is the job's own.
+/// Returns why the job must be done elsewhere; none when this outcome is the job's own.
 #[inline]
 pub(super) fn fault(outcome: &Outcome) -> Option<Reason> {
     match outcome {

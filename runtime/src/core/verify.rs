@@ -9,7 +9,7 @@ use super::Runtime;
 use crate::breaker::Wrong;
 use crate::entry::Ticket;
 
-/// What is known of a result.
+/// The knowledge about a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It was not read back, or cannot be.
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
 }
 
 impl Runtime {
-    /// Whether the result of a device that is verified is one of those that are read back.
+    /// Returns whether the result of a device that is verified is one of those that are read back.
     #[inline(never)]
     pub(super) fn is_drawn(&mut self, device: usize, completion: &Completion) -> bool {
         let scrutiny = &mut self.slots[device].scrutiny;
@@ -83,8 +83,8 @@ impl Runtime {
         }
     }
 
-    /// A caller found that nobody can read the stream of the frame with this checksum. That counts against the device
-    /// which wrote it, if one of this process did.
+    /// Takes a caller's report that the stream of the frame with this checksum cannot be read. That counts against the
+    /// device which wrote it, if one of this process did.
     pub fn report_unreadable(&mut self, checksum: u32, stream_bytes: usize) {
         if let Some(device) = self.reputation.writer(checksum, stream_bytes)
             && device < self.slots.len()
@@ -119,7 +119,7 @@ impl Runtime {
             match self.reputation.probe_at(device) {
                 Some(probe_at) if !slot.is_distrusted() => {
                     self.retired += usize::from(slot.distrust(probe_at));
-                    self.answers.forget();
+                    self.decision_cache.forget();
                 }
                 None if slot.is_distrusted() => self.restore(device),
                 Some(_) | None => {}
@@ -127,7 +127,7 @@ impl Runtime {
         }
     }
 
-    /// Whether the result is what software says; none where that cannot be known.
+    /// Returns whether the result is what software says; none where that cannot be known.
     fn is_right(&mut self, completion: &Completion) -> Option<bool> {
         match completion.job.task {
             Task::Compress { .. } => Some(self.reads_back(completion).unwrap_or(false)),
@@ -135,7 +135,7 @@ impl Runtime {
         }
     }
 
-    /// Whether software makes the input of the stream; none when there is no stream or no room.
+    /// Returns whether software makes the input of the stream; none when there is no stream or no room.
     fn reads_back(&mut self, completion: &Completion) -> Option<bool> {
         let Completion { job, .. } = completion;
         let stream = result(completion)?;
@@ -152,7 +152,7 @@ impl Runtime {
         Some(is_done && read.output.get(..original_bytes)? == &job.input[..])
     }
 
-    /// Whether software comes to the same result; none when it comes to none.
+    /// Returns whether software comes to the same result; none when it comes to none.
     fn makes_the_same(&mut self, completion: &Completion) -> Option<bool> {
         let job = &completion.job;
         let output = Pool::heap(ByteCount(0)).take(job.task.output_bytes(job.input.len())?);
@@ -169,7 +169,7 @@ fn result(completion: &Completion) -> Option<&[u8]> {
     job.output.get(job.output_offset..job.output_offset.checked_add(output_bytes)?)
 }
 
-/// Whether a stream is none of its input at first sight.
+/// Returns whether a stream is obviously not one of its input.
 fn is_garbage(completion: &Completion) -> bool {
     let Task::Compress { dialect, .. } = completion.job.task else { return false };
     let input = &completion.job.input[..];

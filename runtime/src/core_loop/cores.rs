@@ -14,13 +14,13 @@ use super::tasks::Work;
 use super::{Core, CoreConfig, CoreLoop, Source};
 use crate::config::StartError;
 
-/// What several loops are made of.
+/// The configuration of several loops.
 ///
 /// A task that awaits another one, sent through the [`Spawner`], keeps its place on its core meanwhile. If every core
 /// has begun as many as it may and all of those wait for tasks that have not begun, none of them ever ends. Such tasks
 /// spawn what they await to their own core, with [`Core::spawn`], which has no bound.
 pub struct CoresConfig {
-    /// How many.
+    /// The number of loops.
     pub cores: NonZeroUsize,
     /// Tasks that a core has begun at most; more wait where any core can take them. Too many: a core that is quick
     /// to begin keeps work that another could do. Too few: devices run empty.
@@ -30,7 +30,7 @@ pub struct CoresConfig {
 }
 
 impl CoresConfig {
-    /// With bounds that fit most loads.
+    /// Creates a configuration with bounds that fit most loads.
     pub fn new(cores: NonZeroUsize) -> Self {
         Self { cores, tasks_per_core_max: TASKS_PER_CORE_MAX, waiting_max: WAITING_MAX }
     }
@@ -72,7 +72,7 @@ impl Cores {
                     serve(
                         &core_loop,
                         Share {
-                            own: share,
+                            queue: share,
                             index,
                             shared,
                             tasks_max,
@@ -91,7 +91,7 @@ impl Cores {
         Ok(cores)
     }
 
-    /// What spawns tasks, from any thread.
+    /// Returns a handle that spawns tasks from any thread.
     pub fn spawner(&self) -> Spawner {
         Spawner(Arc::clone(&self.shared))
     }
@@ -158,7 +158,7 @@ impl Spawner {
     }
 }
 
-/// Why a task was not taken in.
+/// The reason why a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
     /// As many tasks wait to begin as may.
@@ -198,7 +198,7 @@ impl Shared {
 
 /// One core's way to the tasks that have not begun.
 struct Share {
-    own: Worker<Start>,
+    queue: Worker<Start>,
     index: usize,
     shared: Arc<Shared>,
     tasks_max: usize,
@@ -210,15 +210,15 @@ impl Share {
         self.core.0.tasks.borrow().count() >= self.tasks_max
     }
 
-    /// From the own share, then from what nobody has yet, then from others' shares.
+    /// Takes a task from this core's queue, then from those that no core has yet, then from other cores' queues.
     fn take(&self) -> Option<Start> {
-        self.own.pop().or_else(|| {
+        self.queue.pop().or_else(|| {
             let shared = &self.shared;
             let others = shared.stealers.iter().enumerate();
             let others = others.filter(|(index, _)| *index != self.index);
             let stolen = || others.map(|(_, other)| other.steal()).collect();
             loop {
-                match shared.injector.steal_batch_and_pop(&self.own).or_else(stolen.clone()) {
+                match shared.injector.steal_batch_and_pop(&self.queue).or_else(stolen.clone()) {
                     Steal::Success(start) => return Some(start),
                     Steal::Empty => return None,
                     Steal::Retry => {}
@@ -260,7 +260,7 @@ impl Source for Share {
 struct Ending(Arc<Shared>);
 
 impl Ending {
-    /// Of a task that is taken in now, unless the cores are over.
+    /// Counts a task that is accepted now, unless the cores are stopping.
     fn of_one_more(shared: &Arc<Shared>) -> Result<Self, SpawnError> {
         if !shared.sleepers.one_more_lives() {
             return Err(SpawnError::CoresEnded);

@@ -30,13 +30,13 @@ impl Home {
         Arc::new(Self { id, thread: thread::current(), woken, signal })
     }
 
-    /// How many tasks other threads woke that were not taken yet.
+    /// Returns how many tasks that other threads woke were not taken yet.
     #[inline]
     pub(crate) fn woken_count(&self) -> usize {
         if self.woken.is_empty() { 0 } else { self.woken.len() }
     }
 
-    /// What other threads woke, one at a time.
+    /// Returns the tasks that other threads woke, one at a time.
     pub(crate) fn next_woken(&self) -> Option<u32> {
         loop {
             match self.woken.steal() {
@@ -47,7 +47,7 @@ impl Home {
         }
     }
 
-    /// Whether a device signalled since the last call.
+    /// Returns whether a device signalled since the last call.
     #[inline]
     pub(crate) fn take_signal(&self) -> bool {
         self.signal.take()
@@ -60,8 +60,8 @@ impl Home {
         }
     }
 
-    /// Wakes the task whose flag this is. Whoever sleeps after `woken_count` was zero is sure to be unparked by what
-    /// comes after.
+    /// Wakes the task that owns this flag. A thread that sleeps after `woken_count` was zero is unparked by any later
+    /// wake.
     pub(super) fn wake(&self, queued: &Flag, index: u32) {
         if queued.raise() {
             self.woken.push(index);
@@ -78,17 +78,18 @@ impl Flag {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether it was down: then it is the caller's to announce it.
+    /// Raises the flag and returns whether it was down. Then the caller must announce it.
     fn raise(&self) -> bool {
         !self.0.swap(true, Ordering::Release)
     }
 
-    /// Whether it was up. What comes after sees all that was done before it was last raised.
+    /// Lowers the flag and returns whether it was up. Later code sees all that was done before the flag was last
+    /// raised.
     pub(super) fn lower(&self) -> bool {
         self.0.swap(false, Ordering::Acquire)
     }
 
-    /// As `lower`, but a load alone while it is down: for who asks in every pass.
+    /// Does the same as `lower`, but only loads while the flag is down, for callers that ask in every pass.
     #[inline]
     fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.lower()

@@ -16,12 +16,12 @@ struct State<T> {
 
 impl<T> Join<T> {
     /// The work that runs the future, and where its result will be.
-    pub(crate) fn of(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
+    pub(crate) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
         let state = Rc::new(RefCell::new(State { result: None, waker: None }));
-        let own = Rc::clone(&state);
+        let shared = Rc::clone(&state);
         let work = async move {
             let result = future.await;
-            let mut state = own.borrow_mut();
+            let mut state = shared.borrow_mut();
             state.result = Some(result);
             let waker = state.waker.take();
             drop(state);

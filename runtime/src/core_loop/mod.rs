@@ -14,7 +14,8 @@ mod sleepers;
 mod tasks;
 mod wake;
 
-/// What threads meet by: `home` and `sleepers` name these through here, so that a model can stand in.
+/// The primitives by which threads meet. `home` and `sleepers` name these through here, so that a model can replace
+/// them.
 mod primitives {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize};
     pub(super) use std::sync::{Mutex, MutexGuard};
@@ -46,7 +47,7 @@ pub use join::Join;
 use tasks::{Place, Tasks};
 use wake::{Ready, Running, Signal};
 
-/// What a loop is made of.
+/// The configuration of a loop.
 pub struct CoreConfig {
     /// The runtime under it.
     pub runtime: RuntimeConfig,
@@ -59,7 +60,7 @@ pub struct CoreConfig {
 }
 
 impl CoreConfig {
-    /// With the interval and the batch that measured well on the devices known so far.
+    /// Creates a configuration with the interval and the batch that measured well on the devices known so far.
     pub fn new(runtime: RuntimeConfig) -> Self {
         Self { runtime, poll_interval: POLL_INTERVAL, dequeue_batch: DEQUEUE_BATCH }
     }
@@ -97,7 +98,7 @@ impl CoreLoop {
         Ok(Self { core: Core(Rc::new(inner)) })
     }
 
-    /// What its tasks use.
+    /// Returns the handle that the loop's tasks use.
     pub fn core(&self) -> &Core {
         &self.core
     }
@@ -142,7 +143,7 @@ impl Core {
     #[inline]
     pub fn run(&self, job: Box<Job>) -> Run {
         let mut runtime = self.0.runtime.borrow_mut();
-        let waiting = match runtime.weighs_costs() {
+        let waiting = match runtime.uses_costs() {
             true => wake::ready_count(&self.0.home, &self.0.ready),
             false => 0,
         };
@@ -150,7 +151,7 @@ impl Core {
         Run::new(&self.0.runtime, ticket)
     }
 
-    /// As [`Core::run`], in software whatever the policy, for this reason.
+    /// Does the same as [`Core::run`], in software whatever the policy says, for this reason.
     pub fn run_in_software(&self, job: Box<Job>, reason: Reason) -> Run {
         let mut runtime = self.0.runtime.borrow_mut();
         let ticket = runtime.submit_to_software(job, reason);
@@ -159,7 +160,7 @@ impl Core {
 
     /// Adds a task to this loop. It runs to its end whether or not anyone waits for it.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Join<T> {
-        let (join, work) = Join::of(future);
+        let (join, work) = Join::new(future);
         let flag = self.0.tasks.borrow_mut().add(Box::pin(work));
         Waker::from(flag).wake();
         join
@@ -190,7 +191,7 @@ struct Inner {
     tasks: RefCell<Tasks>,
     home: Arc<Home>,
     ready: Ready,
-    /// Those of the tasks, as far as they were polled: a poll borrows nothing that its task changes.
+    /// The places of the tasks that have been polled. A poll borrows nothing that its task changes.
     places: Cell<Vec<Rc<Place>>>,
     poll_interval: Nanos,
     next_poll: Cell<Nanos>,
@@ -199,9 +200,9 @@ struct Inner {
     burst: Cell<u32>,
 }
 
-/// Where a loop's work comes from beside its own tasks, and how long it runs.
+/// The source of a loop's work apart from its own tasks, and of its end.
 trait Source {
-    /// Whether the run is over; asked once a pass.
+    /// Returns whether the run is over. The loop asks once in a pass.
     fn is_over(&mut self) -> bool;
 
     /// Called when no task is ready, and now and then while some are: whether it began one.
@@ -209,7 +210,7 @@ trait Source {
         false
     }
 
-    /// Whether there is still nothing to begin; then the loop sleeps.
+    /// Returns whether there is still nothing to begin. Then the loop sleeps.
     fn may_sleep(&mut self) -> bool {
         true
     }
@@ -218,7 +219,7 @@ trait Source {
     fn slept(&mut self) {}
 }
 
-/// Nothing beside its own tasks.
+/// A source without work of its own.
 struct Until<F>(F);
 
 impl<F: FnMut() -> bool> Source for Until<F> {
@@ -281,10 +282,10 @@ impl Inner {
         let outstanding = runtime.outstanding();
         if outstanding.jobs == 0 {
             // Nobody looks at the clock until there is a job again.
-            runtime.rest();
+            runtime.park();
             return outstanding;
         }
-        let now = runtime.look();
+        let now = runtime.refresh_clock();
         self.adapt_burst(now);
         // With none ready a device that signals is asked anyway: a pass without a ready task follows a wake or a
         // sleep that was long enough.
@@ -307,10 +308,10 @@ impl Inner {
         self.burst.set(if soon { (2 * burst).min(BURST_MAX) } else { (burst / 2).max(1) });
     }
 
-    /// What wakes the loop came in order: it is in a queue before the thread is unparked, so that either the queue
-    /// was seen full or the sleep ends at once.
+    /// Sleeps. Wakes come in order: what wakes the loop is in a queue before the thread is unparked, so either the
+    /// queue was seen full or the sleep ends at once.
     fn sleep(&self, outstanding: &Outstanding, source: &mut impl Source) {
-        self.runtime.borrow_mut().rest();
+        self.runtime.borrow_mut().park();
         if source.may_sleep() {
             if outstanding.jobs > 0 {
                 // A signal may be lost with its device: a turn now and then finds what is overdue.

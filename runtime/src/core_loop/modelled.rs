@@ -1,5 +1,5 @@
-//! How threads meet, in every order of their steps: the same files as in use, compiled against a model of threads and
-//! memory. What it does not model is the queue, which is crossbeam's: here it is a locked list.
+//! Tests how threads meet, in every order of their steps: the same files as in use, compiled against a model of threads
+//! and memory. It does not model the queue, which is crossbeam's; here it is a locked list.
 
 #[path = "home.rs"]
 #[allow(dead_code, clippy::duplicate_mod)]
@@ -18,7 +18,7 @@ use home::{Flag, Home};
 use primitives::{Injector, Steal, thread::park};
 use sleepers::{ENDING, STOPPED, Sleepers};
 
-/// As `super::primitives`.
+/// The model of `super::primitives`.
 mod primitives {
     use std::collections::VecDeque;
     use std::sync::Arc;
@@ -62,8 +62,8 @@ mod primitives {
             Self(Mutex::new(VecDeque::new()))
         }
 
-        pub(super) fn push(&self, own: T) {
-            self.0.lock().expect("no panic").push_back(own);
+        pub(super) fn push(&self, item: T) {
+            self.0.lock().expect("no panic").push_back(item);
         }
 
         pub(super) fn steal(&self) -> Steal<T> {
@@ -93,12 +93,12 @@ const BRANCHES_MAX: usize = 20_000;
 
 const TASK: u32 = 7;
 
-/// What wakers wrote before they woke the task.
+/// The values that wakers wrote before they woke the task.
 type Written = Arc<[AtomicUsize; 2]>;
 
 fn sees_all(written: &Written) -> bool {
     // Without an order of their own: only the wake says that they can be seen.
-    written.iter().all(|own| own.load(Ordering::Relaxed) == 1)
+    written.iter().all(|mark| mark.load(Ordering::Relaxed) == 1)
 }
 
 /// Two threads wake a task that waits for both, and a loop as `Inner::run` is one, which does these two steps in this
@@ -107,11 +107,11 @@ fn a_task_is_woken_by_two(steps: [fn(&Flag, &Written) -> bool; 2]) {
     check(2, move || {
         let (home, queued) = (Home::here(), Arc::new(Flag::lowered()));
         let written: Written = Arc::new([0, 0].map(AtomicUsize::new));
-        let wakers = [0, 1].map(|own| {
+        let wakers = [0, 1].map(|index| {
             let (home, queued) = (Arc::clone(&home), Arc::clone(&queued));
             let written = Arc::clone(&written);
             spawn(move || {
-                written[own].store(1, Ordering::Relaxed);
+                written[index].store(1, Ordering::Relaxed);
                 home.wake(&queued, TASK);
             })
         });
@@ -157,8 +157,8 @@ fn a_device_that_signals_is_asked_by_a_loop_that_sleeps() {
         let written: Written = Arc::new([0, 0].map(AtomicUsize::new));
         let (device, theirs) = (Arc::clone(&home), Arc::clone(&written));
         let device = spawn(move || {
-            for own in theirs.iter() {
-                own.store(1, Ordering::Relaxed);
+            for mark in theirs.iter() {
+                mark.store(1, Ordering::Relaxed);
                 device.signal();
             }
         });
@@ -179,7 +179,7 @@ struct Cores {
 }
 
 impl Cores {
-    fn of(tasks_count: usize) -> Arc<Self> {
+    fn new(tasks_count: usize) -> Arc<Self> {
         Arc::new(Self {
             tasks: Injector::new(),
             sleepers: Sleepers::new(),
@@ -189,7 +189,7 @@ impl Cores {
         })
     }
 
-    /// As `Spawner::spawn`.
+    /// Does the same as `Spawner::spawn`.
     fn spawn(&self) -> bool {
         if !self.sleepers.one_more_lives() {
             return false;
@@ -209,7 +209,7 @@ impl Cores {
         }
     }
 
-    /// As `Share::begin`; the task ends before anything else is done.
+    /// Does the same as `Share::begin`. The task ends before anything else is done.
     fn begin(&self) -> bool {
         if !self.sleepers.some_wait() {
             return false;
@@ -227,7 +227,7 @@ impl Cores {
         true
     }
 
-    /// As `Inner::run` with a `Share`; `looks_again` before it sleeps.
+    /// Does the same as `Inner::run` with a `Share`. With `looks_again` it looks before it sleeps.
     fn serve(&self, index: usize, looks_again: bool) {
         while !self.sleepers.is_over() {
             if self.begin() {
@@ -245,15 +245,15 @@ impl Cores {
     }
 }
 
-/// As many tasks as cores, each of which waits for all others to begin: one that nobody begins is a deadlock.
+/// Runs as many tasks as cores, each of which waits for all others to begin. A task that never begins is a deadlock.
 fn every_task_begins(cores: usize, preemptions_max: usize, looks_again: bool) {
     check(preemptions_max, move || {
-        let shared = Cores::of(cores);
-        let own = |index| {
+        let shared = Cores::new(cores);
+        let worker = |index| {
             let shared = Arc::clone(&shared);
             move || shared.serve(index, looks_again)
         };
-        let threads: Vec<_> = (0..cores).map(|index| spawn(own(index))).collect();
+        let threads: Vec<_> = (0..cores).map(|index| spawn(worker(index))).collect();
         (0..cores).for_each(|_| assert!(shared.spawn()));
         shared.sleepers.set(ENDING);
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
@@ -276,7 +276,7 @@ fn a_core_that_did_not_look_again_would_sleep_for_ever() {
 #[test]
 fn a_task_spawned_while_the_cores_stop_is_dropped_or_refused() {
     check(4, || {
-        let shared = Cores::of(1);
+        let shared = Cores::new(1);
         let theirs = Arc::clone(&shared);
         let spawner = spawn(move || theirs.spawn());
         shared.sleepers.set(STOPPED);

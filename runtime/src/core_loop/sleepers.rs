@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::primitives::{AtomicUsize, Mutex, MutexGuard, Thread, thread};
 
-/// What cores that share tasks know of each other.
+/// The state that cores which share tasks know about each other.
 pub(super) struct Sleepers {
     asleep: Mutex<Vec<Sleeper>>,
     /// Tasks that have not begun.
@@ -93,7 +93,7 @@ impl Sleepers {
         self.asleep().retain(|sleeper| sleeper.index != index);
     }
 
-    /// From here on the cores end with their last task ([`ENDING`]), or now ([`STOPPED`]).
+    /// Ends the cores with their last task ([`ENDING`]), or now ([`STOPPED`]).
     pub(super) fn set(&self, flag: usize) {
         self.life.fetch_or(flag, Ordering::SeqCst);
         self.wake_all();

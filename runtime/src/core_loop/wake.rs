@@ -1,5 +1,5 @@
-//! Who is to be polled next. On a loop's own thread that is a list in thread-local memory, without locks or atomic
-//! read-modify-writes; from any other thread, a queue and an unpark (`home`). Nothing here polls.
+//! The list of tasks to poll next. On a loop's own thread it is in thread-local memory, without locks or atomic
+//! read-modify-writes. From any other thread it takes a queue and an unpark (`home`). Nothing here polls.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -16,9 +16,9 @@ pub(crate) struct TaskWaker {
     home: Arc<Home>,
     home_id: u64,
     index: u32,
-    /// Whether it is among the ready; only the home's own thread looks.
+    /// Whether the task is among the ready ones. Only the home's own thread looks.
     is_ready: AtomicBool,
-    /// Whether it is in the home's queue of what other threads woke, or about to be.
+    /// Whether the task is in the home's queue of tasks that other threads woke, or about to be.
     queued: Flag,
 }
 
@@ -34,7 +34,7 @@ impl TaskWaker {
         self.make_ready();
     }
 
-    /// On the home's own thread, within its run.
+    /// Makes the task ready, on the home's own thread within its run.
     #[inline]
     fn make_ready(&self) {
         if !self.is_ready.load(Ordering::Relaxed) {
@@ -48,7 +48,7 @@ impl TaskWaker {
         self.home.wake(&self.queued, self.index);
     }
 
-    /// From here on the task may be woken again.
+    /// Allows the task to be woken again.
     #[inline]
     pub(crate) fn taken(&self) {
         self.is_ready.store(false, Ordering::Relaxed);
@@ -103,9 +103,9 @@ const NONE: u64 = 0;
 #[derive(Default)]
 pub(crate) struct Ready {
     tasks: RefCell<Vec<u32>>,
-    /// How many of them were taken.
+    /// The number of them that were taken.
     taken: Cell<usize>,
-    /// Between two runs the memory of the other list.
+    /// The memory of the other list, between two runs.
     spare: Cell<Vec<u32>>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Running<'a> {
         Some(next)
     }
 
-    /// Whether no task is ready.
+    /// Returns whether no task is ready.
     #[inline]
     pub(crate) fn none_ready(&self) -> bool {
         self.0.left() == 0 && HERE.with(|here| here.ready.borrow().is_empty())

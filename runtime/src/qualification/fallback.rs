@@ -64,10 +64,10 @@ fn open(devices: Vec<Arc<dyn Device>>, patience: Duration) -> Result<BlockingRun
 }
 
 /// One job, and what it must come to.
-struct Asked {
+struct JobShape {
     task: Task,
     input: Bytes,
-    /// Of a compression, what its stream must be read back to.
+    /// The bytes that the stream of a compression must be read back to.
     expected: Bytes,
 }
 
@@ -77,7 +77,7 @@ fn asked(
     home: &Capabilities,
     oracle: &mut Line,
     sample: &Bytes,
-) -> Result<Vec<Asked>, Problem> {
+) -> Result<Vec<JobShape>, Problem> {
     let both = |task: &Task, bytes: usize| can.accepts(task, bytes) && home.accepts(task, bytes);
     let mut all = Vec::new();
     for dialect in can.writes.iter().chain(&can.reads).copied() {
@@ -88,9 +88,9 @@ fn asked(
         }
         let (stream, _) = oracle.run(compress.clone(), sample.clone())?;
         for (task, input) in [(compress, sample.clone()), (decompress, stream)] {
-            let is_new = all.iter().all(|other: &Asked| other.task != task);
+            let is_new = all.iter().all(|other: &JobShape| other.task != task);
             if is_new && both(&task, sample.len()) {
-                all.push(Asked { task, input, expected: sample.clone() });
+                all.push(JobShape { task, input, expected: sample.clone() });
             }
         }
     }
@@ -98,13 +98,13 @@ fn asked(
         let task = task_of(*kernel);
         if both(&task, sample.len()) {
             let (expected, _) = oracle.run(task.clone(), sample.clone())?;
-            all.push(Asked { task, input: sample.clone(), expected });
+            all.push(JobShape { task, input: sample.clone(), expected });
         }
     }
     Ok(all)
 }
 
-impl Asked {
+impl JobShape {
     fn job(&self) -> Box<Job> {
         job(&Pool::heap(ByteCount(0)), self.task.clone(), self.input.clone())
     }

@@ -119,7 +119,7 @@ fn sample() -> Bytes {
     Bytes::from(text)
 }
 
-/// As many values of a cache are, and about where an accelerator begins to be worth its while.
+/// The size of many values of a cache, and about the size from which an accelerator pays.
 const SAMPLE_BYTES: usize = 4_096;
 
 const WORDS: [&str; 16] = [

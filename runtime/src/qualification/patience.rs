@@ -1,5 +1,5 @@
-//! How long a job of a qualification is waited for. Only time counts in which this process had a core: a machine that
-//! stands still for a while does not make a device late. It knows no jobs.
+//! The time for which a job of a qualification is waited for. Only time in which this process had a core counts: a
+//! machine that stands still for a while does not make a device late. This module knows no jobs.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use units::{Clock, Nanos};
 
-/// What is left of the time for one job.
+/// The time that is left for one job.
 pub(super) struct Patience {
     limit: Duration,
     waited: Duration,
@@ -24,7 +24,7 @@ impl Patience {
         *self = Self::new(self.limit);
     }
 
-    /// Whether the job has had its time by now.
+    /// Returns whether the job has had its time by now.
     pub(super) fn is_over(&mut self) -> bool {
         let now = Instant::now();
         self.waited += (now - self.looked).min(LOOK_MAX);

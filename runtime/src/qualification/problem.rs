@@ -1,10 +1,10 @@
-//! Why a device did not qualify. Words only: what follows from it is the caller's.
+//! The reasons why a device did not qualify. The caller decides what follows from them.
 
 use std::time::Duration;
 
 use device::{DeviceError, RefusedReason};
 
-/// Why a device did not qualify; who must act depends on the kind.
+/// The reason why a device did not qualify. The kind says who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Its queue did not open.
@@ -13,7 +13,7 @@ pub enum Problem {
     /// It did not take a job that it says it takes.
     #[error("{op}: refused ({reason:?})")]
     Refused {
-        /// Of which op.
+        /// The op of the job.
         op: &'static str,
         /// Its word.
         reason: RefusedReason,
@@ -21,15 +21,15 @@ pub enum Problem {
     /// It kept a job.
     #[error("{op}: no completion within {patience:?}")]
     Late {
-        /// Of which op.
+        /// The op of the job.
         op: &'static str,
-        /// How long it was given.
+        /// The time that the job was given.
         patience: Duration,
     },
     /// It failed a job.
     #[error("{op}: {error}")]
     Failed {
-        /// Of which op.
+        /// The op of the job.
         op: &'static str,
         /// Its word.
         error: DeviceError,
@@ -37,7 +37,7 @@ pub enum Problem {
     /// It found no shorter form of what every other device shortens.
     #[error("{op}: the sample, which compresses, did not shrink")]
     DidNotShrink {
-        /// Of which op.
+        /// The op of the job.
         op: &'static str,
     },
     /// It gave other bytes than software does.
@@ -47,17 +47,17 @@ pub enum Problem {
         what: &'static str,
         /// The codec or the kernel.
         how: &'static str,
-        /// In which way.
+        /// How the result is wrong.
         why: String,
     },
-    /// What it fails does not come back whole from software.
+    /// A job that it fails does not come back whole from software.
     #[error("software does not stand in for it: {0}")]
     Fallback(String),
 }
 
 impl Problem {
-    /// Whether it must not be used: its results are wrong, or a failure of it would not be survived. Any other device
-    /// costs time at most, and the runtime retires it while it is lost or hangs.
+    /// Returns whether the device must not be used: its results are wrong, or a failure of it would not be survived.
+    /// Any other device costs time at most, and the runtime retires it while it is lost or hangs.
     pub fn disqualifies(&self) -> bool {
         match self {
             Problem::Wrong { .. } | Problem::Fallback(_) => true,

@@ -16,7 +16,7 @@ use units::ByteCount;
 use super::Problem;
 use super::patience::Patience;
 
-/// What a device did, all of it right.
+/// The jobs that a device did, all of them right.
 #[derive(Clone, Debug)]
 pub struct Trip {
     /// Size of the input (bytes): the sample's, or the largest that the device takes.
@@ -27,14 +27,14 @@ pub struct Trip {
     pub kernels: Vec<&'static str>,
 }
 
-/// There and back in one codec; a time is none where the device has no such direction and software stood in.
+/// A round trip in one codec. A time is none where the device has no such direction and software stood in.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CodecTrip {
     /// Its name.
     pub codec: &'static str,
     /// Size of the stream (bytes).
     pub compressed_bytes: usize,
-    /// From submission to completion (us).
+    /// The time from submission to completion (us).
     pub compress_us: Option<u64>,
     /// The same on the way back (us).
     pub decompress_us: Option<u64>,
@@ -53,22 +53,22 @@ pub fn round_trip(
 ) -> Result<Trip, Problem> {
     let can = device.capabilities();
     let input = fitting(can, sample);
-    let mut own = Line::open(device, patience)?;
+    let mut tested = Line::open(device, patience)?;
     let mut oracle = Line::open(software, patience)?;
     let mut codecs: Vec<CodecTrip> = Vec::new();
     for dialect in can.writes.iter().chain(&can.reads) {
         if codecs.iter().all(|trip| trip.codec != dialect.codec.name()) {
-            codecs.push(codec_trip(can, &mut own, &mut oracle, *dialect, &input)?);
+            codecs.push(codec_trip(can, &mut tested, &mut oracle, *dialect, &input)?);
         }
     }
     for kernel in &can.kernels {
-        kernel_trip(&mut own, &mut oracle, *kernel, &input)?;
+        kernel_trip(&mut tested, &mut oracle, *kernel, &input)?;
     }
     let kernels = can.kernels.iter().map(|kernel| kernel.name()).collect();
     Ok(Trip { bytes: input.len(), codecs, kernels })
 }
 
-/// As much of the sample as a device takes.
+/// Returns as much of the sample as a device takes.
 pub(super) fn fitting(can: &Capabilities, sample: &Bytes) -> Bytes {
     let room = can.work_bytes_max.as_usize().saturating_sub(ROOM_FOR_TAG);
     sample.slice(..room.min(sample.len()))
@@ -76,7 +76,7 @@ pub(super) fn fitting(can: &Capabilities, sample: &Bytes) -> Bytes {
 
 fn codec_trip(
     can: &Capabilities,
-    own: &mut Line,
+    tested: &mut Line,
     oracle: &mut Line,
     dialect: Dialect,
     input: &Bytes,
@@ -85,7 +85,7 @@ fn codec_trip(
     let compress = Task::Compress { dialect, level: Level::Default };
     let decompress = Task::Decompress { dialect, original_bytes: input.len() };
     let does = |task| can.accepts(task, input.len());
-    let writer = if does(&compress) { &mut *own } else { &mut *oracle };
+    let writer = if does(&compress) { &mut *tested } else { &mut *oracle };
     let (stream, compress_us) = writer.run(compress.clone(), input.clone())?;
     // Software has no faults of its own: what it cannot read is the device's doing, if the device wrote it.
     let read = oracle.run(decompress.clone(), stream.clone());
@@ -97,7 +97,7 @@ fn codec_trip(
     let mut decompress_us = None;
     if does(&decompress) {
         let (read, us) =
-            own.run(decompress.clone(), stream.clone()).map_err(|error| match error {
+            tested.run(decompress.clone(), stream.clone()).map_err(|error| match error {
                 // Software has read it.
                 Problem::Failed { error: DeviceError::InvalidInput(why), .. } => {
                     wrong("decompress", codec, why.to_owned())
@@ -116,17 +116,17 @@ fn codec_trip(
 }
 
 fn kernel_trip(
-    own: &mut Line,
+    tested: &mut Line,
     oracle: &mut Line,
     kernel: Kernel,
     input: &Bytes,
 ) -> Result<(), Problem> {
     let task = task_of(kernel);
-    let (got, _) = own.run(task.clone(), input.clone())?;
+    let (got, _) = tested.run(task.clone(), input.clone())?;
     let (expected, _) = oracle.run(task.clone(), input.clone())?;
     right(&got, &expected, "compute", kernel.name())?;
     if let Task::Encrypt { key, nonce } = task {
-        let (plain, _) = own.run(Task::Decrypt { key, nonce }, got)?;
+        let (plain, _) = tested.run(Task::Decrypt { key, nonce }, got)?;
         right(&plain, input, "undo", kernel.name())?;
     }
     Ok(())

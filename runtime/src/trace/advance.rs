@@ -1,5 +1,5 @@
-//! What a strand does: one instruction after the other, on the calling core, until it waits for something or ends. Jobs
-//! go to the runtime, which decides where they run.
+//! Runs a strand: one instruction after the other, on the calling core, until it waits for something or ends. Jobs go
+//! to the runtime, which decides where they run.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use super::ports::Answer;
 use crate::core::Runtime;
 use crate::entry::Finished;
 
-/// What follows an instruction.
+/// The continuation after an instruction.
 enum Flow {
     On,
     Park(State),
@@ -67,13 +67,15 @@ impl Engine {
                 self.spend(strand.payload.len());
                 let schema = self.schema.as_ref();
                 let payload = kernels::transform(schema, &strand.payload, *from, *to);
-                strand.payload = payload.map_err(|malformed| Failure::of(malformed.into()))?;
+                strand.payload =
+                    payload.map_err(|malformed| Failure::from_cause(malformed.into()))?;
                 strand.format = trace::Format::of(*to);
                 strand.at += 1;
-                self.fits(strand.payload.len()).map_err(Failure::of)?;
+                self.fits(strand.payload.len()).map_err(Failure::from_cause)?;
             }
             Step::Branch { condition, on_false } => {
-                self.read_fields(strand).map_err(|malformed| Failure::of(malformed.into()))?;
+                self.read_fields(strand)
+                    .map_err(|malformed| Failure::from_cause(malformed.into()))?;
                 let given = &self.runs[strand.run].input.fields;
                 let holds = strand.fields.hold(condition, &program.fields, given);
                 strand.at = if holds { strand.at + 1 } else { *on_false };
@@ -222,7 +224,7 @@ impl Engine {
         let work_bytes = job.work_bytes();
         let ticket = core.submit(job);
         let Some(finished) = core.take(ticket) else {
-            core.follow(ticket);
+            core.hand_to_hook(ticket);
             return Ok(Flow::Park(State::Inside(ticket)));
         };
         self.spend(work_bytes);
@@ -362,7 +364,7 @@ impl Engine {
 }
 
 impl Failure {
-    fn of(cause: Cause) -> Self {
+    fn from_cause(cause: Cause) -> Self {
         Self { op: None, cause }
     }
 }

@@ -15,7 +15,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, Malformed> {
     if !rest.is_empty() {
         return Err(refused(format!("{} bytes behind its end", rest.len())));
     }
-    Ok(Value::of(Kind::Map(Map { members })))
+    Ok(Value::new(Kind::Map(Map { members })))
 }
 
 /// Writes a map as a document.
@@ -122,7 +122,7 @@ fn element(kind: u8, body: &mut &[u8], depth_left: usize) -> Result<Value, Malfo
             return Err(refused(format!("an element of type {other:#04x}, which is not read")));
         }
     };
-    Ok(Value::of(kind))
+    Ok(Value::new(kind))
 }
 
 fn write_document<'a>(
@@ -216,7 +216,7 @@ const NULL: u8 = 0x0A;
 const INT32: u8 = 0x10;
 const INT64: u8 = 0x12;
 
-/// So much of a name is shown.
+/// The number of characters of a name that are shown.
 const NAME_SHOWN: usize = 40;
 
 /// The subtype of bytes that are just bytes.

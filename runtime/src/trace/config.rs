@@ -1,4 +1,4 @@
-//! What an executor of traces is made of, and its bounds. Nothing here acts.
+//! The configuration of an executor of traces, and its bounds. Nothing here acts.
 
 use device::{Codec, Dialect, Level, Pool};
 use trace::Catalog;
@@ -7,7 +7,7 @@ use units::{ByteCount, Nanos};
 use super::kernels::{Documents, Schema};
 use super::ports::{LoadBalance, NoNotify, NoTcp, Notify, SameCore, Tcp};
 
-/// What an executor is made of.
+/// The configuration of an executor.
 pub struct TraceConfig {
     /// The traces by name: the trace memory.
     pub catalog: Catalog,
@@ -15,17 +15,17 @@ pub struct TraceConfig {
     pub limits: TraceLimits,
     /// Messages to and from peers.
     pub tcp: Box<dyn Tcp>,
-    /// Which core goes on.
+    /// Chooses the core that goes on.
     pub load_balance: Box<dyn LoadBalance>,
-    /// Who is told beside the caller.
+    /// Receives the ends of paths, in addition to the caller.
     pub notify: Box<dyn Notify>,
-    /// What `serialize` writes and `deserialize` reads.
+    /// The format that `serialize` writes and `deserialize` reads.
     pub schema: Box<dyn Schema>,
-    /// What `compress` writes.
+    /// The dialect that `compress` writes.
     pub dialect: Dialect,
-    /// How hard it tries.
+    /// The level of compression.
     pub level: Level,
-    /// Where results lie.
+    /// The pool of results.
     pub pool: Pool,
 }
 
@@ -53,7 +53,8 @@ impl TraceConfig {
 pub struct TraceLimits {
     /// Traces under way at once.
     pub live_max: usize,
-    /// Of these, one tenant's. Too few: a tenant alone cannot use the devices. Too many: one tenant can use them up.
+    /// The most live traces of one tenant. With too few, a tenant alone cannot use the devices. With too many, one
+    /// tenant can use them up.
     pub tenant_live_max: usize,
     /// The largest payload, at every step.
     pub payload_bytes_max: usize,
@@ -61,7 +62,7 @@ pub struct TraceLimits {
     /// Beyond it, and at the first step of a trace, the policy finds the device full and the job goes to software. With
     /// zero nothing waits.
     pub overflow_max: usize,
-    /// How long an answer is waited for where the trace does not say.
+    /// The time for which an answer is waited for where the trace does not say.
     pub answer_within: Nanos,
 }
 

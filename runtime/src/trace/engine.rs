@@ -16,12 +16,12 @@ use super::error::{Cause, TraceError};
 use super::input::{Ended, TraceInput};
 use super::jobs::Maker;
 use super::kernels::Schema;
-use super::live::{Fields, Join, Live, State, Strand, Told};
+use super::live::{Fields, Join, Live, Reported, State, Strand};
 use super::memory::Memory;
 use super::metrics::{Counted, TraceMetrics};
-use super::ports::{About, Inbox, LoadBalance, News, Notify, Received, Tcp};
+use super::ports::{About, Event, Inbox, LoadBalance, Notify, Received, Tcp};
 use crate::core::Runtime;
-use crate::core::follow::Follower;
+use crate::core::completion_hook::CompletionHook;
 use crate::entry::Finished;
 
 /// All traces under way on one runtime.
@@ -38,20 +38,20 @@ pub(crate) struct Engine {
     /// A place is empty while its strand advances.
     strands: Slab<(u32, Option<Box<Strand>>)>,
     pub(super) joins: Slab<Join>,
-    /// Of the next run or strand: places are used again.
+    /// The serial number of the next run or strand, because places are used again.
     serial: u32,
     ready: VecDeque<u64>,
     pub(super) overflow: VecDeque<u64>,
     /// Whether the last call left some of the overflow that it had not looked at.
     is_cut_off: bool,
-    /// Until when which strands wait for an answer: those that do, and no others.
+    /// The times until which strands wait for an answer, for exactly the strands that wait.
     timers: BTreeSet<(Nanos, u64)>,
-    /// Of the work that a call may do on the calling core.
+    /// The bytes that are left of the work that a call may do on the calling core.
     pub(super) bytes_left: usize,
     pub(super) metrics: Arc<TraceMetrics>,
 }
 
-/// Why a strand does not go on.
+/// The reason why a strand does not go on.
 pub(super) struct Failure {
     pub(super) op: Option<Op>,
     pub(super) cause: Cause,
@@ -145,7 +145,7 @@ impl Engine {
         if bytes <= max { Ok(()) } else { Err(Cause::TooLarge { bytes, max }) }
     }
 
-    /// How the run ended, once; else remembers whom to wake.
+    /// Returns how the run ended, once, or remembers the waker.
     pub(crate) fn claim(
         &mut self,
         key: u64,
@@ -154,11 +154,11 @@ impl Engine {
         let run = place_of(key);
         let live = self.runs.get_mut(run).filter(|live| live.serial == serial_of(key));
         let live = live.expect("a run stays until its caller has looked");
-        let told = live.told.take(waker);
-        if told.is_ready() && live.strands == 0 {
+        let reported = live.reported.take(waker);
+        if reported.is_ready() && live.strands == 0 {
             self.runs.remove(run);
         }
-        told
+        reported
     }
 
     fn next_serial(&mut self) -> u32 {
@@ -200,7 +200,7 @@ impl Engine {
         let ended = live.end(strand.payload.clone(), strand.format, now);
         let about = about(strand, live);
         self.notify.ended(&about, &ended);
-        if live.told.tell(Ok(ended)) {
+        if live.reported.tell(Ok(ended)) {
             self.metrics.up(Counted::Told);
         }
     }
@@ -218,7 +218,7 @@ impl Engine {
     fn end_run(&mut self, run: usize) {
         let live = &self.runs[run];
         let tenant = live.input.tenant;
-        if matches!(live.told, Told::Done) {
+        if matches!(live.reported, Reported::Done) {
             self.runs.remove(run);
         }
         // Arms that failed never meet.
@@ -232,14 +232,14 @@ impl Engine {
     /// work itself.
     pub(super) fn fail(&mut self, core: &mut Runtime, strand: Box<Strand>, failure: Failure) {
         let live = &mut self.runs[strand.run];
-        if live.told.is_nothing() {
+        if live.reported.is_nothing() {
             self.metrics.up(Counted::Failed(failure.cause.kind()));
             let input = std::mem::replace(&mut live.input, TraceInput::new(Bytes::new()));
             // Whose it was is counted down when it ends.
             live.input.tenant = input.tenant;
             let trace = strand.program().name.clone();
             let Failure { op, cause } = failure;
-            live.told.tell(Err(Box::new(TraceError { input, trace, op, cause })));
+            live.reported.tell(Err(Box::new(TraceError { input, trace, op, cause })));
             self.stop_others(core, strand.run, strand.key);
         } else {
             self.metrics.up(Counted::FailedLater);
@@ -266,13 +266,13 @@ impl Engine {
         }
     }
 
-    /// Nobody waits for the run any more. Paths that go on after a caller was told go on.
+    /// Gives the run up. Paths that go on after a caller was told go on.
     fn give_up(&mut self, core: &mut Runtime, key: u64) {
         let run = place_of(key);
         let live = self.runs.get_mut(run).filter(|live| live.serial == serial_of(key));
         let Some(live) = live else { return };
-        let knew = !live.told.is_nothing();
-        live.told = Told::Done;
+        let knew = !live.reported.is_nothing();
+        live.reported = Reported::Done;
         if live.strands == 0 {
             self.runs.remove(run);
         } else if !knew {
@@ -282,10 +282,10 @@ impl Engine {
     }
 
     fn serve_inbox(&mut self, core: &mut Runtime) {
-        while let Some(news) = self.inbox.take() {
-            match news {
-                News::GivenUp(key) => self.give_up(core, key),
-                News::Answer(key, received) => self.answered(core, key, received),
+        while let Some(event) = self.inbox.take() {
+            match event {
+                Event::GivenUp(key) => self.give_up(core, key),
+                Event::Answer(key, received) => self.answered(core, key, received),
             }
         }
     }
@@ -325,7 +325,7 @@ impl Engine {
 
     fn serve_finished(&mut self, core: &mut Runtime) {
         while self.bytes_left > 0
-            && let Some(finished) = core.next_followed()
+            && let Some(finished) = core.next_hooked()
         {
             // Who was stopped gave its job up.
             if let Some(strand) = self.unpark(finished.job.tag) {
@@ -388,7 +388,7 @@ impl Engine {
     }
 }
 
-impl Follower for Engine {
+impl CompletionHook for Engine {
     fn due(&self) -> Option<Nanos> {
         if !self.ready.is_empty() || !self.inbox.is_empty() || self.is_cut_off {
             return Some(Nanos(0));
@@ -396,7 +396,7 @@ impl Follower for Engine {
         self.timers.first().map(|(until, _)| *until)
     }
 
-    fn follow(&mut self, core: &mut Runtime) {
+    fn on_completions(&mut self, core: &mut Runtime) {
         self.bytes_left = WORK_BYTES_PER_TURN;
         self.serve_inbox(core);
         self.serve_finished(core);
@@ -420,7 +420,7 @@ impl Live {
             input,
             started,
             strands: 1,
-            told: Told::Nothing(None),
+            reported: Reported::Nothing(None),
             function: None,
             core: None,
             checksum: None,
@@ -467,7 +467,7 @@ impl Strand {
     }
 }
 
-/// Whose payload it is, for a port.
+/// Returns whose payload it is, for a port.
 pub(super) fn about<'a>(strand: &'a Strand, live: &Live) -> About<'a> {
     let TraceInput { tenant, connection, .. } = live.input;
     About { trace: &strand.program().name, tenant, connection }
@@ -486,7 +486,7 @@ fn serial_of(key: u64) -> u32 {
     (key >> 32) as u32
 }
 
-/// Of no strand.
+/// The key of no strand.
 const NO_KEY: u64 = u64::MAX;
 
 /// Payload bytes that one call works on in the calling core, kernels and software's jobs together: the thread's other

@@ -1,4 +1,4 @@
-//! Why a trace did not run, with the input that it was given. Nothing here acts.
+//! The reasons why a trace did not run, with the input that it was given. Nothing here acts.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use super::ports::PortError;
 #[derive(Debug, thiserror::Error)]
 #[error("trace {trace}{}: {cause}", At(*.op))]
 pub struct TraceError {
-    /// As it was given to `run_trace`.
+    /// The input as it was given to `run_trace`.
     pub input: TraceInput,
     /// The trace that was under way: of a chain of tails the last one.
     pub trace: String,
     /// The op that failed, if one did.
     pub op: Option<Op>,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// Why a trace ended without telling, sorted by who must act.
+/// The reason why a trace ended without telling, sorted by who must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// The caller: no trace is registered by this name.
@@ -112,7 +112,7 @@ impl CauseKind {
 }
 
 impl Cause {
-    /// What kind it is.
+    /// Returns the kind of the cause.
     pub const fn kind(&self) -> CauseKind {
         match self {
             Cause::Unknown => CauseKind::Unknown,
@@ -134,7 +134,7 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: {why}")]
 pub struct Malformed {
-    /// What it was taken for.
+    /// The format that it was taken for.
     pub what: &'static str,
     /// What is wrong with it.
     pub why: String,

@@ -1,5 +1,5 @@
-//! What branches read: flags and numbers among the members of a payload, found without building a document where that
-//! is JSON. It decides nothing.
+//! The fields that branches read: flags and numbers among the members of a payload. In JSON they are found without
+//! building a document. This module decides nothing.
 
 use std::fmt;
 
@@ -118,7 +118,7 @@ impl Visitor<'_> for Place<'_> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
-        Ok(self.0.iter().position(|own| own == name))
+        Ok(self.0.iter().position(|known| known == name))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a trace is started with and what it ends with. Values only.
+//! The input and the result of a trace. Values only.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use prost::bytes::Bytes;
 use trace::Format;
 use units::Nanos;
 
-/// What a trace is started with. Cloning shares the payload.
+/// The input of a trace. Cloning shares the payload.
 #[derive(Clone, Debug)]
 pub struct TraceInput {
     /// The payload, of the format that the trace takes.
@@ -20,13 +20,13 @@ pub struct TraceInput {
     pub function: String,
     /// The peer's keys, for traces that encrypt or decrypt.
     pub session: Option<Rc<Session>>,
-    /// What the ports know the peer by.
+    /// The number by which the ports know the peer.
     pub connection: u64,
-    /// Who asked; limits and fairness are per tenant.
+    /// The tenant that asked. Limits and fairness are per tenant.
     pub tenant: TenantId,
-    /// What its jobs must be good at.
+    /// The class of its jobs.
     pub class: Class,
-    /// By when all of it should be done, on the runtime's clock: soft, as are the deadlines of steps.
+    /// The time on the runtime's clock by which all of it should be done. It is soft, as are the deadlines of steps.
     pub deadline: Option<Nanos>,
 }
 
@@ -45,14 +45,14 @@ impl TraceInput {
         }
     }
 
-    /// With this field set.
+    /// Sets this field.
     #[must_use]
     pub fn field(mut self, name: impl Into<String>, value: u32) -> Self {
         self.fields.push((name.into(), value));
         self
     }
 
-    /// With these keys.
+    /// Sets these keys.
     #[must_use]
     pub fn session(mut self, session: &Rc<Session>) -> Self {
         self.session = Some(Rc::clone(session));
@@ -77,8 +77,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// With the key that this side encrypts by and the one that the peer does. They must differ: both sides count
-    /// their nonces from zero.
+    /// Creates a session with the key that this side encrypts by and the one that the peer does. They must differ,
+    /// because both sides count their nonces from zero.
     ///
     /// # Panics
     /// If they are the same.
@@ -106,12 +106,12 @@ impl Session {
     }
 }
 
-/// What a trace ends with.
+/// The result of a trace.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The payload as the last step left it.
     pub payload: Bytes,
-    /// What it is.
+    /// The format of the payload.
     pub format: Format,
     /// The function that a received RPC calls, else the input's.
     pub function: String,
@@ -121,8 +121,8 @@ pub struct Ended {
     pub checksum: Option<u64>,
     /// Ops that ran, those of other arms included.
     pub steps: u32,
-    /// Of these, ops that a device did not do although it was asked to, or for which none had room.
+    /// The ops that a device did not do although it was asked to, or for which none had room.
     pub fallbacks: u32,
-    /// From the start to the end.
+    /// The time from the start to the end.
     pub total: Nanos,
 }

@@ -13,19 +13,19 @@ use super::error::{Cause, Malformed};
 use super::input::Session;
 use crate::entry::Finished;
 
-/// What jobs are made with.
+/// The parameters with which jobs are made.
 pub struct Maker {
-    /// What compression writes.
+    /// The dialect that compression writes.
     pub dialect: Dialect,
-    /// How hard it tries.
+    /// The level of compression.
     pub level: Level,
-    /// Where results lie.
+    /// The pool of results.
     pub pool: Pool,
     /// The largest payload.
     pub payload_bytes_max: usize,
 }
 
-/// What an op takes.
+/// The work of an op.
 pub enum Made {
     /// A job.
     Job(Box<Job>),
@@ -35,7 +35,7 @@ pub enum Made {
     Payload(Bytes),
 }
 
-/// What a job gave.
+/// The result of a job.
 pub enum Given {
     /// The next payload.
     Payload(Bytes),

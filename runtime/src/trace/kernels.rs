@@ -10,7 +10,7 @@ use super::error::Malformed;
 pub use super::fields::read_fields;
 use super::value::{Kind, Value};
 
-/// What `serialize` writes and `deserialize` reads. A service with messages of its own puts its own in place of
+/// The format that `serialize` writes and `deserialize` reads. A service with messages of its own uses them instead of
 /// [`Documents`].
 pub trait Schema {
     /// The message of a document.
@@ -64,7 +64,7 @@ pub fn called(message: &Bytes) -> Result<Call, Malformed> {
     Call::decode(message.clone()).map_err(|error| Malformed::because("an RPC message", error))
 }
 
-/// What `serialize` is given.
+/// The form of the payload that `serialize` is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// A frame of compressed data.

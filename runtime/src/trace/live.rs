@@ -1,4 +1,4 @@
-//! What is kept of a trace under way: the run that its caller waits for, and the strands that its payload is on. Values
+//! The state of a trace under way: the run that its caller waits for, and the strands that its payload is on. Values
 //! only.
 
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub(crate) struct Live {
     pub(crate) started: Nanos,
     /// Paths that have not ended.
     pub(crate) strands: usize,
-    pub(crate) told: Told,
+    pub(crate) reported: Reported,
     /// The function of the last RPC received.
     pub(crate) function: Option<String>,
     pub(crate) core: Option<usize>,
@@ -32,9 +32,9 @@ pub(crate) struct Live {
     pub(crate) fallbacks: u32,
 }
 
-/// What the caller knows.
-pub(crate) enum Told {
-    /// Nothing yet; it may wait.
+/// The report to the caller.
+pub(crate) enum Reported {
+    /// Nothing was reported yet; the caller may wait.
     Nothing(Option<Waker>),
     /// It can be had.
     Ready(Result<Ended, Box<TraceError>>),
@@ -42,32 +42,34 @@ pub(crate) enum Told {
     Done,
 }
 
-impl Told {
+impl Reported {
     pub(crate) fn is_nothing(&self) -> bool {
-        matches!(self, Told::Nothing(_))
+        matches!(self, Reported::Nothing(_))
     }
 
     /// Tells, if nothing was told before; whether it was so.
     pub(crate) fn tell(&mut self, result: Result<Ended, Box<TraceError>>) -> bool {
-        let Told::Nothing(waker) = self else { return false };
+        let Reported::Nothing(waker) = self else { return false };
         let waker = waker.take();
-        *self = Told::Ready(result);
+        *self = Reported::Ready(result);
         waker.into_iter().for_each(Waker::wake);
         true
     }
 
-    /// What was told, once; else remembers whom to wake.
+    /// Returns what was reported, once, or remembers the waker.
     pub(crate) fn take(&mut self, waker: &Waker) -> Poll<Result<Ended, Box<TraceError>>> {
-        if let Told::Nothing(own) = self {
-            match own {
-                Some(own) => own.clone_from(waker),
-                None => *own = Some(waker.clone()),
+        if let Reported::Nothing(kept) = self {
+            match kept {
+                Some(kept) => kept.clone_from(waker),
+                None => *kept = Some(waker.clone()),
             }
             return Poll::Pending;
         }
-        match std::mem::replace(self, Told::Done) {
-            Told::Ready(result) => Poll::Ready(result),
-            Told::Nothing(_) | Told::Done => panic!("a trace that was told of is polled no more"),
+        match std::mem::replace(self, Reported::Done) {
+            Reported::Ready(result) => Poll::Ready(result),
+            Reported::Nothing(_) | Reported::Done => {
+                panic!("a trace that was told of is polled no more")
+            }
         }
     }
 }
@@ -85,14 +87,14 @@ pub(crate) struct Strand {
     pub(crate) fields: Fields,
     /// The innermost open fork that is joined.
     pub(crate) join: Option<usize>,
-    /// Of the stream that is being decompressed.
+    /// The frame of the stream that is being decompressed.
     pub(crate) frame: Option<Header>,
-    /// What came for it while it could not take it.
+    /// The answer that came while the strand could not take it.
     pub(crate) early: Option<Option<Received>>,
     pub(crate) state: State,
 }
 
-/// Where a strand is between two calls of the executor.
+/// The place of a strand between two calls of the executor.
 pub(crate) enum State {
     /// It goes on when there is time.
     Ready,
@@ -100,7 +102,7 @@ pub(crate) enum State {
     Inside(Ticket),
     /// Its job waits in the overflow area.
     Overflowed(Box<Job>),
-    /// For an answer, with which this program goes on, until then.
+    /// The strand waits until then for an answer, with which this program goes on.
     Awaiting { program: usize, since: Nanos, until: Nanos },
 }
 
@@ -128,20 +130,20 @@ impl Strand {
     }
 }
 
-/// What branches read.
+/// The fields that branches read.
 #[derive(Clone, Default)]
 pub(crate) struct Fields {
-    /// What came beside a message.
+    /// The fields that came with a message.
     pub(crate) received: Vec<(String, u32)>,
     /// The payload as it was last unwrapped.
     pub(crate) unwrapped: Option<(Bytes, Format)>,
-    /// Those of the program's fields that it has, once they were read.
+    /// The values of the program's fields that the payload has, once they were read.
     pub(crate) values: Option<Vec<Option<u32>>>,
 }
 
 impl Fields {
-    /// Whether the condition holds: where the payload does not have a field, what came beside it counts, then what the
-    /// caller said; a field that nobody has is zero.
+    /// Returns whether the condition holds. Where the payload does not have a field, the message's fields count, then
+    /// those that the caller gave. A field that none of them has is zero.
     pub(crate) fn hold(
         &self,
         condition: &Condition,
@@ -149,11 +151,11 @@ impl Fields {
         given: &[(String, u32)],
     ) -> bool {
         condition.holds(&mut |name| {
-            let place = names.iter().position(|own| own == name);
+            let place = names.iter().position(|known| known == name);
             let of_payload = place.and_then(|place| *self.values.as_ref()?.get(place)?);
             let beside = || {
                 let mut beside = self.received.iter().chain(given);
-                beside.find(|(own, _)| own == name).map(|(_, value)| *value)
+                beside.find(|(known, _)| known == name).map(|(_, value)| *value)
             };
             of_payload.or_else(beside).unwrap_or(0)
         })
@@ -164,7 +166,7 @@ impl Fields {
 pub(crate) struct Join {
     pub(crate) run: usize,
     pub(crate) missing: usize,
-    /// Where it goes on.
+    /// The instruction at which it goes on.
     pub(crate) at: usize,
     /// The first arm's payload, once it is there.
     pub(crate) first: Option<(Bytes, Format, Fields)>,

@@ -1,5 +1,5 @@
-//! The trace memory: registered traces as programs whose every name is a place. It is not changed while a trace of it
-//! runs: whoever registers others gets another memory.
+//! The trace memory: registered traces as programs in which every name is a place. It is not changed while a trace of
+//! it runs; registering others gives another memory.
 
 use trace::{Base, Catalog, Condition, End, Format, Instruction, compile};
 use units::{Nanos, Op};
@@ -15,7 +15,7 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) takes: Format,
     pub(crate) steps: Vec<Step>,
-    /// What its branches read.
+    /// The fields that its branches read.
     pub(crate) fields: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Program {
 pub(crate) enum Step {
     Run {
         op: Op,
-        /// By when, from the start of the chain: its own deadline or that of the step it leads to.
+        /// The deadline from the start of the chain: its own, or that of the step it leads to.
         due: Option<Nanos>,
         /// It is the first of its trace: a `tcp` here has received.
         is_first: bool,
@@ -74,7 +74,7 @@ impl Memory {
 }
 
 impl Program {
-    /// Whether a path that goes on at `at` waits for an answer before its next op.
+    /// Returns whether a path that goes on at `at` waits for an answer before its next op.
     pub(crate) fn awaits(&self, mut at: usize, holds: &mut dyn FnMut(&Condition) -> bool) -> bool {
         loop {
             at = match &self.steps[at] {
@@ -119,8 +119,8 @@ fn step(catalog: &Catalog, all: &[Instruction], at: usize) -> Step {
     }
 }
 
-/// The first deadline on the straight way from here: whoever is early leaves its slack to the next step, and whoever is
-/// late takes it from there.
+/// Returns the first deadline on the straight way from here. An early step leaves its slack to the next one, and a late
+/// step takes it from there.
 fn due(from: &[Instruction]) -> Option<Nanos> {
     for instruction in from {
         match instruction {

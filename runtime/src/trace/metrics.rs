@@ -1,5 +1,5 @@
-//! What an executor did since its start, for whoever shows it: written by the executor alone, read from any thread. No
-//! names of pages here. Where a job of a trace ran is in the runtime's own metrics as well, as for any job.
+//! The counts of an executor since its start. The executor alone writes them, and any thread may read them. This module
+//! has no names of pages. The runtime's own metrics also count where a job of a trace ran, as for any job.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ pub enum Counted {
     Step(Op, Ran),
 }
 
-/// Where an op of a trace ran.
+/// The place where an op of a trace ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// A job on a device.
@@ -110,7 +110,7 @@ impl Default for TraceMetrics {
 }
 
 impl TraceMetrics {
-    /// How often that was.
+    /// Returns how often that was.
     pub fn read(&self, what: Counted) -> u64 {
         self.cells[what.index()].load(Ordering::Relaxed)
     }
@@ -127,7 +127,8 @@ impl TraceMetrics {
 
     /// Traces under way, by tenant; only tenants that have any.
     pub fn live(&self) -> Vec<(TenantId, usize)> {
-        let mut live: Vec<_> = self.tenants().iter().map(|(own, live)| (*own, *live)).collect();
+        let mut live: Vec<_> =
+            self.tenants().iter().map(|(tenant, live)| (*tenant, *live)).collect();
         live.sort_unstable_by_key(|(tenant, _)| tenant.0);
         live
     }
@@ -142,9 +143,9 @@ impl TraceMetrics {
 
     pub(crate) fn leave(&self, tenant: TenantId) {
         let mut tenants = self.tenants();
-        if let Some(own) = tenants.get_mut(&tenant) {
-            *own -= 1;
-            if *own == 0 {
+        if let Some(live) = tenants.get_mut(&tenant) {
+            *live -= 1;
+            if *live == 0 {
                 tenants.remove(&tenant);
             }
         }
@@ -167,11 +168,11 @@ const ALONE: [Counted; 8] = [
     Counted::Unanswered,
 ];
 
-/// Why a trace is not started.
+/// The causes for which a trace is not started.
 const REFUSALS: [CauseKind; 4] =
     [CauseKind::Unknown, CauseKind::TooLarge, CauseKind::TenantFull, CauseKind::Full];
 
-/// Why a trace that was started gives its input back.
+/// The causes for which a started trace gives its input back.
 const FAILURES: [CauseKind; 8] = [
     CauseKind::TooLarge,
     CauseKind::Malformed,
@@ -183,11 +184,11 @@ const FAILURES: [CauseKind; 8] = [
     CauseKind::Device,
 ];
 
-/// Why software stands in for a device.
+/// The reasons for which software stands in for a device.
 pub(crate) const FALLBACKS: [Reason; 4] =
     [Reason::QueueFull, Reason::DeviceLost, Reason::DeviceFault, Reason::Timeout];
 
-/// Where an op may run.
+/// Returns the places where an op may run.
 const fn ran(op: Op) -> &'static [Ran] {
     match op {
         Op::Compress | Op::Encrypt | Op::Decrypt | Op::Checksum | Op::Copy => {

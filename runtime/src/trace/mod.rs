@@ -42,7 +42,7 @@ use crate::core::Runtime;
 use crate::core_loop::Core;
 use crate::tokio_adapter::TokioRuntime;
 use engine::Engine;
-use ports::{Inbox, News};
+use ports::{Event, Inbox};
 
 /// The executor of traces of one runtime. Clones share it.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// On a runtime in tokio.
+    /// Creates an executor on a runtime in tokio.
     ///
     /// # Panics
     /// If the runtime has an executor of traces.
@@ -62,7 +62,7 @@ impl Traces {
         Self::on(core, Box::new(kick), config)
     }
 
-    /// On a core of our own loop.
+    /// Creates an executor on a core of our own loop.
     ///
     /// # Panics
     /// If the core has an executor of traces.
@@ -74,12 +74,12 @@ impl Traces {
     fn on(core: Rc<RefCell<Runtime>>, kick: Box<dyn Fn()>, config: TraceConfig) -> Self {
         let inbox = Inbox::new(kick);
         let engine = Rc::new(RefCell::new(Engine::new(config, Rc::clone(&inbox))));
-        core.borrow_mut().set_follower(Rc::clone(&engine) as _);
+        core.borrow_mut().set_completion_hook(Rc::clone(&engine) as _);
         Self { core, engine, inbox }
     }
 
-    /// Starts the trace now and returns a future of its first end. Dropped before that, the future gives the trace up;
-    /// paths that go on after it (a write to a cache beside the answer) go on by themselves.
+    /// Starts the trace now and returns a future of its first end. A future that is dropped before that gives the trace
+    /// up. Paths that go on after it (a write to a cache beside the answer) go on by themselves.
     pub fn run_trace(&self, name: &str, input: TraceInput) -> RunTrace {
         let started = self.engine.borrow_mut().start(&mut self.core.borrow_mut(), name, input);
         if started.is_ok() {
@@ -94,12 +94,12 @@ impl Traces {
         self.engine.borrow_mut().set_catalog(catalog);
     }
 
-    /// What it did since its start, for any thread.
+    /// Returns its counts since its start, for any thread.
     pub fn metrics(&self) -> Arc<TraceMetrics> {
         Arc::clone(&self.engine.borrow().metrics)
     }
 
-    /// Traces under way, with those whose end nobody has looked at yet.
+    /// Returns the number of traces under way, including those whose end has not been looked at yet.
     pub fn live(&self) -> usize {
         self.engine.borrow().live()
     }
@@ -123,11 +123,11 @@ impl Future for RunTrace {
             }
             Ok(key) => {
                 let key = *key;
-                let told = self.engine.borrow_mut().claim(key, context.waker());
-                if told.is_ready() {
+                let reported = self.engine.borrow_mut().claim(key, context.waker());
+                if reported.is_ready() {
                     self.state = Err(None);
                 }
-                told
+                reported
             }
         }
     }
@@ -136,7 +136,7 @@ impl Future for RunTrace {
 impl Drop for RunTrace {
     fn drop(&mut self) {
         if let Ok(key) = self.state {
-            self.inbox.put(News::GivenUp(key));
+            self.inbox.put(Event::GivenUp(key));
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
     use crate::config::RuntimeConfig;
-    use crate::core::follow::Follower;
+    use crate::core::completion_hook::CompletionHook;
 
     /// Keeps what it is to be answered by.
     #[derive(Clone, Default)]

@@ -1,5 +1,6 @@
-//! What traces leave to the service: bytes on a wire, the choice of a core, word that a trace has ended. The executor
-//! calls a port from the poller: it must neither block nor start a trace, but may wake who does.
+//! The ports by which traces use the service: bytes on a wire, the choice of a core, and the news that a trace has
+//! ended. The executor calls a port from the poller, so a port must neither block nor start a trace; it may wake a task
+//! that does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,14 +11,14 @@ use prost::bytes::Bytes;
 
 use super::input::Ended;
 
-/// Whose payload a port is given.
+/// The origin of the payload that a port is given.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The trace under way.
     pub trace: &'a str,
-    /// Whose it is.
+    /// The tenant of the payload.
     pub tenant: TenantId,
-    /// As the input has it.
+    /// The connection as the input has it.
     pub connection: u64,
 }
 
@@ -44,7 +45,7 @@ pub trait Tcp {
     ) -> Result<(), PortError>;
 }
 
-/// Which core goes on with a request.
+/// Chooses the core that goes on with a request.
 pub trait LoadBalance {
     /// The core's number.
     ///
@@ -53,7 +54,7 @@ pub trait LoadBalance {
     fn pick(&mut self, about: &About<'_>, payload: &Bytes) -> Result<usize, PortError>;
 }
 
-/// Word of every path that ends, beside the caller's own `run_trace`.
+/// Receives every path that ends, in addition to the caller's own `run_trace`.
 pub trait Notify {
     /// A path of the trace ended so.
     fn ended(&mut self, about: &About<'_>, ended: &Ended);
@@ -82,7 +83,7 @@ impl LoadBalance for SameCore {
     }
 }
 
-/// Nobody but the caller is told.
+/// Tells no one but the caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoNotify;
 
@@ -90,15 +91,15 @@ impl Notify for NoNotify {
     fn ended(&mut self, _: &About<'_>, _: &Ended) {}
 }
 
-/// Why a port did not do it.
+/// The reason why a port did not do its work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port: {0}")]
 pub struct PortError(
-    /// In words, with who must act.
+    /// The reason in words, with who must act.
     pub String,
 );
 
-/// Where the answer to a message goes. Dropped without one, the peer counts as gone.
+/// The destination of the answer to a message. If it is dropped without one, the peer counts as gone.
 #[derive(Debug)]
 pub struct Answer {
     inbox: Rc<Inbox>,
@@ -111,26 +112,26 @@ impl Answer {
         Self { inbox: Rc::clone(inbox), key, is_given: false }
     }
 
-    /// The answer came: the payload, and fields that came beside it (an HTTP header), for branches to read.
+    /// Gives the answer: the payload, and fields that came with it (an HTTP header), for branches to read.
     pub fn give(mut self, payload: impl Into<Bytes>, fields: Vec<(String, u32)>) {
         self.is_given = true;
         let received = Received { payload: payload.into(), fields };
-        self.inbox.put(News::Answer(self.key, Some(received)));
+        self.inbox.put(Event::Answer(self.key, Some(received)));
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
         if !self.is_given {
-            self.inbox.put(News::Answer(self.key, None));
+            self.inbox.put(Event::Answer(self.key, None));
         }
     }
 }
 
-/// What others tell the executor between its turns.
+/// The events that others tell the executor between its turns.
 pub(crate) struct Inbox {
-    news: RefCell<VecDeque<News>>,
-    /// Nobody is left to read it.
+    events: RefCell<VecDeque<Event>>,
+    /// Whether the executor is gone, so that no event is read any more.
     is_closed: Cell<bool>,
     /// Sees to it that the runtime is turned soon.
     kick: Box<dyn Fn()>,
@@ -142,10 +143,10 @@ impl std::fmt::Debug for Inbox {
     }
 }
 
-pub(crate) enum News {
-    /// To what this strand sent; none: there will be none.
+pub(crate) enum Event {
+    /// The answer to what this strand sent; none if there will be none.
     Answer(u64, Option<Received>),
-    /// Nobody waits for this run any more.
+    /// The caller gave this run up.
     GivenUp(u64),
 }
 
@@ -156,12 +157,12 @@ pub(crate) struct Received {
 
 impl Inbox {
     pub(crate) fn new(kick: Box<dyn Fn()>) -> Rc<Self> {
-        Rc::new(Self { news: RefCell::default(), is_closed: Cell::new(false), kick })
+        Rc::new(Self { events: RefCell::default(), is_closed: Cell::new(false), kick })
     }
 
-    pub(crate) fn put(&self, news: News) {
+    pub(crate) fn put(&self, event: Event) {
         if !self.is_closed.get() {
-            self.news.borrow_mut().push_back(news);
+            self.events.borrow_mut().push_back(event);
             (self.kick)();
         }
     }
@@ -170,17 +171,17 @@ impl Inbox {
         (self.kick)();
     }
 
-    pub(crate) fn take(&self) -> Option<News> {
-        self.news.borrow_mut().pop_front()
+    pub(crate) fn take(&self) -> Option<Event> {
+        self.events.borrow_mut().pop_front()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.news.borrow().is_empty()
+        self.events.borrow().is_empty()
     }
 
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
-        let news = self.news.take();
-        drop(news);
+        let events = self.events.take();
+        drop(events);
     }
 }

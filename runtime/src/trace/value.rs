@@ -17,12 +17,12 @@ use super::error::Malformed;
 /// A value of a document; without a kind it is null. docs/traces.md has the message.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// What it is.
+    /// The kind of the value.
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub kind: Option<Kind>,
 }
 
-/// What a value is.
+/// The kinds of values.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Kind {
     /// True or false.
@@ -40,7 +40,7 @@ pub enum Kind {
     /// Text.
     #[prost(string, tag = "5")]
     Text(String),
-    /// Bytes; in JSON `{"$binary": {"base64": ..., "subType": "00"}}`, as BSON's own JSON form has it.
+    /// Bytes. In JSON they are `{"$binary": {"base64": ..., "subType": "00"}}`, as BSON's own JSON form has it.
     #[prost(bytes = "bytes", tag = "6")]
     Data(Bytes),
     /// A list.
@@ -80,14 +80,14 @@ pub struct Member {
 
 impl Value {
     /// A value of this kind.
-    pub fn of(kind: Kind) -> Self {
+    pub fn new(kind: Kind) -> Self {
         Self { kind: Some(kind) }
     }
 
     /// A map of these members.
     pub fn map<const N: usize>(members: [(&str, Kind); N]) -> Self {
-        let member = |(name, kind): (&str, Kind)| Member::new(name.to_owned(), Self::of(kind));
-        Self::of(Kind::Map(Map { members: members.into_iter().map(member).collect() }))
+        let member = |(name, kind): (&str, Kind)| Member::new(name.to_owned(), Self::new(kind));
+        Self::new(Kind::Map(Map { members: members.into_iter().map(member).collect() }))
     }
 
     /// The member of this name, of a map that has one; the last, if it has several.
@@ -129,7 +129,7 @@ impl Value {
         Err(refused(&format_args!("nested deeper than {DEPTH_MAX}")))
     }
 
-    /// Whether no more lists and maps are within each other.
+    /// Returns whether lists and maps are nested no deeper than this.
     fn is_within(&self, depth_left: usize) -> bool {
         let inner = |value: &Value| depth_left > 0 && value.is_within(depth_left - 1);
         match &self.kind {
@@ -185,7 +185,7 @@ impl Serialize for Value {
     }
 }
 
-/// What stands behind `$binary`.
+/// The value behind `$binary`.
 struct Binary<'a>(&'a [u8]);
 
 impl Serialize for Binary<'_> {
@@ -246,23 +246,23 @@ impl<'de> Visitor<'de> for Seed {
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
-        Ok(Value::of(Kind::Flag(flag)))
+        Ok(Value::new(Kind::Flag(flag)))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::of(Kind::Integer(number)))
+        Ok(Value::new(Kind::Integer(number)))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::of(i64::try_from(number).map_or(Kind::Natural(number), Kind::Integer)))
+        Ok(Value::new(i64::try_from(number).map_or(Kind::Natural(number), Kind::Integer)))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::of(Kind::Number(number)))
+        Ok(Value::new(Kind::Number(number)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::of(Kind::Text(text.to_owned())))
+        Ok(Value::new(Kind::Text(text.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
@@ -271,7 +271,7 @@ impl<'de> Visitor<'de> for Seed {
         while let Some(item) = from.next_element_seed(inner)? {
             items.push(item);
         }
-        Ok(Value::of(Kind::List(List { items })))
+        Ok(Value::new(Kind::List(List { items })))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for Seed {
             members.push(Member::new(name, from.next_value_seed(inner)?));
         }
         let data = binary(&members).map(Kind::Data);
-        Ok(Value::of(data.unwrap_or(Kind::Map(Map { members }))))
+        Ok(Value::new(data.unwrap_or(Kind::Map(Map { members }))))
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     fn a_message_is_nested_no_deeper_than_a_document() {
         let nested = |depth: usize, wrap: fn(Value) -> Kind| {
             let start = Value { kind: None };
-            (0..depth).fold(start, |inner, _| Value::of(wrap(inner)))
+            (0..depth).fold(start, |inner, _| Value::new(wrap(inner)))
         };
         let list = |inner| Kind::List(List { items: vec![inner] });
         let map = |inner| Kind::Map(Map { members: vec![Member::new(String::new(), inner)] });
@@ -368,13 +368,13 @@ mod tests {
             assert!(Value::from_json(json.as_bytes()).is_err(), "{json}");
         }
         assert!(Value::from_protobuf(&Bytes::from_static(&[0x42, 0xFF])).is_err());
-        assert!(Value::of(Kind::Number(f64::NAN)).to_json().is_err());
+        assert!(Value::new(Kind::Number(f64::NAN)).to_json().is_err());
     }
 
     #[test]
     fn the_last_member_of_a_name_counts() {
         let value = Value::from_json(br#"{"a":1,"b":2,"a":3}"#).expect("JSON");
-        assert_eq!(value.get("a"), Some(&Value::of(Kind::Integer(3))));
+        assert_eq!(value.get("a"), Some(&Value::new(Kind::Integer(3))));
         assert_eq!(value.get("c"), None);
     }
 }

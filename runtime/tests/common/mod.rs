@@ -286,11 +286,11 @@ impl Queue for ScriptQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        let own = |(queue, _): &mut (usize, Completion)| *queue == self.index;
+        let is_here = |(queue, _): &mut (usize, Completion)| *queue == self.index;
         let mut state = self.state.lock();
         state.polls += 1;
         let before = done.len();
-        done.extend(state.ready.extract_if(.., own).map(|(_, completion)| completion));
+        done.extend(state.ready.extract_if(.., is_here).map(|(_, completion)| completion));
         self.pending -= done.len() - before;
         done.len() - before
     }
@@ -301,11 +301,11 @@ impl Queue for ScriptQueue {
 
     fn cancel(&mut self, tag: u64) {
         let mut state = self.state.lock();
-        let own = |(queue, job): &(usize, Box<Job>)| *queue == self.index && job.tag == tag;
+        let is_the_job = |(queue, job): &(usize, Box<Job>)| *queue == self.index && job.tag == tag;
         if !state.cancels {
             return;
         }
-        let Some(at) = state.inside.iter().position(own) else { return };
+        let Some(at) = state.inside.iter().position(is_the_job) else { return };
         let (queue, job) = state.inside.remove(at);
         let outcome = Outcome::Failed(DeviceError::Cancelled);
         state.ready.push((queue, Completion { job, outcome, service: Nanos(0) }));

@@ -37,7 +37,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn of(per_second: f64) -> Self {
+    pub(crate) fn new(per_second: f64) -> Self {
         Self { jobs: 20_000, per_second, batch: 0.0, slow: None }
     }
 }

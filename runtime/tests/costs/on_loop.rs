@@ -1,6 +1,6 @@
-//! The open loop of `rebate reproduce runtime` in virtual time: our loop, the seed's software and its BlueField-2 as
-//! their profiles have them, Cache-1, and a clock that every look moves on, so that what spins or polls takes time; if
-//! that is asked for, the machine does something else now and then. A run is a function of its arguments.
+//! The open loop of `rebate reproduce runtime` in virtual time: our loop, the software and the BlueField-2 of
+//! [OffloadSched] as their profiles have them, and Cache-1. Every look advances the clock, so that spinning and polling
+//! take time. On request the machine pauses now and then. A run is a function of its arguments.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -135,9 +135,9 @@ pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
     // Results are made before; in virtual time that takes none, but it does in a test.
     for policy in [Arc::new(AlwaysSoftware) as _, Arc::new(AsyncOffload { work_bytes_min: 0 }) as _]
     {
-        let own = core_loop(&devices, policy, &clock);
-        let (core, inputs) = (own.core().clone(), inputs.clone());
-        own.block_on(async move {
+        let core_loop = core_loop(&devices, policy, &clock);
+        let (core, inputs) = (core_loop.core().clone(), inputs.clone());
+        core_loop.block_on(async move {
             let pool = Pool::heap(ByteCount::mib(8));
             for input in inputs {
                 core.run(job(input, &pool)).await;
@@ -145,17 +145,17 @@ pub(crate) fn run(policy: Arc<dyn Policy>, load: Load) -> Vec<Nanos> {
         });
     }
     *clock.pauses.lock() = load.pauses.then(|| Pauses::from(clock.clock.now()));
-    let own = core_loop(&devices, policy, &clock);
+    let core_loop = core_loop(&devices, policy, &clock);
     let run = Rc::new(Run {
-        core: own.core().clone(),
+        core: core_loop.core().clone(),
         takes: load.takes,
         start: clock.now(),
         clock,
         pool: Pool::heap(ByteCount::mib(8)),
         took: RefCell::default(),
     });
-    own.core().spawn(source(Rc::clone(&run), inputs, load.per_second, load.jobs));
-    own.run();
+    core_loop.core().spawn(source(Rc::clone(&run), inputs, load.per_second, load.jobs));
+    core_loop.run();
     run.took.take()
 }
 
@@ -172,8 +172,8 @@ async fn source(run: Rc<Run>, inputs: Vec<Bytes>, per_second: f64, jobs: u32) {
         let (first, now) = (next, run.now());
         next = arrivals.next_due(&mut random);
         while next <= now {
-            let (own, due, input) = (Rc::clone(&run), next, input(&mut random));
-            run.core.spawn(async move { own.begin(input, due) });
+            let (shared, due, input) = (Rc::clone(&run), next, input(&mut random));
+            run.core.spawn(async move { shared.begin(input, due) });
             begun += 1;
             next = arrivals.next_due(&mut random);
         }

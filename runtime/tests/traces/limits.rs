@@ -329,8 +329,8 @@ fn steps_behind_the_first_wait_for_a_full_device_and_beyond_the_area_go_to_softw
 
 #[test]
 fn who_waits_for_one_device_does_not_keep_another_from_its_own() {
-    let small = Script::new(|own| (own.queue_depth, own.work_bytes_max) = (1, ByteCount(1_000)));
-    let large = Script::new(|own| own.queue_depth = 1);
+    let small = Script::new(|can| (can.queue_depth, can.work_bytes_max) = (1, ByteCount(1_000)));
+    let large = Script::new(|can| can.queue_depth = 1);
     let mut config =
         config(vec![software(), small.clone(), large.clone()], Arc::new(SystemClock::new()));
     config.job_timeout = Nanos::secs(60);

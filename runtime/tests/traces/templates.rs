@@ -1,5 +1,5 @@
-//! Every template of the seed with real payloads: AES-256-GCM, protobuf and deflate, on software, on workers, on a
-//! device that is polled late and one that fails, refuses and dies; the result is the same everywhere.
+//! Runs every template of [AccelFlow] with real payloads: AES-256-GCM, protobuf and deflate, on software, on workers,
+//! on a device that is polled late, and on one that fails, refuses and dies. The result is the same everywhere.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ fn packed(frame: Bytes, members: &[&str]) -> Bytes {
         };
         map.members.extend(one.members);
     }
-    Value::of(Kind::Map(map)).to_protobuf().into()
+    Value::new(Kind::Map(map)).to_protobuf().into()
 }
 
 fn json(message: &Bytes) -> Bytes {
@@ -112,7 +112,7 @@ fn json(message: &Bytes) -> Bytes {
 async fn check_compressed(rig: &Rig, message: &Bytes, original: &str) {
     let json = json(message);
     let flag = Value::from_json(&json).expect("JSON").get("compressed").cloned();
-    assert_eq!(flag, Some(Value::of(Kind::Flag(true))));
+    assert_eq!(flag, Some(Value::new(Kind::Flag(true))));
     let frame = transform(&Documents, &json, Base::Json, Base::String).expect("JSON");
     assert!(frame.starts_with(&[0xFB, b'R', b'b', 1, 1]), "a frame of deflate");
     assert!(frame.len() < original.len());

@@ -1,5 +1,5 @@
-//! What the scheduler fitted, as a part of its page: per op the cost curves by size on logarithmic axes, the sizes from
-//! which devices pay, and the gain as predicted and as measured. It computes no cost.
+//! The part of the scheduler's page that shows what was fitted: per op the cost curves by size on logarithmic axes, the
+//! sizes from which devices pay, and the gain as predicted and as measured. It computes no cost.
 
 use std::fmt::Write;
 
@@ -82,7 +82,7 @@ fn size(bytes: u64) -> String {
 }
 
 fn figure(page: &mut String, op: &OpCurves) {
-    let Some(axes) = Axes::of(op) else { return };
+    let Some(axes) = Axes::new(op) else { return };
     let name = escaped(&op.op);
     let _ = write!(page, "<figure><figcaption>{name}</figcaption><ul class=\"legend\">");
     for (index, row) in op.devices.iter().enumerate() {
@@ -103,10 +103,11 @@ fn figure(page: &mut String, op: &OpCurves) {
 
 fn curve(page: &mut String, axes: &Axes, row: &CurveRow, color: &str) {
     let line = |of: fn(&CurvePoint) -> u64| {
-        let at = |own: &CurvePoint| format!("{:.1},{:.1}", axes.x(own.bytes), axes.y(of(own)));
+        let at =
+            |point: &CurvePoint| format!("{:.1},{:.1}", axes.x(point.bytes), axes.y(of(point)));
         row.points.iter().map(at).collect::<Vec<_>>().join(" ")
     };
-    let (latency, service) = (line(|own| own.latency_ns), line(|own| own.service_ns));
+    let (latency, service) = (line(|point| point.latency_ns), line(|point| point.service_ns));
     for (of, dash) in [(latency, "none"), (service, "4 4")] {
         let _ = write!(
             page,
@@ -139,8 +140,8 @@ struct Axes {
 }
 
 impl Axes {
-    /// What holds all points; nothing where there are none.
-    fn of(op: &OpCurves) -> Option<Self> {
+    /// Returns axes that hold all points, or none when there are no points.
+    fn new(op: &OpCurves) -> Option<Self> {
         let points = || op.devices.iter().flat_map(|row| &row.points);
         let bytes = || points().map(|point| point.bytes.max(1));
         let times = || points().flat_map(|point| [point.service_ns, point.latency_ns]);

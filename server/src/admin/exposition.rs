@@ -88,7 +88,8 @@ impl Family<'_> {
             let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
             self.line("_bucket", &labels, cumulated);
         }
-        let (all, sum) = by_log2.values().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+        let (all, sum) =
+            by_log2.values().fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
         let labels_of_all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
         self.line("_bucket", &labels_of_all, all);
         self.line("_sum", labels, sum);

@@ -1,5 +1,5 @@
-//! Under which names the admin pages answer. A page in a browser can make its own name resolve to this server and then
-//! read what comes back: so a name that the operator did not give is refused. Addresses are not names.
+//! The names under which the admin pages answer. A page in a browser can make its own name resolve to this server and
+//! then read the answer, so a name that the operator did not give is refused. Addresses are not names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use hyper::{Request, StatusCode, Version};
 
 use crate::config::ServerConfig;
 
-/// Whether the request's host is one of this server's; if not, what to answer.
+/// Checks that the request's host is one of this server's, and returns the answer to send if it is not.
 pub(super) fn check<B>(
     request: &Request<B>,
     config: &ServerConfig,

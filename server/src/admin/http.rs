@@ -47,7 +47,8 @@ pub(crate) async fn serve(
     while acceptors.join_next().await.is_some() {}
 }
 
-/// A new connection takes the place of the oldest: whoever holds many cannot keep a probe from its answer.
+/// Accepts connections. A new connection takes the place of the oldest, so a client that holds many cannot keep a probe
+/// from its answer.
 async fn accept(listener: &TcpListener, admin: &Arc<Admin>, errors: &AcceptErrors) {
     let mut connections = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
@@ -105,7 +106,7 @@ async fn answer<B>(admin: &Admin, request: &hyper::Request<B>) -> Response<Full<
         "/healthz" => health(admin.plan.vitals.problem().map_or(Ok("ok".to_owned()), Err)),
         "/readyz" => health(admin.readiness().check().await),
         "/config" => page(StatusCode::OK, TEXT, admin.config()),
-        "/scheduler" | "/scheduler.json" => gathered(admin, path, request.uri().query()),
+        "/scheduler" | "/scheduler.json" => snapshot(admin, path, request.uri().query()),
         _ => page(StatusCode::OK, HTML, index()),
     }
 }
@@ -118,7 +119,7 @@ fn health(answer: Result<String, String>) -> Response<Full<Bytes>> {
 }
 
 /// The scheduler's pages, where this process is one.
-fn gathered(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+fn snapshot(admin: &Admin, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
     let plan = &admin.plan;
     let Some(gathering) = &plan.scheduler else {
         let why = "this process is no scheduler: it needs the role and server.grpc_listen\n";
@@ -167,7 +168,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Pages ask for nothing further, from nobody.
+/// Pages load nothing further, from any host.
 const NOTHING_BUT_STYLE: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// A few scrapers, probes and people, per listener.

@@ -1,5 +1,5 @@
-//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units;
-//! beside them the families that dashboards for memcached's exporter know. No label has values that clients choose.
+//! The page of metrics: every counter of the server, summed over its workers, under one prefix and in base units, and
+//! the families that dashboards for memcached's exporter know. No label has values that clients choose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use store::embedded;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, gathered, process, traces};
+use super::{Admin, Reloads, process, snapshot, traces};
 use crate::budget::Budget;
 use crate::context::Connections;
 use crate::counters::{
@@ -53,11 +53,11 @@ pub(super) fn render(admin: &Admin) -> String {
         items(&mut page, stats);
     }
     if !plan.config.scheduler.address.is_empty() {
-        gathered::reporting(&mut page, &plan.reporting);
+        snapshot::reporting(&mut page, &plan.reporting);
     }
     if let Some(scheduler) = &plan.scheduler {
-        gathered::gathered(&mut page, scheduler, plan.clock.now());
-        gathered::fitted(&mut page, scheduler, plan.clock.now());
+        snapshot::history(&mut page, scheduler, plan.clock.now());
+        snapshot::fitted(&mut page, scheduler, plan.clock.now());
     }
     process::write(&mut page, admin.process_started_unix_s);
     page.finish()
@@ -68,7 +68,7 @@ pub(super) struct Workers<'p>(pub(super) &'p [Arc<Counters>]);
 
 impl Workers<'_> {
     pub(super) fn sum(&self, counter: impl for<'c> Fn(&'c Counters) -> &'c Counter) -> u64 {
-        self.0.iter().map(|own| counter(own).read()).sum()
+        self.0.iter().map(|worker| counter(worker).read()).sum()
     }
 
     /// memcached counts cas among the sets; here and in its exporter they are apart.
@@ -177,7 +177,7 @@ pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {
     );
     for kind in CommandKind::ALL {
         let parts: Vec<&Histogram> =
-            workers.0.iter().map(|own| &own.durations[kind as usize]).collect();
+            workers.0.iter().map(|worker| &worker.durations[kind as usize]).collect();
         family.durations(&[("command", kind.name())], &parts);
     }
     let help =
@@ -185,7 +185,7 @@ pub(super) fn commands(page: &mut Exposition, workers: &Workers<'_>) {
     let mut family = page.histogram("rebate_request_stage_seconds", help);
     for stage in Stage::ALL {
         let parts: Vec<&Histogram> =
-            workers.0.iter().map(|own| &own.stages[stage as usize]).collect();
+            workers.0.iter().map(|worker| &worker.stages[stage as usize]).collect();
         family.durations(&[("stage", stage.name())], &parts);
     }
 }
@@ -249,13 +249,13 @@ pub(super) fn upstream(page: &mut Exposition, workers: &Workers<'_>) {
 
 fn listeners(page: &mut Exposition, connections: &Connections) {
     let mut open = page.gauge("rebate_listener_connections", "Connections open now, by listener.");
-    for (door, count, _) in connections.by_door() {
-        open.sample(&[("listener", door.name())], count);
+    for (protocol, count, _) in connections.by_protocol() {
+        open.sample(&[("listener", protocol.name())], count);
     }
     let help = "Of the connections at most those that only this kind of listener may take.";
     let mut kept = page.gauge("rebate_listener_connections_reserved", help);
-    for (door, _, count) in connections.by_door() {
-        kept.sample(&[("listener", door.name())], count);
+    for (protocol, _, count) in connections.by_protocol() {
+        kept.sample(&[("listener", protocol.name())], count);
     }
 }
 
@@ -397,14 +397,15 @@ fn jobs(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let help = "Jobs done after their deadline, by the device that did them.";
     missed.write(page.counter("rebate_deadlines_missed_total", help), count);
     trust(page, runtimes);
-    let sum = |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|own| of(own)).sum::<u64>();
+    let sum =
+        |of: fn(&runtime::Metrics) -> u64| runtimes.iter().map(|runtime| of(runtime)).sum::<u64>();
     page.counter("rebate_jobs_detached_total", "Jobs whose owner went away first.")
         .sample(&[], sum(runtime::Metrics::detached));
     page.counter("rebate_jobs_late_total", "Completions of jobs that had timed out.")
         .sample(&[], sum(runtime::Metrics::late));
 }
 
-/// Which devices are right.
+/// Writes how often devices were right and wrong.
 fn trust(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut corrupt = Sums::by(["device", "op"]);
     let mut verified = Sums::by(["device"]);
@@ -430,10 +431,10 @@ fn trust(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
 
 fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     let mut ops: BTreeMap<&str, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
-    for path in runtimes.iter().flat_map(|own| own.paths()) {
+    for path in runtimes.iter().flat_map(|runtime| runtime.paths()) {
         for size in &path.sizes {
-            let own = ops.entry(path.op.name()).or_default().entry(size.log2).or_default();
-            *own = (own.0 + size.jobs, own.1 + size.work_bytes);
+            let sums = ops.entry(path.op.name()).or_default().entry(size.log2).or_default();
+            *sums = (sums.0 + size.jobs, sums.1 + size.work_bytes);
         }
     }
     let help = "Jobs by the size of their uncompressed side.";
@@ -443,7 +444,7 @@ fn job_sizes(page: &mut Exposition, runtimes: &[Arc<runtime::Metrics>]) {
     }
 }
 
-/// What only one kind of device counts, such as the emulation of a virtual one.
+/// Writes the counters that only one kind of device has, such as the emulation of a virtual one.
 fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     let help = "What a device counts beside its jobs.";
     let mut family = page.counter("rebate_device_counter_total", help);
@@ -454,7 +455,7 @@ fn devices(page: &mut Exposition, devices: &[Arc<dyn Device>]) {
     }
 }
 
-/// What memcached's exporter makes of `stats`, where this server counts it.
+/// Writes the families that memcached's exporter derives from `stats`, where this server counts them.
 fn memcached(page: &mut Exposition, workers: &Workers<'_>, uptime: Nanos, connections_max: usize) {
     page.gauge("memcached_up", "Always 1: this page is the server's own.").sample(&[], 1);
     page.counter("memcached_uptime_seconds", "Time since the start.").sample(&[], seconds(uptime));

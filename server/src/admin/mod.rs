@@ -3,12 +3,12 @@
 
 mod curves;
 mod exposition;
-mod gathered;
 mod hosts;
 mod http;
 mod metrics;
 mod process;
 mod scheduler;
+mod snapshot;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -27,7 +27,7 @@ use crate::worker::Plan;
 
 pub(crate) use http::serve;
 
-/// What the pages are made from.
+/// The state that the pages show.
 pub(crate) struct Admin {
     plan: Arc<Plan>,
     config: RwLock<Arc<Config>>,
@@ -81,7 +81,7 @@ impl Admin {
     }
 }
 
-/// What became of the configuration since the start.
+/// The reloads since the start: how many were applied and how many were refused.
 #[derive(Default)]
 struct Reloads {
     succeeded: Counter,

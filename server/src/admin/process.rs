@@ -1,5 +1,5 @@
-//! What the kernel knows of this process, under the names that every exporter uses. A system without `/proc` shows only
-//! what it has.
+//! The facts that the kernel has about this process, under the names that every exporter uses. A system without `/proc`
+//! shows only the facts that it has.
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Exposition, started_unix_s: f64) {
     }
 }
 
-/// When this process started, or now where that cannot be learnt.
+/// Returns when this process started, or the current time where that cannot be learnt.
 pub(super) fn started_unix_s() -> f64 {
     let now_s = unix_s();
     let Some(stat) = Stat::read() else { return now_s };
@@ -44,7 +44,7 @@ fn clock_s(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Of `/proc/self/stat`; proc(5) numbers the fields from 1, the name in parentheses being the second.
+/// The fields of `/proc/self/stat`. proc(5) numbers them from 1; the name in parentheses is the second.
 #[derive(Debug, PartialEq)]
 struct Stat {
     threads: u64,

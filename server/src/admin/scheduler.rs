@@ -1,6 +1,6 @@
-//! The scheduler's page: one document without scripts that asks for nothing further, redrawn by the browser every few
-//! seconds; and the same numbers as JSON. It shows what [`View`] has and computes nothing. Names come from whoever
-//! reports, so every text is escaped.
+//! The scheduler's page and the same numbers as JSON. The page is one document without scripts that loads nothing
+//! further; the browser redraws it every few seconds. It shows what [`View`] has and computes nothing. Names come from
+//! the processes that report, so every text is escaped.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -147,7 +147,7 @@ fn paths(page: &mut String, rows: &[PathRow]) {
     );
 }
 
-/// A mean, and bounds beside it.
+/// Writes a mean and bounds of quantiles.
 fn times(page: &mut String, mean_ns: u64, bounds_ns: &[u64]) {
     let _ = write!(page, "<td class=\"mean\">{}</td>", time(u128::from(mean_ns)));
     for bound_ns in bounds_ns {

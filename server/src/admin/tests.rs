@@ -142,7 +142,7 @@ fn talk(client: &mut TcpStream, commands: &[u8], lines: usize) {
     }
 }
 
-/// As memcached, which this is of.
+/// Answers probes as memcached does.
 fn answer_probes(mut stream: TcpStream) {
     let mut probe = [0; 4];
     while stream.read_exact(&mut probe).is_ok() && &probe == b"mn\r\n" {

@@ -1,5 +1,6 @@
-//! What the executors of traces did, and the connections whose requests go through them, on the page of metrics.
-//! Tenants are those of the operator's file of secrets. Where a job of a trace ran is among all other jobs.
+//! The part of the page of metrics that shows what the executors of traces did, and the connections whose requests go
+//! through them. Tenants are those of the operator's file of secrets. The paths of a trace's jobs are counted with
+//! those of all other jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use runtime::trace::{Counted, TraceMetrics};
 use super::exposition::Exposition;
 use super::metrics::Workers;
 
-/// What connections brought.
+/// Writes what connections brought.
 pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
     page.counter("rebate_trace_hellos_refused_total", "Connections ended at their first words.")
         .sample(&[], workers.sum(|c| &c.traced.hellos_refused));
@@ -24,9 +25,9 @@ pub(super) fn conversations(page: &mut Exposition, workers: &Workers<'_>) {
     .sample(&[("message", "answer")], workers.sum(|c| &c.traced.answered_by_hand));
 }
 
-/// What executors did.
+/// Writes what executors did.
 pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) {
-    let sum = |what| executors.iter().map(|own| own.read(what)).sum::<u64>();
+    let sum = |what| executors.iter().map(|executor| executor.read(what)).sum::<u64>();
     for (name, help, what) in ALONE {
         page.counter(name, help).sample(&[], sum(what));
     }
@@ -60,7 +61,7 @@ pub(super) fn executors(page: &mut Exposition, executors: &[Arc<TraceMetrics>]) 
         .sample(&[("result", "waited")], sum(Counted::Overflowed))
         .sample(&[("result", "no_room")], sum(Counted::OverflowFull));
     let mut live = BTreeMap::new();
-    for (tenant, count) in executors.iter().flat_map(|own| own.live()) {
+    for (tenant, count) in executors.iter().flat_map(|executor| executor.live()) {
         *live.entry(tenant.0).or_insert(0) += count;
     }
     page.gauge("rebate_traces_live", "Traces under way.").sample(&[], live.values().sum::<usize>());

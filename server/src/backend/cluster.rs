@@ -19,7 +19,7 @@ use super::{
     Count, Failure, Issue, Item, Items, Life, MetaDebug, MetaItem, Outcome, Seen, Version, Written,
 };
 use crate::budget::Permit;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::upstream::{Answer, Expect, Issued, Link, LinkError, Returned, Timing, Traffic, Value};
 use crate::values::Stored;
 
@@ -58,19 +58,20 @@ impl Cluster {
         self.links().iter().for_each(|link| link.set_timing(timing));
     }
 
-    /// `rooms` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
+    /// `granted` are the parts of the budget for the answers, in the order of [`NoRoom`]'s bytes; none at first.
     pub(super) fn get(
         &self,
         get: &Get<'_>,
         traffic: Traffic,
-        mut rooms: SmallVec<[Permit; 1]>,
+        mut granted: SmallVec<[Permit; 1]>,
     ) -> SentGet {
         let mut keys = get.keys;
         if let (Some(key), None) = (keys.next(), keys.next()) {
             let expect = Expect::Values { keys_max: 1 };
-            let request = self.link(&key).request_with_room(traffic, expect, rooms.pop(), |out| {
-                ask_for(out.text(), get, [key]);
-            });
+            let request =
+                self.link(&key).request_with_permit(traffic, expect, granted.pop(), |out| {
+                    ask_for(out.text(), get, [key]);
+                });
             return SentGet::OfOneKey(request);
         }
         let servers: SmallVec<[usize; 4]> = get.keys.map(|key| self.0.ring.server(&key)).collect();
@@ -80,15 +81,15 @@ impl Cluster {
                 asked.push(*server);
             }
         }
-        let mut rooms = rooms.into_iter();
+        let mut granted = granted.into_iter();
         let mut ask = |server: &usize| {
-            let own = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
-            let own = own.map(|(key, _)| key);
+            let keys = get.keys.zip(&servers).filter(|(_, owner)| *owner == server);
+            let keys = keys.map(|(key, _)| key);
             let keys_max = servers.iter().filter(|owner| *owner == server).count();
             let expect = Expect::Values { keys_max };
             let link = &self.links()[*server];
-            link.request_with_room(traffic, expect, rooms.next(), |out| {
-                ask_for(out.text(), get, own)
+            link.request_with_permit(traffic, expect, granted.next(), |out| {
+                ask_for(out.text(), get, keys)
             })
         };
         let position = |server: &usize| asked.iter().position(|other| other == server);
@@ -138,9 +139,9 @@ impl Cluster {
         meta: &Meta<'_>,
         with_value: bool,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Issued {
-        self.link(meta.key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
+        self.link(meta.key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
             let mut line = request::meta_get(out.text(), &meta.key);
             for (letter, _) in meta.flags.iter() {
                 line = match letter {
@@ -270,13 +271,14 @@ impl Cluster {
         &self,
         key: &MetaKey<'_>,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Outcome<Option<Version>> {
         let asked = Instant::now();
-        let issued = self.link(key.bytes()).request_with_room(traffic, Expect::Meta, room, |out| {
-            let line = request::meta_get(out.text(), key);
-            line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
-        });
+        let issued =
+            self.link(key.bytes()).request_with_permit(traffic, Expect::Meta, granted, |out| {
+                let line = request::meta_get(out.text(), key);
+                line.flag(b'v').flag(b'f').flag(b'c').flag(b't').end();
+            });
         match issued.await.map_err(Failure::Link)? {
             Answer::MetaMiss => Ok(None),
             Answer::Meta { returned, value: Some(value), .. } => Ok(Some(Version {
@@ -404,7 +406,7 @@ impl Cluster {
         })
     }
 
-    /// What is stored, by a plain get where the key allows it.
+    /// Returns what is stored, by a plain get where the key allows it.
     pub(super) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         let Ok(key) = Key::new(key.bytes()) else {
             return Ok(self.peek(key, Traffic::Bulk, None).await?.map(Seen::from));
@@ -544,7 +546,7 @@ pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
     }
 }
 
-/// What the return flags tell of an item.
+/// Returns the facts about an item that the return flags tell.
 fn facts(returned: &Returned, value_bytes: usize) -> ItemFacts {
     ItemFacts {
         value_bytes,
@@ -572,7 +574,7 @@ impl Issue<Outcome<MetaOutcome>> {
     }
 }
 
-/// What a request takes of the budget whose answer has these values.
+/// Returns the bytes of the budget that a request needs when its answer has these values.
 fn room_for(values: &[Value]) -> u64 {
     values.iter().map(|value| value.value.len() as u64 + 2).sum()
 }
@@ -593,10 +595,10 @@ fn written(answer: Result<Answer, LinkError>) -> Outcome<Written> {
     }
 }
 
-/// What there was no room for, per request.
+/// The requests for whose answers the budget had too few bytes.
 #[derive(Debug)]
 pub(crate) struct NoRoom {
-    /// Bytes that each request needs to be answered.
+    /// The bytes that each request needs to be answered.
     pub(crate) wanted: SmallVec<[u64; 1]>,
     /// The return flags of a meta command, which asking again may change.
     pub(crate) returned: Option<Returned>,
@@ -621,7 +623,7 @@ fn ask_for<'a>(out: &mut Vec<u8>, get: &Get<'_>, keys: impl IntoIterator<Item = 
     }
 }
 
-/// What neither asks for a value nor sends one.
+/// The traffic class of a request that neither asks for a value nor sends one.
 const SHORT: Traffic = Traffic::Interactive;
 
 /// Longer times are dates to memcached.
@@ -631,7 +633,7 @@ fn is_non_numeric(line: &[u8]) -> bool {
     line.starts_with(b"CLIENT_ERROR cannot increment or decrement")
 }
 
-fn append(out: &mut Out, value: Stored<'_>) {
+fn append(out: &mut ReplyBuffer, value: Stored<'_>) {
     match value {
         Stored::Slice(bytes) => out.text().extend_from_slice(bytes),
         Stored::Shared(bytes) => out.value(bytes),

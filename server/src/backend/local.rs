@@ -246,7 +246,7 @@ impl Local {
         }
     }
 
-    /// What the flags do to the item's life, in the client's order.
+    /// Returns what the flags do to the item's life, in the client's order.
     fn steps(&self, meta: &Meta<'_>) -> SmallVec<[Step; 4]> {
         let flags = &meta.flags;
         let step = |letter| match letter {
@@ -306,7 +306,7 @@ fn facts(fetched: &Fetched, now_s: u32, binary_key: bool) -> ItemFacts {
     }
 }
 
-/// As memcached prints it: an item whose time has come shows a number that wrapped around.
+/// Returns the time to live as memcached prints it: an item whose time has come shows a number that wrapped around.
 fn ttl_s(exptime_s: u32, now_s: u32) -> Option<u32> {
     (exptime_s != 0).then(|| exptime_s.wrapping_sub(now_s))
 }

@@ -22,14 +22,14 @@ use crate::values::Stored;
 pub(crate) use cluster::{Cluster, NoRoom, facts_of_first};
 pub(crate) use local::Local;
 
-/// Where stored values are.
+/// The place where stored values are.
 #[derive(Clone)]
 pub(crate) enum Backend {
     Local(Local),
     Cluster(Cluster),
 }
 
-/// What an operation came to, or that its answer is under way.
+/// The result of an operation, or its answer that is under way.
 pub(crate) enum Issue<T> {
     Ready(T),
     Sent(Issued),
@@ -53,7 +53,7 @@ pub(crate) struct MetaItem {
     pub(crate) value: Option<Bytes>,
 }
 
-/// What it takes to write an item anew without changing anything else about it.
+/// The facts that a write needs to replace an item without changing anything else about it.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) value: Bytes,
@@ -62,16 +62,16 @@ pub(crate) struct Version {
     pub(crate) life: Life,
     /// Reading it took the right to refill a stale item; see [`Backend::give_back`].
     pub(crate) won: bool,
-    /// Whether an embedded item that is written in its place keeps its marks, as one that is counted in place does.
+    /// Whether an embedded item that is replaced in place keeps its marks, as one that is incremented in place does.
     pub(crate) keeps_marks: bool,
 }
 
-/// What is stored under a key, as a plain get finds it.
+/// A stored value as a plain get finds it.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) value: Bytes,
     pub(crate) cas: u64,
-    /// As in [`Version`].
+    /// The same as in [`Version`].
     pub(crate) won: bool,
 }
 
@@ -82,16 +82,16 @@ impl From<Version> for Seen {
     }
 }
 
-/// When an item ends.
+/// The time at which an item ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Never,
-    /// On the embedded store's clock, with what is left of it (s).
+    /// A time on the embedded store's clock, with the seconds left until then.
     Until {
         exptime_s: u32,
         left_s: u32,
     },
-    /// What a server said is left, in its whole seconds, and when.
+    /// The whole seconds that a server said are left, and when it said so.
     Left {
         left_s: u32,
         asked: Instant,
@@ -99,7 +99,7 @@ pub(crate) enum Life {
 }
 
 impl Life {
-    /// What is left (s); none for never.
+    /// Returns the seconds that are left; none means that the item does not end.
     pub(crate) fn left_s(self) -> Option<u32> {
         match self {
             Life::Never => None,
@@ -108,10 +108,10 @@ impl Life {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// With the version, where the store tells it.
+    /// The value was stored; the version is known where the store tells it.
     Stored {
         cas: u64,
     },
@@ -120,7 +120,7 @@ pub(crate) enum Written {
     NotFound,
 }
 
-/// What became of counting.
+/// The result of an increment or a decrement.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Done { number: u64, created: bool, facts: ItemFacts },
@@ -130,7 +130,7 @@ pub(crate) enum Count {
     NonNumeric,
 }
 
-/// Why an operation was not done; the session tells the client.
+/// Why an operation was not done. The session tells the client.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A memcached server could not be asked.
@@ -159,19 +159,19 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// A get whose items are here or under way.
 pub(crate) enum GetIssue {
-    /// In the embedded store: each is fetched when it is answered, so that no more than one is held.
+    /// The items are in the embedded store. Each is fetched when it is answered, so that no more than one is held.
     Here(Local),
     /// One request per server that owns any of the keys, and the server of each key.
     Sent(cluster::SentGet),
 }
 
 impl Backend {
-    /// Whether values are elsewhere.
+    /// Returns whether values are outside this process.
     pub(crate) fn has_links(&self) -> bool {
         matches!(self, Backend::Cluster(_))
     }
 
-    /// Whether what is issued takes effect in that order, even before it is answered.
+    /// Returns whether requests take effect in the order in which they are issued, even before they are answered.
     pub(crate) fn keeps_order(&self) -> bool {
         match self {
             Backend::Local(_) => true,
@@ -179,16 +179,16 @@ impl Backend {
         }
     }
 
-    /// `rooms` are parts of the budget for the answers that there was [`NoRoom`] for before.
+    /// `granted` are parts of the budget for the answers that there was [`NoRoom`] for before.
     pub(crate) fn get(
         &self,
         get: &Get<'_>,
         traffic: Traffic,
-        rooms: SmallVec<[Permit; 1]>,
+        granted: SmallVec<[Permit; 1]>,
     ) -> GetIssue {
         match self {
             Backend::Local(local) => GetIssue::Here(local.clone()),
-            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, rooms)),
+            Backend::Cluster(cluster) => GetIssue::Sent(cluster.get(get, traffic, granted)),
         }
     }
 
@@ -239,12 +239,12 @@ impl Backend {
         meta: &Meta<'_>,
         with_value: bool,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Issue<Option<MetaItem>> {
         match self {
             Backend::Local(local) => Issue::Ready(local.meta_get(meta)),
             Backend::Cluster(cluster) => {
-                Issue::Sent(cluster.meta_get(meta, with_value, traffic, room))
+                Issue::Sent(cluster.meta_get(meta, with_value, traffic, granted))
             }
         }
     }
@@ -275,7 +275,7 @@ impl Backend {
         }
     }
 
-    /// What me answers after the key; none where nothing is.
+    /// Returns what me answers after the key; none when there is no item.
     pub(crate) async fn meta_debug(&self, key: &MetaKey<'_>) -> Outcome<Option<MetaDebug>> {
         match self {
             Backend::Local(local) => Ok(local.meta_debug(key)),
@@ -288,16 +288,16 @@ impl Backend {
         &self,
         key: &MetaKey<'_>,
         traffic: Traffic,
-        room: Option<Permit>,
+        granted: Option<Permit>,
     ) -> Outcome<Option<Version>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key)),
-            Backend::Cluster(cluster) => cluster.peek(key, traffic, room).await,
+            Backend::Cluster(cluster) => cluster.peek(key, traffic, granted).await,
         }
     }
 
-    /// What is stored, leaving no more marks than a plain get does. Only a key that a plain get cannot name costs a
-    /// stale item the right to refill it.
+    /// Returns what is stored and leaves no more marks than a plain get does. Only a key that a plain get cannot name
+    /// costs a stale item the right to refill it.
     pub(crate) async fn look(&self, key: &MetaKey<'_>) -> Outcome<Option<Seen>> {
         match self {
             Backend::Local(local) => Ok(local.peek(key).map(Seen::from)),
@@ -351,7 +351,7 @@ impl Backend {
     }
 }
 
-/// What me tells of an item.
+/// The facts that me tells about an item.
 #[derive(Debug)]
 pub(crate) enum MetaDebug {
     Facts {

@@ -1,5 +1,5 @@
-//! Addresses as operators write them: `HOST:PORT`, IPv6 in brackets, and the store's URL. Syntax only: names are
-//! resolved by whoever connects or listens.
+//! Addresses as operators write them: `HOST:PORT`, IPv6 in brackets, and the store's URL. This module knows only the
+//! syntax; the code that connects or listens resolves names.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -68,12 +68,12 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Where a compression service is.
+/// The address of a compression service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompressionAddress {
     /// Over gRPC, anywhere.
     Grpc(api::Address),
-    /// On this host, over shared memory that is set up at this Unix socket.
+    /// The service is on this host, over shared memory that is set up at this Unix socket.
     Lane(PathBuf),
 }
 
@@ -100,7 +100,7 @@ impl FromStr for CompressionAddress {
 /// The system has room for no longer path of a Unix socket.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What `store.url` names.
+/// The store that `store.url` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
     /// The store inside this process.

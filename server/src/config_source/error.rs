@@ -1,9 +1,9 @@
-//! What can be wrong with a configuration, and where the wrong value came from.
+//! The errors that a configuration can have, with the source of the wrong value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// No source set it.
@@ -33,7 +33,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that the operator must mend.
+/// One thing that the operator must fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The known key it concerns, if it concerns one.

@@ -11,13 +11,13 @@ use super::address::{CompressionAddress, HostPort, StoreUrl};
 pub struct Key {
     /// `section.field`.
     pub name: &'static str,
-    /// Whether a reload can change it.
+    /// Whether a reload can change the key.
     pub change: Change,
-    /// What its value may be.
+    /// The values that the key accepts.
     pub kind: Kind,
 }
 
-/// What it takes to change a key.
+/// The action that it takes to change a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A reload.
@@ -26,7 +26,7 @@ pub enum Change {
     Restart,
 }
 
-/// What a value may be.
+/// The values that a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A path; unset where absent.
@@ -213,7 +213,7 @@ impl Key {
         if self.kind.admits(&value) { Ok(value) } else { Err(refused()) }
     }
 
-    /// Whether the value is of the right kind and in range; if not, the message that says what would be.
+    /// Checks that the value is of the right kind and in range. The error message says what would be valid.
     pub(super) fn check(&self, value: &Value) -> Result<(), String> {
         if self.kind.admits(value) { Ok(()) } else { Err(self.refused(&value.to_string())) }
     }
@@ -224,7 +224,7 @@ impl Key {
 }
 
 impl Kind {
-    /// What is valid, to follow "give".
+    /// Describes the valid values; the text follows "give".
     pub fn valid(&self) -> String {
         match self {
             Kind::Path => "a path".to_owned(),

@@ -1,6 +1,6 @@
-//! Where configuration comes from and how it is shown: default < file < environment < flag, each key with its
-//! origin. Unknown keys, wrong types and values out of range are refused here, all of them at once, so that nothing
-//! further in needs to doubt a [`Config`]. What a key means is [`crate::config`]'s.
+//! The sources of a configuration and how it is shown: default < file < environment < flag, each key with its origin.
+//! Unknown keys, wrong types and values out of range are all refused here, together, so that no code behind this module
+//! has to doubt a [`Config`]. [`crate::config`] says what a key means.
 
 mod address;
 mod error;
@@ -31,7 +31,7 @@ pub const FILE_VARIABLE: &str = "REBATE_CONFIG";
 /// Everything that may set a key. Later fields win over earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// What holds where no source speaks.
+    /// The configuration that holds where no source sets a key.
     pub defaults: Config,
     /// The file of `--config`; without it, the file that [`FILE_VARIABLE`] names.
     pub file: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Where the value of `key` comes from.
+    /// Returns where the value of `key` comes from.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
@@ -105,7 +105,7 @@ fn to_table(config: &Config) -> Result<Table, ConfigError> {
         .map_err(|error| ConfigError::new(None, Origin::Default, &error.to_string()))
 }
 
-/// Whoever names a Unix socket and no TCP address wants no TCP, as in memcached.
+/// Turns TCP off for an operator who names a Unix socket and no TCP address, as memcached does.
 fn turn_tcp_off(table: &mut Table) {
     if let Some(key) = Key::named("server.listen") {
         insert(table, key, Value::Array(Vec::new()));

@@ -13,7 +13,7 @@ pub fn print(loaded: &Loaded) -> String {
     render(&loaded.config, |key| format!("{}, {}", loaded.origin(key.name), change(key)))
 }
 
-/// The same without origins, for whoever has only the values.
+/// Prints the same without origins, for callers that have only the values.
 pub fn print_values(config: &Config) -> String {
     render(config, |key| change(key).to_owned())
 }

@@ -1,4 +1,4 @@
-//! What a reload may change. All or nothing: a reload that would need a restart changes nothing, so that the running
+//! The keys that a reload may change. A reload that would need a restart changes nothing at all, so that the running
 //! configuration is always one that some file described.
 
 use super::keys::{Change, KEYS};

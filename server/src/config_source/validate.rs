@@ -1,4 +1,4 @@
-//! Whether a configuration can be served: every key in its range, and the relations between keys.
+//! Checks whether a configuration can be served: every key is in its range and the relations between keys hold.
 
 use super::error::{ConfigError, Origin};
 use super::keys::KEYS;
@@ -31,7 +31,7 @@ pub fn validate(config: &Config) -> Vec<ConfigError> {
 /// Takes a key and what is wrong with it.
 type Refuse<'a> = &'a mut dyn FnMut(&'static str, String);
 
-/// Whether somebody could connect to every service that there is.
+/// Checks that somebody could connect to every service that there is.
 fn check_doors(config: &Config, refuse: Refuse<'_>) {
     let (server, traces) = (&config.server, &config.traces);
     let services = Services::of(&server.roles);
@@ -71,7 +71,7 @@ fn check_doors(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// Whether what is bounded has room in what bounds it.
+/// Checks that each bounded size fits into the size that bounds it.
 fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     let store = &config.store;
     let memory_min = store.item_bytes_max.0.saturating_mul(ITEMS_IN_MEMORY_MIN);
@@ -116,7 +116,7 @@ fn check_sizes(config: &Config, refuse: Refuse<'_>) {
     }
 }
 
-/// Whether the whole has room for its parts.
+/// Checks that the parts fit into the whole.
 fn check_memory(config: &Config, refuse: Refuse<'_>) {
     let (sum, sum_min) = (config.server.memory_max, MemoryParts::sum_min(config));
     if sum != ByteCount(0) && sum < sum_min {

@@ -41,7 +41,7 @@ impl CacheService {
 #[tonic::async_trait]
 impl Cache for CacheService {
     async fn get(&self, mut request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let GetRequest { key, accepted_codecs } = request.into_inner();
         let answer = async move {
             let reader = Reader { context: &self.0, call: &call, codecs: accepted_codecs };
@@ -55,7 +55,7 @@ impl Cache for CacheService {
         &self,
         mut request: Request<MultiGetRequest>,
     ) -> Result<Response<MultiGetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let MultiGetRequest { keys, accepted_codecs } = request.into_inner();
         if keys.len() > KEYS_MAX {
             let count = keys.len();
@@ -73,7 +73,7 @@ impl Cache for CacheService {
     }
 
     async fn set(&self, mut request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let request = request.into_inner();
         SendWrapper::new(async move { set(&self.0, &call, request).await }).await
     }
@@ -91,7 +91,7 @@ impl Cache for CacheService {
 struct Reader<'a> {
     context: &'a WorkerContext,
     call: &'a Call,
-    /// As the client numbered them; numbers that mean nothing here are skipped.
+    /// The codecs by the client's numbers. Numbers that mean nothing here are skipped.
     codecs: Vec<i32>,
 }
 
@@ -162,8 +162,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What the client gets of an item; none if its value cannot be served. The room for it is charged before the
-    /// value is decompressed; the stored form is the store's, and counted there.
+    /// Returns the client's answer for an item; none if its value cannot be served. The memory for it is charged before
+    /// the value is decompressed. The stored form belongs to the store and is counted there.
     async fn answer(&self, key: &MetaKey<'_>, item: Item) -> Result<Option<GetResponse>, Status> {
         let Item { value: stored, client_flags, cas } = item;
         let values = &self.context.values;
@@ -278,7 +278,7 @@ fn key(bytes: &[u8]) -> Result<MetaKey<'_>, Status> {
     MetaKey::new(bytes).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// What the client is told of a store that did not do it.
+/// Returns the status for an operation that a store did not do.
 pub(super) fn refused(context: &WorkerContext, failure: &Failure) -> Status {
     let commands = &context.counters.commands;
     match failure {

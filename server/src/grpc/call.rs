@@ -1,4 +1,4 @@
-//! What a service knows of the call it answers, beside the message: what it may hold and until when it matters.
+//! The facts that a service knows about the call it answers, apart from the message: its memory limit and its deadline.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use super::charge::Charge;
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) charge: Charge,
-    /// On the worker's clock.
+    /// The deadline on the worker's clock.
     pub(super) deadline: Option<Nanos>,
-    /// Whose connection it came by.
+    /// The tenant of the connection that brought the call.
     pub(super) tenant: TenantId,
 }
 
 impl Call {
     /// The call that the router made for this request.
-    pub(super) fn of<T>(request: &mut Request<T>) -> Result<Self, Status> {
+    pub(super) fn from_request<T>(request: &mut Request<T>) -> Result<Self, Status> {
         let call = request.extensions_mut().remove::<Call>();
         call.ok_or_else(|| Status::internal("the call did not come through the router"))
     }

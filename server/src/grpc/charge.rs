@@ -1,5 +1,5 @@
-//! What the calls of a worker and of each connection may hold in memory. A call's charge grows before bytes are held
-//! for it and ends with the last of them, when its answer has gone out or it is dropped.
+//! The limits on the memory of a worker's and of each connection's calls. A call's charge grows before bytes are held
+//! for it, and ends with the last of them, when its answer has gone out or it is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 
-/// Bytes held by all calls of a connection, within those of its worker.
+/// The bytes held by all calls of a connection, within those of its worker.
 pub(super) struct Meter {
     context: Rc<WorkerContext>,
     held: Cell<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Meter {
     holds: Notify,
 }
 
-/// What one call holds. Clones share it.
+/// The bytes that one call holds. Clones share it.
 #[derive(Clone)]
 pub(super) struct Charge(SendWrapper<Rc<RefCell<Share>>>);
 
@@ -152,12 +152,12 @@ impl Charge {
         Ok(())
     }
 
-    /// Whether there would be room for this much more if no other call held anything.
+    /// Returns whether this many more bytes would fit if no other call held anything.
     pub(super) fn may_ever_grow(&self, bytes: usize) -> bool {
         self.0.borrow().bytes().saturating_add(bytes as u64) <= self.bytes_max()
     }
 
-    /// What all calls of the connection may hold.
+    /// Returns the bytes that all calls of the connection may hold.
     pub(super) fn bytes_max(&self) -> u64 {
         let meter = &self.0.borrow().meter;
         meter.max.min(meter.context.inflight_bytes_max.0)
@@ -267,7 +267,7 @@ impl Body for Leaving {
                 return Poll::Ready(Some(Ok(end)));
             }
             Poll::Pending => {
-                this.context.ending.watch(&mut this.place, task.waker());
+                this.context.shutdown.watch(&mut this.place, task.waker());
                 return Poll::Pending;
             }
         };
@@ -296,7 +296,7 @@ impl Body for Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.context.ending.leave(self.place);
+        self.context.shutdown.leave(self.place);
     }
 }
 
@@ -304,16 +304,16 @@ impl Drop for Leaving {
 /// theirs.
 const CONNECTION_SHARE: u64 = 4;
 
-/// And never less than a few of the largest items, in and out.
+/// The limit is never less than a few of the largest items, in and out.
 const ITEMS_HELD_MIN: u64 = 4;
 
 /// A call without its messages: its stream, its task and its future.
 const CALL_BYTES: usize = 8 << 10;
 
-/// A header beside its name and value, as HTTP/2 counts it.
+/// The bytes of a header on top of its name and value, as HTTP/2 counts them.
 const HEADER_BYTES: usize = 32;
 
-/// What it takes to send a part of an answer, beside its bytes: its stream, its headers before and behind.
+/// The memory that sending a part of an answer takes on top of its bytes: its stream and the headers around it.
 const PART_BYTES: usize = 4 << 10;
 
 /// Time without a move after which a connection is cut if it holds what others need; the sessions' too.

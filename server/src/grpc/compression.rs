@@ -61,7 +61,7 @@ impl Compression for CompressionService {
         mut request: Request<EchoRequest>,
     ) -> Result<Response<EchoResponse>, Status> {
         refuse_while_draining(&self.0)?;
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let response_bytes = request.get_ref().response_bytes;
         within(&self.0, "response_bytes", response_bytes)?;
         call.charge.grow(response_bytes as usize)?;
@@ -75,7 +75,7 @@ async fn run(
     mut request: Request<RunRequest>,
 ) -> Result<RunResponse, Status> {
     refuse_while_draining(&context)?;
-    let call = Call::of(&mut request)?;
+    let call = Call::from_request(&mut request)?;
     let asked = Asked::read(&context, request.into_inner())?;
     Ok(asked.begin(&context, &call)?.await)
 }
@@ -85,7 +85,7 @@ async fn run_many(
     mut request: Request<RunManyRequest>,
 ) -> Result<RunManyResponse, Status> {
     refuse_while_draining(&context)?;
-    let call = Call::of(&mut request)?;
+    let call = Call::from_request(&mut request)?;
     let jobs = request.into_inner().jobs;
     if !(1..=JOBS_PER_CALL_MAX).contains(&jobs.len()) {
         let valid = format!("1 to {JOBS_PER_CALL_MAX}");
@@ -138,7 +138,7 @@ impl Asked {
         context: &Rc<WorkerContext>,
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
-        let place = Place::take(context)?;
+        let permit = JobPermit::take(context)?;
         let Self { task, class, output_bytes_max, payload } = self;
         call.charge.grow(output_bytes_max)?;
         let output = context.values.pool().take_heap(output_bytes_max);
@@ -148,15 +148,15 @@ impl Asked {
         let run = context.runtime.run(Box::new(job));
         Ok(async move {
             let finished = run.await;
-            response(&place.0, finished, output_bytes_max)
+            response(&permit.0, finished, output_bytes_max)
         })
     }
 }
 
 /// One of the jobs that the worker may have under way for others.
-struct Place(Rc<WorkerContext>);
+struct JobPermit(Rc<WorkerContext>);
 
-impl Place {
+impl JobPermit {
     fn take(context: &Rc<WorkerContext>) -> Result<Self, Status> {
         let (jobs, max) = (context.jobs.get(), context.jobs_max);
         if jobs >= max {
@@ -169,7 +169,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for JobPermit {
     fn drop(&mut self) {
         self.0.jobs.set(self.0.jobs.get() - 1);
     }
@@ -298,7 +298,7 @@ fn describe(device: &dyn Device) -> DeviceDescription {
     }
 }
 
-/// As `deflate` or `deflate/4KiB`.
+/// Returns the name of a dialect, such as `deflate` or `deflate/4KiB`.
 fn dialect_name(dialect: &Dialect) -> String {
     let codec = dialect.codec.name();
     match dialect.window_log2 {

@@ -31,12 +31,12 @@ pub(crate) struct Health {
 #[derive(Clone, Copy)]
 struct Offered {
     name: &'static str,
-    /// Whether it answers from the store.
+    /// Whether the service answers from the store.
     needs_store: bool,
 }
 
 impl Health {
-    /// For a process with these services, and the calls that answer clients of it.
+    /// Creates the health state of a process with these services, and the calls that answer its clients.
     pub(crate) fn new(services: Services) -> (Self, Routes) {
         let (reporter, health) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -59,8 +59,8 @@ impl Health {
         (Self { reporter, offered, told }, Routes::new(health).add_service(reflection))
     }
 
-    /// Tells whoever asks or watches: whether the process is `ready`, and whether it is `working` at all, which is
-    /// enough for services without a store. The process as a whole goes by the empty name.
+    /// Sets what clients that ask or watch are told: whether the process is `ready`, and whether it is `working` at
+    /// all, which is enough for services without a store. The process as a whole has the empty name.
     pub(crate) async fn set(&self, ready: bool, working: bool) {
         for (index, offered) in self.offered.iter().enumerate() {
             let serves = if offered.needs_store { ready } else { working };

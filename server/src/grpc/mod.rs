@@ -1,5 +1,6 @@
-//! gRPC connections: HTTP/2 on the worker's own loop, each call to the service that its path names. Memory is charged
-//! before it is held, deadlines are kept here; what a call means is the services', in the files beside this.
+//! gRPC connections: HTTP/2 on the worker's own loop. Each call goes to the service that its path names. This module
+//! charges memory before it is held and keeps the deadlines. The services in the files next to this one define what a
+//! call means.
 
 mod cache;
 mod call;
@@ -24,14 +25,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::context::WorkerContext;
 use crate::session::Open;
 use crate::stream::Stream;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 use charge::Meter;
 pub(crate) use health::Health;
 use router::Router;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Grpc);
+    let _open = Open::count(&context, ListenerProtocol::Grpc);
     let _counted = context.counters.grpc.connections.during();
     let ended = match stream {
         Stream::Tcp(stream) => converse(stream, &context).await,
@@ -63,7 +64,7 @@ async fn converse(
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
     let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = pin!(connection);
-    let mut place = Place { context, at: None };
+    let mut watch = ShutdownWatch { context, at: None };
     let mut stalled = pin!(meter.stalled());
     let mut told = false;
     poll_fn(|task| {
@@ -71,7 +72,7 @@ async fn converse(
             connection.as_mut().graceful_shutdown();
             told = true;
         } else if !told {
-            context.ending.watch(&mut place.at, task.waker());
+            context.shutdown.watch(&mut watch.at, task.waker());
         }
         match connection.as_mut().poll(task) {
             // Cut, and its calls dropped with it.
@@ -83,14 +84,14 @@ async fn converse(
 }
 
 /// A connection's place among those that are woken when the server drains.
-struct Place<'a> {
+struct ShutdownWatch<'a> {
     context: &'a WorkerContext,
     at: Option<usize>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ShutdownWatch<'_> {
     fn drop(&mut self) {
-        self.context.ending.leave(self.at);
+        self.context.shutdown.leave(self.at);
     }
 }
 

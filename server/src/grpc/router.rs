@@ -1,4 +1,4 @@
-//! From a call's path to the service that answers it, within the call's deadline. It reads no message.
+//! Routes a call by its path to the service that answers it, within the call's deadline. It reads no message.
 
 use std::convert::Infallible;
 use std::future::Future;

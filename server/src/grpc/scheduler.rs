@@ -63,7 +63,7 @@ impl scheduler_server::Scheduler for SchedulerService {
         &self,
         mut request: Request<QueryRequest>,
     ) -> Result<Response<QueryResponse>, Status> {
-        let call = Call::of(&mut request)?;
+        let call = Call::from_request(&mut request)?;
         let response = self.scheduler()?.query(request.into_inner(), self.0.clock.now());
         call.charge.grow(response.encoded_len())?;
         Ok(Response::new(response))
@@ -86,14 +86,14 @@ impl Stream for Following {
         if this.context.is_draining() {
             return Poll::Ready(None);
         }
-        this.context.ending.watch(&mut this.place, task.waker());
+        this.context.shutdown.watch(&mut this.place, task.waker());
         Pin::new(&mut this.changes).poll_next(task).map(|next| next.map(Ok))
     }
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.context.ending.leave(self.place);
+        self.context.shutdown.leave(self.place);
     }
 }
 

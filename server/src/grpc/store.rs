@@ -31,10 +31,10 @@ use crate::values::Stored;
 pub(super) struct StoreService(SendWrapper<Rc<WorkerContext>>);
 
 impl StoreService {
-    /// In the surroundings that the worker made for it.
+    /// Creates the service in the context that the worker made for it.
     pub(super) fn new(context: SendWrapper<Rc<WorkerContext>>) -> Self {
-        let own = context.of_store.as_ref().map(Rc::clone);
-        Self(own.map_or(context, SendWrapper::new))
+        let inner = context.of_store.as_ref().map(Rc::clone);
+        Self(inner.map_or(context, SendWrapper::new))
     }
 }
 
@@ -79,22 +79,22 @@ async fn execute(
     context: Rc<WorkerContext>,
     mut request: Request<ExecuteRequest>,
 ) -> Result<ExecuteResponse, Status> {
-    let room = Room::of(&context, &mut request)?;
+    let budget = CallBudget::from_request(&context, &mut request)?;
     let parts = request.into_inner().parts;
     if parts.len() > PARTS_MAX {
         let given = parts.len();
         return Err(Status::invalid_argument(format!("{given} parts; at most {PARTS_MAX}")));
     }
-    let parts = match session::execute(&context, parts, room.clone().for_session()).await {
+    let parts = match session::execute(&context, parts, budget.clone().for_session()).await {
         Ok(parts) => parts,
-        Err(NoAnswer::NoRoom) => return Err(room.none()),
+        Err(NoAnswer::NoRoom) => return Err(budget.exceeded()),
         Err(error) => return Err(Status::invalid_argument(error.to_string())),
     };
     let values_bytes = parts.iter().map(Bytes::len).sum::<usize>();
     let answer = ExecuteResponse { parts };
     let around_bytes = answer.encoded_len() - values_bytes;
     // RESOURCE_EXHAUSTED is for calls that did nothing: they are sent again.
-    room.make(around_bytes).await.map_err(|_| room.none())?;
+    budget.reserve(around_bytes).await.map_err(|_| budget.exceeded())?;
     Ok(answer)
 }
 
@@ -102,10 +102,10 @@ async fn get(
     context: Rc<WorkerContext>,
     mut request: Request<GetRequest>,
 ) -> Result<GetResponse, Status> {
-    let room = Room::of(&context, &mut request)?;
+    let budget = CallBudget::from_request(&context, &mut request)?;
     let issued = issue_get(&context, &request.get_ref().key)?;
     let item = found(issued.meta_item().await)?;
-    room.make(item.value.len()).await?;
+    budget.reserve(item.value.len()).await?;
     Ok(item)
 }
 
@@ -114,7 +114,7 @@ async fn multi_get(
     context: Rc<WorkerContext>,
     mut request: Request<MultiGetRequest>,
 ) -> Result<MultiGetResponse, Status> {
-    let room = Room::of(&context, &mut request)?;
+    let budget = CallBudget::from_request(&context, &mut request)?;
     let keys = &request.get_ref().keys;
     if keys.len() > KEYS_MAX {
         let asked = keys.len();
@@ -125,7 +125,7 @@ async fn multi_get(
     let mut items = Vec::with_capacity(issued.len());
     for issue in issued {
         let item = found(issue.meta_item().await)?;
-        room.make(item.value.len()).await?;
+        budget.reserve(item.value.len()).await?;
         items.push(item);
     }
     Ok(MultiGetResponse { items })
@@ -238,18 +238,21 @@ fn misread(line: &[u8]) -> Status {
     Status::internal(format!("our own line is misread: {}", line.escape_ascii()))
 }
 
-/// Room for an answer. It is waited for: what the call did cannot be undone by refusing it.
+/// The memory limit for an answer. The call waits for memory, because refusing it would not undo what it did.
 #[derive(Clone)]
-struct Room {
+struct CallBudget {
     context: Rc<WorkerContext>,
     charge: Charge,
-    /// On the worker's clock. Until here is time to wait and still to send the answer.
+    /// The time on the worker's clock until which the call may wait and still send its answer.
     until: Option<Nanos>,
 }
 
-impl Room {
-    fn of<T>(context: &Rc<WorkerContext>, request: &mut Request<T>) -> Result<Self, Status> {
-        let Call { charge, deadline, .. } = Call::of(request)?;
+impl CallBudget {
+    fn from_request<T>(
+        context: &Rc<WorkerContext>,
+        request: &mut Request<T>,
+    ) -> Result<Self, Status> {
+        let Call { charge, deadline, .. } = Call::from_request(request)?;
         let now = context.clock.now().0;
         let until = deadline.map(|Nanos(deadline)| {
             Nanos(now + deadline.saturating_sub(now) / ANSWER_SHARE * (ANSWER_SHARE - 1))
@@ -258,42 +261,42 @@ impl Room {
     }
 
     /// `OUT_OF_RANGE` at once for what can never be held here; `RESOURCE_EXHAUSTED` when others do not make room.
-    async fn make(&self, bytes: usize) -> Result<(), Status> {
+    async fn reserve(&self, bytes: usize) -> Result<(), Status> {
         let clock = &self.context.clock;
         let longest = clock.now().0.saturating_add(Nanos::from(ROOM_WAIT_MAX).0);
         let until = self.until.map_or(longest, |until| until.0.min(longest));
         loop {
             match self.charge.grow(bytes) {
                 Ok(()) => return Ok(()),
-                Err(_) if !self.charge.may_ever_grow(bytes) => return Err(self.none()),
+                Err(_) if !self.charge.may_ever_grow(bytes) => return Err(self.exceeded()),
                 Err(status) if clock.now().0 >= until => return Err(status),
                 Err(_) => tokio::time::sleep(ROOM_PAUSE).await,
             }
         }
     }
 
-    fn none(&self) -> Status {
+    fn exceeded(&self) -> Status {
         let max = self.charge.bytes_max();
         Status::out_of_range(format!(
             "no room for the answer: a connection's calls hold {max} bytes"
         ))
     }
 
-    fn for_session(self) -> session::Room {
+    fn for_session(self) -> session::ReplyBudget {
         Box::new(move |bytes| {
-            let room = self.clone();
-            Box::pin(async move { room.make(bytes).await.is_ok() })
+            let budget = self.clone();
+            Box::pin(async move { budget.reserve(bytes).await.is_ok() })
         })
     }
 }
 
-/// As in cache.proto.
+/// The same limit as in cache.proto.
 const KEYS_MAX: usize = 100;
 
 /// A line, its value and CR LF, and one to spare. A part costs more than its bytes say.
 const PARTS_MAX: usize = 4;
 
-/// Of the time that a call has, one part of so many is left for its answer.
+/// One part in so many of a call's time is left for its answer.
 const ANSWER_SHARE: u64 = 4;
 
 /// Others that do not let go of memory for so long will not soon.

@@ -1,5 +1,5 @@
-//! What a process counts, as sparse vectors of numbers that only grow: differences, sums, and the way from and to the
-//! messages of the API. Names and lengths that no honest process sends are refused here, before anything is kept.
+//! A process's counts as sparse vectors of numbers that only grow: differences, sums, and the conversion from and to
+//! the messages of the API. Names and lengths that no honest process sends are refused here, before anything is kept.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use api::v1::{DeviceCounts, PathCounts, ReportRequest, SizeCounts};
 
 use super::Refusal;
 
-/// Whose counts they are, within an instance.
+/// The owner of the counts, within an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Path { op: String, device: String, placement: String, reason: String },
@@ -56,7 +56,7 @@ impl Counts {
         self.0.is_empty()
     }
 
-    /// What was counted since; or the slot that went back.
+    /// Returns what was counted since `earlier`, or the slot that decreased.
     pub(super) fn since(&self, earlier: &Counts) -> Result<Counts, u16> {
         let gone = |(slot, _): &&(u16, u64)| self.get(*slot) == 0;
         if let Some((slot, _)) = earlier.0.iter().find(gone) {
@@ -94,7 +94,7 @@ impl Counts {
         Counts(slots)
     }
 
-    /// Of a path whose classes are in range.
+    /// Returns the counts of a path whose classes are in range.
     pub(super) fn of_path(path: &PathCounts) -> Self {
         let scalars = [
             (JOBS, path.jobs),
@@ -150,12 +150,12 @@ impl Counts {
         (0..CLASSES as u32).map(size).filter(|size| size.jobs > 0).collect()
     }
 
-    /// Jobs by service time, see [`PathCounts::service_log2_ns`].
+    /// Returns the jobs by service time, see [`PathCounts::service_log2_ns`].
     pub(crate) fn service_classes(&self) -> Vec<u64> {
         self.classes(SERVICE_CLASSES)
     }
 
-    /// Jobs by queueing time, likewise.
+    /// Returns the jobs by queueing time in the same classes.
     pub(crate) fn queueing_classes(&self) -> Vec<u64> {
         self.classes(QUEUEING_CLASSES)
     }
@@ -252,7 +252,7 @@ pub(crate) fn write(counted: &Counted) -> (Vec<PathCounts>, Vec<DeviceCounts>) {
     (paths, devices.into_iter().map(named).collect())
 }
 
-/// What a slot counts, for messages.
+/// Returns what a slot counts, for messages.
 pub(super) fn slot_name(key: &Key, slot: u16) -> String {
     let names: &[&str] = match key {
         Key::Path { .. } => &PATH_SLOTS,

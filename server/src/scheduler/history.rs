@@ -1,6 +1,6 @@
-//! What was reported, kept: per instance the counts since it is known and, at the steps of its reports, the differences
-//! of the last while. Time is an argument; nothing here waits, locks or sends. Memory is bounded: the oldest
-//! differences make room first, and a report that would still not fit is refused before it changes anything.
+//! The reports that are kept: per instance the counts since it is known and, at the steps of its reports, the
+//! differences of the recent past. Time is an argument; nothing here waits, locks or sends. Memory is bounded: the
+//! oldest differences make room first, and a report that would still not fit is refused before it changes anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use units::{ByteCount, Nanos};
 use super::Refusal;
 use super::counts::{self, Counted, Counts, Key};
 
-/// How much is kept.
+/// The bounds of what is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) instances_max: usize,
-    /// Of everything, names included.
+    /// The bound on all memory, names included.
     pub(crate) memory: ByteCount,
-    /// How long differences are kept, and instances that no longer report.
+    /// The time for which differences are kept, and instances that no longer report.
     pub(crate) keep: Nanos,
     /// An instance that did not report for this long makes room for a new one.
     pub(crate) silent_after: Nanos,
@@ -41,7 +41,7 @@ struct Instance {
     reported: Nanos,
 }
 
-/// What is known of an instance since it first reported.
+/// The counts of an instance since it first reported.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     role: String,
@@ -57,13 +57,13 @@ struct Sums {
 
 #[derive(Clone, Debug, Default)]
 struct Sum {
-    /// Of epochs that are over.
+    /// The counts of epochs that are over.
     before: Counts,
-    /// As last reported.
+    /// The counts as last reported.
     last: Counts,
 }
 
-/// What one report added.
+/// The counts that one report added.
 #[derive(Debug)]
 pub(crate) struct Step {
     end: Nanos,
@@ -72,10 +72,10 @@ pub(crate) struct Step {
     bytes: u64,
 }
 
-/// Which counts are asked for; empty texts ask for all.
+/// The counts that are asked for. Empty texts ask for all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Only the last while (ms); 0 for everything.
+    /// The length of the recent past that is asked for (ms); 0 asks for everything.
     pub(crate) last_ms: u64,
     pub(crate) instance: String,
     pub(crate) role: String,
@@ -85,7 +85,7 @@ pub(crate) struct Filter {
 
 /// The counts of one instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct InstanceSnapshot {
     pub(crate) instance: String,
     pub(crate) role: String,
     pub(crate) age_ms: u64,
@@ -144,7 +144,7 @@ impl History {
     }
 
     /// The counts that are asked for, by instance.
-    pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<Gathered> {
+    pub(crate) fn query(&self, filter: &Filter, now: Nanos) -> Vec<InstanceSnapshot> {
         let wanted = |(name, instance): &(&String, &Instance)| {
             let of = |wanted: &str, is: bool| wanted.is_empty() || is;
             let mut roles = instance.sums.role.split(',');
@@ -157,7 +157,7 @@ impl History {
                 last_ms => instance.last(millis(last_ms), now),
             };
             counted.retain(|key, _| filter.takes(key));
-            Gathered {
+            InstanceSnapshot {
                 instance: name.clone(),
                 role: instance.sums.role.clone(),
                 age_ms: now.since(instance.reported).0 / MS,
@@ -192,7 +192,7 @@ impl History {
         (self.sums_bytes, self.steps_bytes) = (sums_bytes, steps_bytes);
     }
 
-    /// Who makes room for a new instance, where one must.
+    /// Returns the instance that makes room for a new one, if one must.
     fn leaver(&self, now: Nanos) -> Result<Option<String>, Refusal> {
         let max = self.bounds.instances_max;
         if self.instances.len() < max {
@@ -218,7 +218,7 @@ impl History {
         if bytes <= memory.0 { Ok(()) } else { Err(problem()) }
     }
 
-    /// Lets go of the oldest differences until `lasting` bytes fit beside the others.
+    /// Drops the oldest differences until `lasting` bytes fit in addition to the others.
     fn make_room(&mut self, lasting: u64) {
         while lasting + self.steps_bytes > self.bounds.memory.0 {
             let fronts = self.instances.values_mut().filter(|instance| !instance.steps.is_empty());

@@ -33,7 +33,7 @@ fn busy(step: &Step, threads: u32) -> f64 {
     if all_ns > 0.0 { (spent_ns as f64 / all_ns).min(1.0) } else { 0.0 }
 }
 
-/// Jobs by op and device, then by class of size.
+/// The jobs by op and device, then by class of size.
 pub(super) type BySize = BTreeMap<u32, SizeSums>;
 
 /// Sums of paths, with times as they were, or cut to what is usual.
@@ -52,9 +52,9 @@ pub(super) fn by_device<'a>(
         let usual = |classes: Vec<u64>| if is_cut { usual_share(&classes) } else { 1.0 };
         let service = usual(counts.service_classes());
         let queueing = usual(counts.queueing_classes());
-        let own = sums.entry((op, device)).or_default();
+        let by_size = sums.entry((op, device)).or_default();
         for size in counts.sizes() {
-            let sum = own
+            let sum = by_size
                 .entry(size.log2)
                 .or_insert_with(|| SizeSums { log2: size.log2, ..SizeSums::default() });
             sum.jobs = sum.jobs.saturating_add(size.jobs);

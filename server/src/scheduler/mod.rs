@@ -23,7 +23,7 @@ use units::{ByteCount, Nanos};
 
 use crate::config::SchedulerConfig;
 use crate::counters::Counter;
-use history::{Bounds, Filter, Gathered, History};
+use history::{Bounds, Filter, History, InstanceSnapshot};
 
 pub(crate) use reporter::{Reporter, Reporting};
 
@@ -46,10 +46,10 @@ pub(crate) struct Received {
     pub(crate) refused: Counter,
 }
 
-/// Why a report was not kept, or nobody more may watch.
+/// The reason why a report was not kept or another watcher is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No honest process sends this; whoever wrote it must act.
+    /// No honest process sends this. The author of the process must act.
     #[error("{0}")]
     Invalid(String),
     /// It contradicts what was reported before; the operator of the reporting process must act.
@@ -69,7 +69,7 @@ impl Scheduler {
             silent_after: SILENT_AFTER,
         };
         let fitted = Scheduling::new(tick(config));
-        let first = parameters::of(config, &fitted, FIRST_REVISION);
+        let first = parameters::to_send(config, &fitted, FIRST_REVISION);
         Self {
             history: Mutex::new(History::new(bounds)),
             fitted: Mutex::new(fitted),
@@ -116,24 +116,24 @@ impl Scheduler {
     pub(crate) fn query(&self, query: QueryRequest, now: Nanos) -> QueryResponse {
         let QueryRequest { last_ms, instance, role, op, device } = query;
         let filter = Filter { last_ms, instance, role, op, device };
-        let message = |gathered: Gathered| {
-            let (paths, devices) = counts::write(&gathered.counted);
+        let message = |snapshot: InstanceSnapshot| {
+            let (paths, devices) = counts::write(&snapshot.counted);
             InstanceCounts {
-                instance: gathered.instance,
-                role: gathered.role,
-                age_ms: gathered.age_ms,
-                covered_ms: gathered.covered_ms,
+                instance: snapshot.instance,
+                role: snapshot.role,
+                age_ms: snapshot.age_ms,
+                covered_ms: snapshot.covered_ms,
                 paths,
                 devices,
-                cpu_ns: counts::cpu_ns(&gathered.counted),
+                cpu_ns: counts::cpu_ns(&snapshot.counted),
             }
         };
-        let gathered = self.history.lock().query(&filter, now);
-        QueryResponse { instances: gathered.into_iter().map(message).collect() }
+        let snapshots = self.history.lock().query(&filter, now);
+        QueryResponse { instances: snapshots.into_iter().map(message).collect() }
     }
 
     /// Every count since the instance is known.
-    pub(crate) fn totals(&self, now: Nanos) -> Vec<Gathered> {
+    pub(crate) fn totals(&self, now: Nanos) -> Vec<InstanceSnapshot> {
         self.history.lock().query(&Filter::default(), now)
     }
 
@@ -146,7 +146,7 @@ impl Scheduler {
         self.instances_max
     }
 
-    /// How many follow the parameters.
+    /// Returns how many calls follow the parameters.
     pub(crate) fn watching(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)
     }
@@ -183,7 +183,7 @@ impl Scheduler {
     fn send(&self) {
         let (fitted, config) = (self.fitted.lock(), self.config.lock());
         self.parameters.send_if_modified(|current| {
-            let same = parameters::of(&config, &fitted, current.revision);
+            let same = parameters::to_send(&config, &fitted, current.revision);
             let changed = same != *current;
             if changed {
                 *current = PolicyParameters { revision: current.revision + 1, ..same };
@@ -210,12 +210,12 @@ impl Drop for Watcher {
     }
 }
 
-/// Bytes of a report: an honest one with every path that occurs takes some tens of KiB. What is refused as too long is
-/// not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
+/// The longest report (bytes). An honest one with every path that occurs takes some tens of KiB. A report that is
+/// refused as too long is not decoded: an empty path takes two bytes on the wire and a hundred times that in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 256 << 10;
 
 /// An instance that has not reported for this long may be replaced by a new one where there is no room for both.
 const SILENT_AFTER: Nanos = Nanos::secs(10);
 
-/// Those that follow nothing yet say 0.
+/// Processes that follow no parameters yet report revision 0.
 const FIRST_REVISION: u64 = 1;

@@ -11,8 +11,12 @@ use units::{ByteCount, Op, limits};
 use crate::config::{ParametersWord, PolicyName, PolicyWord, RuntimeSection, SchedulerConfig};
 use crate::rules;
 
-/// What a scheduler with this configuration sends that has learnt this.
-pub(super) fn of(config: &SchedulerConfig, fitted: &Scheduling, revision: u64) -> PolicyParameters {
+/// Returns the parameters that a scheduler with this configuration sends after it has learnt `fitted`.
+pub(super) fn to_send(
+    config: &SchedulerConfig,
+    fitted: &Scheduling,
+    revision: u64,
+) -> PolicyParameters {
     let named = POLICIES.iter().find(|(word, ..)| *word == config.policy);
     let is_fitted = config.parameters == ParametersWord::Fitted;
     let offload = |decision: &Decision| api::v1::Offload {
@@ -32,18 +36,18 @@ pub(super) fn of(config: &SchedulerConfig, fitted: &Scheduling, revision: u64) -
     }
 }
 
-/// The policy under these parameters, and the configuration that holds with it: `own` is the process's, `devices` are
-/// the names of what it has.
+/// Returns the policy under these parameters and the configuration that holds with it. `configured` is the process's
+/// configuration; `devices` are the names of its devices.
 ///
 /// # Errors
 /// What is not valid, and what would be.
 pub(super) fn policy(
     sent: &PolicyParameters,
-    own: &RuntimeSection,
+    configured: &RuntimeSection,
     devices: &[&str],
     accelerators: usize,
 ) -> Result<(Arc<dyn Policy>, RuntimeSection), String> {
-    let runtime = followed(sent, own)?;
+    let runtime = followed(sent, configured)?;
     let offloads = offloads(sent, devices)?;
     let is_fitted = sent.probe_every > 0 || !sent.offloads.is_empty();
     let is_bounded = matches!(runtime.policy, PolicyName::Auto | PolicyName::BoundedOffload);
@@ -56,13 +60,13 @@ pub(super) fn policy(
     Ok((Arc::new(policy), runtime))
 }
 
-/// What was fitted of devices and ops that are here.
+/// Returns the fitted offloads whose devices and ops this process has.
 fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, String> {
     let count = sent.offloads.len();
     if count > OFFLOADS_MAX {
         return Err(format!("offloads has {count} entries; valid is 0 to {OFFLOADS_MAX}"));
     }
-    let mut own = Vec::new();
+    let mut offloads = Vec::new();
     for offload in &sent.offloads {
         let (bytes, bytes_max) = (ByteCount(offload.bytes_min), limits::ITEM_BYTES_MAX_HIGHEST);
         if bytes > bytes_max {
@@ -73,7 +77,7 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
             let wait = wait.0;
             return Err(format!("wait_bytes_max = {wait} is not valid; valid is 0 to {bytes_max}"));
         }
-        let weight = u16::try_from(offload.weight).ok().filter(|own| WEIGHTS.contains(own));
+        let weight = u16::try_from(offload.weight).ok().filter(|weight| WEIGHTS.contains(weight));
         let Some(weight) = weight else {
             let (weight, max) = (offload.weight, WEIGHTS.end());
             return Err(format!("weight = {weight} is not valid; valid is 1 to {max}"));
@@ -82,18 +86,21 @@ fn offloads(sent: &PolicyParameters, devices: &[&str]) -> Result<Vec<Offload>, S
         let device = devices.iter().position(|name| *name == offload.device);
         if let (Some(op), Some(device)) = (op, device) {
             let (bytes_min, wait_bytes_max) = (bytes.as_usize(), wait.as_usize());
-            own.push(Offload { op, device, bytes_min, weight, wait_bytes_max });
+            offloads.push(Offload { op, device, bytes_min, weight, wait_bytes_max });
         }
     }
-    Ok(own)
+    Ok(offloads)
 }
 
-/// The configuration that holds under these parameters; `own` is the process's.
+/// Returns the configuration that holds under these parameters. `configured` is the process's configuration.
 ///
 /// # Errors
 /// What is not valid, and what would be.
-fn followed(parameters: &PolicyParameters, own: &RuntimeSection) -> Result<RuntimeSection, String> {
-    let mut runtime = own.clone();
+fn followed(
+    parameters: &PolicyParameters,
+    configured: &RuntimeSection,
+) -> Result<RuntimeSection, String> {
+    let mut runtime = configured.clone();
     if let Some(text) = &parameters.policy {
         let known = POLICIES.iter().find(|(_, _, name)| name == text);
         let (_, policy, _) = known.ok_or_else(|| {
@@ -103,8 +110,8 @@ fn followed(parameters: &PolicyParameters, own: &RuntimeSection) -> Result<Runti
         })?;
         runtime.policy = *policy;
     }
-    let bytes = |name: &str, sent: Option<u64>, own: ByteCount| match sent.map(ByteCount) {
-        None => Ok(own),
+    let bytes = |name: &str, sent: Option<u64>, configured: ByteCount| match sent.map(ByteCount) {
+        None => Ok(configured),
         Some(sent) if sent <= limits::ITEM_BYTES_MAX_HIGHEST => Ok(sent),
         Some(sent) => {
             let max = limits::ITEM_BYTES_MAX_HIGHEST;
@@ -112,9 +119,9 @@ fn followed(parameters: &PolicyParameters, own: &RuntimeSection) -> Result<Runti
         }
     };
     runtime.offload_bytes_min =
-        bytes("offload_bytes_min", parameters.offload_bytes_min, own.offload_bytes_min)?;
+        bytes("offload_bytes_min", parameters.offload_bytes_min, configured.offload_bytes_min)?;
     runtime.inline_bytes_max =
-        bytes("inline_bytes_max", parameters.inline_bytes_max, own.inline_bytes_max)?;
+        bytes("inline_bytes_max", parameters.inline_bytes_max, configured.inline_bytes_max)?;
     Ok(runtime)
 }
 
@@ -136,7 +143,7 @@ const OFFLOADS_MAX: usize = 1_024;
 
 const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=1_000;
 
-/// Of what a stranger sent, so much is shown.
+/// The number of characters of a stranger's text that are shown.
 const SHOWN_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -153,34 +160,34 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_followed_by_its_name() {
-        let own = RuntimeSection::default();
+        let configured = RuntimeSection::default();
         for (word, policy, name) in POLICIES {
             let config = SchedulerConfig {
                 policy: word,
                 offload_bytes_min: Some(ByteCount(7)),
                 ..SchedulerConfig::default()
             };
-            let followed = followed(&of(&config, &nothing(), 3), &own).unwrap();
+            let followed = followed(&to_send(&config, &nothing(), 3), &configured).unwrap();
             assert_eq!(followed.policy, policy);
             assert_eq!(followed.offload_bytes_min, ByteCount(7));
-            assert_eq!(followed.inline_bytes_max, own.inline_bytes_max);
+            assert_eq!(followed.inline_bytes_max, configured.inline_bytes_max);
             assert_eq!(rules::policy(policy, &followed, 2, 1).name(), name);
         }
-        let nothing = of(&SchedulerConfig::default(), &nothing(), 1);
+        let nothing = to_send(&SchedulerConfig::default(), &nothing(), 1);
         assert_eq!(nothing, PolicyParameters { revision: 1, ..PolicyParameters::default() });
-        assert_eq!(followed(&nothing, &own).unwrap(), own);
+        assert_eq!(followed(&nothing, &configured).unwrap(), configured);
     }
 
     #[test]
     fn what_is_not_known_is_refused_with_what_is() {
-        let own = RuntimeSection::default();
+        let configured = RuntimeSection::default();
         for policy in ["", "auto", "own", "magic", &"x".repeat(1 << 20)] {
             let sent = PolicyParameters { policy: Some(policy.to_owned()), ..<_>::default() };
-            let why = followed(&sent, &own).unwrap_err();
+            let why = followed(&sent, &configured).unwrap_err();
             assert!(why.contains("async-offload") && why.len() < 300, "{why}");
         }
         let sent = PolicyParameters { inline_bytes_max: Some(u64::MAX), ..<_>::default() };
-        assert!(followed(&sent, &own).unwrap_err().contains("inline_bytes_max"));
+        assert!(followed(&sent, &configured).unwrap_err().contains("inline_bytes_max"));
     }
     /// Software takes ten times as long as the device at every size.
     fn learnt() -> Scheduling {
@@ -206,22 +213,22 @@ mod tests {
 
     #[test]
     fn what_was_fitted_is_followed_where_there_is_such_a_device() {
-        let own = RuntimeSection::default();
+        let configured = RuntimeSection::default();
         let config =
             SchedulerConfig { parameters: ParametersWord::Fitted, ..SchedulerConfig::default() };
-        let sent = of(&config, &learnt(), 4);
+        let sent = to_send(&config, &learnt(), 4);
         assert_eq!(sent.offloads.len(), 1);
         assert_eq!(sent.offloads[0].bytes_min, 1_024);
         assert!(sent.probe_every > 0);
         let named = |sent: &PolicyParameters, devices: &[&str], accelerators| {
-            policy(sent, &own, devices, accelerators).map(|(policy, _)| policy.name())
+            policy(sent, &configured, devices, accelerators).map(|(policy, _)| policy.name())
         };
         let devices = ["software", "virtual-iaa", "worker"];
         assert_eq!(named(&sent, &devices, 1), Ok("fitted-offload"));
         assert_eq!(named(&sent, &devices[..1], 0), Ok("always-software"));
         let software = PolicyParameters { policy: Some("batch".into()), ..sent.clone() };
         assert_eq!(named(&software, &devices, 1), Ok("batch"), "another policy looks at none");
-        let fixed = of(&SchedulerConfig::default(), &learnt(), 4);
+        let fixed = to_send(&SchedulerConfig::default(), &learnt(), 4);
         assert_eq!(named(&fixed, &devices, 1), Ok("bounded-offload"));
         let strange =
             api::v1::Offload { device: "x".into(), op: "y".into(), ..sent.offloads[0].clone() };

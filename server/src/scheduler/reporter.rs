@@ -1,6 +1,6 @@
-//! What a process tells its scheduler, and what it takes from it: counts go out at the pace that the scheduler asks
-//! for, parameters of the placement policy come in and go to the workers. A scheduler that is away, slow or wrong
-//! changes nothing of how the process serves.
+//! The exchange between a process and its scheduler: counts go out at the pace that the scheduler asks for, and
+//! parameters of the placement policy come in and go to the workers. A scheduler that is away, slow or wrong changes
+//! nothing about how the process serves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::counts::{self, Counted, Counts, Key};
 use super::parameters;
 use crate::config::{Config, Services};
 use crate::counters::Counter;
-use crate::worker::{Plan, Word, Worker};
+use crate::worker::{Plan, Worker, WorkerMessage};
 
-/// What became of reports and of parameters, for the page of metrics.
+/// The results of reports and of parameters, for the page of metrics.
 #[derive(Default)]
 pub(crate) struct Reporting {
     /// Reports that the scheduler kept.
@@ -163,8 +163,8 @@ impl Reporter {
         let reporting = &self.plan.reporting;
         let (devices, accelerators) = (&self.plan.devices, self.plan.accelerators);
         let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
-        let own = &self.plan.config.runtime;
-        let (policy, runtime) = match parameters::policy(sent, own, &names, accelerators) {
+        let configured = &self.plan.config.runtime;
+        let (policy, runtime) = match parameters::policy(sent, configured, &names, accelerators) {
             Ok(followed) => followed,
             Err(why) => {
                 reporting.invalid.up();
@@ -174,7 +174,7 @@ impl Reporter {
             }
         };
         for worker in self.workers.iter() {
-            worker.tell(Word::Policy(Arc::clone(&policy)));
+            worker.tell(WorkerMessage::Policy(Arc::clone(&policy)));
         }
         reporting.revision.store(sent.revision, Ordering::Relaxed);
         reporting.applied.up();
@@ -203,7 +203,8 @@ impl Reporter {
         }
     }
 
-    /// Those that serve, and the worker device's where there is one: the CPU time of both is reported.
+    /// Returns the number of threads that serve, with the worker device's where there is one: the CPU time of both is
+    /// reported.
     fn threads(&self) -> u32 {
         let has_device = self.plan.devices.iter().any(|device| device.name() == "worker");
         let of_device = if has_device { self.plan.config.runtime.workers } else { 0 };
@@ -312,7 +313,7 @@ fn epoch() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long to wait before the next attempt.
+/// The wait before the next attempt.
 #[derive(Default)]
 struct Backoff(Option<Duration>);
 
@@ -328,7 +329,7 @@ impl Backoff {
 const REFUSALS: [Code; 4] =
     [Code::InvalidArgument, Code::FailedPrecondition, Code::ResourceExhausted, Code::OutOfRange];
 
-/// Until the scheduler has said how often.
+/// The period that holds until the scheduler has named one.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// However often it says: less costs more than it tells, more is a mistake.
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);

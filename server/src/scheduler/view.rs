@@ -1,5 +1,5 @@
-//! What the scheduler's page and its JSON form show of a window of time: rates, means and bounds of quantiles, by path,
-//! size and device. Numbers only; how they look is the page's.
+//! The numbers that the scheduler's page and its JSON form show for a window of time: rates, means and bounds of
+//! quantiles, by path, size and device. The page decides how they look.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use units::{Nanos, Op};
 
 use super::counts::{self, Counts, Key};
-use super::history::{Filter, Gathered};
+use super::history::{Filter, InstanceSnapshot};
 use super::{Scheduler, learn};
 use crate::config::ParametersWord;
 
@@ -29,23 +29,24 @@ pub(crate) struct View {
     pub(crate) curves: Vec<OpCurves>,
 }
 
-/// What was fitted of one op.
+/// The fitted curves of one op.
 #[derive(Debug, Serialize)]
 pub(crate) struct OpCurves {
     pub(crate) op: String,
-    /// How jobs of the window compare with all of them in software: times faster. None where software is not known.
+    /// How many times faster the jobs of the window are than if all of them ran in software; none where software is not
+    /// known.
     pub(crate) predicted_gain: Option<f64>,
     pub(crate) measured_gain: Option<f64>,
     pub(crate) devices: Vec<CurveRow>,
 }
 
-/// What was fitted of one op on one device.
+/// The fitted curve of one op on one device.
 #[derive(Debug, Serialize)]
 pub(crate) struct CurveRow {
     pub(crate) device: String,
-    /// Jobs that it is learnt from.
+    /// The jobs that the curve is learnt from.
     pub(crate) jobs: u64,
-    /// Jobs that could not be as they were reported.
+    /// The jobs that cannot have been as they were reported.
     pub(crate) refused_jobs: u64,
     /// Times that one reporter was far from the others.
     pub(crate) doubted: u64,
@@ -54,7 +55,7 @@ pub(crate) struct CurveRow {
     /// Smaller jobs are not offloaded to it, where parameters are fitted; it follows the break-even.
     pub(crate) bytes_min: Option<u64>,
     pub(crate) weight: Option<u16>,
-    /// Jobs up to this size are waited for; 0 for none.
+    /// The size up to which jobs are waited for; 0 means that none are.
     pub(crate) wait_bytes_max: Option<u64>,
     pub(crate) points: Vec<CurvePoint>,
 }
@@ -65,9 +66,9 @@ pub(crate) struct CurvePoint {
     pub(crate) bytes: u64,
     /// The device's own time.
     pub(crate) service_ns: u64,
-    /// From submission to completion, as met now; unusually long ones are cut.
+    /// The time from submission to completion as it is observed now. Unusually long times are cut.
     pub(crate) latency_ns: u64,
-    /// Of the calling core, where that was looked at.
+    /// The time on the calling core, where that was measured.
     pub(crate) host_ns: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct CurvePoint {
 #[derive(Debug, Serialize)]
 pub(crate) struct Sent {
     pub(crate) revision: u64,
-    /// Whether what was fitted is sent.
+    /// Whether the fitted parameters are sent.
     pub(crate) fitted: bool,
     pub(crate) policy: Option<String>,
     pub(crate) offload_bytes_min: Option<u64>,
@@ -126,26 +127,26 @@ pub(crate) struct OpSizes {
     pub(crate) classes: Vec<SizeRow>,
 }
 
-/// Jobs whose uncompressed side has from this many bytes to below twice as many.
+/// The jobs whose uncompressed side has from this many bytes to below twice as many.
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) bytes_from: u64,
     pub(crate) jobs: u64,
     pub(crate) service_mean_ns: u64,
-    /// Jobs by device.
+    /// The jobs by device.
     pub(crate) devices: BTreeMap<String, u64>,
 }
 
-/// How much of one device was taken on average.
+/// The average occupancy of one device.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct OccupancyRow {
     pub(crate) device: String,
     pub(crate) jobs_per_s: f64,
-    /// Jobs inside at a time, those on their way and those that wait included.
+    /// The jobs in flight at a time, including those in transit and those that wait.
     pub(crate) inside: f64,
-    /// Of these, jobs that the device works on: engines that are busy, or of software cores.
+    /// The part of these that the device works on: busy engines, or busy cores for software.
     pub(crate) worked_on: f64,
-    /// What a job takes of the calling core (ns), where it was looked at.
+    /// The time that a job takes of the calling core (ns), where it was measured.
     pub(crate) host_mean_ns: Option<u64>,
 }
 
@@ -156,22 +157,22 @@ pub(crate) struct DeviceRow {
     pub(crate) timeouts: u64,
     pub(crate) probes: u64,
     pub(crate) restored: u64,
-    /// Jobs redone in software, by reason.
+    /// The jobs redone in software, by reason.
     pub(crate) fallbacks: BTreeMap<String, u64>,
 }
 
 impl Scheduler {
-    /// What the last while looks like (ms); 0 for all that is known.
+    /// Returns the view of the last `window_ms`; 0 asks for all that is known.
     pub(crate) fn view(&self, window_ms: u64, now: Nanos) -> View {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
-        let gathered = self.history.lock().query(&filter, now);
+        let snapshots = self.history.lock().query(&filter, now);
         let parameters = self.sent();
-        let sums = summed(&gathered);
+        let sums = summed(&snapshots);
         View {
             window_ms,
             report_every_ms: self.report_every_ms.load(std::sync::atomic::Ordering::Relaxed),
             parameters,
-            instances: gathered.iter().map(instance).collect(),
+            instances: snapshots.iter().map(instance).collect(),
             paths: sums.iter().filter_map(|(key, sum)| path(key, sum)).collect(),
             sizes: sizes(&sums),
             occupancy: occupancy(&sums),
@@ -180,11 +181,11 @@ impl Scheduler {
         }
     }
 
-    /// What was learnt and decided, with the gains of the last while (ms).
+    /// Returns what was learnt and decided, with the gains of the last `window_ms`.
     pub(crate) fn curves(&self, window_ms: u64, now: Nanos) -> Vec<OpCurves> {
         let filter = Filter { last_ms: window_ms, ..Filter::default() };
-        let gathered = self.history.lock().query(&filter, now);
-        curves(&self.fitted.lock(), &summed(&gathered), now)
+        let snapshots = self.history.lock().query(&filter, now);
+        curves(&self.fitted.lock(), &summed(&snapshots), now)
     }
 
     fn sent(&self) -> Sent {
@@ -238,9 +239,9 @@ fn curve(of: &Fitted<'_>) -> CurveRow {
     }
 }
 
-fn summed(gathered: &[Gathered]) -> BTreeMap<&Key, Sum> {
+fn summed(snapshots: &[InstanceSnapshot]) -> BTreeMap<&Key, Sum> {
     let mut sums: BTreeMap<&Key, Sum> = BTreeMap::new();
-    for of in gathered {
+    for of in snapshots {
         for (key, counts) in &of.counted {
             sums.entry(key).or_default().add(counts, of.covered_ms);
         }
@@ -248,13 +249,13 @@ fn summed(gathered: &[Gathered]) -> BTreeMap<&Key, Sum> {
     sums
 }
 
-/// Of one key, over instances.
+/// The sum for one key over instances.
 #[derive(Default)]
 struct Sum {
     counts: Counts,
     jobs_per_s: f64,
     bytes_per_s: f64,
-    /// Jobs inside at a time, and those worked on.
+    /// The jobs in flight at a time, and those that are worked on.
     inside: f64,
     worked_on: f64,
 }
@@ -276,7 +277,7 @@ fn per_s(count: f64, covered_ms: u64) -> f64 {
     if covered_ms == 0 { 0.0 } else { count * 1e3 / covered_ms as f64 }
 }
 
-fn instance(of: &Gathered) -> InstanceRow {
+fn instance(of: &InstanceSnapshot) -> InstanceRow {
     let paths = of.counted.iter().filter(|(key, _)| matches!(key, Key::Path { .. }));
     let jobs: u64 = paths.map(|(_, counts)| counts.get(counts::JOBS)).fold(0, u64::saturating_add);
     InstanceRow {

@@ -6,7 +6,7 @@ use protocol::{Key, Meta, MetaFlags, MetaKey, refusal};
 
 use smallvec::SmallVec;
 
-use super::room::charged;
+use super::budget::charged;
 use super::{Issued, OUT_BYTES_MAX, Session, edit};
 use crate::backend::{Count, Failure, GetIssue, Item, Items, Local, NoRoom, Outcome, Written};
 use crate::budget::Permit;
@@ -155,21 +155,21 @@ impl Session {
         };
         for key in get.keys {
             let mut item = source.next(get, &key);
-            let mut room = None;
+            let mut permit = None;
             if let Some(bytes) = item.as_ref().and_then(|item| self.charged_bytes(&item.value)) {
-                room = match &source {
-                    Source::Items(_) => self.more_room(bytes).await?,
+                permit = match &source {
+                    Source::Items(_) => self.charge_more(bytes).await?,
                     Source::Store(local) => {
                         // Evicted meanwhile it would be memory of nobody's budget.
                         drop(item);
-                        let room = self.room(bytes).await?;
+                        let permit = self.charge_reply(bytes).await?;
                         item = local.get(get, &key);
-                        room
+                        permit
                     }
                 };
             }
             let found = match item {
-                Some(item) => self.reply_item(&key, item, room, get.with_cas).await,
+                Some(item) => self.reply_item(&key, item, permit, get.with_cas).await,
                 None => false,
             };
             self.count_get(found, get.touch_exptime_s.is_some());
@@ -237,9 +237,11 @@ impl Session {
     async fn items_again(&mut self, get: &Get<'_>, mut no_room: NoRoom) -> Outcome<Items> {
         for _ in 0..TRIES_MAX {
             let bytes = no_room.wanted.iter().sum::<u64>();
-            let rooms = self.rooms(&no_room).await?;
+            let permits = self.charge_replies(&no_room).await?;
             let traffic = self.traffic_alone(1, bytes as usize);
-            let GetIssue::Sent(sent) = self.context.backend.get(get, traffic, rooms) else { break };
+            let GetIssue::Sent(sent) = self.context.backend.get(get, traffic, permits) else {
+                break;
+            };
             match sent.items(get).await {
                 // A value grew meanwhile.
                 Err(Failure::NoRoom(more)) => no_room = more,
@@ -264,7 +266,7 @@ impl Session {
         &mut self,
         key: &[u8],
         item: Item,
-        room: Option<Permit>,
+        permit: Option<Permit>,
         with_cas: bool,
     ) -> bool {
         let value = match self.context.values.unpack(item.value, None).await {
@@ -281,7 +283,7 @@ impl Session {
         reply::value_header(self.out.text(), key, item.client_flags, value.len(), cas);
         // A long value is as much of a turn as many commands.
         self.served += value.len() / BYTES_PER_COMMAND;
-        self.value(charged(value, room));
+        self.value(charged(value, permit));
         true
     }
 
@@ -326,7 +328,7 @@ impl Session {
     }
 }
 
-/// Where the items of a get come from, in the order of its keys.
+/// The source of a get's items, in the order of its keys.
 enum Source {
     /// Each is fetched when it is answered, so that no more than one is held.
     Store(Local),
@@ -348,7 +350,7 @@ pub(super) const KEYS_AT_ONCE: usize = 64;
 /// A value that grows while there is made room for it is asked for so often.
 const TRIES_MAX: usize = 3;
 
-/// To move so many bytes takes about as long as a short command.
+/// Moving this many bytes takes about as long as a short command.
 const BYTES_PER_COMMAND: usize = 8 << 10;
 
 fn count_hit(

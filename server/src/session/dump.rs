@@ -28,9 +28,9 @@ enum Form {
     MetaGet,
 }
 
-/// Why a list ends before its end.
+/// The reason why a list ends early.
 enum Cut {
-    /// With this line in place of its end.
+    /// This line stands in place of the list's end.
     Line(Vec<u8>),
     /// The client is gone, or takes nothing.
     Client,
@@ -66,7 +66,7 @@ impl Session {
         self.list(Form::Cache { items_max }, class == CLASS, &asked).await;
     }
 
-    /// What of `lru_crawler` is a list; false for the rest, which has nothing to do here.
+    /// Serves the forms of `lru_crawler` that are lists. Returns false for the others, which have nothing to do here.
     pub(super) async fn crawl(&mut self, mut arguments: Tokens<'_>) -> bool {
         let (form, name) = match arguments.next() {
             Some(b"metadump") => (Form::Meta, "metadump"),
@@ -249,7 +249,7 @@ impl Form {
 /// The lines of a server's list.
 struct Lines {
     stream: Stream,
-    /// How long the server may send nothing.
+    /// The time for which the server may send nothing.
     patience: Duration,
     input: Vec<u8>,
     start: usize,
@@ -317,7 +317,7 @@ const fn busy(form: Form) -> &'static [u8] {
     }
 }
 
-/// Whether a list of classes has the one that there is; none if it is no list of classes.
+/// Returns whether a list of classes has the one that exists; none if the text is no list of classes.
 fn has_our_class(classes: &[u8]) -> Option<bool> {
     if matches!(classes, b"all" | b"hash") {
         return Some(true);
@@ -338,7 +338,7 @@ fn tell(items_max: u64) -> u64 {
     if items_max == u64::MAX { 0 } else { items_max }
 }
 
-/// As memcached writes keys in a list: letters, digits and `-._~` as they are.
+/// Writes a key as memcached writes keys in a list: letters, digits and `-._~` as they are.
 fn uri_encode(key: &[u8], out: &mut Vec<u8>) {
     for byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {

@@ -21,7 +21,7 @@ use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::upstream::Traffic;
 use crate::values::{Body, Logical};
 
-/// Whether the verb puts its value beside the one that is there.
+/// Returns whether the verb joins its value with the one that is stored.
 pub(super) const fn needs_old_value(verb: StoreVerb) -> bool {
     matches!(verb, StoreVerb::Append | StoreVerb::Prepend)
 }
@@ -38,7 +38,7 @@ impl Session {
         let context = Rc::clone(&self.context);
         let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
-            let Some(Old { version, value: old, traffic, _room }) =
+            let Some(Old { version, value: old, traffic, _permit }) =
                 self.old_value(key, more.len()).await?
             else {
                 return Ok(Written::NotStored);
@@ -79,7 +79,8 @@ impl Session {
         }
         let _turn = context.edits.turn(key.bytes()).await;
         for _ in 0..TRIES_MAX {
-            let Some(Old { version, value: old, traffic, _room }) = self.old_value(key, 0).await?
+            let Some(Old { version, value: old, traffic, _permit }) =
+                self.old_value(key, 0).await?
             else {
                 return Ok(Count::NotFound);
             };
@@ -104,8 +105,8 @@ impl Session {
         Err(contended())
     }
 
-    /// Why nothing is counted here, found by a look that leaves a stale item's right to be refilled where it is; none
-    /// if it is a number in a frame.
+    /// Returns why nothing is counted here; none if the value is a number in a frame. The look leaves a stale item's
+    /// right to be refilled where it is.
     async fn refuse_to_count(
         &mut self,
         key: &MetaKey<'_>,
@@ -122,9 +123,9 @@ impl Session {
         if compare.is_some_and(|wanted| wanted != 0 && wanted != cas) {
             return Ok(Some(Count::Exists));
         }
-        let _room = match self.charged_bytes(&value) {
+        let _permit = match self.charged_bytes(&value) {
             None => None,
-            Some(bytes) => self.more_room(bytes).await?,
+            Some(bytes) => self.charge_more(bytes).await?,
         };
         Ok(match context.values.unpack(value, None).await {
             Logical::Value(value) => {
@@ -145,9 +146,9 @@ impl Session {
         let traffic = self.traffic_alone(1, more_bytes + long_bytes);
         let peeked = match self.context.backend.peek(key, traffic, None).await {
             Err(Failure::NoRoom(wanted)) => {
-                let room = self.rooms(&wanted).await?.pop();
+                let permit = self.charge_replies(&wanted).await?.pop();
                 let won = wanted.returned.is_some_and(|returned| returned.won);
-                let again = self.context.backend.peek(key, Traffic::Bulk, room).await?;
+                let again = self.context.backend.peek(key, Traffic::Bulk, permit).await?;
                 again.map(|version| Version { won: version.won || won, ..version })
             }
             peeked => peeked?,
@@ -156,9 +157,9 @@ impl Session {
         self.learn(1, version.value.len());
         self.note_length(key.bytes(), version.value.len());
         let logical_bytes = self.context.values.logical_bytes(&version.value);
-        let room = match logical_bytes.filter(|bytes| *bytes > UNCHARGED_BYTES_MAX) {
-            Some(bytes) => match self.more_room(2 * bytes + more_bytes).await {
-                Ok(room) => room,
+        let permit = match logical_bytes.filter(|bytes| *bytes > UNCHARGED_BYTES_MAX) {
+            Some(bytes) => match self.charge_more(2 * bytes + more_bytes).await {
+                Ok(permit) => permit,
                 Err(failure) => {
                     self.context.backend.give_back(key, version.cas, version.won).await;
                     return Err(failure);
@@ -168,7 +169,9 @@ impl Session {
         };
         let traffic = self.traffic_alone(0, version.value.len() + more_bytes);
         match self.context.values.unpack(version.value.clone(), None).await {
-            Logical::Value(value) => return Ok(Some(Old { version, value, traffic, _room: room })),
+            Logical::Value(value) => {
+                return Ok(Some(Old { version, value, traffic, _permit: permit }));
+            }
             Logical::Unreadable => {
                 self.context.backend.give_back(key, version.cas, version.won).await;
             }
@@ -178,16 +181,16 @@ impl Session {
     }
 }
 
-/// What an edit begins with.
+/// The state that an edit begins with.
 struct Old {
     version: Version,
     value: Bytes,
     /// The connection for the changed value.
     traffic: Traffic,
-    _room: Option<Permit>,
+    _permit: Option<Permit>,
 }
 
-/// What is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
+/// Returns what is left of a new expiry as a client wrote it: seconds up to memcached's thirty days, zero for never.
 fn told_ttl_s(exptime_s: i32) -> Option<u32> {
     (exptime_s != 0).then(|| u32::try_from(exptime_s).unwrap_or(0))
 }

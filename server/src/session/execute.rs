@@ -9,14 +9,14 @@ use bytes::Bytes;
 use protocol::Parse;
 use protocol::command::{AdminVerb, Command};
 
-use super::{Session, Way};
+use super::{Session, Transport};
 use crate::context::WorkerContext;
 use crate::values::Body;
 
-/// Asked before an answer holds so many bytes more; false if there is no room for them.
-pub(crate) type Room = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
+/// Asks for memory before an answer holds this many more bytes. The result is false if there is no room for them.
+pub(crate) type ReplyBudget = Box<dyn Fn(usize) -> Pin<Box<dyn Future<Output = bool>>>>;
 
-/// Why the bytes have no answer; the caller must act.
+/// The reason why the bytes have no answer. The caller must act.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     #[error("{0} bytes hold no whole command")]
@@ -25,7 +25,7 @@ pub(crate) enum NoAnswer {
     MoreThanOne { taken: usize, more: usize },
     #[error("`{0}` is about a connection and means nothing here")]
     Meaningless(String),
-    /// What the command does is done by then.
+    /// The command has taken effect by then.
     #[error("there is no room for the answer")]
     NoRoom,
 }
@@ -35,7 +35,7 @@ pub(crate) enum NoAnswer {
 pub(crate) async fn execute(
     context: &Rc<WorkerContext>,
     mut parts: Vec<Bytes>,
-    room: Room,
+    reply_budget: ReplyBudget,
 ) -> Result<Vec<Bytes>, NoAnswer> {
     let limits = context.limits;
     let first = parts.first().map_or(&[][..], |part| part);
@@ -44,7 +44,8 @@ pub(crate) async fn execute(
     }
     let Some((head, rest)) = parts.split_first() else { return Err(NoAnswer::Incomplete(0)) };
     let all = parts.iter().map(Bytes::len).sum::<usize>();
-    let mut session = Session::new(Way::Memory { room, held_bytes: 0 }, Rc::clone(context));
+    let mut session =
+        Session::new(Transport::Memory { reply_budget, held_bytes: 0 }, Rc::clone(context));
     match protocol::parse(head, &limits) {
         Parse::Incomplete => return Err(NoAnswer::Incomplete(all)),
         Parse::Refused { refusal, .. } if refusal.close => {
@@ -117,5 +118,5 @@ fn excerpt(line: &[u8]) -> String {
     line[..line.len().min(EXCERPT_BYTES)].trim_ascii_end().escape_ascii().to_string()
 }
 
-/// How much of a line that was not served its error repeats.
+/// The number of bytes of an unserved line that its error repeats.
 const EXCERPT_BYTES: usize = 64;

@@ -96,5 +96,5 @@ impl Session {
     }
 }
 
-/// What `version` answers: the memcached whose behaviour this is, then our own.
+/// The answer of `version`: the memcached whose behaviour this is, then our version.
 const VERSION: &str = concat!("1.6.18-rebate-", env!("CARGO_PKG_VERSION"));

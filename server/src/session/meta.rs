@@ -8,8 +8,8 @@ use protocol::{MetaKey, refusal};
 
 use bytes::Bytes;
 
+use super::budget::charged;
 use super::classic::count_cas;
-use super::room::charged;
 use super::{Issued, Session, edit};
 use crate::backend::{self, Count, Failure, Issue, MetaDebug, MetaItem, NoRoom, Outcome, Written};
 use crate::budget::Permit;
@@ -26,11 +26,11 @@ impl Session {
         &self,
         meta: &Meta<'_>,
         traffic: Traffic,
-        room: Option<Permit>,
+        permit: Option<Permit>,
     ) -> Issue<Option<MetaItem>> {
         // The logical size of a frame is in its header, so `s` needs the value too.
         let with_value = meta.flags.wants_value() || meta.flags.has(b's');
-        self.context.backend.meta_get(meta, with_value, traffic, room)
+        self.context.backend.meta_get(meta, with_value, traffic, permit)
     }
 
     /// The item of an mg that there was no room for, once there is; what it told of the item the first time holds.
@@ -41,9 +41,9 @@ impl Session {
         no_room: NoRoom,
     ) -> Outcome<Option<MetaItem>> {
         let bytes = no_room.wanted.iter().sum::<u64>();
-        let room = self.rooms(&no_room).await?.pop();
+        let permit = self.charge_replies(&no_room).await?.pop();
         let traffic = self.traffic_alone(1, bytes as usize);
-        let item = self.ask_meta_get(meta, traffic, room).meta_item().await?;
+        let item = self.ask_meta_get(meta, traffic, permit).meta_item().await?;
         Ok(item.map(|MetaItem { facts, value }| {
             let told = no_room.returned.as_ref();
             let facts = match told {
@@ -86,10 +86,10 @@ impl Session {
             return reply::meta_hit(self.out.text(), meta, &facts);
         }
         let stored = value.unwrap_or_default();
-        let room = match self.charged_bytes(&stored) {
+        let permit = match self.charged_bytes(&stored) {
             None => None,
-            Some(bytes) => match self.more_room(bytes).await {
-                Ok(room) => room,
+            Some(bytes) => match self.charge_more(bytes).await {
+                Ok(permit) => permit,
                 Err(failure) => return self.fail(failure, false),
             },
         };
@@ -105,7 +105,7 @@ impl Session {
                 self.count_get(true, touched);
                 facts.value_bytes = value.len();
                 reply::meta_hit(self.out.text(), meta, &facts);
-                self.value(charged(value, room));
+                self.value(charged(value, permit));
             }
         }
     }

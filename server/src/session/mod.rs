@@ -1,6 +1,8 @@
 //! One client's connection: bytes in, commands in order, replies out. A session holds a read buffer only while it has
-//! unread bytes, so an idle connection costs its task and nothing else. What commands do is in the files beside this.
+//! unread bytes, so an idle connection costs its task and nothing else. The files next to this one implement the
+//! commands.
 
+mod budget;
 mod classic;
 mod dump;
 mod edit;
@@ -9,11 +11,10 @@ mod info;
 mod meta;
 mod order;
 mod pace;
-mod room;
 mod window;
 
 pub(crate) use edit::Edits;
-pub(crate) use execute::{NoAnswer, Room, execute};
+pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -33,33 +34,33 @@ use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::counters::{CommandKind, Stage};
 use crate::long_keys::LONG_BYTES;
-use crate::out::{CALL_BYTES_MAX, Out};
+use crate::reply_buffer::{CALL_BYTES_MAX, ReplyBuffer};
 use crate::stream::Stream;
 use crate::upstream::Traffic;
 use crate::values::Body;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 use order::UnderWay;
 use pace::Pace;
 use window::Window;
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Memcached);
-    let mut session = Session::new(Way::Stream(stream), Rc::clone(&context));
+    let _open = Open::count(&context, ListenerProtocol::Memcached);
+    let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
     if let Err(error) = session.run().await {
         tracing::debug!(%error, "connection ended");
     }
 }
 
 /// Counts a connection for as long as it lives, however it ends.
-pub(crate) struct Open<'a>(&'a WorkerContext, Door);
+pub(crate) struct Open<'a>(&'a WorkerContext, ListenerProtocol);
 
 impl<'a> Open<'a> {
-    pub(crate) fn count(context: &'a WorkerContext, door: Door) -> Self {
+    pub(crate) fn count(context: &'a WorkerContext, protocol: ListenerProtocol) -> Self {
         let commands = &context.counters.commands;
         commands.curr_connections.up();
         commands.total_connections.up();
-        Self(context, door)
+        Self(context, protocol)
     }
 }
 
@@ -71,14 +72,14 @@ impl Drop for Open<'_> {
 }
 
 pub(crate) struct Session {
-    way: Way,
+    transport: Transport,
     context: Rc<WorkerContext>,
-    out: Out,
-    /// Where the store does not keep the order of what is under way.
+    out: ReplyBuffer,
+    /// The requests under way, where the store does not keep their order.
     under_way: Option<UnderWay>,
-    /// Where there are links to stores, what may be under way on them.
+    /// The bound on what may be under way on the links, where there are links to stores.
     window: Option<Window>,
-    /// When the last command was answered, until its answer is written.
+    /// The time at which the last command was answered, until its answer is written.
     answered: Option<Instant>,
     /// Commands served since other sessions had their turn.
     served: usize,
@@ -87,16 +88,16 @@ pub(crate) struct Session {
     read_bytes: usize,
     first_bytes: bool,
     closing: bool,
-    /// Where the worker finds this session's waker when it drains.
+    /// The place where the worker finds this session's waker when it drains.
     place: Option<usize>,
 }
 
-/// Where answers go.
-enum Way {
+/// The destination of answers.
+enum Transport {
     Stream(Stream),
-    /// For a command given in memory they stay in `out`: so much of them has been granted room.
+    /// The answers to a command given in memory stay in `out`. `held_bytes` of them have been granted by the budget.
     Memory {
-        room: Room,
+        reply_budget: ReplyBudget,
         held_bytes: usize,
     },
 }
@@ -127,12 +128,12 @@ enum Issued<'a> {
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
 }
 
-/// What a command puts on the way to a store and back.
+/// The load that a command puts on the connection to a store.
 #[derive(Clone, Copy)]
 struct Load {
     /// Keys whose values are asked for.
     keys: usize,
-    /// Bytes of the request, where that asks for no value.
+    /// The bytes of a request that asks for no value.
     request_bytes: usize,
 }
 
@@ -148,7 +149,7 @@ impl Load {
     }
 }
 
-/// What a session does next.
+/// The next step of a session.
 enum Step {
     /// Go on behind this many bytes.
     Consumed(usize),
@@ -159,13 +160,13 @@ enum Step {
 }
 
 impl Session {
-    fn new(way: Way, context: Rc<WorkerContext>) -> Self {
+    fn new(transport: Transport, context: Rc<WorkerContext>) -> Self {
         let under_way = (!context.backend.keeps_order()).then(UnderWay::default);
         let window = context.backend.has_links().then(Window::default);
         Self {
-            way,
+            transport,
             context,
-            out: Out::default(),
+            out: ReplyBuffer::default(),
             under_way,
             window,
             answered: None,
@@ -178,9 +179,9 @@ impl Session {
     }
 
     fn stream(&self) -> io::Result<&Stream> {
-        match &self.way {
-            Way::Stream(stream) => Ok(stream),
-            Way::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
+        match &self.transport {
+            Transport::Stream(stream) => Ok(stream),
+            Transport::Memory { .. } => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -210,7 +211,7 @@ impl Session {
     /// Waits for bytes; false when the server drains, and all that had arrived before is answered, or when the client
     /// has been silent for too long. As memcached, which closes no Unix socket for that.
     async fn wait_readable(&mut self) -> io::Result<bool> {
-        let is_tcp = matches!(self.way, Way::Stream(Stream::Tcp(_)));
+        let is_tcp = matches!(self.transport, Transport::Stream(Stream::Tcp(_)));
         let Some(limit) = self.context.idle_timeout.filter(|_| is_tcp) else {
             return self.wait_for_bytes().await;
         };
@@ -224,14 +225,14 @@ impl Session {
     }
 
     async fn wait_for_bytes(&mut self) -> io::Result<bool> {
-        let Self { context, way: Way::Stream(stream), place, .. } = self else {
+        let Self { context, transport: Transport::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
         poll_fn(|task| {
             if context.is_draining() {
                 return Poll::Ready(Ok(false));
             }
-            context.ending.watch(place, task.waker());
+            context.shutdown.watch(place, task.waker());
             stream.poll_readable(task).map_ok(|()| true)
         })
         .await
@@ -496,8 +497,8 @@ impl Session {
         }
     }
 
-    /// The connection to the stores for a command. None: what is under way has to be
-    /// settled first, because it must take effect first or because there is no room beside it.
+    /// Returns the connection to the stores for a command. None means that everything under way has to be settled
+    /// first, because it must take effect first or because there is no room beside it.
     fn admit(
         &mut self,
         command: &Command<'_>,
@@ -528,7 +529,7 @@ impl Session {
         is_in_order.then_some(traffic)
     }
 
-    /// As `admit`, with all that is under way settled first.
+    /// Does the same as `admit`, with everything under way settled first.
     #[cold]
     async fn admit_after(
         &mut self,
@@ -540,8 +541,8 @@ impl Session {
         self.admit(command, load, true).unwrap_or(Traffic::Bulk)
     }
 
-    /// The connection to the stores for a request that has nothing beside it. It asks for the values of `keys` and
-    /// sends so many bytes.
+    /// Returns the connection to the stores for a request that has nothing beside it. The request asks for the values
+    /// of `keys` and sends this many bytes.
     fn traffic_alone(&mut self, keys: usize, request_bytes: usize) -> Traffic {
         let window = self.window.as_mut();
         let load = &self.context.interactive_load;
@@ -564,8 +565,8 @@ impl Session {
         }
     }
 
-    /// How many of the next keys of a get may be asked for at once; few where the value of one of them is known to be
-    /// long.
+    /// Returns how many of the next keys of a get may be asked for at once: few where the value of one of them is known
+    /// to be long.
     fn keys_at_once(&self, keys: Keys<'_>) -> usize {
         let Some(window) = &self.window else { return classic::KEYS_AT_ONCE };
         let keys_max = window.keys_max();
@@ -683,16 +684,16 @@ impl Session {
 
     /// Answers gathered since the last flush.
     fn gathered_bytes(&self) -> usize {
-        match &self.way {
-            Way::Stream(_) => self.out.len(),
-            Way::Memory { held_bytes, .. } => self.out.len().saturating_sub(*held_bytes),
+        match &self.transport {
+            Transport::Stream(_) => self.out.len(),
+            Transport::Memory { held_bytes, .. } => self.out.len().saturating_sub(*held_bytes),
         }
     }
 
     async fn flush(&mut self) -> io::Result<()> {
         let more = self.gathered_bytes();
-        if let Way::Memory { room, held_bytes } = &mut self.way {
-            if more > 0 && !room(more).await {
+        if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
+            if more > 0 && !reply_budget(more).await {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             *held_bytes += more;
@@ -705,7 +706,9 @@ impl Session {
             if before > OUT_BYTES_MAX {
                 self.context.turns.take(before.min(CALL_BYTES_MAX)).await;
             }
-            let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
+            let Self { transport: Transport::Stream(stream), out, .. } = self else {
+                return Ok(());
+            };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
                     self.context.counters.commands.bytes_written.add((before - left) as u64);
@@ -733,7 +736,7 @@ fn plain_store<'c, 'k>(command: &'c Command<'k>) -> Option<&'c Store<'k>> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.context.ending.leave(self.place);
+        self.context.shutdown.leave(self.place);
     }
 }
 

@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 #[derive(Default)]
 pub(super) struct UnderWay(HashMap<u64, Effect>);
 
-/// What a request does to an item.
+/// The effect of a request on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// Nothing that another such request could tell.
+    /// No effect that another such request could notice.
     Reads,
     Changes,
 }

@@ -1,5 +1,6 @@
-//! How fast a client must take its answers, and send a value that it has begun: memory is held meanwhile. A client that
-//! is slow loses its connection when others wait for that memory, soon; otherwise only when it all but stands still.
+//! The pace at which a client must take its answers and send a value that it has begun, because memory is held
+//! meanwhile. A slow client soon loses its connection when others wait for that memory; otherwise it loses it only when
+//! it all but stands still.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,30 +10,30 @@ use std::time::Duration;
 use device::Buffer;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{OUT_BYTES_MAX, Session, Way};
+use super::{OUT_BYTES_MAX, Session, Transport};
 use crate::context::WorkerContext;
-use crate::out::CALL_BYTES_MAX;
+use crate::reply_buffer::CALL_BYTES_MAX;
 
-/// How much has moved, and since when.
+/// The bytes that have moved, and since when.
 pub(super) struct Pace {
     since: Instant,
     moved: Instant,
     bytes: u64,
     /// Without a byte for this long the client is given up in any case.
     idle_max: Duration,
-    /// Whether it holds memory that others may wait for.
+    /// Whether the client holds memory that others may wait for.
     is_charged: bool,
 }
 
 impl Pace {
-    /// Of a value that is read to memory of its buffers.
+    /// Starts the pace of a value that is read into memory of the connection's buffers.
     pub(super) fn uncharged(context: &WorkerContext) -> Self {
         let now = Instant::now();
         let idle_max = context.idle_timeout.map_or(STANDSTILL_MAX, |idle| idle.min(STANDSTILL_MAX));
         Self { since: now, moved: now, bytes: 0, idle_max, is_charged: false }
     }
 
-    /// Of a value that has its part of the budget.
+    /// Starts the pace of a value that has its part of the budget.
     pub(super) fn charged(context: &WorkerContext) -> Self {
         Self { is_charged: true, ..Self::uncharged(context) }
     }
@@ -42,7 +43,7 @@ impl Pace {
         self.bytes += bytes as u64;
     }
 
-    /// When the client becomes too slow unless more bytes move, having had `grace` to begin with.
+    /// Returns when the client becomes too slow unless more bytes move. It has `grace` to begin with.
     fn due(&self, grace: Duration) -> Instant {
         self.since + grace + Duration::from_micros(self.bytes * MICROS_PER_KIB / 1024)
     }
@@ -105,7 +106,9 @@ impl Session {
         let mut due = Instant::now() + GRACE_WANTED;
         let context = Rc::clone(&self.context);
         loop {
-            let Self { way: Way::Stream(stream), out, .. } = self else { return Ok(()) };
+            let Self { transport: Transport::Stream(stream), out, .. } = self else {
+                return Ok(());
+            };
             let is_charged = out.is_charged();
             let writable = poll_fn(|task| stream.poll_writable(task));
             tokio::select! {
@@ -156,7 +159,7 @@ const MICROS_PER_KIB: u64 = 1_000_000 / 64;
 /// Time to begin with, where others wait for the memory: what a client that reads and writes at all needs to go on.
 const GRACE_WANTED: Duration = Duration::from_millis(100);
 
-/// The same where nobody waits: a client may pause for long, and its value must still come at the slowest pace.
+/// The same grace where no one waits: a client may pause for long, and its value must still come at the slowest pace.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// A client that has begun a value and sends nothing is gone.

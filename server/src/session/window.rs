@@ -1,17 +1,17 @@
-//! How much of the links to stores one session may use at once, so that it neither fills them for others nor waits for
-//! itself where it need not. It counts expected bytes: a session whose answers are long has few requests under way and
-//! takes the connection for long exchanges. It knows nothing of keys' order or of sockets.
+//! The share of the links to stores that one session may use at once, so that it neither fills them for others nor
+//! waits for itself where it need not. It counts expected bytes: a session whose answers are long has few requests
+//! under way and takes the connection for long exchanges. It knows nothing about the order of keys or about sockets.
 
 use crate::long_keys::LONG_BYTES;
 use crate::upstream::{INTERACTIVE_BYTES_MAX, InteractiveLoad, Traffic};
 
 /// A session's use of the links.
 pub(super) struct Window {
-    /// Bytes of an answer, per key, as a moving average.
+    /// The bytes of an answer per key, as a moving average.
     answer_bytes: u32,
     /// Answers since the last long one.
     short_answers: u32,
-    /// What is under way takes this connection.
+    /// The connection that the requests under way take.
     traffic: Traffic,
     /// Expected bytes of what is under way, requests and answers.
     in_flight_bytes: usize,
@@ -32,13 +32,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// How many keys may be asked for at once.
+    /// Returns how many keys may be asked for at once.
     pub(super) fn keys_max(&self) -> usize {
         (BULK_BYTES_MAX / self.answer_bytes as usize).clamp(1, KEYS_MAX)
     }
 
-    /// The connection for a request of `request_bytes` that asks for the values of `keys`. None: what is under way has
-    /// to be answered first, because there is no room beside it or because the request takes the other connection.
+    /// Returns the connection for a request of `request_bytes` that asks for the values of `keys`. None means that
+    /// everything under way has to be answered first, because there is no room beside it or because the request takes
+    /// the other connection.
     pub(super) fn admit(
         &mut self,
         keys: usize,
@@ -66,7 +67,7 @@ impl Window {
         (has_room && is_within).then_some(self.traffic)
     }
 
-    /// The connection of a request that has nothing beside it.
+    /// Returns the connection of a request that has nothing beside it.
     pub(super) fn alone(
         &mut self,
         keys: usize,
@@ -98,10 +99,10 @@ const KEYS_MAX: usize = 64;
 /// more do not fit.
 const BULK_BYTES_MAX: usize = 256 << 10;
 
-/// A session that has had no answer yet may ask for one key beside short exchanges, and for few in all.
+/// A session that has had no answer yet may ask for one key beside short exchanges, and for few keys in all.
 const ANSWER_BYTES_UNKNOWN: u32 = 32 << 10;
 
-/// A line and its headers; 64 of them are under way beside short exchanges at the most.
+/// The bytes of a line and its headers. At most 64 of them are under way beside short exchanges.
 const ANSWER_BYTES_MIN: u32 = 512;
 
 /// The average forgets: after 16 answers a third of it is what was known before.

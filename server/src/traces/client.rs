@@ -1,5 +1,5 @@
-//! A caller of the service: requests go out through T9, answers come in through T10, in software. Answers come in the
-//! order of the requests, so whoever is answered is known by its turn.
+//! A caller of the service: requests go out through T9 and answers come in through T10, in software. Answers come in
+//! the order of the requests, so the request that is answered is known by its turn.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub struct TraceClient {
     _tasks: JoinSet<()>,
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The request could not be made or sent, or no answer came; it has the whole input.
@@ -98,7 +98,8 @@ impl TraceClient {
 #[derive(Clone)]
 struct Line {
     out: mpsc::Sender<Bytes>,
-    /// By whom the next answers are awaited, in their order; none for one that nobody awaits. Nothing: it is closed.
+    /// The callers that await the next answers, in their order; none for an answer that no caller awaits. Without a
+    /// queue the client is closed.
     answers: Rc<RefCell<Option<VecDeque<Option<Answer>>>>>,
 }
 

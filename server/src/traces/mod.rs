@@ -36,7 +36,7 @@ use crate::context::WorkerContext;
 use crate::counters::Traced as Counters;
 use crate::session::Open;
 use crate::stream::Stream;
-use crate::worker::Door;
+use crate::worker::ListenerProtocol;
 pub use client::{CallError, TraceClient};
 pub use secrets::Secrets;
 
@@ -44,7 +44,7 @@ pub use secrets::Secrets;
 pub(crate) struct Traced {
     executor: Traces,
     outbox: Outbox,
-    /// What T1 to T3 are done by hand with.
+    /// The maker that does T1 to T3 by hand.
     maker: Maker,
     runtime: TokioRuntime,
     secrets: Arc<Secrets>,
@@ -52,7 +52,7 @@ pub(crate) struct Traced {
     due: Option<Nanos>,
 }
 
-/// Who asks.
+/// The peer that asks.
 struct Peer {
     tenant: TenantId,
     session: Rc<Session>,
@@ -71,7 +71,7 @@ pub fn secrets(config: &TracesConfig) -> Result<Secrets, String> {
 }
 
 impl Traced {
-    /// On the worker's runtime.
+    /// Creates the service on the worker's runtime.
     pub(crate) fn new(
         config: &TracesConfig,
         secrets: Arc<Secrets>,
@@ -101,7 +101,7 @@ impl Traced {
         Self { executor, outbox, maker, runtime: runtime.clone(), secrets, clock, due }
     }
 
-    /// What its executor counts.
+    /// Returns the counts of its executor.
     pub(crate) fn metrics(&self) -> Arc<TraceMetrics> {
         self.executor.metrics()
     }
@@ -161,7 +161,7 @@ impl Traced {
 
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, Door::Traces);
+    let _open = Open::count(&context, ListenerProtocol::Traces);
     let (Stream::Tcp(stream), Some(traced)) = (stream, &context.traced) else { return };
     if let Err(error) = converse(stream, &context, traced).await {
         tracing::debug!(%error, "a connection of traces ended");
@@ -199,7 +199,7 @@ async fn converse(
     Ok(())
 }
 
-/// Whether there is a request in time, rather than the end of the connection or of the server.
+/// Returns whether a request comes in time, before the end of the connection or of the server.
 async fn is_asked(
     stream: &TcpStream,
     context: &WorkerContext,
@@ -209,7 +209,7 @@ async fn is_asked(
     tokio::select! {
         biased;
         peeked = stream.peek(&mut first) => Ok(peeked? > 0),
-        () = context.ending.begun() => Ok(false),
+        () = context.shutdown.begun() => Ok(false),
         () = tokio::time::sleep(silent_max) => {
             context.counters.commands.idle_kicks.up();
             Ok(false)
@@ -240,13 +240,13 @@ async fn receive(
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// What a peer has begun it must finish in time: it holds memory that others need.
+/// Bounds the time in which a peer must finish what it has begun, because it holds memory that others need.
 async fn within<T>(part: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     tokio::time::timeout(PEER_WITHIN, part).await.map_err(late)?
 }
 
-/// Why software does by hand what a trace gave back.
+/// Returns the reason why software does by hand what a trace gave back.
 fn reason(cause: &Cause) -> Reason {
     match cause {
         Cause::Device(_) => Reason::DeviceFault,
@@ -255,7 +255,7 @@ fn reason(cause: &Cause) -> Reason {
     }
 }
 
-/// What the service does.
+/// Runs the service's function.
 fn call(function: &str, request: Bytes) -> Bytes {
     match function {
         "echo" => request,
@@ -337,12 +337,12 @@ const COMPRESS_FROM_BYTES: usize = 1_024;
 /// to take an answer.
 const PEER_WITHIN: Duration = Duration::from_secs(10);
 
-/// In so many parts of that time it is looked whether a message comes in time: every 2 s, as with stalled memcached
+/// The number of checks, within that time, whether a message comes in time: every 2 s, as with stalled memcached
 /// clients.
 const PARTS: u32 = 5;
 
-/// So much of a name is shown.
+/// The number of characters of a name that are shown.
 const NAME_SHOWN: usize = 40;
 
-/// What is kept of buffers that came back.
+/// The bytes of returned buffers that are kept.
 const POOL_RETAINED_MAX: ByteCount = ByteCount::mib(4);

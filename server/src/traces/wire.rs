@@ -1,6 +1,6 @@
-//! What the service of traces and its callers say to each other on a socket; docs/traces.md has it byte by byte. Keys
-//! are agreed on when a connection begins, so that no two connections share one; who the other side is follows from
-//! the tenant's secret alone. It keeps no connection and bounds no time.
+//! The wire protocol between the service of traces and its callers; docs/traces.md has it byte by byte. Keys are agreed
+//! on when a connection begins, so that no two connections share one. The tenant's secret alone identifies the other
+//! side. This module keeps no connection and bounds no time.
 
 use std::io;
 use std::rc::Rc;
@@ -21,12 +21,12 @@ pub(super) async fn greet(
     tenant: TenantId,
     secret: &[u8],
 ) -> io::Result<Rc<Session>> {
-    let own = random()?;
-    let hello = [&MAGIC[..], &tenant.0.to_be_bytes(), &own].concat();
+    let nonce = random()?;
+    let hello = [&MAGIC[..], &tenant.0.to_be_bytes(), &nonce].concat();
     stream.write_all(&hello).await?;
     let mut other = [0; RANDOM_BYTES];
     stream.read_exact(&mut other).await?;
-    let [to_service, to_caller] = keys(secret, &own, &other);
+    let [to_service, to_caller] = keys(secret, &nonce, &other);
     Ok(Session::new(&to_service, &to_caller))
 }
 
@@ -48,9 +48,9 @@ pub(super) async fn welcome(
     stream.read_exact(&mut other).await?;
     let unknown = || invalid(format!("tenant {} has no secret here", tenant.0));
     let secret = secrets.of(tenant).ok_or_else(unknown)?;
-    let own = random()?;
-    stream.write_all(&own).await?;
-    let [to_service, to_caller] = keys(secret, &other, &own);
+    let nonce = random()?;
+    stream.write_all(&nonce).await?;
+    let [to_service, to_caller] = keys(secret, &other, &nonce);
     Ok((tenant, Session::new(&to_caller, &to_service)))
 }
 
@@ -117,7 +117,7 @@ fn keys(secret: &[u8], caller: &[u8; RANDOM_BYTES], service: &[u8; RANDOM_BYTES]
         let mut key = [0; 32];
         let label = [label.as_bytes()];
         let expanded = base.expand(&label, &ring::aead::AES_256_GCM);
-        let filled = expanded.and_then(|own| own.fill(&mut key));
+        let filled = expanded.and_then(|output| output.fill(&mut key));
         filled.expect("a key is far shorter than HKDF's longest output");
         key
     })

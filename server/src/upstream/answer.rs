@@ -1,4 +1,4 @@
-//! What a memcached server answered, owned, and what went wrong when it did not.
+//! The owned answer of a memcached server, or what went wrong instead.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     NotFound,
     /// `DELETED`, `TOUCHED`, `OK`, `RESET` or `MN`
     Done,
-    /// What incr or decr came to.
+    /// The result of incr or decr.
     Number(u64),
     /// `HD`, `NF`, `NS`, `EX` or `VA`, with its return flags.
     Meta { outcome: MetaOutcome, returned: Returned, value: Option<Bytes> },
@@ -54,7 +54,7 @@ pub(crate) struct Value {
 pub(crate) struct Returned {
     pub(crate) cas: u64,
     pub(crate) client_flags: u32,
-    /// What is left (s); none for never.
+    /// The seconds that are left; none for never.
     pub(crate) ttl_s: Option<u32>,
     pub(crate) idle_s: u32,
     pub(crate) fetched: bool,
@@ -65,13 +65,13 @@ pub(crate) struct Returned {
     pub(crate) binary_key: bool,
 }
 
-/// Why there is no answer. Its text is what a client is told: which server it was, and in whose words, is for the log.
+/// The reason why there is no answer. Its text is for the client. The log has the server and its words.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkError {
     pub(crate) fault: LinkFault,
 }
 
-/// What is wrong with the server or the way to it.
+/// A fault of the server or of the connection to it.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkFault {
     /// It cannot be reached.

@@ -1,4 +1,4 @@
-//! Whether a store is worth asking: one that was found dead is left alone for a while, longer each time.
+//! Knows whether a store is worth asking. A store that was found dead is left alone for a while, longer each time.
 
 #[cfg(test)]
 use std::cell::RefMut;
@@ -9,14 +9,14 @@ use units::Nanos;
 
 use super::Timing;
 
-/// What is known of a store.
+/// The known state of a store.
 #[derive(Default)]
 pub(super) struct Health {
     state: RefCell<State>,
-    /// When it last answered anything.
+    /// The time at which it last answered anything.
     answered: Cell<Option<Nanos>>,
     answers: Cell<u64>,
-    /// Until when the log has heard enough of failed requests.
+    /// The time until which the log is told of no further failed requests.
     silent_until: Cell<Nanos>,
 }
 
@@ -34,7 +34,7 @@ enum State {
 }
 
 impl Health {
-    /// Why requests fail without being sent, while they do.
+    /// Returns why requests fail without being sent, while they do.
     pub(super) fn down(&self, now: Nanos) -> Option<String> {
         match &*self.state.borrow() {
             State::Down { until, why, .. } if now < *until => Some(why.clone()),
@@ -50,7 +50,7 @@ impl Health {
         }
     }
 
-    /// Whether it has answered anything within the last `limit`.
+    /// Returns whether the store has answered anything within the last `limit`.
     pub(super) fn has_answered(&self, now: Nanos, limit: Duration) -> bool {
         self.answered.get().is_some_and(|answered| now < answered + limit.into())
     }
@@ -69,7 +69,7 @@ impl Health {
         *state = State::Down { until: now + backoff, backoff, why };
     }
 
-    /// Whether the log may hear of another failed request: once in a second.
+    /// Returns whether the log may be told of another failed request: once per second.
     pub(super) fn may_report(&self, now: Nanos) -> bool {
         let may = now >= self.silent_until.get();
         if may {
@@ -82,7 +82,7 @@ impl Health {
         matches!(&*self.state.borrow(), State::Up)
     }
 
-    /// Whether it was found dead and has not answered since.
+    /// Returns whether the store was found dead and has not answered since.
     pub(super) fn is_down(&self) -> bool {
         matches!(&*self.state.borrow(), State::Down { .. })
     }

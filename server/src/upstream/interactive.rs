@@ -1,6 +1,7 @@
-//! How many values may be under way on a worker's connections for short exchanges. Nobody knows how long a value is
-//! that was never seen, so a bound on their number bounds how long others wait if all of them turn out to be long.
-//! What is beyond the bound takes the connections for long exchanges. It does not know who asks.
+//! The bound on the values that may be under way on a worker's connections for short exchanges. The length of a value
+//! that was never seen is unknown, so a bound on their number bounds how long others wait if all of them turn out to be
+//! long. Requests beyond the bound take the connections for long exchanges. This module does not know which session
+//! asks.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct InteractiveLoad {
     values: Cell<usize>,
-    /// When a long value last came on one of these connections.
+    /// The time at which a long value last came on one of these connections.
     surprised: Cell<Option<Instant>>,
 }
 
 impl InteractiveLoad {
-    /// Whether a session that has had `short_answers` in a row may ask for so many values.
+    /// Returns whether a session that has had `short_answers` in a row may ask for this many values.
     #[inline]
     pub(crate) fn has_room(&self, values: usize, short_answers: u32) -> bool {
         let after = self.values.get() + values;
@@ -28,19 +29,19 @@ impl InteractiveLoad {
         self.surprised.set(Some(Instant::now()));
     }
 
-    /// So many values more are under way.
+    /// Notes that this many more values are under way.
     #[inline]
     pub(super) fn add(&self, values: usize) {
         self.values.set(self.values.get() + values);
     }
 
-    /// So many values came, or will not come.
+    /// Notes that this many values came or will not come.
     #[inline]
     pub(super) fn remove(&self, values: usize) {
         self.values.set(self.values.get() - values);
     }
 
-    /// With so many values under way.
+    /// Creates the load with this many values under way.
     #[cfg(test)]
     pub(crate) fn in_use(values: usize) -> Self {
         Self { values: Cell::new(values), surprised: Cell::default() }

@@ -32,7 +32,7 @@ pub(crate) use interactive::InteractiveLoad;
 
 use crate::budget::{Budget, Permit};
 use crate::counters::Counters;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
 use health::Health;
 use service::Service;
@@ -51,8 +51,8 @@ pub(crate) struct Server {
     bulk: Rc<Socket>,
 }
 
-/// Which of a server's connections a request takes. Requests on one of them take effect in their order; those on
-/// different ones take effect in any order.
+/// The connection to a server that a request takes. Requests on one connection take effect in their order; those on
+/// different connections take effect in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// Short requests with answers that are expected to be short.
@@ -62,7 +62,7 @@ pub(crate) enum Traffic {
     Bulk,
 }
 
-/// What answers may hold, who counts them, and by which time servers are down and memcached is late.
+/// The limits on what answers may hold, their counters, and the clock that says when a server is down or late.
 #[derive(Clone)]
 pub(crate) struct Limits {
     pub(crate) pool: Pool,
@@ -70,12 +70,12 @@ pub(crate) struct Limits {
     pub(crate) budget: Budget,
     pub(crate) counters: Arc<Counters>,
     pub(crate) value_bytes_max: usize,
-    /// What an answer without values may hold, or a message of a store service.
+    /// The bytes that an answer without values, or a message of a store service, may hold.
     pub(crate) held_bytes_max: ByteCount,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// How long to wait for a server.
+/// The times for which a server is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) request: Duration,
@@ -84,8 +84,8 @@ pub(crate) struct Timing {
     pub(crate) retry_max: Duration,
 }
 
-/// What may answer a request; an error line may answer any. An answer of another kind means that requests and answers
-/// are out of step, and ends the connection.
+/// The answers that a request may have. An error line may answer any request. An answer of another kind means that
+/// requests and answers are out of step, and ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// VALUE lines, at most one per key, and END.
@@ -135,7 +135,7 @@ impl Expect {
 }
 
 impl Traffic {
-    /// Of a request that sends so many bytes and asks for no value.
+    /// Returns the traffic class of a request that sends this many bytes and asks for no value.
     pub(crate) const fn of_request(bytes: usize) -> Self {
         if bytes <= INTERACTIVE_BYTES_MAX { Traffic::Interactive } else { Traffic::Bulk }
     }
@@ -195,7 +195,7 @@ impl Link {
         }
     }
 
-    /// Whether requests of one kind of traffic take effect in the order in which they were made.
+    /// Returns whether requests of one traffic class take effect in the order in which they were made.
     pub(crate) const fn keeps_order(&self) -> bool {
         matches!(self, Link::Server(_))
     }
@@ -217,23 +217,23 @@ impl Link {
         &self,
         traffic: Traffic,
         expect: Expect,
-        compose: impl FnOnce(&mut Out),
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
-        self.request_with_room(traffic, expect, None, compose)
+        self.request_with_permit(traffic, expect, None, compose)
     }
 
-    /// As `request`, with a part of the budget for the values of the answer.
+    /// Does the same as `request`, with a part of the budget for the values of the answer.
     #[inline]
-    pub(crate) fn request_with_room(
+    pub(crate) fn request_with_permit(
         &self,
         traffic: Traffic,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
         Issued(match self {
-            Link::Server(server) => server.socket(traffic).request(expect, room, compose),
-            Link::Service(service) => service.request(expect, room, compose),
+            Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
+            Link::Service(service) => service.request(expect, granted, compose),
         })
     }
 }
@@ -256,8 +256,8 @@ impl Link {
     }
 }
 
-/// What asks a server whether it is there: the cheapest question that every memcached with meta commands answers.
-fn compose_probe(out: &mut Out) {
+/// Asks a server whether it is there, by the cheapest question that every memcached with meta commands answers.
+fn compose_probe(out: &mut ReplyBuffer) {
     out.text().extend_from_slice(b"mn\r\n");
 }
 

@@ -1,6 +1,6 @@
-//! Bytes from a memcached server to answers. A large value is read into a pool buffer of its own, straight from the
-//! socket. What is longer than a value may be, or than there is memory for, is read past and fails its own request;
-//! what no memcached would answer is an error before anything is allocated.
+//! Turns the bytes of a memcached server into answers. A large value is read into a separate pool buffer, straight from
+//! the socket. A value that is longer than allowed, or for which there is no memory, is read past and fails its own
+//! request. Bytes that no memcached would answer are an error before anything is allocated.
 
 use std::sync::Arc;
 
@@ -31,17 +31,17 @@ pub(super) struct Reader {
     value_lines: usize,
     values: SmallVec<[Value; 1]>,
     stats: Vec<(String, String)>,
-    /// What the answer so far holds without a part of the budget.
+    /// The bytes that the answer so far holds without a part of the budget.
     uncharged_bytes: usize,
-    /// What is in place of an answer that cannot be held; the rest of it is read past.
+    /// The reason why the answer cannot be held; the rest of it is read past.
     refusal: Option<Refusal>,
-    /// Bytes of the answer's values, where it is refused for lack of room: of all those that need some.
+    /// The bytes of all values of the answer that need a part of the budget, where it is refused for lack of room.
     wanted_bytes: u64,
     value_bytes_max: usize,
     stats_bytes_max: ByteCount,
 }
 
-/// Why what came is not an answer; the connection is of no more use.
+/// The reason why the bytes are not an answer. The connection is of no more use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// No memcached would say that.
@@ -73,7 +73,7 @@ enum Header {
     Meta(Returned),
 }
 
-/// Why an answer is read past.
+/// The reason why an answer is read past.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     TooLarge,
@@ -88,7 +88,7 @@ enum Step {
 }
 
 impl Reader {
-    /// What does not keep to the limits is not kept.
+    /// Creates a reader that keeps nothing beyond the limits.
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             pool: limits.pool.clone(),
@@ -110,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Where the next bytes go.
+    /// Returns the space for the next bytes.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if let Some(Body::Kept { buffer, filled, needed, .. }) = &mut self.body {
             return &mut buffer.space()[*filled..*needed];
@@ -135,17 +135,17 @@ impl Reader {
         }
     }
 
-    /// The next whole answer to a request that expects it so; none until more bytes are there. `room` is what the
+    /// The next whole answer to a request that expects it so; none until more bytes are there. `granted` is what the
     /// request took of the budget beforehand.
     pub(super) fn next(
         &mut self,
         expect: Option<Expect>,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Option<Answer>, Unreadable> {
         loop {
             let step = match self.body.take() {
                 Some(body) => self.go_on(body)?,
-                None => self.line(expect, room)?,
+                None => self.line(expect, granted)?,
             };
             match step {
                 Step::Wait => return Ok(None),
@@ -155,7 +155,7 @@ impl Reader {
         }
     }
 
-    /// Whether all that was put there belongs to answers that were taken.
+    /// Returns whether all bytes that were read belong to answers that were taken.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end && self.body.is_none() && self.value_lines == 0
     }
@@ -163,7 +163,7 @@ impl Reader {
     fn line(
         &mut self,
         expect: Option<Expect>,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Step, Unreadable> {
         let input = &self.input[self.start..self.end];
         let (response, line_bytes) = match response::parse(input) {
@@ -183,11 +183,11 @@ impl Reader {
                     );
                 }
                 let (value_bytes, header) = (*value_bytes, header_of(&response));
-                return self.begin(line_bytes, value_bytes, header, room);
+                return self.begin(line_bytes, value_bytes, header, granted);
             }
             (Expect::Meta, Response::MetaValue { value_bytes, .. }) => {
                 let (value_bytes, header) = (*value_bytes, header_of(&response));
-                return self.begin(line_bytes, value_bytes, header, room);
+                return self.begin(line_bytes, value_bytes, header, granted);
             }
             (Expect::Values { .. }, Response::End) => {
                 Step::Answered(Answer::Values(std::mem::take(&mut self.values)))
@@ -226,7 +226,7 @@ impl Reader {
         line_bytes: usize,
         value_bytes: u64,
         header: Header,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
     ) -> Result<Step, Unreadable> {
         if value_bytes >= ABSURD_BYTES {
             return Err(format!("a value of {value_bytes} bytes").into());
@@ -241,7 +241,7 @@ impl Reader {
         }
         self.start = body_start;
         self.value_lines += 1;
-        let permit = self.charge(needed, room);
+        let permit = self.charge(needed, granted);
         if self.refusal.is_some() {
             self.values = SmallVec::new();
             self.body = Some(Body::Skipped { left: needed, header });
@@ -272,7 +272,7 @@ impl Reader {
 
     /// Takes a value's part of the budget; none for one that is small, in an answer that is. Refuses the answer if the
     /// value is too long or there is no room for it.
-    fn charge(&mut self, needed: usize, room: &mut Option<Permit>) -> Option<Permit> {
+    fn charge(&mut self, needed: usize, granted: &mut Option<Permit>) -> Option<Permit> {
         if needed - 2 > self.value_bytes_max {
             self.refusal = Some(Refusal::TooLarge);
             return None;
@@ -284,8 +284,9 @@ impl Reader {
         }
         let bytes = needed as u64;
         self.wanted_bytes += bytes;
-        let has_room = |room: &mut Permit| (room.bytes() >= bytes).then(|| room.split(bytes));
-        let permit = room.as_mut().and_then(has_room).or_else(|| self.budget.try_begin(bytes));
+        let has_enough =
+            |granted: &mut Permit| (granted.bytes() >= bytes).then(|| granted.split(bytes));
+        let permit = granted.as_mut().and_then(has_enough).or_else(|| self.budget.try_begin(bytes));
         if permit.is_none() {
             self.refusal = self.refusal.or(Some(Refusal::NoRoom));
         }
@@ -401,7 +402,7 @@ fn returned(flags: protocol::Flags<'_>) -> Returned {
     returned
 }
 
-/// What a line without a value is to a request that expects it; none where it is no answer to that.
+/// Returns the answer that a line without a value is to a request; none where the line is no answer to it.
 fn answer_of(expect: Expect, response: &Response<'_>) -> Option<Answer> {
     use Expect as E;
     use Response as R;
@@ -452,13 +453,13 @@ const COPY_BYTES_MAX: usize = 2 << 10;
 /// No memcached holds a value this long (`-I` ends at 1 GiB); where one is told, lines and values are mixed up.
 const ABSURD_BYTES: u64 = 1 << 30;
 
-/// How much of a line that does not fit its error repeats.
+/// The number of bytes of an unexpected line that its error repeats.
 const EXCERPT_BYTES: usize = 64;
 
-/// What one answer may hold without a part of the budget.
+/// The bytes that one answer may hold without a part of the budget.
 const ANSWER_UNCHARGED_BYTES_MAX: usize = 32 << 10;
 
-/// What memcached says behind `ERROR ` to a client that it has no room for.
+/// memcached's text behind `ERROR ` for a client that it has no room for.
 const TOO_MANY_CLIENTS: &[u8] = b"Too many open connections";
 
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";

@@ -1,4 +1,4 @@
-//! What becomes of a connection that the server has no room for, while the worker's other connection to that server is
+//! The handling of a connection that the server has no room for, while the worker's other connection to that server is
 //! open: the other one takes its requests, and it is tried again from time to time. It is used again only at a moment
 //! when nothing is under way on the other one, so that requests keep their order.
 
@@ -18,7 +18,7 @@ impl Socket {
         *self.other.borrow_mut() = Rc::downgrade(other);
     }
 
-    /// Whether requests should take the other connection.
+    /// Returns whether requests should take the other connection.
     #[inline]
     pub(super) fn is_refused(&self) -> bool {
         self.refused.get() && self.open_other().is_some()
@@ -30,7 +30,7 @@ impl Socket {
         self.other.borrow().upgrade().filter(|other| other.stream.borrow().is_some())
     }
 
-    /// From now on the other connection takes the requests.
+    /// Sends requests over the other connection from now on.
     pub(super) fn refuse(&self, why: &str) {
         if !self.refused.replace(true) {
             let server = &self.address;
@@ -91,5 +91,5 @@ impl Socket {
     }
 }
 
-/// How often it is asked whether nothing is under way on the other connection.
+/// The time between two checks whether nothing is under way on the other connection.
 const ORDER_PAUSE: Duration = Duration::from_millis(1);

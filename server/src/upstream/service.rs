@@ -1,5 +1,6 @@
-//! The link to one store service: each request a call of its own, all on one HTTP/2 connection. Calls that are under
-//! way together take effect in any order: whoever needs one waits for the other first.
+//! The link to one store service: each request is a call of its own, and all calls share one HTTP/2 connection. Calls
+//! that are under way together take effect in any order, so a request that needs another one's effect waits for it
+//! first.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use super::reader::{Reader, Unreadable};
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 
 /// A worker's calls to one store service.
 pub(crate) struct Service {
@@ -42,7 +43,7 @@ struct Client {
     number: u64,
     connection: Connection,
     calls: StoreClient<Connection>,
-    /// When anything was last answered on it.
+    /// The time at which anything was last answered on it.
     answered: Rc<Cell<Option<Instant>>>,
 }
 
@@ -68,13 +69,13 @@ impl Service {
     pub(super) fn request(
         self: &Rc<Self>,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         if let Some(why) = self.health.down(self.limits.clock.now()) {
             return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
-        self.send(expect, false, room, compose)
+        self.send(expect, false, granted, compose)
     }
 
     /// Asks whether the service is there, also while requests are not sent because it was not.
@@ -90,16 +91,16 @@ impl Service {
         self: &Rc<Self>,
         expect: Expect,
         is_probe: bool,
-        mut room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        mut granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
-        let mut out = Out::default();
+        let mut out = ReplyBuffer::default();
         compose(&mut out);
         let parts = out.into_parts();
         let slot = Slot::default();
         let owed = Owed { service: Rc::clone(self), slot: Some(slot.clone()) };
         tokio::task::spawn_local(async move {
-            let answer = owed.service.ask(expect, is_probe, &mut room, parts).await;
+            let answer = owed.service.ask(expect, is_probe, &mut granted, parts).await;
             owed.pay(answer);
         });
         slot
@@ -110,7 +111,7 @@ impl Service {
         &self,
         expect: Expect,
         is_probe: bool,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
         parts: Vec<Bytes>,
     ) -> Result<Answer, LinkFault> {
         let begun = Instant::now();
@@ -123,7 +124,7 @@ impl Service {
                 self.health.mark_up(self.limits.clock.now());
                 let stages = &self.limits.counters.stages;
                 stages[Stage::Store as usize].record(begun.elapsed().into());
-                self.read(expect, room, parts)
+                self.read(expect, granted, parts)
             }
             Ok(Err(status)) if status.code() != Code::DeadlineExceeded => {
                 self.give_up(&client, None);
@@ -237,11 +238,11 @@ impl Service {
     fn read(
         &self,
         expect: Expect,
-        room: &mut Option<Permit>,
+        granted: &mut Option<Permit>,
         parts: Vec<Bytes>,
     ) -> Result<Answer, LinkFault> {
         let mut reader = self.reader.borrow_mut();
-        let answer = read(&mut reader, expect, room, &parts);
+        let answer = read(&mut reader, expect, granted, &parts);
         if answer.is_err() {
             *reader = Reader::new(&self.limits);
         }
@@ -252,7 +253,7 @@ impl Service {
 fn read(
     reader: &mut Reader,
     expect: Expect,
-    room: &mut Option<Permit>,
+    granted: &mut Option<Permit>,
     parts: &[Bytes],
 ) -> Result<Answer, Unreadable> {
     let mut answer = None;
@@ -266,7 +267,7 @@ fn read(
             reader.filled(bytes);
             // Behind an answer nothing is expected.
             let expect = if answer.is_none() { Some(expect) } else { None };
-            answer = reader.next(expect, room)?.or(answer);
+            answer = reader.next(expect, granted)?.or(answer);
         }
     }
     match answer {
@@ -285,7 +286,7 @@ fn fault(client: &Client, status: &Status) -> LinkFault {
     LinkFault::Lost(message.to_owned())
 }
 
-/// Whether the service said so, not our end of the connection.
+/// Returns whether the status comes from the service and not from our end of the connection.
 fn is_its_own(client: &Client, status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !client.connection.is_closed()
 }
@@ -324,8 +325,8 @@ impl Service {
     }
 }
 
-/// Of the time that is left for a call, one part of so many is for the service's word that it was too little: who gets
-/// it knows that the service lives.
+/// One part in so many of a call's time is for the service's message that the time was too short. A caller that gets
+/// the message knows that the service lives.
 const WORD_SHARE: u32 = 8;
 
 /// A service that is out of memory is asked again after this, then after ever longer pauses.

@@ -21,7 +21,7 @@ use super::reader::Reader;
 use super::{Expect, Limits, Slot, Timing};
 use crate::budget::Permit;
 use crate::counters::Stage;
-use crate::out::Out;
+use crate::reply_buffer::ReplyBuffer;
 use crate::stream::Stream;
 use crate::supervise::keep;
 
@@ -30,20 +30,20 @@ pub(crate) struct Socket {
     pub(super) address: String,
     /// The connection while there is one.
     pub(super) stream: RefCell<Option<Rc<Stream>>>,
-    pub(super) out: RefCell<Out>,
+    pub(super) out: RefCell<ReplyBuffer>,
     pub(super) waiting: RefCell<VecDeque<Waiting>>,
     pub(super) work: Signal,
     /// The other connection to the server.
     pub(super) other: RefCell<Weak<Socket>>,
     /// Whether the server has no room for this connection, so that the other one takes the requests.
     pub(super) refused: Cell<bool>,
-    /// Whether the server has answered on this connection since that was opened.
+    /// Whether the server has answered on this connection since it was opened.
     has_answered: Cell<bool>,
     /// The server's, whichever connection learns of it.
     pub(super) health: Rc<Health>,
-    /// When the request that is answered next came to be that one.
+    /// The time at which the request that is answered next became the first in the queue.
     head_since: Cell<Nanos>,
-    /// Bytes that have come since.
+    /// The bytes that have come since then.
     head_bytes: Cell<u64>,
     pub(super) timing: Cell<Timing>,
     limits: Limits,
@@ -51,7 +51,7 @@ pub(crate) struct Socket {
     load: Rc<InteractiveLoad>,
 }
 
-/// What there was to read.
+/// The result of a read.
 enum Read {
     All,
     /// More may be there.
@@ -88,8 +88,8 @@ impl Signal {
 pub(super) struct Waiting {
     slot: Slot,
     expect: Expect,
-    /// For the values of the answer.
-    room: Option<Permit>,
+    /// The permit for the values of the answer.
+    granted: Option<Permit>,
     since: Nanos,
 }
 
@@ -132,14 +132,14 @@ impl Socket {
     pub(super) fn request(
         &self,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         let now = self.now();
         if let Some(why) = self.health.down(now) {
             return Slot::answered(Err(LinkError { fault: LinkFault::Down(why) }));
         }
-        self.send(now, expect, room, compose)
+        self.send(now, expect, granted, compose)
     }
 
     /// Asks whether the server is there, also while requests are not sent because it was not.
@@ -156,14 +156,14 @@ impl Socket {
         &self,
         now: Nanos,
         expect: Expect,
-        room: Option<Permit>,
-        compose: impl FnOnce(&mut Out),
+        granted: Option<Permit>,
+        compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         let slot = Slot::default();
         let nothing_under_way = self.waiting.borrow().is_empty();
         compose(&mut self.out.borrow_mut());
         let mut waiting = self.waiting.borrow_mut();
-        waiting.push_back(Waiting { slot: slot.clone(), expect, room, since: now });
+        waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
         drop(waiting);
         self.load.add(expect.values_max());
         // A lone request goes out now; others wait for the link's turn, which sends all of them in one call.
@@ -371,8 +371,8 @@ impl Socket {
         self.head_since.set(self.now());
     }
 
-    /// When the connection is given up unless bytes come on it; none with nothing under way. The next answer has the
-    /// limit to begin with, and more as it comes: a long one may take its time.
+    /// Returns when the connection is given up unless bytes come on it; none with nothing under way. The next answer
+    /// has the limit to begin with, and more as it comes: a long one may take its time.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
         let since = waiting.front()?.since.max(self.head_since.get());
@@ -425,7 +425,7 @@ impl Socket {
     fn deliver(&self, reader: &mut Reader) -> Result<(), LinkFault> {
         while !reader.is_empty() {
             let answer = match self.waiting.borrow_mut().front_mut() {
-                Some(request) => reader.next(Some(request.expect), &mut request.room),
+                Some(request) => reader.next(Some(request.expect), &mut request.granted),
                 None => reader.next(None, &mut None),
             };
             let Some(answer) = answer.map_err(LinkFault::from)? else { break };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::Picos;
 
-/// What a core does for a token.
+/// The work that a core does for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The application's own work.
@@ -14,7 +14,7 @@ pub(super) enum What {
     Visit,
     /// An op that found no place at its accelerator.
     Fallback,
-    /// A page fault; nobody waits for the core here.
+    /// A page fault. No token waits for the core here.
     System,
 }
 

@@ -1,4 +1,4 @@
-//! What a run counts, and the single numbers made of it.
+//! The counts of a run, and the single numbers made of them.
 
 use super::spec::Spec;
 use super::topology::KINDS;
@@ -13,7 +13,7 @@ pub(super) struct Counts {
     /// Invocations of accelerators, by accelerator, fallbacks among them.
     pub(super) ops: [u64; KINDS.len()],
     pub(super) overflows: u64,
-    /// By accelerator as well.
+    /// The fallbacks, by accelerator as well.
     pub(super) fallbacks: [u64; KINDS.len()],
     /// Ops that took their payload from the scratchpad where it was made.
     pub(super) forwards: u64,
@@ -33,9 +33,9 @@ pub(super) struct Counts {
     pub(super) manager_busy: Picos,
     pub(super) engines_busy: Picos,
     pub(super) links_busy: Picos,
-    /// From an op's end to the end of who decided what follows; waiting included, but for a core.
+    /// The time from an op's end until it is decided what follows; waiting included, but for a core.
     pub(super) deciding: Picos,
-    /// From there until the data has landed or a core knows.
+    /// The time from there until the data has landed or a core knows.
     pub(super) moving: Picos,
 }
 
@@ -55,7 +55,7 @@ impl Counts {
             (&mut self.dispatches, other.dispatches),
             (&mut self.instructions, other.instructions),
         ];
-        sums.into_iter().for_each(|(own, more)| *own += more);
+        sums.into_iter().for_each(|(sum, more)| *sum += more);
         let times = [
             (&mut self.duration, other.duration),
             (&mut self.cores_busy, other.cores_busy),
@@ -66,15 +66,15 @@ impl Counts {
             (&mut self.deciding, other.deciding),
             (&mut self.moving, other.moving),
         ];
-        times.into_iter().for_each(|(own, more)| *own += more);
-        self.pes_busy.iter_mut().zip(other.pes_busy).for_each(|(own, more)| *own += more);
+        times.into_iter().for_each(|(sum, more)| *sum += more);
+        self.pes_busy.iter_mut().zip(other.pes_busy).for_each(|(sum, more)| *sum += more);
         let by_kind = [(&mut self.ops, other.ops), (&mut self.fallbacks, other.fallbacks)];
-        for (own, other) in by_kind {
-            own.iter_mut().zip(other).for_each(|(own, more)| *own += more);
+        for (sums, other) in by_kind {
+            sums.iter_mut().zip(other).for_each(|(sum, more)| *sum += more);
         }
     }
 
-    /// In the order of [`names`].
+    /// Returns the facts in the order of [`names`].
     pub(super) fn facts(&self, spec: &Spec) -> Vec<f64> {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let time = |part: Picos, servers: u32| {
@@ -109,12 +109,14 @@ impl Counts {
             of(self.events, self.requests),
         ]);
         facts.extend([share(pes.0 as f64, handled), share(working.since(pes).0 as f64, handled)]);
-        facts.extend(self.fallbacks.iter().zip(self.ops).map(|(own, all)| of(*own, all)));
+        facts.extend(
+            self.fallbacks.iter().zip(self.ops).map(|(fallbacks, all)| of(*fallbacks, all)),
+        );
         facts
     }
 }
 
-/// What [`Counts::facts`] are called.
+/// Returns the names of [`Counts::facts`].
 pub(super) fn names() -> Vec<String> {
     let mut names =
         ["cores.utilisation", "manager.utilisation", "dma.utilisation"].map(str::to_owned).to_vec();

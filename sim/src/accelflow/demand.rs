@@ -1,5 +1,5 @@
-//! What the offered load asks of cores, manager and accelerators on average, known without a run. It draws nothing and
-//! knows no queue: what waits how long is the run's.
+//! The average demand of the offered load on cores, manager and accelerators, known without a run. It draws nothing and
+//! knows no queue; the run finds how long ops wait.
 
 use super::AccelFlow;
 use super::orchestrators::{Queues, Via};
@@ -12,12 +12,12 @@ struct Demand {
     cores: f64,
     manager: f64,
     accelerators: [f64; KINDS.len()],
-    /// What the accelerators' work would be on cores.
+    /// The demand on cores if they did the accelerators' work.
     instead: [f64; KINDS.len()],
 }
 
-/// Why no steady state can exist: cores or the manager get more than they can do, or accelerators do before which ops
-/// may wait without end. Where queues are finite, what accelerators cannot do falls back to cores.
+/// Returns why no steady state can exist: cores or the manager get more work than they can do, or accelerators with
+/// unbounded queues do. Where queues are finite, what accelerators cannot do falls back to cores.
 pub(super) fn overload(model: &AccelFlow) -> Option<String> {
     let demand = demand(model);
     let hardware = &model.spec.hardware;

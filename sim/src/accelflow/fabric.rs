@@ -1,5 +1,5 @@
-//! What moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time, so a move
-//! needs no event. A mesh link is as fast as an engine and is not queued for by itself.
+//! The fabric that moves payloads: A-DMA engines, the network between chiplets, memory. Each is free at a known time,
+//! so a move needs no event. A mesh link is as fast as an engine, so there is no separate queue for it.
 
 use super::spec::Spec;
 use super::topology::{PLACES, Topology};
@@ -22,7 +22,7 @@ pub(super) struct Fabric {
     pub(super) links_busy: Picos,
 }
 
-/// From one place to another.
+/// The path from one place to another.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     latency: Picos,
@@ -30,7 +30,7 @@ struct Way {
     link: Option<u8>,
 }
 
-/// What bytes take, in whole parts of a picosecond each.
+/// The time per byte, in whole parts of a picosecond.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(u64);
 
@@ -64,14 +64,14 @@ impl Fabric {
         let first = free.unwrap_or_else(|| self.first_free());
         let engine = &mut self.engines[first];
         let start = ready.max(*engine);
-        let hold = self.setup + self.engine.of(bytes);
+        let hold = self.setup + self.engine.time(bytes);
         let mut landed = start + hold;
         *engine = landed;
         self.engines_busy += hold;
         let way = self.ways[from][to];
         if let Some(link) = way.link {
             let link = &mut self.links[usize::from(link)];
-            let sending = self.link.of(bytes);
+            let sending = self.link.time(bytes);
             *link = start.max(*link) + sending;
             self.links_busy += sending;
             landed = landed.max(*link);
@@ -86,10 +86,10 @@ impl Fabric {
         first.map_or(0, |(index, _)| index)
     }
 
-    /// Reads `bytes` from memory from `start` on, which is `now` or later; when they are there. What starts later holds
-    /// up nobody until then.
+    /// Reads `bytes` from memory from `start` on, which is `now` or later, and returns when they are there. A read that
+    /// starts later delays no other until then.
     pub(super) fn read(&mut self, bytes: u32, now: Picos, start: Picos) -> Picos {
-        let time = self.memory_pace.of(bytes);
+        let time = self.memory_pace.time(bytes);
         self.memory = now.max(self.memory) + time;
         self.memory.max(start + time) + self.memory_latency
     }
@@ -102,13 +102,13 @@ impl Pace {
 
     /// The nearest whole picosecond.
     #[inline]
-    pub(super) fn of(self, bytes: u32) -> Picos {
+    pub(super) fn time(self, bytes: u32) -> Picos {
         let parts = u128::from(bytes) * u128::from(self.0) + (1 << (PARTS_LOG2 - 1));
         Picos((parts >> PARTS_LOG2) as u64)
     }
 }
 
-/// Of a picosecond.
+/// The parts of a picosecond, as a power of two.
 const PARTS_LOG2: u32 = 20;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub const SCENARIOS: [&str; 2] = ["steady", "window"];
 pub fn builtin(name: &str) -> Option<&'static str> {
     let file =
         if SCENARIOS.contains(&name) { format!("accelflow-{name}.toml") } else { name.to_owned() };
-    BUILTIN.iter().find(|(own, _)| *own == file).map(|(_, text)| *text)
+    BUILTIN.iter().find(|(known, _)| *known == file).map(|(_, text)| *text)
 }
 
 /// The keys of a scenario that is compiled in, or of the file at the path `spec`, whose text and whose bases' `read`
@@ -67,7 +67,7 @@ pub struct AccelFlow {
     programs: Vec<Program>,
     /// The steps of all programs, one after the other.
     steps: Vec<Step>,
-    /// By service: its first.
+    /// The first step of each service.
     starts: Vec<u16>,
     arrivals: Vec<Arrivals>,
     sizes: [SizeTable; topology::KINDS.len()],
@@ -75,9 +75,9 @@ pub struct AccelFlow {
     /// A core's time, as nanoseconds with a mean of a millisecond; none where it does not vary.
     app: Option<Durations>,
     notify: Picos,
-    /// What a DMA's interrupt takes of the manager.
+    /// The time that a DMA's interrupt takes of the manager.
     manager_dma: Picos,
-    /// By service: the response time that the objective allows.
+    /// The response time that the objective allows, by service.
     due: Vec<Picos>,
 }
 
@@ -119,8 +119,8 @@ impl AccelFlow {
         })
     }
 
-    /// How many windows one replication holds: enough for a 99th percentile of every service, unless all services'
-    /// times together were then more than can be kept.
+    /// Returns how many windows one replication holds: enough for a 99th percentile of every service, unless all
+    /// services' times together were then more than can be kept.
     fn windows(&self, window: Picos) -> u32 {
         let rarest = self.arrivals.iter().map(Arrivals::mean_gap_ns).fold(0.0, f64::max);
         let expected = window.as_ns() / rarest;
@@ -167,7 +167,7 @@ impl Simulate for AccelFlow {
             if counts.requests > REQUESTS_MAX {
                 return Err(RunError::TooManyRequests { limit: REQUESTS_MAX });
             }
-            responses.iter_mut().zip(&run.responses).for_each(|(all, own)| all.extend(own));
+            responses.iter_mut().zip(&run.responses).for_each(|(all, times)| all.extend(times));
         }
         let duration = Picos(counts.duration.0 / u64::from(windows));
         Ok(Sample { facts: counts.facts(&self.spec), responses, events: counts.events, duration })

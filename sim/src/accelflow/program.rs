@@ -36,27 +36,27 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OpStep {
     pub(super) kind: u8,
-    pub(super) goes: Goes,
+    pub(super) continuation: Continuation,
     /// A core or a message begins a trace with this op.
     pub(super) begins: bool,
-    /// On a core.
+    /// The time on a core.
     pub(super) cpu_ps: f64,
-    /// What it holds a PE for.
+    /// The time for which it holds a PE.
     pub(super) pe: Picos,
     /// The accelerator that it hands its payload to, if it hands it to one.
     pub(super) next: Option<u8>,
-    /// By when it should be done, from the request's start.
+    /// The time by which it should be done, from the request's start.
     pub(super) due: Picos,
-    /// Who handles what follows: a payload that fits an entry, one that does not.
+    /// The component that handles what follows: for a payload that fits an entry, and for one that does not.
     pub(super) after: [Handoff; 2],
     branches: u32,
     transforms: u32,
     tail: bool,
 }
 
-/// What follows an op.
+/// The continuation after an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goes {
+pub(super) enum Continuation {
     /// The next step.
     On,
     /// The next step, once the answer to what was sent is here.
@@ -69,9 +69,9 @@ struct Compiler<'a> {
     catalog: &'a Catalog,
     steps: Vec<Step>,
     times: Vec<f64>,
-    /// How often what is being added is made.
+    /// The number of times that the step which is being added is made.
     parallel: f64,
-    /// Where the innermost arm of a fork begins: ops before it are not the arm's own.
+    /// The step at which the innermost arm of a fork begins. Ops before it are not the arm's own.
     arm: usize,
 }
 
@@ -184,7 +184,7 @@ impl Compiler<'_> {
                     return Ok(());
                 }
                 Instruction::End(End::Notify) => {
-                    self.last(last, |op| op.goes = Goes::Notify);
+                    self.last(last, |op| op.continuation = Continuation::Notify);
                     return Ok(());
                 }
                 Instruction::End(End::Tail(trace)) => {
@@ -197,7 +197,7 @@ impl Compiler<'_> {
                             "an arm of a fork waits for {trace} and sends nothing"
                         ));
                     }
-                    self.last(last, |op| op.goes = Goes::Await);
+                    self.last(last, |op| op.continuation = Continuation::Await);
                     return self.answer(trace, last, rest);
                 }
             }
@@ -248,7 +248,7 @@ impl Compiler<'_> {
         let none = Handoff { via: Via::Core, time: Picos(0), instructions: 0 };
         Ok(self.push(Step::Op(OpStep {
             kind,
-            goes: Goes::On,
+            continuation: Continuation::On,
             begins: false,
             cpu_ps: 0.0,
             pe: Picos(0),
@@ -320,7 +320,7 @@ impl Program {
         }
     }
 
-    /// How many traces a core starts behind this step.
+    /// Returns how many traces a core starts behind this step.
     fn submits(&self, step: usize) -> usize {
         match self.steps.get(step + 1) {
             Some(Step::Op(_)) => 1,
@@ -340,8 +340,8 @@ impl Program {
                         to,
                         branches: op.branches,
                         transforms: op.transforms,
-                        ends: op.tail || op.goes != Goes::On,
-                        loads: op.tail || op.goes == Goes::Await,
+                        ends: op.tail || op.continuation != Continuation::On,
+                        loads: op.tail || op.continuation == Continuation::Await,
                         large,
                     };
                     (orchestrator.after)(&glue, spec)
@@ -353,7 +353,9 @@ impl Program {
     /// The accelerator that the op at `step` hands its payload to, if it hands it to one.
     fn kind_behind(&self, step: usize) -> Option<u8> {
         match (&self.steps[step], self.steps.get(step + 1)) {
-            (Step::Op(OpStep { goes: Goes::On, .. }), Some(Step::Op(next))) => Some(next.kind),
+            (Step::Op(OpStep { continuation: Continuation::On, .. }), Some(Step::Op(next))) => {
+                Some(next.kind)
+            }
             _ => None,
         }
     }
@@ -385,7 +387,7 @@ mod tests {
             for (step, times) in program.steps.iter().zip(&program.times) {
                 match step {
                     Step::Op(op) => (ops, ps) = (ops + times, ps + times * op.cpu_ps),
-                    Step::Core { ps: own, .. } => ps += times * own,
+                    Step::Core { ps: step_ps, .. } => ps += times * step_ps,
                     _ => {}
                 }
             }
@@ -443,7 +445,7 @@ mod tests {
             .steps
             .iter()
             .map(|step| match step {
-                Step::Op(op) if op.goes == Goes::Notify => "op, told",
+                Step::Op(op) if op.continuation == Continuation::Notify => "op, told",
                 Step::Op(_) => "op",
                 Step::Core { .. } => "core",
                 Step::Fork { .. } => "fork",
@@ -462,7 +464,7 @@ mod tests {
         let programs = programs(Architecture::AccelFlow);
         let of = |(_, program): &(String, Program)| {
             let each = |(step, times): (&Step, &f64)| match step {
-                Step::Op(op) if op.goes == Goes::Notify => 2.0 * times,
+                Step::Op(op) if op.continuation == Continuation::Notify => 2.0 * times,
                 Step::Op(_) | Step::Core { .. } | Step::Notify => *times,
                 Step::Fork { .. } | Step::Arrive | Step::Done => 0.0,
             };

@@ -9,7 +9,7 @@ use super::cores::{CoreJob, Cores, What};
 use super::counts::Counts;
 use super::fabric::Fabric;
 use super::orchestrators::{Listed, Queues, Via};
-use super::program::{Goes, OpStep, Step};
+use super::program::{Continuation, OpStep, Step};
 use super::sizes::{SizePoint, SizeTable};
 use super::spec::Order;
 use super::station::{NOBODY, Pe, Shape, Station, Taken, Waiting};
@@ -53,7 +53,7 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub(super) born: Picos,
-    /// What its draws are made of: the same for all architectures.
+    /// The key of its draws, which is the same for all architectures.
     key: u64,
     /// A core's time as a multiple of the mean.
     app: f64,
@@ -113,7 +113,7 @@ impl Model for Run<'_> {
             Event::Core { what, token } => self.core_done(what, token, agenda),
             Event::Decided { token } => {
                 let op = self.op(token);
-                self.beyond(token, op, usize::from(op.kind), now, agenda);
+                self.after_op(token, op, usize::from(op.kind), now, agenda);
             }
             Event::Loaded { kind, pe, token } => self.loaded(kind, pe, token, agenda),
             Event::Retired { kind, pe, token } => self.retired(kind, pe, token, agenda),
@@ -123,7 +123,7 @@ impl Model for Run<'_> {
             Event::Notified { token } => {
                 self.tokens[token as usize].at += 1;
                 self.end_trace(token, agenda);
-                self.reach(token, CORES, now, agenda);
+                self.advance(token, CORES, now, agenda);
             }
         }
         if self.extent.is_reached(self.counts.requests) || self.fault.is_some() {
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
         if let Some(token) = self.add(token, agenda) {
             // A request comes in at TCP, without a core.
             let tcp = 0;
-            self.reach(token, tcp, agenda.now(), agenda);
+            self.advance(token, tcp, agenda.now(), agenda);
         }
     }
 
@@ -260,8 +260,8 @@ impl<'a> Run<'a> {
 
     /// The step after the token's.
     pub(super) fn step_behind(&self, token: u32) -> &'a Step {
-        let own = &self.tokens[token as usize];
-        &self.model.steps[usize::from(own.at) + 1]
+        let state = &self.tokens[token as usize];
+        &self.model.steps[usize::from(state.at) + 1]
     }
 
     pub(super) fn op(&self, token: u32) -> &'a OpStep {
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
     }
 
     /// The token stands at a step, its payload at `place`. When an output entry that held it is clear.
-    fn reach(
+    fn advance(
         &mut self,
         token: u32,
         place: usize,
@@ -280,21 +280,21 @@ impl<'a> Run<'a> {
         agenda: &mut Agenda<Event>,
     ) -> Picos {
         let model = self.model;
-        let own = &mut self.tokens[token as usize];
-        match &model.steps[usize::from(own.at)] {
+        let state = &mut self.tokens[token as usize];
+        match &model.steps[usize::from(state.at)] {
             Step::Core { .. } | Step::Op(_) | Step::Notify if model.queues == Queues::None => {
                 self.run_on_core(token, agenda);
             }
             Step::Core { ps, submits_ps } => {
-                let time = Picos((ps * own.app + submits_ps + 0.5) as u64);
-                own.at += 1;
+                let time = Picos((ps * state.app + submits_ps + 0.5) as u64);
+                state.at += 1;
                 self.offer_core(CoreJob { token, what: What::Segment, time }, agenda);
             }
             Step::Op(op) => return self.submit(token, op, place, ready, agenda),
             Step::Fork { arms, .. } => return self.fork(token, arms, place, ready, agenda),
             Step::Notify if place == CORES => {
-                own.at += 1;
-                return self.reach(token, CORES, ready, agenda);
+                state.at += 1;
+                return self.advance(token, CORES, ready, agenda);
             }
             Step::Notify => return self.notify(token, place, ready, agenda),
             Step::Arrive => self.join(token, agenda),
@@ -320,22 +320,24 @@ impl<'a> Run<'a> {
             let (drawn, traced) = (NOT_DRAWN, false);
             let part = Token { key, parent: token, parts: 0, at: *start, drawn, traced, ..whole };
             let Some(part) = self.add(part, agenda) else { return clear };
-            clear = clear.max(self.reach(part, place, ready, agenda));
+            clear = clear.max(self.advance(part, place, ready, agenda));
         }
         clear
     }
 
     /// Without accelerators a core goes on until the request ends, forks or waits.
     fn run_on_core(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let own = self.tokens[token as usize];
+        let state = self.tokens[token as usize];
         let steps = &self.model.steps;
-        let (mut at, mut ps) = (own.at, 0.0);
+        let (mut at, mut ps) = (state.at, 0.0);
         loop {
             match &steps[usize::from(at)] {
-                Step::Core { ps: own_ps, .. } => ps += own_ps * own.app,
+                Step::Core { ps: own_ps, .. } => ps += own_ps * state.app,
                 Step::Op(op) => {
-                    ps += op.cpu_ps * own.draw(at, op.kind, &self.model.sizes).1.factor();
-                    if op.goes == Goes::Await && self.model.spec.work.remote_ns > 0.0 {
+                    ps += op.cpu_ps * state.draw(at, op.kind, &self.model.sizes).1.factor();
+                    if op.continuation == Continuation::Await
+                        && self.model.spec.work.remote_ns > 0.0
+                    {
                         break;
                     }
                 }
@@ -373,11 +375,11 @@ impl<'a> Run<'a> {
                     self.wait(token, now, agenda);
                 }
                 _ => {
-                    self.reach(token, CORES, now, agenda);
+                    self.advance(token, CORES, now, agenda);
                 }
             },
             What::Visit | What::Fallback => {
-                self.beyond(token, self.op(token), CORES, now, agenda);
+                self.after_op(token, self.op(token), CORES, now, agenda);
             }
         }
     }
@@ -385,12 +387,12 @@ impl<'a> Run<'a> {
     /// The size of the token's own step or the one behind it, drawn once.
     #[inline(always)]
     pub(super) fn drawn(&mut self, token: u32, at: u16, kind: u8) -> SizePoint {
-        let own = &mut self.tokens[token as usize];
-        if own.drawn != at {
-            (own.hash, own.point) = own.draw(at, kind, &self.model.sizes);
-            own.drawn = at;
+        let state = &mut self.tokens[token as usize];
+        if state.drawn != at {
+            (state.hash, state.point) = state.draw(at, kind, &self.model.sizes);
+            state.drawn = at;
         }
-        own.point
+        state.point
     }
 
     /// A core, a message or an accelerator brings the payload of `op`.
@@ -453,16 +455,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Which of the ready ops goes first: the smaller.
+    /// Returns the rank of a ready op. The smaller one goes first.
     #[inline(always)]
     fn rank(&self, token: u32, op: &OpStep) -> u64 {
-        let own = &self.tokens[token as usize];
+        let state = &self.tokens[token as usize];
         match self.model.spec.dispatcher.discipline {
             Order::Fifo => 0,
             Order::Priority => {
-                u64::from(self.model.spec.services[usize::from(own.service)].priority)
+                u64::from(self.model.spec.services[usize::from(state.service)].priority)
             }
-            Order::Deadline => (own.born + op.due).0,
+            Order::Deadline => (state.born + op.due).0,
         }
     }
 
@@ -501,8 +503,8 @@ impl<'a> Run<'a> {
         let now = agenda.now();
         let start = now.max(entry.ready);
         let inline = point.bytes.min(hardware.inline_bytes);
-        let load = hardware.scratchpad + hardware.scratchpad_pace.of(inline);
-        let mut end = start + load + point.of(op.pe);
+        let load = hardware.scratchpad + hardware.scratchpad_pace.time(inline);
+        let mut end = start + load + point.scale(op.pe);
         if point.bytes > inline {
             let there = self.fabric.read(point.bytes - inline, now, start);
             end += there.since(start);
@@ -523,8 +525,8 @@ impl<'a> Run<'a> {
         agenda: &mut Agenda<Event>,
     ) {
         let hardware = &self.model.spec.hardware;
-        let own = &self.tokens[entry.token as usize];
-        let (hash, tenant) = (own.hash, own.tenant);
+        let state = &self.tokens[entry.token as usize];
+        let (hash, tenant) = (state.hash, state.tenant);
         let station = &mut self.stations[usize::from(kind)];
         if station.pes[usize::from(pe)].tenant != tenant {
             end += hardware.wipe;
@@ -571,13 +573,13 @@ impl<'a> Run<'a> {
 
     /// A PE is done: its output needs an entry, and somebody decides what follows.
     fn done(&mut self, kind: u8, pe: u8, token: u32, agenda: &mut Agenda<Event>) {
-        let own = &mut self.stations[usize::from(kind)].pes[usize::from(pe)];
-        if (own.token, own.end) != (token, agenda.now()) {
+        let served = &mut self.stations[usize::from(kind)].pes[usize::from(pe)];
+        if (served.token, served.end) != (token, agenda.now()) {
             // It was displaced before its start, and is done at another time.
             return;
         }
-        let was = *own;
-        own.token = NOBODY;
+        let was = *served;
+        served.token = NOBODY;
         self.count(kind, &was, agenda);
         if self.model.queues == Queues::Laxity {
             self.computed(kind, pe, token, agenda);
@@ -600,7 +602,7 @@ impl<'a> Run<'a> {
                     self.tokens[token as usize].at += 1;
                     self.submit(token, self.op(token), index, end, agenda)
                 } else {
-                    self.beyond(token, op, index, end, agenda)
+                    self.after_op(token, op, index, end, agenda)
                 }
             }
             Via::Manager => {
@@ -627,7 +629,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether what the token's op hands on does not fit an entry.
+    /// Returns whether the payload that the token's op hands on does not fit an entry.
     #[inline(always)]
     pub(super) fn carries_large(&mut self, token: u32, op: &OpStep) -> bool {
         let at = self.tokens[token as usize].at;
@@ -638,8 +640,8 @@ impl<'a> Run<'a> {
         carried.bytes > self.model.spec.hardware.inline_bytes
     }
 
-    /// What follows the op that the token is at. When the output entry is clear.
-    pub(super) fn beyond(
+    /// Does what follows the op that the token is at. Returns when the output entry is clear.
+    pub(super) fn after_op(
         &mut self,
         token: u32,
         op: &'a OpStep,
@@ -647,23 +649,23 @@ impl<'a> Run<'a> {
         ready: Picos,
         agenda: &mut Agenda<Event>,
     ) -> Picos {
-        let own = &mut self.tokens[token as usize];
-        match op.goes {
-            Goes::On => {
-                own.at += 1;
-                self.reach(token, place, ready, agenda)
+        let state = &mut self.tokens[token as usize];
+        match op.continuation {
+            Continuation::On => {
+                state.at += 1;
+                self.advance(token, place, ready, agenda)
             }
-            Goes::Await => {
-                own.at += 1;
+            Continuation::Await => {
+                state.at += 1;
                 self.wait(token, ready, agenda);
                 ready
             }
-            Goes::Notify if place == CORES => {
-                own.at += 1;
+            Continuation::Notify if place == CORES => {
+                state.at += 1;
                 self.end_trace(token, agenda);
-                self.reach(token, CORES, ready, agenda)
+                self.advance(token, CORES, ready, agenda)
             }
-            Goes::Notify => self.notify(token, place, ready, agenda),
+            Continuation::Notify => self.notify(token, place, ready, agenda),
         }
     }
 
@@ -702,17 +704,17 @@ impl<'a> Run<'a> {
             whole.at = *join;
         }
         self.end_trace(part.parent, agenda);
-        self.reach(part.parent, CORES, agenda.now(), agenda);
+        self.advance(part.parent, CORES, agenda.now(), agenda);
     }
 
     fn complete(&mut self, token: u32, agenda: &Agenda<Event>) {
-        let own = self.tokens[token as usize];
+        let state = self.tokens[token as usize];
         self.vacant.push(token);
-        let time = agenda.now().since(own.born);
-        let service = usize::from(own.service);
+        let time = agenda.now().since(state.born);
+        let service = usize::from(state.service);
         self.counts.requests += 1;
-        self.counts.failed += u64::from(own.failed);
-        self.counts.missed += u64::from(own.failed || time > self.model.due[service]);
+        self.counts.failed += u64::from(state.failed);
+        self.counts.missed += u64::from(state.failed || time > self.model.due[service]);
         // Also of one that failed: its caller has waited so long for nothing.
         self.responses[service].push(time.0);
         if self.counts.requests > REQUESTS_MAX {

@@ -2,7 +2,7 @@
 
 use crate::Picos;
 
-/// How large the payloads of one accelerator are.
+/// The distribution of the sizes of one accelerator's payloads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SizeShape {
     pub(super) min_bytes: f64,
@@ -22,7 +22,7 @@ pub(super) struct SizeTable(Box<[SizePoint; POINTS]>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizePoint {
     pub(super) bytes: u32,
-    /// In parts of [`ONE`].
+    /// The factor in parts of [`ONE`].
     factor: u32,
 }
 
@@ -53,7 +53,7 @@ impl SizeShape {
 impl SizePoint {
     /// Its op's time where the mean op takes `mean`.
     #[inline]
-    pub(super) fn of(self, mean: Picos) -> Picos {
+    pub(super) fn scale(self, mean: Picos) -> Picos {
         Picos(((u128::from(mean.0) * u128::from(self.factor)) >> ONE_LOG2) as u64)
     }
 
@@ -103,7 +103,7 @@ mod tests {
         assert!((mean - 1.0).abs() < 1e-6, "{mean}");
         let point = table.points()[POINTS - 1];
         let expected = 1e6 * point.factor();
-        assert!((point.of(Picos(1_000_000)).0 as f64 - expected).abs() <= 1.0);
+        assert!((point.scale(Picos(1_000_000)).0 as f64 - expected).abs() <= 1.0);
         assert_eq!(table.draw(u64::MAX).bytes, table.points()[POINTS - 1].bytes);
     }
 }

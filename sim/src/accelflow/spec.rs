@@ -1,5 +1,5 @@
-//! What the keys of a specification mean: hardware, costs, work, load and how long to look. Each is taken with its
-//! range; what nobody takes is refused. Where values come from is in the files.
+//! The meaning of a specification's keys: hardware, costs, work, load and how long to look. Each key is taken with its
+//! range, and a key that is not taken is refused. The files say where values come from.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{ArrivalSpec, Arrivals, BadValue, Extent, Picos};
 /// A checked specification.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What it is called.
+    /// The name of the scenario.
     pub name: String,
     /// One sentence on it.
     pub about: String,
-    /// How far a replication goes.
+    /// The length of a replication.
     pub extent: Extent,
     /// Requests and parts of requests that may be under way.
     pub tokens_max: usize,
@@ -74,7 +74,7 @@ pub(super) struct Dispatcher {
     pub(super) discipline: Order,
 }
 
-/// Which of the ready entries a PE takes.
+/// The order in which a PE takes the ready entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Fifo,
@@ -99,7 +99,7 @@ pub(super) struct Costs {
 #[derive(Clone, Debug)]
 pub(super) struct Tenants {
     pub(super) count: u32,
-    /// None for no limit.
+    /// The most live traces of a tenant; none for no limit.
     pub(super) traces_max: Option<u32>,
 }
 
@@ -120,12 +120,12 @@ pub(super) struct Load {
     burst_off_us: f64,
 }
 
-/// How requests of a service come.
+/// The arrival process of a service's requests.
 #[derive(Clone, Debug)]
 enum Process {
     Poisson,
     Bursty,
-    /// At these gaps (ns), from the start again at their end, as fast as the load is.
+    /// Requests come at these gaps (ns), repeated from the start, scaled to the load.
     Recorded(Arc<[f64]>),
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Kind {
 pub(super) struct Service {
     pub(super) name: String,
     pub(super) time_ns: f64,
-    /// By [`Category`].
+    /// The shares by [`Category`].
     pub(super) shares: [f64; 7],
     pub(super) weight: f64,
     pub(super) priority: u32,
@@ -211,7 +211,7 @@ impl Spec {
         self.load.total_per_s
     }
 
-    /// When requests of a service come.
+    /// Returns the arrivals of a service's requests.
     pub(super) fn arrivals(&self, service: &Service) -> Result<Arrivals, BadValue> {
         let weights: f64 = self.services.iter().map(|service| service.weight).sum();
         let per_s = self.load.total_per_s * service.weight / weights;
@@ -255,13 +255,13 @@ impl Share {
         Self((share * (1u64 << 32) as f64).ceil() as u64)
     }
 
-    /// Whether it has a hash.
+    /// Returns whether the hash falls into the share.
     #[inline]
     pub(super) fn has(self, hash: u64) -> bool {
         u64::from(hash as u32) < self.0
     }
 
-    /// Whether it has any.
+    /// Returns whether the share is greater than zero.
     #[inline]
     pub(super) fn is_any(self) -> bool {
         self.0 > 0
@@ -426,7 +426,7 @@ const PER_S_MIN: f64 = 1e-3;
 const RATE_MIN: f64 = 1e-3;
 const RATE_MAX: f64 = 1e9;
 const INSTRUCTIONS_MAX: u32 = 1_000_000;
-/// As the seed's queue entries of 2 KB are 2,048 bytes.
+/// A kilobyte has 1,024 bytes here, because [AccelFlow]'s queue entries of 2 KB are 2,048 bytes.
 const BYTES_PER_KB: f64 = 1_024.0;
-/// What shares read off a drawing may be above one together.
+/// The amount by which shares read off a drawing may together exceed one.
 const SHARES_ROUNDING: f64 = 0.02;

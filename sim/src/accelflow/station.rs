@@ -16,7 +16,7 @@ pub(super) struct Waiting {
     pub(super) token: u32,
     /// Its place in the order of allocation.
     pub(super) place: u32,
-    /// When its data has landed.
+    /// The time at which its data has landed.
     pub(super) ready: Picos,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Pe {
     /// The op's token, or [`NOBODY`].
     pub(super) token: u32,
     place: u32,
-    /// From when on; before that it is free.
+    /// The time from which it is served. Before that, the PE is free.
     pub(super) start: Picos,
     pub(super) end: Picos,
     /// The tenant that it worked for last.
@@ -35,7 +35,7 @@ pub(super) struct Pe {
     pub(super) tenant_before: u16,
 }
 
-/// What became of an entry.
+/// The result of offering an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// A PE takes it.
@@ -46,7 +46,7 @@ pub(super) enum Taken {
     Waits,
     /// It waits in the overflow area.
     Overflows,
-    /// There is no place.
+    /// There is no place for the entry.
     Refused,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Station {
     overflow_max: usize,
     /// Entries held by traces that wait for an answer.
     pub(super) asleep: usize,
-    /// When the last entries of the output queue are cleared, as many as there are places.
+    /// The times at which the last entries of the output queue are cleared, as many as there are places.
     leaves: Vec<Picos>,
     /// The oldest of them, once there are as many.
     oldest: usize,
@@ -75,11 +75,11 @@ pub(super) struct Station {
 #[derive(Clone, Debug)]
 enum Queue {
     InOrder(VecDeque<Waiting>),
-    /// By rank, then in order; and those that were passed over in a search.
+    /// The entries by rank, then in order; and those that were passed over in a search.
     Ranked(FourAry<Waiting>, Vec<(u128, Waiting)>),
 }
 
-/// How large a station is.
+/// The size of a station.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) pes: u32,
@@ -156,9 +156,9 @@ impl Station {
 
     /// Takes from a PE, before its start, the op that it was given to.
     pub(super) fn displace(&mut self, pe: u8) -> Waiting {
-        let own = &mut self.pes[usize::from(pe)];
-        own.tenant = own.tenant_before;
-        Waiting { token: own.token, place: own.place, ready: own.start }
+        let served = &mut self.pes[usize::from(pe)];
+        served.tenant = served.tenant_before;
+        Waiting { token: served.token, place: served.place, ready: served.start }
     }
 
     /// An entry that was displaced waits again, before all that were allocated after it.
@@ -181,9 +181,9 @@ impl Station {
         tenant: u16,
         (start, end): (Picos, Picos),
     ) {
-        let own = &mut self.pes[usize::from(pe)];
-        let (token, place, tenant_before) = (op.token, op.place, own.tenant);
-        *own = Pe { token, place, start, end, tenant, tenant_before };
+        let served = &mut self.pes[usize::from(pe)];
+        let (token, place, tenant_before) = (op.token, op.place, served.tenant);
+        *served = Pe { token, place, start, end, tenant, tenant_before };
         self.latest_start = self.latest_start.max(start);
     }
 
@@ -214,7 +214,7 @@ impl Station {
         self.free.pop()
     }
 
-    /// How many PEs are free.
+    /// Returns how many PEs are free.
     pub(super) fn idle(&self) -> usize {
         self.free.len()
     }
@@ -251,7 +251,7 @@ impl Station {
         }
     }
 
-    /// When a PE that is done at `now` finds an entry of the output queue free.
+    /// Returns when a PE that is done at `now` finds an entry of the output queue free.
     #[inline]
     pub(super) fn deposit(&self, now: Picos) -> Picos {
         // Its place is that of the oldest: it is free when that one is cleared.
@@ -316,7 +316,7 @@ fn first_ranked(
     found
 }
 
-/// No op's token: of a PE that does nothing, of work that nobody waits for.
+/// The token of no op: of a PE that does nothing, or of work that no token waits for.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 #[cfg(test)]

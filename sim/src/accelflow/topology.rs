@@ -1,4 +1,5 @@
-//! Where the accelerators are and how far it is from one to another: a mesh in each chiplet, links between any two.
+//! The places of the accelerators and the distances between them: a mesh in each chiplet, links between any two
+//! chiplets.
 
 use units::Op;
 
@@ -42,15 +43,15 @@ const WAY_OUT: (i32, i32) = (2, 1);
 /// Ways between places.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Topology {
-    /// By place and place (ns).
+    /// The latency from place to place (ns).
     pub(super) latency_ns: [[f64; PLACES]; PLACES],
     /// The link that a way takes, by place and place; none within a chiplet.
     pub(super) link: [[Option<u8>; PLACES]; PLACES],
-    /// How many links there are.
+    /// The number of links.
     pub(super) links: usize,
 }
 
-/// What ways cost.
+/// The costs of the distances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Distances {
     pub(super) chiplets: u32,

@@ -16,16 +16,16 @@ pub(super) struct Arena {
     /// The page used last comes last.
     tlb: Vec<usize>,
     tlb_entries: usize,
-    /// By line: whether the engine ever touched it.
+    /// Whether the engine ever touched it, by line.
     touched: Vec<bool>,
     lines: usize,
     cache_bytes: f64,
-    /// By half.
+    /// The accesses in flight, by half.
     pub(super) in_flight: [usize; 2],
     last: [Access; 2],
 }
 
-/// What a half reached for.
+/// The addresses that a half reached for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Access {
     from: usize,
@@ -33,13 +33,13 @@ struct Access {
     walks: u32,
 }
 
-/// What an engine's work took of the memory.
+/// The demand of an engine's work on the memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reached {
     pub(super) walks: u32,
-    /// Of eight bytes each.
+    /// The words of eight bytes each.
     pub(super) words: f64,
-    /// Of these, how many were not in the cache.
+    /// The words that were not in the cache.
     pub(super) misses: f64,
 }
 
@@ -81,7 +81,7 @@ impl Arena {
         self.place(at).unwrap_or(0) / self.stride % self.buffers
     }
 
-    /// What lies there, for a core.
+    /// Returns the bytes that lie there, for a core.
     pub(super) fn bytes(&self, at: Address, length: usize) -> &[u8] {
         let place = self.place(at).unwrap_or(self.bytes.len());
         self.bytes.get(place..place + length).unwrap_or_default()
@@ -97,7 +97,7 @@ impl Arena {
     pub(super) fn unmap(&mut self, at: Address) {
         let page = self.place(at).unwrap_or(0) / self.page_bytes;
         self.mapped[page] = false;
-        self.tlb.retain(|own| *own != page);
+        self.tlb.retain(|entry| *entry != page);
     }
 
     /// A core touches it, and the operating system maps its page.
@@ -106,7 +106,7 @@ impl Arena {
         self.mapped[page] = true;
     }
 
-    /// What a half's work reached for.
+    /// Returns what a half's work reached for.
     pub(super) fn reached(&mut self, half: usize, work: &Work) -> Reached {
         let Access { from, to, walks } = std::mem::take(&mut self.last[half]);
         for (at, bytes) in [(from, work.loaded_bytes), (to, work.stored_bytes)] {
@@ -138,7 +138,7 @@ impl Arena {
     /// Finds the pages of a range, each by the TLB or by a walk; none if one is not mapped.
     fn translate(&mut self, half: usize, at: usize, length: usize) -> Option<()> {
         for page in at / self.page_bytes..=(at + length.max(1) - 1) / self.page_bytes {
-            if let Some(found) = self.tlb.iter().position(|own| *own == page) {
+            if let Some(found) = self.tlb.iter().position(|entry| *entry == page) {
                 self.tlb.remove(found);
             } else {
                 self.last[half].walks += 1;
@@ -189,7 +189,7 @@ impl Memory for Port<'_> {
 }
 
 const INTERFACES: usize = 4;
-/// Where the first buffer lies: any multiple of the largest page.
+/// The address of the first buffer: any multiple of the largest page.
 const BASE: u64 = 1 << 32;
 const LINE_BYTES: usize = 64;
 const WORD: usize = 8;

@@ -1,4 +1,4 @@
-//! What a run counts, and the facts that are made of it. Times are sums over all requests, the warm-up's included.
+//! The counts of a run, and the facts that are made of them. Times are sums over all requests, the warm-up's included.
 
 use crate::Picos;
 
@@ -24,7 +24,7 @@ pub(super) enum Stage {
     AppBytes,
     /// Words that leave the application core.
     AppIssue,
-    /// For its read.
+    /// The application core waits for its read.
     AppWait,
     /// Pages touched by cores after a fault.
     Fault,
@@ -83,7 +83,7 @@ impl Counts {
         self.times_ps[stage as usize] += u128::from(time.0);
     }
 
-    /// As [`names`] has them.
+    /// Returns the facts in the order of [`names`].
     pub(super) fn facts(&self, duration: Picos, working_set_bytes: f64) -> Vec<f64> {
         let sum = |stages: &[Stage]| {
             stages.iter().map(|stage| self.times_ps[*stage as usize]).sum::<u128>() as f64
@@ -91,7 +91,7 @@ impl Counts {
         let done = self.done.max(1) as f64;
         let over = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let busy = |stages: &[Stage]| over(sum(stages), duration.0 as f64);
-        let own = &[Stage::RxDeserialize, Stage::RxMemory];
+        let payload_stages = &[Stage::RxDeserialize, Stage::RxMemory];
         let rx = &[Stage::RxHeader, Stage::RxDeserialize, Stage::RxMemory, Stage::RxFinish];
         let tx = &[Stage::TxSerialize, Stage::TxMemory, Stage::TxFinish];
         let app = &[Stage::AppHandler, Stage::AppBytes, Stage::AppIssue, Stage::Software];
@@ -104,7 +104,7 @@ impl Counts {
             busy(tx),
             busy(app),
             over(sum(rx), engine),
-            over(sum(own), engine),
+            over(sum(payload_stages), engine),
             self.walks as f64 / done,
             self.faults as f64 / done,
             working_set_bytes / 1_024.0,
@@ -128,7 +128,7 @@ mod tests {
         counts.add(Stage::TxSerialize, Picos::nanos(10));
         let facts = counts.facts(Picos::nanos(100), 2_048.0);
         assert_eq!(facts.len(), names().len());
-        let fact = |name: &str| facts[names().iter().position(|own| own == name).expect(name)];
+        let fact = |name: &str| facts[names().iter().position(|known| known == name).expect(name)];
         assert_eq!((fact("rx_header_ns"), fact("rx.share")), (15.0, 0.75));
         assert_eq!((fact("throughput_per_s"), fact("rx.utilisation")), (2e7, 0.3));
         assert!(Counts::default().facts(Picos(0), 0.0).iter().all(|fact| *fact == 0.0));

@@ -33,7 +33,7 @@ pub(super) const FUNCTIONS: [Function; 6] = [
     Function::ComposeUniqueId,
 ];
 
-/// Which service.
+/// The services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Memcached,
@@ -41,13 +41,13 @@ pub(super) enum Service {
     UniqueId,
 }
 
-/// What is in the messages.
+/// The contents of the messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
     pub(super) text_bytes: usize,
-    /// And media, and urls.
+    /// The number of mentions, and of media, and of urls.
     pub(super) mentions: usize,
     pub(super) posts: usize,
     pub(super) carrier_entries: usize,
@@ -61,11 +61,11 @@ pub(super) struct Messages {
     pub(super) packet: Vec<u8>,
     /// The result's block, its root first.
     pub(super) result: Vec<u8>,
-    /// What the application reads, its head included.
+    /// The bytes that the application reads, the head included.
     pub(super) record_bytes: usize,
-    /// What it writes.
+    /// The bytes that it writes.
     pub(super) response_bytes: usize,
-    /// What goes out.
+    /// The frame that goes out.
     pub(super) frame: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl Function {
         }
     }
 
-    /// As the service numbers it.
+    /// Returns the number that the service gives it.
     pub(super) const fn number(self) -> u32 {
         match self {
             Self::Set => Memcached::SET,

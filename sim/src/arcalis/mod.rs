@@ -35,23 +35,23 @@ const BUILTIN: [(&str, &str); 2] = [
 /// The scenarios that are compiled in.
 pub const SCENARIOS: [&str; 2] = ["arcalis", "arcalis-dagger"];
 
-/// Bytes of a Set's packet beside its key and its value.
+/// The bytes of a Set's packet in addition to its key and its value.
 pub const SET_OVERHEAD_BYTES: usize = 48;
 
 /// The text of a specification that is compiled in, by its file's or its scenario's name.
 pub fn builtin(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".toml").unwrap_or(name);
-    BUILTIN.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+    BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Where the engine is, or that there is none.
+/// The place of the engine, or its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// No engine: the network, the RPC layer and the handler on one core.
     Cpu,
-    /// Beside the last-level cache.
+    /// The engine is next to the last-level cache.
     NearCache,
-    /// On the same chip, across the mesh.
+    /// The engine is on the same chip, across the mesh.
     OnChip,
     /// Behind a processor interconnect.
     Upi,
@@ -62,7 +62,7 @@ pub enum Attachment {
 impl Attachment {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::NearCache, Self::OnChip, Self::Upi, Self::Pcie];
-    /// Those with an engine.
+    /// The attachments with an engine.
     pub const ENGINES: [Self; 4] = [Self::NearCache, Self::OnChip, Self::Upi, Self::Pcie];
 
     /// Its name.
@@ -78,7 +78,7 @@ impl Attachment {
 
     /// The attachment of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| own.name() == name)
+        Self::ALL.into_iter().find(|attachment| attachment.name() == name)
     }
 }
 
@@ -87,9 +87,9 @@ impl Attachment {
 pub struct Arcalis {
     spec: Spec,
     service: Service,
-    /// By function of the workload.
+    /// The messages, by function of the workload.
     messages: Vec<Messages>,
-    /// What a load of the command page takes, there and back; none without an engine.
+    /// The time of a load of the command page, there and back; none without an engine.
     access_ns: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ impl Arcalis {
             })
         });
         let service = spec.mix.first().ok_or("the workload has no functions")?.function.service();
-        let place = Attachment::ENGINES.iter().position(|own| *own == attachment);
+        let place = Attachment::ENGINES.iter().position(|engine| *engine == attachment);
         Ok(Self {
             messages: messages.collect::<Result<_, _>>()?,
             access_ns: place.map(|place| spec.access_ns[place]),
@@ -135,7 +135,7 @@ impl Arcalis {
         Ok(run.sample(&agenda))
     }
 
-    /// Which function the next request calls, by its place in the workload.
+    /// Returns which function the next request calls, by its place in the workload.
     fn next(&self, draws: &mut Draws) -> usize {
         let mut left = draws.unit();
         let mut at = 0;
@@ -146,12 +146,12 @@ impl Arcalis {
         at
     }
 
-    /// What the application does for a request of this function.
+    /// Returns the time of the application for a request of this function.
     fn handler(&self, function: usize) -> Picos {
         Picos::from_ns(self.spec.mix[function].handler_ns)
     }
 
-    /// What it takes to read its record and to write its answer.
+    /// Returns the time to read its record and to write its answer.
     fn bytes(&self, function: usize) -> Picos {
         let (core, messages) = (&self.spec.core, &self.messages[function]);
         let read = core.in_ns_per_byte * messages.record_bytes as f64;

@@ -22,13 +22,13 @@ pub(super) struct Run<'a> {
     arena: Arena,
     net: Servers<NetJob>,
     command: Servers<Item>,
-    /// By half: whether an event will come that moves it.
+    /// Whether an event will come that moves it, by half.
     pending: [bool; 2],
-    /// By interface, less one: buffers that nothing lies in, used in turn.
+    /// The free buffers, used in turn, by interface less one.
     free: [VecDeque<usize>; 4],
-    /// By buffer of Net.Recv: what came in it.
+    /// The request that came in each buffer of Net.Recv.
     requests: Vec<Request>,
-    /// By buffer of App.Resp: how long what lies there is.
+    /// The length of what lies in each buffer of App.Resp.
     written: Vec<usize>,
     /// Since when the application core waits for its read.
     waits: Picos,
@@ -42,11 +42,11 @@ pub(super) struct Run<'a> {
     counts: Counts,
     responses: Vec<Vec<u64>>,
     seen: Option<Seen>,
-    /// Why the run ended too soon.
+    /// The reason why the run ended too soon.
     pub(super) fault: Option<RunError>,
 }
 
-/// What the engine saw of a run: what came and what the application made of it; by interface, less one, the words it
+/// The engine's view of a run: what came and what the application made of it; by interface, less one, the words it
 /// took; by half the states it went through, Rx first; and the frames that it answered with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -81,7 +81,7 @@ pub(super) enum Event {
     Step(usize),
     /// A half's memory operations are back.
     Back(usize),
-    /// What a load returned reaches its core.
+    /// The result of a load reaches its core.
     Told(Interface, Completion),
     /// The application core is done with something.
     App(AppJob),
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// From now on, what the engine sees is kept.
+    /// Keeps from now on what the engine sees.
     pub(super) fn watch(&mut self) {
         self.seen = Some(Seen::default());
     }
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What so many words take to leave a core.
+    /// Returns the time that this many words take to leave a core.
     fn words(&self, count: u32) -> Picos {
         Picos::from_ns(self.model.spec.core.command_ns * f64::from(count))
     }
@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the network core's read returned.
+    /// Handles the result of the network core's read.
     fn net_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
         match done.code {
             Code::Done => {
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the application core's read returned.
+    /// Handles the result of the application core's read.
     fn app_told(&mut self, done: Completion, agenda: &mut Agenda<Event>) {
         self.counts.add(Stage::AppWait, agenda.now().since(self.waits));
         let words = self.words(3);
@@ -325,7 +325,7 @@ impl<'a> Run<'a> {
                 self.record.extend_from_slice(self.arena.bytes(done.buffer, done.length));
                 let number = Record::read(&self.record).map(|record| record.function);
                 let mix = &self.model.spec.mix;
-                let function = mix.iter().position(|own| Some(own.function.number()) == number);
+                let function = mix.iter().position(|part| Some(part.function.number()) == number);
                 let function = function.expect("requests are of the workload's functions");
                 let parts = [
                     (Stage::AppHandler, self.model.handler(function)),
@@ -441,7 +441,7 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// How long a half is in the state it has come to.
+    /// Returns how long a half is in the state it has come to.
     fn charge(&mut self, half: usize, step: &Step) -> Picos {
         let (engine, memory) = (&self.model.spec.engine, &self.model.spec.memory);
         let cycles = |count: f64| Picos::from_ns(count * engine.cycle_ns);

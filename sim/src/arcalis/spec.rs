@@ -1,5 +1,5 @@
-//! What the keys of a specification mean: attachment, engine, memory, cores, functions, messages and the workload. Each
-//! is taken with its range; what nobody takes is refused. Where values come from is in the files.
+//! The meaning of a specification's keys: attachment, engine, memory, cores, functions, messages and the workload. Each
+//! key is taken with its range, and a key that is not taken is refused. The files say where values come from.
 
 use super::Attachment;
 use super::messages::{FUNCTIONS, Function, Shapes};
@@ -9,11 +9,11 @@ use crate::{Extent, Picos};
 /// A checked specification.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What it is called.
+    /// The name of the specification.
     pub name: String,
     /// One sentence on it.
     pub about: String,
-    /// How far a replication goes.
+    /// The length of a replication.
     pub extent: Extent,
     /// The workload's name.
     pub workload: String,
@@ -67,7 +67,7 @@ pub(super) struct NetCosts {
 
 #[derive(Clone, Debug)]
 pub(super) struct CoreCosts {
-    /// Of one word.
+    /// The time of one word.
     pub(super) command_ns: f64,
     pub(super) in_ns_per_byte: f64,
     pub(super) out_ns_per_byte: f64,
@@ -77,7 +77,7 @@ pub(super) struct CoreCosts {
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     pub(super) function: Function,
-    /// Of the requests; all together are 1.
+    /// The share of the requests; all together are 1.
     pub(super) share: f64,
     pub(super) handler_ns: f64,
     pub(super) software_ns: f64,
@@ -224,7 +224,8 @@ fn shares(from: &mut Entries, workload: &str) -> Result<Vec<Share>, SpecError> {
     let known = from.clone();
     let named = from.below(&section);
     let mut mix: Vec<Share> = Vec::new();
-    for function in FUNCTIONS.into_iter().filter(|one| named.iter().any(|own| own == one.name())) {
+    for function in FUNCTIONS.into_iter().filter(|one| named.iter().any(|name| name == one.name()))
+    {
         let key = format!("{section}.{}", function.name());
         if let Some(first) = mix.first()
             && first.function.service() != function.service()
@@ -238,15 +239,15 @@ fn shares(from: &mut Entries, workload: &str) -> Result<Vec<Share>, SpecError> {
         let share = from.number(&key, 0.0, 1.0)?;
         mix.push(Share { function, share, handler_ns: 0.0, software_ns: 0.0 });
     }
-    let sum: f64 = mix.iter().map(|own| own.share).sum();
+    let sum: f64 = mix.iter().map(|part| part.share).sum();
     if (sum - 1.0).abs() > SHARES_ROUNDING {
         let last = named.last().map(|name| format!("{section}.{name}")).unwrap_or_default();
         let rounded = (sum * 1e4).round() / 1e4;
         let problem = format!("{section}: its shares are {rounded} together; they must be 1");
         return Err(known.refuse(&last, &problem));
     }
-    mix.retain(|own| own.share > 0.0);
-    mix.iter_mut().for_each(|own| own.share /= sum);
+    mix.retain(|part| part.share > 0.0);
+    mix.iter_mut().for_each(|part| part.share /= sum);
     Ok(mix)
 }
 

@@ -1,4 +1,4 @@
-//! From a specification to a network that can be simulated, or to the one fault that says what to change.
+//! Turns a specification into a network that can be simulated, or into the one fault that says what to change.
 
 use std::collections::HashMap;
 
@@ -167,7 +167,7 @@ fn overflow_ends(network: &Network) -> Result<(), BadValue> {
     Ok(())
 }
 
-/// Where a request is done; no station may be called so.
+/// The route of a request that is done. No station may have this name.
 const DONE: &str = "done";
 /// Sources, stations, and branches of a fork.
 const PLACES_MAX: usize = 4_096;

@@ -17,7 +17,7 @@ pub struct Network {
     sources: Vec<Source>,
     stations: Vec<Station>,
     tokens_max: usize,
-    /// How many requests come to each station, if nothing is refused.
+    /// The rate of requests at each station, if nothing is refused.
     rates_per_ns: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ struct Source {
 struct Station {
     name: String,
     kind: Kind,
-    /// Where requests go, with the shares summed up; none means done.
+    /// The routes of requests, with the shares summed up. None means done.
     next: Vec<(f64, Goal)>,
 }
 
@@ -57,7 +57,7 @@ enum Kind {
     Fork(Vec<u16>),
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     Station(u16),
@@ -70,7 +70,7 @@ impl Network {
         check::network(spec)
     }
 
-    /// What each station is offered as a multiple of what it can do, if nothing were refused anywhere; none for
+    /// Returns each station's offered load as a multiple of its capacity, if nothing were refused anywhere; none for
     /// delays and forks.
     pub fn loads(&self) -> Vec<(&str, Option<f64>)> {
         let load = |(station, rate): (&Station, &f64)| match &station.kind {

@@ -27,7 +27,7 @@ struct Token {
     /// Parts not yet done.
     parts: u32,
     source: u16,
-    /// Where it forked.
+    /// The station where it forked.
     fork: u16,
     /// It, or a part of it, was refused.
     refused: bool,
@@ -156,7 +156,7 @@ impl<'a> Replication<'a> {
         self.moving.push((token, goal));
     }
 
-    /// Where the next token goes from `station`.
+    /// Returns where the next token goes from `station`.
     fn goal(&mut self, station: u16) -> Goal {
         let (place, network) = (usize::from(station), self.network);
         match network.stations[place].next.as_slice() {
@@ -288,7 +288,7 @@ impl Station {
         Self { state, work: stream("work"), routes: stream("routes") }
     }
 
-    /// In the order of [`Kind::facts`].
+    /// Returns the facts in the order of [`Kind::facts`].
     fn facts(&self, kind: &Kind, duration: Picos) -> Vec<f64> {
         let fraction = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let time_ps = duration.0 as f64;

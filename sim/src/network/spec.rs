@@ -1,5 +1,4 @@
-//! What a network is, as data: sources, stations, routes. Reading it from a file is the caller's; checking it is
-//! [`super::Network::new`]'s.
+//! A network as data: sources, stations, routes. The caller reads it from a file; [`super::Network::new`] checks it.
 
 use serde::{Deserialize, Serialize};
 use workload::SizeDist;
@@ -10,9 +9,9 @@ use crate::{ArrivalSpec, DurationSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSpec {
-    /// Where requests come from. Each source has response times of its own.
+    /// The sources of requests. Each source has response times of its own.
     pub sources: Vec<SourceSpec>,
-    /// Where they go.
+    /// The stations that requests go to.
     pub stations: Vec<StationSpec>,
     /// Requests, and parts of forked ones, that may be under way at once; more end the run with an error.
     #[serde(default = "tokens_max")]
@@ -25,15 +24,15 @@ pub struct NetworkSpec {
 pub struct SourceSpec {
     /// Its name, among sources.
     pub name: String,
-    /// When requests come.
+    /// The arrivals of requests.
     pub arrivals: ArrivalSpec,
     /// The station that they come to.
     pub to: String,
-    /// At stations with the discipline `priority` the smaller goes first.
+    /// The priority at stations with the discipline `priority`. The smaller goes first.
     #[serde(default)]
     pub priority: u8,
-    /// At stations with the discipline `deadline` the request that is due first goes first: this long after it came
-    /// (ns). Without it a request goes last.
+    /// The time after its arrival at which a request is due (ns). At stations with the discipline `deadline` the
+    /// earliest due goes first; a request without a deadline goes last.
     #[serde(default)]
     pub deadline_ns: Option<f64>,
 }
@@ -44,68 +43,68 @@ pub struct SourceSpec {
 pub struct StationSpec {
     /// Its name, among stations.
     pub name: String,
-    /// What it does to a request.
+    /// The station's effect on a request.
     pub does: StationKind,
-    /// Where requests go from here; nothing means that they are done.
+    /// The routes of requests from here. No route means that they are done.
     #[serde(default)]
     pub next: Vec<RouteSpec>,
 }
 
-/// What a station does to a request.
+/// The kinds of stations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum StationKind {
     /// Servers behind one queue.
     Serve {
-        /// How many.
+        /// The number of servers.
         servers: u32,
-        /// How long one takes for a request.
+        /// The time that one server takes for a request.
         service: DurationSpec,
-        /// Who goes first.
+        /// The order of waiting requests.
         #[serde(default)]
         discipline: Discipline,
-        /// How many may wait; without it, any number.
+        /// The most requests that may wait; without it, any number.
         #[serde(default)]
         waiting_max: Option<usize>,
-        /// Where a request goes that finds no place; without it, the request is refused.
+        /// The station to which a request goes that finds no place; without it, the request is refused.
         #[serde(default)]
         overflow: Option<String>,
     },
-    /// Time that nobody competes for.
+    /// A time that requests do not compete for.
     Delay {
-        /// How long.
+        /// The length of the delay.
         time: DurationSpec,
     },
     /// A link: one message after another.
     Link {
         /// Its bandwidth.
         bytes_per_s: u64,
-        /// From the last byte's sending to its arrival.
+        /// The time from the last byte's sending to its arrival.
         latency_ns: f64,
-        /// What a request sends.
+        /// The bytes that a request sends.
         bytes: SizeDist,
-        /// Bytes that may wait; without it, any number. A request that finds no place is refused.
+        /// The bytes that may wait; without it, any number. A request that finds no place is refused.
         #[serde(default)]
         buffer_bytes: Option<u64>,
     },
     /// A part of the request goes to each of these stations, and on from there until it is done; when all parts are,
     /// the request goes on from here.
     Fork {
-        /// Where the parts begin; one name may come several times.
+        /// The stations where the parts begin. One name may come several times.
         branches: Vec<String>,
     },
 }
 
-/// Who of those waiting goes first; equals go in order of arrival at the station.
+/// The order of waiting requests. Equals go in order of arrival at the station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
-    /// Who came first.
+    /// The first that came goes first.
     #[default]
     Fifo,
-    /// Who has the smallest `priority`.
+    /// The smallest `priority` goes first.
     Priority,
-    /// Who is due first.
+    /// The earliest deadline goes first.
     Deadline,
 }
 

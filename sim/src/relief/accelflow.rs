@@ -19,7 +19,7 @@ impl Run<'_> {
         agenda.at(ready, Event::Landed { work });
     }
 
-    /// Bytes of a task's arguments that no other task makes.
+    /// Returns the bytes of a task's arguments that no other task makes.
     fn in_memory(&self, work: Work) -> u64 {
         let of = |input: &Input| match input {
             Input::Memory(bytes) => u64::from(*bytes),
@@ -54,8 +54,8 @@ impl Run<'_> {
             };
             let end = loaded + task.compute;
             self.counts.busy[usize::from(kind)] += end.since(now);
-            let own = &mut self.units[unit];
-            (own.running, own.doing) = (Some(work), Doing::Computes);
+            let state = &mut self.units[unit];
+            (state.running, state.doing) = (Some(work), Doing::Computes);
             agenda.at(end, Event::Done { unit: unit as u16 });
         }
     }

@@ -1,12 +1,13 @@
-//! An application as a graph of tasks: who makes what for whom, how long each takes, and by when it should be done.
-//! Written as lines `NAME = OP INPUT...`; an input is a task's name, `:BYTES` of memory, or `^NAME|INPUT`: the task of
-//! that name in the round before, in the first round the other, which has no `^`. A graph knows no accelerator's state.
+//! An application as a graph of tasks: which task makes what for which other, how long each takes, and by when it
+//! should be done. It is written as lines `NAME = OP INPUT...`. An input is a task's name, `:BYTES` of memory, or
+//! `^NAME|INPUT`: the task of that name in the round before, in the first round the other, which has no `^`. A graph
+//! knows no accelerator's state.
 
 use std::collections::BTreeMap;
 
 use crate::Picos;
 
-/// What a task of a kind takes.
+/// The costs of a kind of task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Op {
     /// The number of its accelerator.
@@ -15,11 +16,11 @@ pub(super) struct Op {
     pub(super) out_bytes: u32,
 }
 
-/// Where a task's argument comes from.
+/// The source of a task's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Task(u16),
-    /// So many bytes that lie in memory.
+    /// This many bytes that lie in memory.
     Memory(u32),
 }
 
@@ -30,9 +31,9 @@ pub(super) struct Task {
     pub(super) out_bytes: u32,
     pub(super) inputs: Vec<Input>,
     pub(super) children: Vec<u16>,
-    /// From the request's start, so that all behind it can still be in time.
+    /// The deadline from the request's start, such that all tasks behind it can still be in time.
     pub(super) due: Picos,
-    /// What its list expects it to take.
+    /// The time that its list expects it to take.
     pub(super) runtime: Picos,
 }
 
@@ -60,12 +61,12 @@ enum Argument {
     Before(String, Box<Argument>),
 }
 
-/// What moves cost (ns a byte).
+/// The costs of moves (ns per byte).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Moves {
-    /// What deadlines reckon with.
+    /// The cost that deadlines assume.
     pub(super) worst_ns_per_byte: f64,
-    /// What the manager reckons with.
+    /// The cost that the manager assumes.
     pub(super) expected_ns_per_byte: f64,
 }
 
@@ -123,11 +124,11 @@ impl Graph {
         }
         let mut before = BTreeMap::new();
         for _ in 0..rounds {
-            let mut own = known.clone();
+            let mut names = known.clone();
             for line in cell {
-                graph.add(line, ops, &mut own, &before)?;
+                graph.add(line, ops, &mut names, &before)?;
             }
-            before = own;
+            before = names;
         }
         if graph.tasks.is_empty() {
             return Err("it has no tasks".to_owned());
@@ -146,7 +147,7 @@ impl Graph {
         let fault = |what: String| format!("{} = {}: {what}", line.name, line.op);
         let names = || ops.keys().cloned().collect::<Vec<_>>().join(", ");
         let op = ops.get(&line.op).ok_or_else(|| fault(format!("the ops are {}", names())))?;
-        let own = self.tasks.len() as u16;
+        let task = self.tasks.len() as u16;
         if self.tasks.len() >= TASKS_MAX {
             return Err(fault(format!("more than {TASKS_MAX} tasks")));
         }
@@ -155,11 +156,11 @@ impl Graph {
             let found = from.find(known, before);
             let input = found.ok_or_else(|| fault(format!("there is no {from:?} before it")))?;
             if let Input::Task(from) = input {
-                self.tasks[usize::from(from)].children.push(own);
+                self.tasks[usize::from(from)].children.push(task);
             }
             inputs.push(input);
         }
-        if known.insert(line.name.clone(), own).is_some() {
+        if known.insert(line.name.clone(), task).is_some() {
             return Err(fault("there is a task of this name".to_owned()));
         }
         self.tasks.push(Task {
@@ -174,12 +175,12 @@ impl Graph {
         Ok(())
     }
 
-    /// Bytes that a task's arguments have.
+    /// Returns the bytes of a task's arguments.
     pub(super) fn in_bytes(&self, task: &Task) -> u64 {
         task.inputs.iter().map(|input| u64::from(self.bytes(*input))).sum()
     }
 
-    /// Bytes of an argument.
+    /// Returns the bytes of an argument.
     pub(super) fn bytes(&self, input: Input) -> u32 {
         match input {
             Input::Task(task) => self.tasks[usize::from(task)].out_bytes,
@@ -194,10 +195,11 @@ impl Graph {
             let task = &self.tasks[index];
             let bytes = (self.in_bytes(task) + u64::from(task.out_bytes)) as f64;
             let with = |ns_per_byte: f64| task.compute + Picos::from_ns(bytes * ns_per_byte);
-            let (own, runtime) = (with(moves.worst_ns_per_byte), with(moves.expected_ns_per_byte));
+            let (worst, runtime) =
+                (with(moves.worst_ns_per_byte), with(moves.expected_ns_per_byte));
             let behind = task.children.iter().map(|child| rest[usize::from(*child)]);
             let behind = behind.max().unwrap_or(0);
-            rest[index] = behind + own.0;
+            rest[index] = behind + worst.0;
             let task = &mut self.tasks[index];
             (task.due, task.runtime) = (Picos(deadline.0.saturating_sub(behind)), runtime);
         }
@@ -228,7 +230,7 @@ mod tests {
     use super::super::tests::spec;
     use super::*;
 
-    /// Which application has a task due when in RELIEF's headers (us), by its place there.
+    /// The deadlines in RELIEF's headers (us): the application, the task by its place there, and its time.
     const PUBLISHED: [(&str, usize, f64); 16] = [
         ("canny", 0, 13_564.0),
         ("canny", 1, 13_601.0),

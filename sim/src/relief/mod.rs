@@ -22,10 +22,10 @@ pub const SCENARIOS: [&str; 1] = ["relief"];
 /// The text of a specification that is compiled in, by its file's or its scenario's name.
 pub fn builtin(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".toml").unwrap_or(name);
-    BUILTIN.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+    BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Who decides what the accelerators do.
+/// The orchestrator that decides what the accelerators do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Orchestrator {
     /// RELIEF's manager, as its public code has it.
@@ -48,7 +48,7 @@ impl Orchestrator {
 
     /// The one of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|own| own.name() == name)
+        Self::ALL.into_iter().find(|orchestrator| orchestrator.name() == name)
     }
 }
 
@@ -57,7 +57,7 @@ impl Orchestrator {
 pub struct Applications {
     spec: Spec,
     orchestrator: Orchestrator,
-    /// None where the next request comes when one is done.
+    /// The arrivals; none where the next request comes when one is done.
     arrivals: Option<Arrivals>,
 }
 
@@ -75,7 +75,8 @@ impl Applications {
         Ok(Self { spec: spec.clone(), orchestrator, arrivals })
     }
 
-    /// Of the accelerator that has most to do, the time that a request's tasks compute on it, over its instances (ns).
+    /// Returns the accelerator that has most to do, and the time that a request's tasks compute on it, over its
+    /// instances (ns).
     fn busiest_ns(&self) -> (usize, f64) {
         let mut sums = [0.0; spec::ACCELERATORS.len()];
         for task in &self.spec.graph.tasks {
@@ -155,11 +156,11 @@ mod tests {
     }
 
     fn fact(of: &(Names, Sample), name: &str) -> f64 {
-        let index = of.0.facts.iter().position(|own| own == name).expect(name);
+        let index = of.0.facts.iter().position(|fact| fact == name).expect(name);
         of.1.facts[index]
     }
 
-    /// One request at a time, every cost beside computing gone: the longest way through the graph.
+    /// Settings with one request at a time and every cost but computing gone: the longest way through the graph.
     const FREE: [(&str, &str); 6] = [
         ("load.in_flight", "1"),
         ("moves.dma_gb_per_s", "1e8"),

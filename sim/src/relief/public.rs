@@ -18,7 +18,7 @@ impl Run<'_> {
         self.lists[usize::from(task.accelerator)].insert(work, due, now, ahead)
     }
 
-    /// When the manager has seen to an accelerator.
+    /// Occupies the manager with an accelerator's interrupt, and schedules its end.
     pub(super) fn interrupt(&mut self, unit: u16, agenda: &mut Agenda<Event>) {
         let costs = self.model.spec.manager;
         let computed = self.units[usize::from(unit)].doing == Doing::Computes;
@@ -29,8 +29,8 @@ impl Run<'_> {
     }
 
     pub(super) fn seen(&mut self, unit: u16, agenda: &mut Agenda<Event>) {
-        let own = &self.units[usize::from(unit)];
-        let (Some(work), doing) = (own.running, own.doing) else { return };
+        let state = &self.units[usize::from(unit)];
+        let (Some(work), doing) = (state.running, state.doing) else { return };
         match doing {
             Doing::Loads { argument, from } => {
                 if let Some((unit, half)) = from {
@@ -69,17 +69,17 @@ impl Run<'_> {
         if self.units[usize::from(unit)].reads[usize::from(half)] > 0 {
             return false;
         }
-        let own = &mut self.units[usize::from(unit)];
-        own.half = half;
-        own.results[usize::from(half)] = Some(work);
-        own.running = Some(work);
+        let state = &mut self.units[usize::from(unit)];
+        state.half = half;
+        state.results[usize::from(half)] = Some(work);
+        state.running = Some(work);
         self.state(work).started = true;
         self.counts.tasks += 1;
         self.load(unit, work, 0, agenda);
         true
     }
 
-    /// Where an argument lies still that another task made.
+    /// Returns where an argument that another task made still lies.
     fn lies(&mut self, work: Work, argument: usize) -> Option<(u16, u8)> {
         let Some(Input::Task(task)) = self.task(work).inputs.get(argument).copied() else {
             return None;
@@ -137,8 +137,8 @@ impl Run<'_> {
             let state = self.state(child);
             state.left -= 1;
             if state.left == 0 {
-                let own = self.task(child);
-                ready.push((child, i128::from(own.due.0) - i128::from(own.runtime.0)));
+                let task = self.task(child);
+                ready.push((child, i128::from(task.due.0) - i128::from(task.runtime.0)));
             }
         }
         ready.sort_by_key(|(_, latest)| *latest);
@@ -158,8 +158,8 @@ impl Run<'_> {
             *is_ahead || self.lists[usize::from(kind)].is_within(idle, child)
         });
         if at_once.count() == task.children.len() && !task.children.is_empty() {
-            let own = &mut self.units[usize::from(unit)];
-            (own.running, own.doing) = (None, Doing::Nothing);
+            let state = &mut self.units[usize::from(unit)];
+            (state.running, state.doing) = (None, Doing::Nothing);
         } else {
             self.counts.writes += 1;
             let end = self.memory.carry(u64::from(task.out_bytes), now);
@@ -175,8 +175,8 @@ impl Run<'_> {
     }
 
     fn stored(&mut self, unit: u16, work: Work, agenda: &mut Agenda<Event>) {
-        let own = &mut self.units[usize::from(unit)];
-        (own.running, own.doing) = (None, Doing::Nothing);
+        let state = &mut self.units[usize::from(unit)];
+        (state.running, state.doing) = (None, Doing::Nothing);
         if self.task(work).children.is_empty() {
             self.complete(work.slot, agenda);
         }

@@ -31,7 +31,7 @@ pub(super) struct Work {
     pub(super) task: u16,
 }
 
-/// What is known of a task that is or was under way.
+/// The state of a task that is or was under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
     /// Tasks that it waits for.
@@ -39,7 +39,7 @@ pub(super) struct State {
     pub(super) started: bool,
     /// The accelerator and the half of its scratchpad that the output was made in.
     pub(super) made: Option<(u16, u8)>,
-    /// When all that it takes is in the queue.
+    /// The time at which all that it takes is in the queue.
     pub(super) ready: Picos,
 }
 
@@ -50,13 +50,13 @@ pub(super) struct Unit {
     pub(super) doing: Doing,
     /// The half of the scratchpad that the output goes to.
     pub(super) half: u8,
-    /// Whose outputs the halves hold.
+    /// The tasks whose outputs the halves hold.
     pub(super) results: [Option<Work>; 2],
-    /// How many are being read from each.
+    /// How many outputs are being read from each half.
     pub(super) reads: [u32; 2],
 }
 
-/// What an accelerator does for the task that it has.
+/// The work that an accelerator does for the task that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Doing {
     #[default]
@@ -74,10 +74,10 @@ pub(super) struct Run<'a> {
     pub(super) model: &'a Applications,
     extent: Extent,
     source: Option<arrivals::Source>,
-    /// By slot: when its request came; `None` for a free one.
+    /// The arrival of each slot's request; `None` for a free slot.
     born: Vec<Option<Picos>>,
     free: Vec<u32>,
-    /// By slot and task.
+    /// The states by slot and task.
     states: Vec<State>,
     pub(super) units: Vec<Unit>,
     pub(super) lists: Vec<Laxities<Work>>,
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         &mut self.states[work.slot as usize * tasks + usize::from(work.task)]
     }
 
-    /// When the request of a task came.
+    /// Returns when the request of a task came.
     pub(super) fn born(&self, work: Work) -> Picos {
         self.born[work.slot as usize].unwrap_or_default()
     }
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// In the order of the model's names.
+    /// Returns the facts in the order of the model's names.
     pub(super) fn sample(self, agenda: &Agenda<Event>) -> Sample {
         let duration = agenda.now();
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };

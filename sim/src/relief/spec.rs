@@ -1,5 +1,5 @@
-//! What the keys of a specification mean: ops, applications, accelerators, moves, the manager and the load. Each is
-//! taken with its range; what nobody takes is refused. Where values come from is in the files.
+//! The meaning of a specification's keys: ops, applications, accelerators, moves, the manager and the load. Each key is
+//! taken with its range, and a key that is not taken is refused. The files say where values come from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::{Extent, Picos};
 /// A checked specification.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// What it is called.
+    /// The name of the specification.
     pub name: String,
     /// One sentence on it.
     pub about: String,
-    /// How far a replication goes.
+    /// The length of a replication.
     pub extent: Extent,
     /// The application that is run.
     pub application: String,
@@ -35,13 +35,13 @@ pub struct Spec {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MoveCosts {
-    /// Of one DMA engine (ps a byte).
+    /// The cost of one DMA engine (ps per byte).
     pub(super) dma_ps_per_byte: f64,
-    /// Of the memory, all engines together.
+    /// The cost of the memory, all engines together.
     pub(super) memory_ps_per_byte: f64,
-    /// From one scratchpad to another.
+    /// The cost from one scratchpad to another.
     pub(super) direct_ps_per_byte: f64,
-    /// From a queue into the scratchpad beside it.
+    /// The cost from a queue into the scratchpad next to it.
     pub(super) scratchpad_ps_per_byte: f64,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct ManagerCosts {
     pub(super) dma: Picos,
 }
 
-/// What an entry of AccelFlow's input queues holds of a payload.
+/// The part of a payload that an entry of AccelFlow's input queues holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// Where it lies in memory.
+    /// The entry holds the place in memory.
     Pointer,
-    /// What other tasks made.
+    /// The entry holds what other tasks made.
     Payload,
     /// All arguments, those from memory as well.
     Arguments,
@@ -72,7 +72,7 @@ pub(super) const ACCELERATORS: [&str; 7] = [
     "harris-non-max",
     "isp",
 ];
-/// Those whose driver lets a task work on what the one before it left in the same scratchpad.
+/// The accelerators whose driver lets a task work on what the one before it left in the same scratchpad.
 pub(super) const COLOCATES: [bool; 7] = [false, true, false, true, false, false, false];
 /// It looks for its argument before it gives up the older of its two outputs.
 pub(super) const CONVOLUTION: u8 = 1;
@@ -130,7 +130,7 @@ impl Spec {
         self.in_flight
     }
 
-    /// What a request takes alone if every move is one from or to memory.
+    /// Returns the time that a request takes alone if every move is one from or to memory.
     pub fn critical(&self) -> Picos {
         self.graph.critical
     }

@@ -6,18 +6,18 @@ use super::item::{Item, NewItem, Step};
 use super::shard::Shard;
 use super::{OutOfMemory, Turn};
 
-/// How to count.
+/// The parameters of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delta<'a> {
-    /// Up, wrapping at 2^64; else down, stopping at 0.
+    /// Whether it counts up, wrapping at 2^64; else it counts down, stopping at 0.
     pub increment: bool,
-    /// By how much.
+    /// The amount.
     pub by: u64,
-    /// Only this version; memcached takes 0 for "any".
+    /// The only version that is counted; memcached takes 0 for "any".
     pub compare: u64,
-    /// What a missing item starts with if a step is [`Step::Vivify`].
+    /// The value that a missing item starts with if a step is [`Step::Vivify`].
     pub initial: u64,
-    /// What else to do, in the order in which the client wrote it.
+    /// The further steps, in the order in which the client wrote them.
     pub steps: &'a [Step],
 }
 
@@ -32,7 +32,7 @@ impl Delta<'_> {
     }
 }
 
-/// What became of counting.
+/// The result of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// It is counted.
@@ -41,7 +41,7 @@ pub enum Counted {
         number: u64,
         /// The version it became.
         cas: u64,
-        /// When it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
+        /// The time at which it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
         exptime_s: u32,
         /// It was missing and now starts with `initial`.
         created: bool,

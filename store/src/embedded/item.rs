@@ -4,15 +4,15 @@ use bytes::Bytes;
 
 use super::shard::Flushed;
 
-/// An item as the store holds it; its key is beside it.
+/// An item as the store holds it. Its key is next to it.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) value: Bytes,
     pub(super) cas: u64,
     pub(super) flags: u32,
-    /// When it ends; 0 for never.
+    /// The time at which it ends; 0 for never.
     pub(super) exptime_s: u32,
-    /// When it was stored or last counted as accessed.
+    /// The time at which it was stored or last counted as accessed.
     pub(super) time_s: u32,
     pub(super) fetched: bool,
     pub(super) stale: bool,
@@ -85,7 +85,7 @@ impl Item {
         (seen.unwrap_or(self.exptime_s), won)
     }
 
-    /// Whether the item's time has come, and why.
+    /// Returns why the item's time has come, if it has.
     pub(super) fn end(&self, now_s: u32, flushed: &Flushed) -> Option<End> {
         let flush_came = flushed.until_s != 0 && flushed.until_s <= now_s;
         if self.cas < flushed.cas || (flush_came && self.time_s <= flushed.until_s) {
@@ -94,8 +94,8 @@ impl Item {
         (self.exptime_s != 0 && self.exptime_s <= now_s).then_some(End::Expired)
     }
 
-    /// As memcached, the first fetch only marks the item fetched: the access time moves from the
-    /// second on.
+    /// Moves the access time. As in memcached, the first fetch only marks the item fetched, and the access time moves
+    /// from the second fetch on.
     fn bump(&mut self, now_s: u32) {
         if self.fetched {
             self.time_s = now_s;
@@ -104,7 +104,7 @@ impl Item {
     }
 }
 
-/// Why an item is no longer there.
+/// The reason why an item is no longer there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Expired,
@@ -119,13 +119,13 @@ pub struct NewItem {
     pub value: Bytes,
     /// The client's flags.
     pub flags: u32,
-    /// When it ends, on the store's clock; 0 for never.
+    /// The time at which it ends, on the store's clock; 0 for never.
     pub exptime_s: u32,
     /// The client sent the key in base64 and gets it back so.
     pub key_is_binary: bool,
 }
 
-/// How to look at an item.
+/// The parameters of a look at an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fetch<'a> {
     /// Whether this counts as an access, for eviction and for later `hit_before` and `idle_s`.
@@ -133,7 +133,7 @@ pub struct Fetch<'a> {
     /// Whether a stale item hands out the right to refill it, as meta gets do and classic ones do
     /// not.
     pub meta: bool,
-    /// What else to do, in the order in which the client wrote it; the order matters to memcached.
+    /// The further steps, in the order in which the client wrote them; the order matters to memcached.
     pub steps: &'a [Step],
 }
 
@@ -167,7 +167,7 @@ pub struct Fetched {
     pub flags: u32,
     /// The version.
     pub cas: u64,
-    /// When it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
+    /// The time at which it ends, on the store's clock; 0 for never. See [`Step::Ttl`].
     pub exptime_s: u32,
     /// Seconds since it was last accessed, before this fetch.
     pub idle_s: u32,

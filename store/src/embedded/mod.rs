@@ -37,7 +37,7 @@ pub struct Embedded {
     shards: Box<[Mutex<Shard>]>,
     choose: RandomState,
     cas_last: AtomicU64,
-    /// What `flush_all` ended: items up to a second, if that has come, and versions before one.
+    /// The items that `flush_all` ended: those up to a second, if that has come, and versions before one.
     flushed_until_s: AtomicU32,
     flushed_cas: AtomicU64,
     /// The shard that [`Embedded::sweep`] visits next.
@@ -47,7 +47,7 @@ pub struct Embedded {
     limit: ByteCount,
 }
 
-/// What an [`Embedded`] is made with.
+/// The options of an [`Embedded`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Budget for items, what they cost besides key and value included.
@@ -60,31 +60,31 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// When a store takes a value.
+/// The condition under which a store takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Always.
     Set,
-    /// Only a key that is not there.
+    /// Takes only a key that is not there.
     Add,
-    /// Only a key that is there.
+    /// Takes only a key that is there.
     Replace,
-    /// Only in place of the version that `cas` names.
+    /// Replaces only the version that `cas` names.
     Compare {
         /// The version the value was derived from.
         cas: u64,
-        /// Also in place of a later version, but then marked stale (`ms` with flag `I`).
+        /// Whether it also replaces a later version, but is then marked stale (`ms` with flag `I`).
         stale_if_older: bool,
     },
-    /// Only in place of the version that `cas` names, whose marks (fetched, stale) the item keeps, as counting in place
-    /// does.
+    /// Replaces only the version that `cas` names. The item keeps that version's marks (fetched, stale), as counting in
+    /// place does.
     Overwrite {
         /// The version the value was derived from.
         cas: u64,
     },
 }
 
-/// What became of a value to store.
+/// The result of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// It is stored, as this version.
@@ -96,11 +96,11 @@ pub enum Stored {
     NotStored,
     /// Another version is there.
     Exists,
-    /// Nothing to compare with is there.
+    /// There is nothing to compare with.
     NotFound,
 }
 
-/// What became of a deletion, or of marking an item stale.
+/// The result of a deletion, or of marking an item stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// It is done.
@@ -116,9 +116,9 @@ pub enum Removal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("out of memory: no room for an item of {needed_bytes} bytes in a shard of {shard_bytes}")]
 pub struct OutOfMemory {
-    /// What the item takes, its overhead included.
+    /// The bytes that the item takes, its overhead included.
     pub needed_bytes: u64,
-    /// What its shard holds, of which one item takes at most a quarter to a half.
+    /// The bytes that its shard holds, of which one item takes at most a quarter to a half.
     pub shard_bytes: u64,
 }
 
@@ -129,13 +129,13 @@ pub struct Stats {
     pub curr_items: u64,
     /// Items stored since the start.
     pub total_items: u64,
-    /// Bytes held: keys, values and overhead.
+    /// The bytes held: keys, values and overhead.
     pub bytes: u64,
     /// The budget.
     pub limit_maxbytes: u64,
     /// Items that made room for others while they were alive.
     pub evictions: u64,
-    /// Of `evictions`, items that were never fetched.
+    /// The evicted items that were never fetched.
     pub evicted_unfetched: u64,
     /// Items that made room for others when their time had come anyway.
     pub reclaimed: u64,
@@ -181,8 +181,8 @@ impl Embedded {
         self.fetch(key, &Fetch { bump: true, meta: false, steps: &steps }, now_s).is_some()
     }
 
-    /// Stores a value. When there is no room, a [`Mode::Set`] also removes the version that is
-    /// there, so that nobody goes on reading what was meant to be replaced.
+    /// Stores a value. When there is no room, a [`Mode::Set`] also removes the version that is there, so that no client
+    /// goes on reading what was meant to be replaced.
     pub fn store(
         &self,
         key: &[u8],
@@ -220,10 +220,9 @@ impl Embedded {
         self.shard(key).lock().arithmetic(key, delta, &self.turn(now_s))
     }
 
-    /// From `at_s` on, items stored before it are gone; `at_s == now_s` means all of them, now. A
-    /// later call replaces one whose time has not come. Memory comes back as items are met or
-    /// swept. As in memcached, a flush in the future already takes what is stored in the second
-    /// before it.
+    /// Ends all items stored before `at_s`, from that time on; `at_s == now_s` means all of them, now. A later call
+    /// replaces one whose time has not come. Memory comes back as items are met or swept. As in memcached, a flush in
+    /// the future already takes what is stored in the second before it.
     pub fn flush_all(&self, at_s: u32, now_s: u32) {
         let until_s = at_s.saturating_sub(1);
         if until_s <= now_s {
@@ -278,7 +277,7 @@ impl Embedded {
     }
 }
 
-/// What one operation sees of the world outside its shard.
+/// The state outside its shard that one operation sees.
 struct Turn<'a> {
     now_s: u32,
     flushed: Flushed,

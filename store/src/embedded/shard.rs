@@ -212,16 +212,16 @@ impl Shard {
         Ok(())
     }
 
-    /// Bytes that are free without anybody going.
+    /// Returns the bytes that are free without an eviction.
     fn spare(&self) -> u64 {
         self.cache.capacity().saturating_sub(self.cache.weight())
     }
 }
 
-/// What an item costs besides its key and its value (bytes): the entry in `quick_cache`'s slab
-/// (88), its place in the hash table (about 9), the key's and the value's allocation headers and
-/// rounding (about 16 each) and the 32 bytes that `Bytes` allocates when it is first shared.
-/// tests/memory.rs holds it to the memory that the process really takes.
+/// The cost of an item in addition to its key and its value (bytes): the entry in `quick_cache`'s slab (88), its place
+/// in the hash table (about 9), the key's and the value's allocation headers and rounding (about 16 each) and the 32
+/// bytes that `Bytes` allocates when it is first shared. tests/memory.rs compares it with the memory that the process
+/// really takes.
 pub const ITEM_OVERHEAD_BYTES: usize = 160;
 
 /// Items accessed again get this share of a shard; newcomers wait in the rest, in order of arrival,
@@ -270,8 +270,8 @@ enum Next {
 }
 
 impl Item {
-    /// Whether, and how, `mode` keeps this item from replacing `old`; if not, what it takes over
-    /// from it.
+    /// Returns whether, and how, `mode` keeps this item from replacing `old`. If it does not, the item takes over from
+    /// `old` what it must.
     fn refused_by(&mut self, old: &mut Item, mode: Mode, now_s: u32) -> Option<Stored> {
         match mode {
             Mode::Set | Mode::Replace => None,
@@ -314,7 +314,7 @@ impl Weighter<Key, Item> for ItemWeight {
 #[derive(Clone, Debug)]
 struct CountEvicted;
 
-/// What an insertion needs to know to tell an eviction from the rest, and what it counted.
+/// The facts by which an insertion tells an eviction from the rest, and its counts.
 #[derive(Default)]
 struct Evicted {
     now_s: u32,

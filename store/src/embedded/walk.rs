@@ -25,9 +25,9 @@ pub struct Listed<'a> {
     pub value_bytes: usize,
     /// The version.
     pub cas: u64,
-    /// When it ends, on the store's clock; 0 for never.
+    /// The time at which it ends, on the store's clock; 0 for never.
     pub exptime_s: u32,
-    /// When it was last accessed.
+    /// The time at which it was last accessed.
     pub time_s: u32,
     /// It was fetched before.
     pub fetched: bool,

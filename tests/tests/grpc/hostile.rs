@@ -1,4 +1,4 @@
-//! Bytes that are no call, calls that are no message, messages that mean nothing.
+//! Tests bytes that are no call, calls that are no message, and messages that mean nothing.
 
 use api::tonic::Code;
 use rebate_tests::payload::random;

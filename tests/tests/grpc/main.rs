@@ -16,7 +16,7 @@ use api::v1::cache_client::CacheClient;
 use api::v1::{GetRequest, SetRequest};
 use rebate_tests::{PATIENCE, Port, Server, poll_for};
 
-/// What calls and sessions of the server may hold.
+/// The bytes that calls and sessions of the server may hold.
 const BUDGET_BYTES: u64 = 32 << 20;
 
 /// Everything else: the program, the store of these tests, buffers that are kept, what the allocator does not give

@@ -123,7 +123,7 @@ impl Drop for Raw {
     }
 }
 
-/// What a call came to.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,

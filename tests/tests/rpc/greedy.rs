@@ -1,5 +1,5 @@
-//! One client that takes all it can, or leaves without a word, beside others that want their answers. It holds the
-//! services to what docs/operating/rpc.md says of memory, fairness and connections; it measures nothing.
+//! Tests one client that takes all it can, or leaves without a word, next to others that want their answers. The
+//! services are held to what docs/operating/rpc.md says about memory, fairness and connections; nothing is measured.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

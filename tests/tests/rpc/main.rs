@@ -38,7 +38,7 @@ fn ours(service: &str, layout: &str, flags: &[&str]) -> Service {
     started(command.args(["--layout", layout, "--cores", "any"]).args(flags))
 }
 
-/// So many requests as the flags say, however long they take.
+/// Runs as many requests as the flags say, however long they take.
 fn load(address: SocketAddr, flags: &[&str]) -> Output {
     let mut command = Command::new(rebate_binary());
     let address = address.to_string();
@@ -131,13 +131,13 @@ fn a_load_that_is_stopped_goes_on_where_it_was() {
     assert!(status.success(), "{}", load.output());
 }
 
-/// What has come to the port and is not read yet (bytes), from /proc.
+/// Returns the bytes that have come to the port and are not read yet, from /proc.
 fn waiting_bytes(address: SocketAddr) -> Option<u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    let own = format!(":{:04X}", address.port());
+    let port = format!(":{:04X}", address.port());
     let established = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let queues = established.filter(|words| {
-        words.get(1).is_some_and(|local| local.ends_with(&own)) && words[3] == "01"
+        words.get(1).is_some_and(|local| local.ends_with(&port)) && words[3] == "01"
     });
     let bytes =
         queues.filter_map(|words| u64::from_str_radix(words[4].split_once(':')?.1, 16).ok());

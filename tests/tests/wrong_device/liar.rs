@@ -17,7 +17,7 @@ use rebate_tests::PATIENCE;
 use tokio::sync::oneshot;
 use units::Prng;
 
-/// In which way the service is wrong.
+/// The way in which the service is wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Manner {
     /// Random bytes, after so many true answers.
@@ -41,7 +41,7 @@ pub(crate) struct Liar {
 }
 
 impl Liar {
-    /// In front of the honest service at this address.
+    /// Starts in front of the honest service at this address.
     pub(crate) fn start(honest: &str, manner: Manner) -> Self {
         let (up, is_up) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
@@ -72,7 +72,7 @@ impl Liar {
         &self.address
     }
 
-    /// Jobs so far.
+    /// Returns the number of jobs so far.
     pub(crate) fn jobs(&self) -> u64 {
         self.jobs.load(Ordering::SeqCst)
     }

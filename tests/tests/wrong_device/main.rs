@@ -1,5 +1,6 @@
-//! A compression service that is wrong, in front of which clients set and get values: nobody gets an error or a wrong
-//! byte, at most twenty wrong results come from it before it is out of service, and at most twenty values are lost.
+//! Tests a compression service that is wrong, in front of which clients set and get values: no client gets an error or
+//! a wrong byte, at most twenty wrong results come from it before it is out of service, and at most twenty values are
+//! lost.
 
 mod liar;
 
@@ -15,7 +16,7 @@ use rebate_tests::{Bystander, Client, PATIENCE, Server, poll_for, rebate_command
 /// Sets of compressible values, each another one.
 const SETS: usize = 4_000;
 
-/// How many results may be wrong each time until the service is out of use, and how many values may be lost.
+/// The most results that may be wrong each time until the service is out of use, and the most values that may be lost.
 const WRONG_MAX: u64 = 20;
 const LOST_MAX: usize = 20;
 
@@ -61,7 +62,7 @@ impl Rig {
     }
 }
 
-/// What became of one run.
+/// The outcome of one run.
 #[derive(Debug)]
 struct Outcome {
     wrong: u64,
@@ -69,7 +70,7 @@ struct Outcome {
     others: Report,
 }
 
-/// Sets many values beside other clients while the service is wrong in its manner, and reads them all.
+/// Sets many values next to other clients while the service is wrong in its manner, and reads them all.
 fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     let mut client = rig.ours.client();
     for index in 0.. {
@@ -95,7 +96,8 @@ fn drive(rig: &Rig, manner: Manner, right_jobs: u64) -> Outcome {
     Outcome { wrong, lost, others }
 }
 
-/// As `drive`: the service is retired in time, and afterwards nothing is lost any more.
+/// Does the same as `drive`, and checks that the service is retired in time and that afterwards nothing is lost any
+/// more.
 fn survives(manner: Manner, right_jobs: u64, args: &[&str]) -> Outcome {
     let rig = Rig::start(manner, args);
     let outcome = drive(&rig, manner, right_jobs);
@@ -127,7 +129,7 @@ fn set(client: &mut Client, key: &str, index: usize) {
     assert_eq!(client.set(key, &value(index)).as_deref(), Ok("STORED"), "{key}");
 }
 
-/// Whether the value is there; it may be lost, and never be another.
+/// Returns whether the value is there. It may be lost, and is never another value.
 fn is_there(client: &mut Client, index: usize) -> bool {
     match client.get(&format!("key_{index}")).expect("an answer") {
         Some(found) => {

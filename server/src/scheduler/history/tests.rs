@@ -47,8 +47,8 @@ fn report(instance: &str, epoch: u64, uptime_ms: u64, paths: Vec<PathCounts>) ->
     }
 }
 
-fn jobs(gathered: &[Gathered]) -> u64 {
-    let counts = gathered.iter().flat_map(|of| of.counted.values());
+fn jobs(snapshots: &[InstanceSnapshot]) -> u64 {
+    let counts = snapshots.iter().flat_map(|of| of.counted.values());
     counts.map(|counts| counts.get(JOBS)).sum()
 }
 
@@ -70,8 +70,8 @@ fn windows_cover_the_steps_that_are_mostly_within() {
         history.report(&report("a", 1, 3_600_000 + step * 1_000, paths), now).unwrap();
     }
     let of = |last_ms: u64, at| {
-        let gathered = history.query(&last(last_ms), at);
-        (gathered[0].covered_ms, jobs(&gathered))
+        let snapshots = history.query(&last(last_ms), at);
+        (snapshots[0].covered_ms, jobs(&snapshots))
     };
     assert_eq!(of(0, now), (3_610_000, 1_110));
     assert_eq!(of(60_000, now), (10_000, 110));
@@ -79,8 +79,8 @@ fn windows_cover_the_steps_that_are_mostly_within() {
     assert_eq!(of(3_000, now + Nanos::millis(400)), (3_000, 33));
     assert_eq!(of(3_000, now + Nanos::millis(600)), (2_000, 22));
     assert_eq!(of(3_000, now + Nanos::secs(60)), (0, 0));
-    let gathered = history.query(&last(0), now + Nanos::secs(3));
-    assert_eq!((gathered[0].age_ms, gathered[0].uptime_ms), (3_000, 3_610_000));
+    let snapshots = history.query(&last(0), now + Nanos::secs(3));
+    assert_eq!((snapshots[0].age_ms, snapshots[0].uptime_ms), (3_000, 3_610_000));
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn filters_leave_out_what_is_not_asked_for() {
     assert_eq!(of(&Filter { role: text("compression"), ..all.clone() }), 5);
     assert_eq!(of(&Filter { role: text("fronten"), ..all.clone() }), 0);
     assert_eq!(of(&Filter { device: text("y"), ..all.clone() }), 4);
-    let gathered = history.query(&Filter { op: text("copy"), ..all }, SECOND);
-    let lost = gathered[0].counted.values().map(|counts| counts.get(LOST)).sum::<u64>();
+    let snapshots = history.query(&Filter { op: text("copy"), ..all }, SECOND);
+    let lost = snapshots[0].counted.values().map(|counts| counts.get(LOST)).sum::<u64>();
     assert_eq!(lost, 2, "what happened to a device is of no one op");
 }
 
@@ -211,7 +211,7 @@ fn old_differences_make_room_for_new_counts() {
     assert_eq!(history.query(&last(600_000), now)[0].covered_ms / 1_000, covered_s);
 }
 
-/// What a process does between two of its reports.
+/// An action of a process between two of its reports.
 #[derive(Clone, Debug)]
 enum Act {
     Work {

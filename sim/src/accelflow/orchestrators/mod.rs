@@ -1,6 +1,6 @@
-//! Who decides what follows when an accelerator is done: one file for each architecture. An orchestrator is a pure
-//! function from what stands between two steps to who handles it and for how long; it holds no state and knows no
-//! clock.
+//! The orchestrators, which decide what follows when an accelerator is done: one file for each architecture. An
+//! orchestrator is a pure function from what stands between two steps to who handles it and for how long. It holds no
+//! state and knows no clock.
 
 mod accelflow;
 mod cohort;
@@ -25,7 +25,7 @@ pub enum Architecture {
     NonAcc,
     /// A core, by interrupt, after every accelerator.
     CpuCentric,
-    /// One hardware manager with one queue, as the seed describes RELIEF.
+    /// One hardware manager with one queue, as [AccelFlow] describes RELIEF.
     Relief,
     /// RELIEF as its public code has it: a list for each accelerator, by laxity; interrupts by DMA as well.
     ReliefArtifact,
@@ -33,14 +33,14 @@ pub enum Architecture {
     Cohort,
     /// RELIEF with a queue for each accelerator.
     PerTypeQueues,
-    /// And accelerators hand over directly; branches, transforms and large payloads go to the manager.
+    /// In addition, accelerators hand over directly; branches, transforms and large payloads go to the manager.
     Direct,
-    /// And branches are resolved in the dispatchers.
+    /// In addition, branches are resolved in the dispatchers.
     ControlFlow,
     /// Everything in the dispatchers.
     #[serde(rename = "accelflow")]
     AccelFlow,
-    /// As AccelFlow, branches and transforms free.
+    /// The same as AccelFlow, with branches and transforms free.
     Ideal,
 }
 
@@ -105,30 +105,30 @@ impl Architecture {
     }
 }
 
-/// How an architecture works.
+/// The rules of an architecture.
 #[derive(Clone, Copy)]
 pub(super) struct Orchestrator {
     pub(super) queues: Queues,
-    /// What follows an op.
+    /// Returns what follows an op.
     pub(super) after: fn(&Glue, &Spec) -> Handoff,
 }
 
-/// Where ops wait for a PE.
+/// The place where ops wait for a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queues {
     /// Nowhere: there are no accelerators.
     None,
-    /// In one list of the manager's, first in, first out, whatever the accelerator.
+    /// Ops wait in one list of the manager's, first in, first out, whatever the accelerator.
     Central,
-    /// In a list of the manager's for each accelerator.
+    /// Ops wait in a list of the manager's for each accelerator.
     PerType,
-    /// In a list of the manager's for each accelerator, least laxity first.
+    /// Ops wait in a list of the manager's for each accelerator, least laxity first.
     Laxity,
-    /// In the accelerators' input queues, which are finite.
+    /// Ops wait in the accelerators' input queues, which are finite.
     Hardware,
 }
 
-/// What stands between an op and what follows it.
+/// The operations that stand between an op and what follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glue {
     /// The accelerator that is done.
@@ -145,16 +145,16 @@ pub(super) struct Glue {
     pub(super) large: bool,
 }
 
-/// Who handles it.
+/// The component that handles the step between two ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Handoff {
     pub(super) via: Via,
     pub(super) time: Picos,
-    /// Of the output dispatcher.
+    /// The instructions of the output dispatcher.
     pub(super) instructions: u32,
 }
 
-/// Who handles what stands between two steps.
+/// The components that handle what stands between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// The accelerator's output dispatcher.
@@ -176,14 +176,14 @@ impl Handoff {
 
     /// An output dispatcher that follows its flow chart, with these branches and transforms.
     fn dispatcher(glue: &Glue, spec: &Spec, branches: u32, transforms: u32) -> Self {
-        let own = &spec.dispatcher;
-        let end = if glue.ends { own.end_instructions } else { 0 };
-        let instructions = own.instructions
+        let dispatcher = &spec.dispatcher;
+        let end = if glue.ends { dispatcher.end_instructions } else { 0 };
+        let instructions = dispatcher.instructions
             + end
-            + branches * own.branch_instructions
-            + transforms * own.transform_instructions;
+            + branches * dispatcher.branch_instructions
+            + transforms * dispatcher.transform_instructions;
         let memory_ns = if glue.loads { spec.hardware.atm_ns } else { 0.0 };
-        let ns = f64::from(instructions) * own.instruction_ns + memory_ns;
+        let ns = f64::from(instructions) * dispatcher.instruction_ns + memory_ns;
         Self { via: Via::Dispatcher, time: Picos::from_ns(ns), instructions }
     }
 }

@@ -9,7 +9,7 @@
 //! here has one).
 
 use super::{Orchestrator, Queues, relief};
-use crate::accelflow::program::{Goes, Step};
+use crate::accelflow::program::{Continuation, Step};
 use crate::accelflow::run::{Event, Run};
 use crate::accelflow::station::Waiting;
 use crate::accelflow::topology::CORES;
@@ -23,7 +23,7 @@ pub(super) const ORCHESTRATOR: Orchestrator =
 #[derive(Clone, Copy, Debug)]
 pub(in crate::accelflow) struct Listed {
     token: u32,
-    /// When its payload is where it is taken from.
+    /// The time at which its payload is where it is taken from.
     ready: Picos,
     /// The accelerator from whose scratchpad that is; none for memory.
     from: Option<u8>,
@@ -45,8 +45,8 @@ impl Run<'_> {
 
     /// The accelerator of the op that the token is at, when it is due and what it is expected to take.
     fn due(&self, token: u32) -> (u8, Due) {
-        let (op, own) = (self.op(token), self.tokens[token as usize]);
-        (op.kind, Due { at: own.born + op.due, runtime: op.pe })
+        let (op, state) = (self.op(token), self.tokens[token as usize]);
+        (op.kind, Due { at: state.born + op.due, runtime: op.pe })
     }
 
     /// Free PEs begin with what is first.
@@ -89,7 +89,7 @@ impl Run<'_> {
     ) {
         let start = self.interrupt(self.model.manager_dma, agenda.now());
         let point = self.drawn(token, self.tokens[token as usize].at, kind);
-        let compute = point.of(self.op(token).pe);
+        let compute = point.scale(self.op(token).pe);
         let entry = Waiting { token, place: 0, ready: start };
         self.compute(kind, pe, entry, (start, start + compute), agenda);
     }
@@ -118,10 +118,10 @@ impl Run<'_> {
     ) {
         let now = agenda.now();
         let op = self.op(token);
-        let next = match (op.goes, self.step_behind(token)) {
-            (Goes::On, Step::Op(next)) => next.kind,
+        let next = match (op.continuation, self.step_behind(token)) {
+            (Continuation::On, Step::Op(next)) => next.kind,
             _ => {
-                let clear = self.beyond(token, op, usize::from(kind), now, agenda);
+                let clear = self.after_op(token, op, usize::from(kind), now, agenda);
                 agenda.at(clear, Event::Written { kind, pe });
                 return;
             }

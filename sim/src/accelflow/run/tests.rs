@@ -28,7 +28,7 @@ fn model(architecture: Architecture, per_s: &str, set: &[(&str, &str)]) -> Accel
 /// A request as it came: when, of which service, and what its work is drawn by.
 type Came = (Picos, u16, u64, u64);
 
-/// By step: what it is, and what it takes on a core.
+/// The kind of each step, and its time on a core.
 type Work = Vec<(u8, f64)>;
 
 /// All that happens to the requests of a window, and they.
@@ -41,14 +41,14 @@ fn window(model: &AccelFlow, window: Picos) -> (Run<'_>, Vec<Came>) {
         let place = run.vacant.last().map_or(run.tokens.len(), |place| *place as usize);
         assert!(run.handle(event, &mut agenda).is_continue(), "{:?}", run.fault);
         if let Event::Arrive { service } = event {
-            let own = &run.tokens[place];
-            came.push((agenda.now(), service, own.key, own.app.to_bits()));
+            let state = &run.tokens[place];
+            came.push((agenda.now(), service, state.key, state.app.to_bits()));
         }
     }
     (run, came)
 }
 
-/// Nobody is under way, waits, sleeps or holds anything.
+/// Asserts that no token is under way, waits, sleeps or holds anything.
 fn assert_quiet(run: &Run<'_>, name: &str) {
     assert_eq!(run.live(), 0, "{name}: requests or parts were lost");
     assert!(run.central.is_empty() && run.ready.iter().all(Laxities::is_empty), "{name}");

@@ -6,20 +6,20 @@ use super::*;
 impl Run<'_> {
     /// The trace that receives an answer sleeps in TCP's input queue.
     pub(super) fn wait(&mut self, token: u32, ready: Picos, agenda: &mut Agenda<Event>) {
-        let (op, own) = (self.op(token), self.tokens[token as usize]);
+        let (op, state) = (self.op(token), self.tokens[token as usize]);
         let kind = op.kind;
         if self.model.spec.work.remote_ns == 0.0 {
             self.enqueue(token, op, ready, false, agenda);
             return;
         }
-        let remote = self.remote(&own, kind);
+        let remote = self.remote(&state, kind);
         self.time_out(token, remote);
         self.stations[usize::from(kind)].asleep += 1;
         let time = ready + remote.min(self.model.spec.work.timeout);
         agenda.at(time, Event::Answer { token });
     }
 
-    /// What was waited for is here, or has not come in time and a core is told.
+    /// Handles the end of a wait: the answer is here, or it has not come in time and a core is told.
     pub(super) fn answer(&mut self, token: u32, agenda: &mut Agenda<Event>) {
         let op = self.op(token);
         self.stations[usize::from(op.kind)].asleep -= 1;
@@ -41,9 +41,9 @@ impl Run<'_> {
         }
     }
 
-    /// What the other side takes: the same for all architectures.
-    fn remote(&self, own: &Token, kind: u8) -> Picos {
-        let hash = crate::streams::mix(own.draw(own.at, kind, &self.model.sizes).0 ^ REMOTE);
+    /// Returns the time that the other side takes, which is the same for all architectures.
+    fn remote(&self, state: &Token, kind: u8) -> Picos {
+        let hash = crate::streams::mix(state.draw(state.at, kind, &self.model.sizes).0 ^ REMOTE);
         let unit = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         Picos::from_ns(-ln(unit) * self.model.spec.work.remote_ns)
     }
@@ -58,27 +58,27 @@ impl Run<'_> {
     /// A trace starts: true if its tenant has as many as it may and this one is held back.
     pub(super) fn held(&mut self, token: u32, place: usize) -> bool {
         let Some(limit) = self.model.spec.tenants.traces_max else { return false };
-        let own = &mut self.tokens[token as usize];
-        let tenant = &mut self.tenants[usize::from(own.tenant)];
+        let state = &mut self.tokens[token as usize];
+        let tenant = &mut self.tenants[usize::from(state.tenant)];
         if tenant.live >= limit {
             tenant.held.push_back((token, place));
             return true;
         }
         tenant.live += 1;
-        own.traced = true;
+        state.traced = true;
         false
     }
 
     pub(super) fn end_trace(&mut self, token: u32, agenda: &mut Agenda<Event>) {
-        let own = &mut self.tokens[token as usize];
-        if !own.traced {
+        let state = &mut self.tokens[token as usize];
+        if !state.traced {
             return;
         }
-        own.traced = false;
-        let tenant = &mut self.tenants[usize::from(own.tenant)];
+        state.traced = false;
+        let tenant = &mut self.tenants[usize::from(state.tenant)];
         tenant.live -= 1;
         if let Some((held, place)) = tenant.held.pop_front() {
-            self.reach(held, place, agenda.now(), agenda);
+            self.advance(held, place, agenda.now(), agenda);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Bytes on their way to a socket: small ones gathered, large values queued as they are, written in one call.
-//! It owns no socket; the caller writes when it is ready.
+//! A queue of bytes to a socket: small ones are gathered, large values are queued as they are, and both are written in
+//! one call. It owns no socket; the caller writes when the socket is ready.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,18 +10,18 @@ use crate::budget::UNCHARGED_BYTES_MAX;
 
 /// A queue of bytes to write.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(crate) struct ReplyBuffer {
     sealed: VecDeque<Bytes>,
     tail: Vec<u8>,
-    /// Bytes of the first piece that are written already.
+    /// The bytes of the first piece that are written already.
     written: usize,
     sealed_bytes: usize,
     /// Pieces that are so long that they hold a part of a budget.
     long_pieces: usize,
 }
 
-impl Out {
-    /// Where to append lines and small values.
+impl ReplyBuffer {
+    /// Returns the buffer to which lines and small values are appended.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
@@ -38,12 +38,12 @@ impl Out {
         self.sealed.push_back(value);
     }
 
-    /// Whether it holds a part of a budget.
+    /// Returns whether the queue holds a part of a budget.
     pub(crate) const fn is_charged(&self) -> bool {
         self.long_pieces > 0
     }
 
-    /// Bytes not yet written.
+    /// Returns the number of bytes not yet written.
     pub(crate) fn len(&self) -> usize {
         self.sealed_bytes + self.tail.len() - self.written
     }
@@ -137,7 +137,7 @@ const GATHER_BYTES_MAX: usize = 8 << 10;
 /// Slices of one call; more values than that go in the next.
 const SLICES_MAX: usize = 16;
 
-/// Bytes of one call: the kernel copies as many in some tens of microseconds.
+/// The bytes of one call. The kernel copies as many in some tens of microseconds.
 pub(crate) const CALL_BYTES_MAX: usize = 128 << 10;
 
 const IDLE_BYTES_MAX: usize = 4 << 10;
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn every_byte_is_written_once_and_in_order_whatever_the_socket_takes() {
         for step in [1, 7, 4_096, 1 << 20] {
-            let mut out = Out::default();
+            let mut out = ReplyBuffer::default();
             let mut expected = Vec::new();
             for round in 0..20u8 {
                 out.text().extend_from_slice(&[round; 33]);

@@ -1,5 +1,5 @@
-//! Room for a session's values: what it reads of them, and what it answers, takes a part of the worker's budget before
-//! it takes memory. Values that are small are not charged: what a connection holds of them is bounded by its buffers.
+//! The budget of a session's values: the values that it reads and answers take a part of the worker's budget before
+//! they take memory. Small values are not charged, because a connection's buffers bound what it holds of them.
 
 use std::io;
 
@@ -11,17 +11,17 @@ use store::frame;
 use tokio::time::timeout;
 
 use super::pace::Pace;
-use super::{INPUT_BYTES, Session, Way};
+use super::{INPUT_BYTES, Session, Transport};
 use crate::backend::{Failure, NoRoom, Outcome};
 use crate::budget::{Permit, UNCHARGED_BYTES_MAX};
 use crate::context::ADMISSION_MAX;
 
-/// What a body came to: the value with its end, or none for want of room.
+/// The result of reading a body: the value with its end, or none when the budget had no room.
 type Admitted = (Option<Buffer>, Option<Permit>);
 
 impl Session {
-    /// A value of which `here` has been read already, in a pool buffer of its own, and its part of the budget. Without
-    /// a buffer there was no room, and the value was read past; none at the end of the stream.
+    /// Reads a value of which `here` has been read already into a separate pool buffer, with its part of the budget.
+    /// Without a buffer there was no room, and the value was read past; none means the end of the stream.
     pub(super) async fn read_body(
         &mut self,
         here: &[u8],
@@ -108,9 +108,9 @@ impl Session {
     /// has granted the room. Where there is none at once, what is gathered is written first: it may hold what is waited
     /// for.
     #[cold]
-    pub(super) async fn room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        let permit = if let Way::Memory { room, held_bytes } = &mut self.way {
-            if !room(bytes).await {
+    pub(super) async fn charge_reply(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        let permit = if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
+            if !reply_budget(bytes).await {
                 self.closing = true;
                 self.out.clear();
                 return Err(no_room(bytes));
@@ -128,11 +128,11 @@ impl Session {
         Ok(permit)
     }
 
-    /// As `room`, for someone who holds a part of the budget already.
+    /// Does the same as `charge_reply`, for a session that holds a part of the budget already.
     #[cold]
-    pub(super) async fn more_room(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
-        if let Way::Memory { .. } = self.way {
-            return self.room(bytes).await;
+    pub(super) async fn charge_more(&mut self, bytes: usize) -> Outcome<Option<Permit>> {
+        if let Transport::Memory { .. } = self.transport {
+            return self.charge_reply(bytes).await;
         }
         let budget = self.context.budget.clone();
         let permit = match budget.try_grow(bytes as u64) {
@@ -148,8 +148,11 @@ impl Session {
     }
 
     /// Parts of the budget for answers that there was none for at first.
-    pub(super) async fn rooms(&mut self, no_room: &NoRoom) -> Outcome<SmallVec<[Permit; 1]>> {
-        if let Way::Stream(_) = self.way {
+    pub(super) async fn charge_replies(
+        &mut self,
+        no_room: &NoRoom,
+    ) -> Outcome<SmallVec<[Permit; 1]>> {
+        if let Transport::Stream(_) = self.transport {
             self.flush_or_close().await;
         }
         let bytes = no_room.wanted.iter().sum::<u64>() as usize;

@@ -1,5 +1,5 @@
-//! What the scheduler has gathered, and what this process tells its own scheduler, on the page of metrics. Series are
-//! as many as instances may report (`scheduler.instances_max`) times the paths of each.
+//! The part of the page of metrics that shows what the scheduler has gathered and what this process reports to its own
+//! scheduler. There are as many series as instances may report (`scheduler.instances_max`) times the paths of each.
 
 use units::Nanos;
 
@@ -8,7 +8,7 @@ use crate::scheduler::counts::{self, Key};
 use crate::scheduler::view::CurveRow;
 use crate::scheduler::{Reporting, Scheduler};
 
-/// What became of reports and of parameters.
+/// Writes the results of reports and of parameters.
 pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
     page.counter("rebate_scheduler_reports_total", "Reports to the scheduler, by what came of it.")
         .sample(&[("result", "kept")], reporting.kept.read())
@@ -21,8 +21,8 @@ pub(super) fn reporting(page: &mut Exposition, reporting: &Reporting) {
         .sample(&[], reporting.revision());
 }
 
-/// What was reported to this process.
-pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
+/// Writes what other processes reported to this one.
+pub(super) fn history(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     let totals = scheduler.totals(now);
     page.gauge("rebate_scheduler_instances", "Processes that have reported.")
         .sample(&[], totals.len());
@@ -83,7 +83,7 @@ pub(super) fn gathered(page: &mut Exposition, scheduler: &Scheduler, now: Nanos)
     cpu_ns.write(page.counter("rebate_scheduler_cpu_seconds_total", help), |ns| seconds(Nanos(ns)));
 }
 
-/// What the scheduler has learnt and decided.
+/// Writes what the scheduler has learnt and decided.
 pub(super) fn fitted(page: &mut Exposition, scheduler: &Scheduler, now: Nanos) {
     let ops = scheduler.curves(GAIN_WINDOW_MS, now);
     let mut gains = page.gauge(

@@ -1,5 +1,6 @@
-//! Jobs that wait in the runtime for a device: fair between tenants by the bytes that were served, earliest deadline
-//! first within a tenant, and how many jobs each tenant has inside devices. It places nothing and knows no time.
+//! The jobs that wait in the runtime for a device: fair between tenants by the bytes that were served, earliest
+//! deadline first within a tenant. It also counts the jobs that each tenant has inside devices. It places nothing and
+//! knows no time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,35 +12,35 @@ use crate::entry::Ticket;
 /// Bounds between tenants and on what waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs of one tenant inside devices at most; at least one. Too few: a tenant alone cannot fill a device. Too many:
-    /// one tenant can. Jobs that are waited for in their placement (sync) count, and are never held back: a thread has
-    /// one of them at most.
+    /// The most jobs of one tenant inside devices; at least one. With too few, a tenant alone cannot fill a device.
+    /// With too many, one tenant can fill it. Jobs that are waited for in their placement (sync) count, and are never
+    /// held back: a thread has one of them at most.
     pub tenant_jobs_max: usize,
-    /// Jobs that wait for a device at most, all tenants together; with zero a job that a device has no room for is
+    /// The most jobs that wait for a device, all tenants together. With zero, a job that a device has no room for is
     /// done in software at once. A policy lets a job wait by choosing a device that is full.
     pub waiting_max: usize,
 }
 
 impl Limits {
-    /// Nothing waits and no tenant is held back.
+    /// Limits under which nothing waits and no tenant is held back.
     pub const NONE: Limits = Limits { tenant_jobs_max: usize::MAX, waiting_max: 0 };
 }
 
-/// What is kept of tenants and waiting jobs while limits are set.
-pub(crate) struct Service {
+/// The state of tenants and waiting jobs while limits are set.
+pub(crate) struct AdmissionQueue {
     limits: Limits,
-    /// Jobs inside devices, by tenant.
-    inside: Vec<u32>,
-    /// By device.
+    /// The jobs inside devices, by tenant.
+    in_flight: Vec<u32>,
+    /// The waiting jobs, by device.
     queues: Vec<Queue>,
     waiting: usize,
     submitted: u64,
 }
 
-impl Service {
+impl AdmissionQueue {
     pub(crate) fn new(limits: Limits, devices: usize) -> Self {
         let queues = (0..devices).map(|_| Queue::default()).collect();
-        Self { limits, inside: Vec::new(), queues, waiting: 0, submitted: 0 }
+        Self { limits, in_flight: Vec::new(), queues, waiting: 0, submitted: 0 }
     }
 
     pub(crate) fn set_limits(&mut self, limits: Limits) {
@@ -49,32 +50,32 @@ impl Service {
     /// A job of the tenant went into a device.
     pub(crate) fn enter(&mut self, tenant: TenantId) {
         let index = usize::from(tenant.0);
-        if self.inside.len() <= index {
-            self.inside.resize(index + 1, 0);
+        if self.in_flight.len() <= index {
+            self.in_flight.resize(index + 1, 0);
         }
-        self.inside[index] += 1;
+        self.in_flight[index] += 1;
     }
 
     /// A job of the tenant is no longer waited for there.
     pub(crate) fn leave(&mut self, tenant: TenantId) {
         // Jobs that were inside before the first limits were set are not counted.
-        if let Some(inside) = self.inside.get_mut(usize::from(tenant.0)) {
-            *inside = inside.saturating_sub(1);
+        if let Some(in_flight) = self.in_flight.get_mut(usize::from(tenant.0)) {
+            *in_flight = in_flight.saturating_sub(1);
         }
     }
 
-    /// Whether the tenant has as many jobs inside as it may.
+    /// Returns whether the tenant has as many jobs inside devices as it may.
     pub(crate) fn is_at_cap(&self, tenant: TenantId) -> bool {
-        let inside = self.inside.get(usize::from(tenant.0)).copied().unwrap_or(0);
-        inside as usize >= self.limits.tenant_jobs_max
+        let in_flight = self.in_flight.get(usize::from(tenant.0)).copied().unwrap_or(0);
+        in_flight as usize >= self.limits.tenant_jobs_max
     }
 
-    /// Whether a job for the device would overtake others.
+    /// Returns whether a job for the device would overtake others.
     pub(crate) fn has_waiting(&self, device: usize) -> bool {
         !self.queues[device].tenants.is_empty()
     }
 
-    /// Jobs that wait.
+    /// Returns the number of jobs that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -99,7 +100,7 @@ impl Service {
         job
     }
 
-    /// Takes one job out, whoever's turn it is.
+    /// Removes one job, regardless of whose turn it is.
     pub(crate) fn remove(&mut self, device: usize, ticket: Ticket) -> Option<Box<Job>> {
         let job = self.queues[device].remove(ticket.mark());
         self.waiting -= usize::from(job.is_some());
@@ -110,15 +111,15 @@ impl Service {
 /// The jobs that wait for one device.
 #[derive(Default)]
 struct Queue {
-    /// Only tenants with a waiting job, so that there are never more than waiting jobs.
+    /// The tenants that have a waiting job, so that there are never more tenants than waiting jobs.
     tenants: Vec<Tenant>,
-    /// The service that whoever was served last had had before: where a tenant that comes back starts.
+    /// The service that the tenant served last had received before. A tenant that comes back starts there.
     served_bytes: u64,
 }
 
 struct Tenant {
     id: TenantId,
-    /// What it was served, in bytes of work, from a start that is common to all.
+    /// The bytes of work that the tenant was served, from a start that is common to all.
     served_bytes: u64,
     jobs: BinaryHeap<Waiter>,
 }
@@ -211,77 +212,77 @@ mod tests {
         Box::new(job)
     }
 
-    fn service(tenant_jobs_max: usize, waiting_max: usize) -> Service {
-        Service::new(Limits { tenant_jobs_max, waiting_max }, 2)
+    fn admission(tenant_jobs_max: usize, waiting_max: usize) -> AdmissionQueue {
+        AdmissionQueue::new(Limits { tenant_jobs_max, waiting_max }, 2)
     }
 
-    fn tags(service: &mut Service) -> Vec<u64> {
-        std::iter::from_fn(|| service.pop(1)).map(|job| job.tag).collect()
+    fn tags(admission: &mut AdmissionQueue) -> Vec<u64> {
+        std::iter::from_fn(|| admission.pop(1)).map(|job| job.tag).collect()
     }
 
     #[test]
     fn within_a_tenant_the_earliest_deadline_is_first_and_none_is_last() {
-        let mut service = service(9, 9);
+        let mut admission = admission(9, 9);
         for (tag, deadline) in [(1, None), (2, Some(50)), (3, Some(20)), (4, None), (5, Some(50))] {
-            assert!(service.push(1, job(tag, 0, 1, deadline)).is_ok());
+            assert!(admission.push(1, job(tag, 0, 1, deadline)).is_ok());
         }
-        assert_eq!(tags(&mut service), [3, 2, 5, 1, 4]);
-        assert_eq!(service.waiting(), 0);
+        assert_eq!(tags(&mut admission), [3, 2, 5, 1, 4]);
+        assert_eq!(admission.waiting(), 0);
     }
 
     #[test]
     fn tenants_are_served_the_same_bytes_however_much_they_ask_for() {
-        let mut service = service(99, 99);
+        let mut admission = admission(99, 99);
         for tag in 0..20 {
-            assert!(service.push(1, job(tag, 1, 400, None)).is_ok());
+            assert!(admission.push(1, job(tag, 1, 400, None)).is_ok());
         }
         for tag in 100..140 {
-            assert!(service.push(1, job(tag, 2, 100, None)).is_ok());
+            assert!(admission.push(1, job(tag, 2, 100, None)).is_ok());
         }
-        let first: Vec<u64> = (0..25).filter_map(|_| service.pop(1)).map(|job| job.tag).collect();
+        let first: Vec<u64> = (0..25).filter_map(|_| admission.pop(1)).map(|job| job.tag).collect();
         assert_eq!(first.iter().filter(|tag| **tag < 100).count(), 5, "{first:?}");
     }
 
     #[test]
     fn a_tenant_that_comes_back_has_no_credit_from_its_absence() {
-        let mut service = service(99, 99);
+        let mut admission = admission(99, 99);
         for tag in 0..10 {
-            assert!(service.push(1, job(tag, 1, 100, None)).is_ok());
+            assert!(admission.push(1, job(tag, 1, 100, None)).is_ok());
         }
         for _ in 0..6 {
-            service.pop(1);
+            admission.pop(1);
         }
         for tag in 100..110 {
-            assert!(service.push(1, job(tag, 2, 100, None)).is_ok());
+            assert!(admission.push(1, job(tag, 2, 100, None)).is_ok());
         }
-        let first: Vec<u64> = (0..6).filter_map(|_| service.pop(1)).map(|job| job.tag).collect();
+        let first: Vec<u64> = (0..6).filter_map(|_| admission.pop(1)).map(|job| job.tag).collect();
         assert!(first.iter().filter(|tag| **tag >= 100).count() <= 4, "{first:?}");
     }
 
     #[test]
     fn a_tenant_at_its_cap_is_passed_by() {
-        let mut service = service(1, 9);
+        let mut admission = admission(1, 9);
         for (tag, tenant) in [(1, 1), (2, 1), (3, 2)] {
-            assert!(service.push(1, job(tag, tenant, 1, None)).is_ok());
+            assert!(admission.push(1, job(tag, tenant, 1, None)).is_ok());
         }
-        service.enter(TenantId(1));
-        assert_eq!(tags(&mut service), [3]);
-        service.leave(TenantId(1));
-        assert_eq!(tags(&mut service), [1, 2]);
+        admission.enter(TenantId(1));
+        assert_eq!(tags(&mut admission), [3]);
+        admission.leave(TenantId(1));
+        assert_eq!(tags(&mut admission), [1, 2]);
     }
 
     #[test]
     fn no_more_wait_than_may_and_one_that_is_removed_makes_room() {
-        let mut service = service(9, 2);
+        let mut admission = admission(9, 2);
         let marks = [Ticket::new(1, 7), Ticket::new(2, 7)];
         for mark in marks {
-            assert!(service.push(1, job(mark.mark(), 0, 1, None)).is_ok());
+            assert!(admission.push(1, job(mark.mark(), 0, 1, None)).is_ok());
         }
-        assert_eq!(service.push(1, job(3, 0, 1, None)).map_err(|job| job.tag), Err(3));
-        assert_eq!(service.remove(1, marks[0]).map(|job| job.tag), Some(marks[0].mark()));
-        assert!(service.remove(1, marks[0]).is_none());
-        assert!(service.push(1, job(3, 0, 1, None)).is_ok());
-        assert!(!service.has_waiting(0));
-        assert!(service.has_waiting(1));
+        assert_eq!(admission.push(1, job(3, 0, 1, None)).map_err(|job| job.tag), Err(3));
+        assert_eq!(admission.remove(1, marks[0]).map(|job| job.tag), Some(marks[0].mark()));
+        assert!(admission.remove(1, marks[0]).is_none());
+        assert!(admission.push(1, job(3, 0, 1, None)).is_ok());
+        assert!(!admission.has_waiting(0));
+        assert!(admission.has_waiting(1));
     }
 }

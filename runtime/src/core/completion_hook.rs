@@ -1,0 +1,129 @@
+//! A hook that continues jobs from within the turn that finished them, without their owner's task in between. It wakes
+//! no task and decides nothing.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use device::Job;
+use units::Nanos;
+
+use super::{Outstanding, Runtime};
+use crate::entry::{Finished, State, Ticket};
+use crate::slot::Slot;
+
+/// Continues jobs as turns finish them.
+pub(crate) trait CompletionHook {
+    /// Returns when the hook must be called although none of its jobs is back. Zero means at once.
+    fn due(&self) -> Option<Nanos>;
+
+    /// Continues the finished jobs, which [`Runtime::next_hooked`] returns. The runtime calls this at the end of a
+    /// turn.
+    fn on_completions(&mut self, core: &mut Runtime);
+}
+
+/// The hook and the jobs that are back for it.
+#[derive(Default)]
+pub(super) struct Hooked {
+    hook: Option<Rc<RefCell<dyn CompletionHook>>>,
+    finished: VecDeque<Ticket>,
+}
+
+impl Runtime {
+    /// Sets the hook that is called from now on.
+    ///
+    /// # Panics
+    /// Panics if there is a hook already: the owner of a job would not be known.
+    pub(crate) fn set_completion_hook(&mut self, hook: Rc<RefCell<dyn CompletionHook>>) {
+        assert!(self.hooked.hook.is_none(), "a runtime has one executor of traces");
+        self.hooked.hook = Some(hook);
+    }
+
+    /// Hands the unfinished job to the hook instead of to the one that claims it.
+    pub(crate) fn hand_to_hook(&mut self, ticket: Ticket) {
+        if let Some(entry) = self.jobs.get_mut(ticket) {
+            entry.state = State::Hooked;
+        }
+    }
+
+    /// Returns the next job that is back for the hook.
+    pub(crate) fn next_hooked(&mut self) -> Option<Finished> {
+        loop {
+            let ticket = self.hooked.finished.pop_front()?;
+            // A job that was detached since has no entry any more.
+            if let Some(finished) = self.take(ticket) {
+                return Some(finished);
+            }
+        }
+    }
+
+    /// Returns the job if it is finished.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Finished> {
+        let finished = self.jobs.get_mut(ticket)?.take_finished()?;
+        self.unclaimed -= 1;
+        self.jobs.close(ticket);
+        Some(finished)
+    }
+
+    /// Returns whether devices other than software would take the job and all of those are full.
+    pub(crate) fn is_crowded(&self, job: &Job) -> bool {
+        let others = &self.slots[1..];
+        if !others.iter().any(Slot::is_full) {
+            return false;
+        }
+        let takes = |slot: &&Slot| {
+            let accepts = slot.capabilities.accepts(&job.task, job.work_bytes());
+            slot.retired.is_none() && accepts
+        };
+        let mut takers = others.iter().filter(takes).peekable();
+        takers.peek().is_some() && takers.all(Slot::is_full)
+    }
+
+    /// Returns the time for one use.
+    pub(crate) fn now(&mut self) -> Nanos {
+        self.time.now()
+    }
+
+    #[cold]
+    pub(super) fn finished_hooked(&mut self, ticket: Ticket) {
+        self.hooked.finished.push_back(ticket);
+    }
+
+    pub(super) fn call_hook(&mut self) {
+        if let Some(hook) = &self.hooked.hook {
+            let hook = Rc::clone(hook);
+            hook.borrow_mut().on_completions(self);
+        }
+    }
+
+    pub(super) fn has_hooked(&self) -> bool {
+        !self.hooked.finished.is_empty() || self.hook_due().is_some()
+    }
+
+    /// Adds what the hook waits for.
+    pub(super) fn with_hooked(&self, mut outstanding: Outstanding) -> Outstanding {
+        if !self.hooked.finished.is_empty() {
+            outstanding.jobs += self.hooked.finished.len();
+            outstanding.polled = Some(Nanos(0));
+        }
+        match self.hook_due() {
+            None => {}
+            Some(Nanos(0)) => {
+                outstanding.jobs += 1;
+                outstanding.polled = Some(Nanos(0));
+            }
+            Some(due) => {
+                let left = due.since(self.time.last());
+                let is_alone = outstanding.jobs == 0;
+                let sooner = outstanding.turn_within.min(left);
+                outstanding.turn_within = if is_alone { left } else { sooner };
+                outstanding.jobs += 1;
+            }
+        }
+        outstanding
+    }
+
+    fn hook_due(&self) -> Option<Nanos> {
+        self.hooked.hook.as_ref().and_then(|hook| hook.borrow().due())
+    }
+}
