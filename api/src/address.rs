@@ -1,4 +1,4 @@
-//! Where a gRPC service listens: TCP or a Unix socket. It resolves nothing.
+//! The address where a gRPC service listens: TCP or a Unix socket. It resolves nothing.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// An address that cannot be one; the caller must act.
+/// A text that cannot be an address. The caller must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address: give HOST:PORT, or a Unix socket as /PATH or unix:PATH")]
 pub struct BadAddress(String);

@@ -1,5 +1,5 @@
-//! One HTTP/2 connection that calls of one thread go out on, under the generated clients: none of the queues and layers
-//! of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry: who owns it does.
+//! One HTTP/2 connection that calls of one thread go out on, under the generated clients. It has none of the queues and
+//! layers of a [`tonic::transport::Channel`]. It does not reconnect, wait or retry: its owner does.
 
 use std::future::Future;
 use std::io;
@@ -25,7 +25,7 @@ impl Connection {
     /// `LocalSet`.
     ///
     /// # Errors
-    /// The system's, and what the service's end says to the first frames.
+    /// The system's errors, and the answer of the service's end to the first frames.
     pub async fn open(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => {
@@ -37,7 +37,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has ended: no call can go out any more.
+    /// Returns whether it has ended, so that no call can go out any more.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -48,7 +48,7 @@ impl Connection {
         let opened = wire::client(ThisThread).handshake(TokioIo::new(stream)).await;
         let (calls, connection) = opened.map_err(io::Error::other)?;
         tokio::task::spawn_local(async move {
-            // Calls under way hear of it themselves.
+            // Calls under way learn of it themselves.
             let _ended = connection.await;
         });
         Ok(Self(calls))
@@ -69,7 +69,7 @@ impl tower::Service<Request<Body>> for Connection {
     }
 }
 
-/// The connection's tasks stay on the thread that opened it.
+/// An executor that keeps the connection's tasks on the thread that opened it.
 #[derive(Clone, Copy, Debug)]
 struct ThisThread;
 

@@ -1,4 +1,4 @@
-//! How a connection is set up, the same at both ends: large values are to cross without waiting for window updates and
+//! The set-up of a connection, the same at both ends. Large values are to cross without waiting for window updates and
 //! without being cut into many frames.
 
 use std::time::Duration;
@@ -9,36 +9,36 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::Address;
 
-/// Bytes that one call may have on the way before the other side takes them: a value of the largest common size (1 MiB)
-/// crosses at once.
+/// The bytes that one call may have on the way before the other side takes them: a value of the largest common size (1
+/// MiB) crosses at once.
 pub const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 
-/// Bytes that all calls of a connection may have on the way: some sixteen values of 1 MiB, and what bounds the memory
+/// The bytes that all calls of a connection may have on the way: some sixteen values of 1 MiB. It bounds the memory
 /// that a slow reader can pin.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Bytes of one HTTP/2 frame: a 128 KiB value crosses in one.
+/// The bytes of one HTTP/2 frame: a 128 KiB value crosses in one.
 pub const FRAME_BYTES_MAX: u32 = 256 << 10;
 
-/// Calls of one connection at a time. A call that just begins takes some 5 KiB before anyone can charge it, so this
-/// bounds what an idle-looking connection can pin: a MiB and a bit.
+/// The most calls of one connection at a time. A call that just begins takes some 5 KiB before anyone can charge it, so
+/// this bounds the memory that an idle-looking connection can pin: a MiB and a bit.
 pub const CALLS_MAX: u32 = 256;
 
-/// Bytes of one message beyond the largest value in it.
+/// The bytes of one message beyond the largest value in it.
 pub const MESSAGE_SLACK_BYTES: usize = 64 << 10;
 
-/// Jobs of one call that has several.
+/// The most jobs of one call that has several.
 pub const JOBS_PER_CALL_MAX: usize = 64;
 
-/// Bytes of their inputs together, and of their results. Such a call's message may be so long and the slack: read, its
-/// parts take some thirty times what the shortest of them take on the way.
+/// The most bytes of their inputs together, and of their results. Such a call's message may be that long plus the
+/// slack. Once read, its parts take some thirty times what the shortest of them take on the way.
 pub const JOBS_BYTES_MAX: usize = 256 << 10;
 
-/// A channel that connects with its first call and again whenever the connection was lost. A call fails at once while
-/// the service cannot be reached.
+/// Returns a channel that connects with its first call and again whenever the connection was lost. A call fails at once
+/// while the service cannot be reached.
 ///
 /// # Errors
-/// None for addresses that [`Address`] accepts, but for hosts that cannot stand in a URI.
+/// None for addresses that [`Address`] accepts, except for hosts that cannot stand in a URI.
 pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, tonic::Status> {
     let endpoint = Endpoint::from(origin(address)?)
         .tcp_nodelay(true)
@@ -60,7 +60,8 @@ pub fn channel(address: &Address, connect_timeout: Duration) -> Result<Channel, 
     })
 }
 
-/// How a caller sets up one connection whose calls it sends itself. `executor` runs the connection's own tasks.
+/// Returns the set-up of one connection whose calls the caller sends itself. `executor` runs the connection's own
+/// tasks.
 pub fn client<E: Clone>(executor: E) -> Builder<E> {
     let mut builder = Builder::new(executor);
     builder
@@ -75,7 +76,7 @@ pub fn client<E: Clone>(executor: E) -> Builder<E> {
     builder
 }
 
-/// What calls to the service at `address` name it.
+/// Returns the name that calls to the service at `address` use for it.
 ///
 /// # Errors
 /// A host that cannot stand in a URI.
@@ -88,6 +89,6 @@ pub fn origin(address: &Address) -> Result<Uri, tonic::Status> {
     text.parse().map_err(bad)
 }
 
-/// A peer that vanished without a word is found out within these two.
+/// The time between keep-alive messages. A peer that vanished without a word is found out within these two times.
 pub(crate) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);

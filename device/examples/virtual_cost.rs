@@ -1,5 +1,5 @@
-//! What the emulation of a virtual device costs the calling core per job whose result is
-//! remembered: hashing the input, looking it up, copying the result.
+//! Measures the cost of the emulation of a virtual device for the calling core per job whose result is remembered:
+//! hashing the input, looking it up, copying the result.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -73,8 +73,8 @@ fn round(queue: &mut dyn Queue, task: &Task, inputs: &[Bytes], mut out: Option<&
     }
 }
 
-/// Writes with a window of 32 KiB, whatever it is asked for: for the cost of a stream of about the
-/// right size, nothing else.
+/// Writes with a window of 32 KiB, whatever it is asked for. It is only for the cost of a stream of about the right
+/// size.
 struct Unwindowed(Box<dyn Engine>);
 
 impl Engine for Unwindowed {
@@ -105,6 +105,6 @@ impl Engine for Unwindowed {
     }
 }
 
-/// More than the caches of a core hold at the larger size.
+/// The number of values: more than the caches of a core hold at the larger size.
 const VALUES: u64 = 500;
 const ROUNDS: usize = 4;

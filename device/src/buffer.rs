@@ -1,7 +1,6 @@
-//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and
-//! takes it back when the last user drops it; a buffer that travels with a job therefore outlives
-//! whatever the device does to it. Memory is the process's own, or registered with a device through
-//! [`Memory`]. No placement, no device calls.
+//! Buffers and the pools they come from. A pool hands out initialised memory in size classes and takes it back when the
+//! last user drops it. So a buffer that travels with a job outlives whatever the device does to it. Memory is the
+//! process's own, or registered with a device through [`Memory`]. There is no placement and no device call here.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -14,8 +13,8 @@ use units::ByteCount;
 
 use crate::job::TenantId;
 
-/// Where a buffer's memory comes from. A device that needs registered memory compares ids; a buffer
-/// from elsewhere costs it a copy, which it counts.
+/// The memory that a buffer comes from. A device that needs registered memory compares ids. A buffer from elsewhere
+/// costs it a copy, which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryId(u64);
 
@@ -23,7 +22,7 @@ impl MemoryId {
     /// The process's own heap: every CPU device reads it, no DMA engine does.
     pub const HEAP: MemoryId = MemoryId(0);
 
-    /// An id that no other memory of this process has.
+    /// Returns an id that no other memory of this process has.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -35,14 +34,15 @@ pub trait MemoryBlock: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
 /// Memory that a device can reach: a memfd shared with a peer, pinned or huge pages for DMA.
 pub trait Memory: Send + Sync {
-    /// The id that buffers of this memory carry.
+    /// Returns the id that buffers of this memory carry.
     fn id(&self) -> MemoryId;
 
-    /// An initialised block of at least `bytes`, or none when the region is exhausted. What is in it may be seen by
-    /// whoever is given it: a region that a peer maps holds nobody else's bytes.
+    /// Returns an initialised block of at least `bytes`, or none when the region is exhausted. Anyone who gets the
+    /// block may see its content: a region that a peer maps holds nobody else's bytes.
     fn allocate(&self, bytes: usize) -> Option<Box<dyn MemoryBlock>>;
 
-    /// Whether several pools share it. Then none retains any of it: what an idle one kept, the others would lack.
+    /// Returns whether several pools share it. Then none retains any of it, because the others would lack what an idle
+    /// one kept.
     fn is_shared(&self) -> bool {
         false
     }
@@ -54,45 +54,45 @@ pub trait Memory: Send + Sync {
 pub struct Pool(Arc<Shared>);
 
 impl Pool {
-    /// A pool over the process's heap that retains at most `retained_max` of returned memory.
+    /// Makes a pool over the process's heap that retains at most `retained_max` of returned memory.
     pub fn heap(retained_max: ByteCount) -> Self {
         Self::build(None, retained_max)
     }
 
-    /// A pool over registered memory.
+    /// Makes a pool over registered memory.
     pub fn registered(memory: Arc<dyn Memory>, retained_max: ByteCount) -> Self {
         Self::build(Some(memory), retained_max)
     }
 
-    /// An empty buffer with room for `capacity` bytes. When registered memory is exhausted the
-    /// buffer is from the heap instead, and says so in [`Buffer::memory`]: slower, never an error.
+    /// Returns an empty buffer with room for `capacity` bytes. When registered memory is exhausted the buffer is from
+    /// the heap instead, and says so in [`Buffer::memory`]: slower, never an error.
     pub fn take(&self, capacity: usize) -> Buffer {
         let registered = self.0.registered_block(capacity);
         self.hand_out(registered.unwrap_or_else(|| self.0.heap_block(capacity)))
     }
 
-    /// As [`Pool::take`], of registered memory or not at all: for what is of no use elsewhere.
+    /// Does the same as [`Pool::take`] with registered memory, or returns none, for data that is of no use elsewhere.
     pub fn take_registered(&self, capacity: usize) -> Option<Buffer> {
         self.0.registered_block(capacity).map(|block| self.hand_out(block))
     }
 
-    /// As [`Pool::take`], and never of registered memory: for what no device reads, so that it does not take the
-    /// place of what one does.
+    /// Does the same as [`Pool::take`], but never with registered memory. It is for data that no device reads, so that
+    /// it does not take the place of data that a device reads.
     pub fn take_heap(&self, capacity: usize) -> Buffer {
         self.hand_out(self.0.heap_block(capacity))
     }
 
-    /// Where this pool's buffers normally come from.
+    /// Returns the memory that this pool's buffers normally come from.
     pub fn memory(&self) -> MemoryId {
         self.0.memory.as_ref().map_or(MemoryId::HEAP, |memory| memory.id())
     }
 
-    /// Bytes handed out and not yet returned.
+    /// Returns the bytes handed out and not yet returned.
     pub fn outstanding(&self) -> ByteCount {
         ByteCount(self.0.outstanding_bytes.load(Ordering::Relaxed) as u64)
     }
 
-    /// Bytes kept for reuse.
+    /// Returns the bytes kept for reuse.
     pub fn retained(&self) -> ByteCount {
         ByteCount(self.0.retained_bytes.load(Ordering::Relaxed) as u64)
     }
@@ -128,28 +128,28 @@ impl fmt::Debug for Pool {
 /// A piece of pool memory. All of its capacity is initialised; the first `len()` bytes hold data.
 pub struct Buffer {
     block: Option<Block>,
-    /// The block's size, asked for every job.
+    /// The block's size, which every job asks for.
     capacity: usize,
     filled_bytes: usize,
     user: User,
     pool: Pool,
 }
 
-/// Whose bytes may be in a block beyond those that count.
+/// The tenant whose bytes may be in a block beyond those that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
-    /// Nobody's: it is new.
+    /// The block is new and has nobody's bytes.
     Nobody,
-    /// Anybody's.
+    /// The block may have anybody's bytes.
     Unknown,
-    /// This tenant's alone, left there by the buffer before.
+    /// The block has this tenant's bytes alone, left there by the buffer before.
     Was(TenantId),
-    /// This tenant's alone: the buffer was handed to it.
+    /// The block has this tenant's bytes alone, because the buffer was handed to it.
     Is(TenantId),
 }
 
 impl Buffer {
-    /// How many bytes fit.
+    /// Returns how many bytes fit.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -164,10 +164,10 @@ impl Buffer {
         self.filled_bytes = bytes;
     }
 
-    /// Holds `bytes` from now on, without copying them; the memory that it had goes back to its pool
-    /// untouched. For results that are there already; a buffer that is written to afterwards gets
-    /// memory of its own, from the heap as adopted bytes count, and a copy first. Its capacity is
-    /// then their length: it is not one to use again for a longer result.
+    /// Holds `bytes` from now on, without copying them. The memory that it had goes back to its pool untouched. This is
+    /// for results that are there already. A buffer that is written to afterwards gets memory of its own, from the heap
+    /// as adopted bytes count, and a copy first. Its capacity is then their length, so it cannot be used again for a
+    /// longer result.
     pub fn adopt(&mut self, bytes: Bytes) {
         self.filled_bytes = bytes.len();
         self.capacity = bytes.len();
@@ -177,8 +177,8 @@ impl Buffer {
         }
     }
 
-    /// The whole capacity, for writing; [`Buffer::set_len`] then says how much counts. Who writes here without that the
-    /// buffer was handed or lent to a tenant leaves what may be anybody's.
+    /// Returns the whole capacity, for writing. [`Buffer::set_len`] then says how much counts. A caller that writes
+    /// here without having handed or lent the buffer to a tenant leaves bytes that may be anybody's.
     pub fn space(&mut self) -> &mut [u8] {
         if !matches!(self.user, User::Is(_)) || matches!(self.block, Some(Block::Adopted(_))) {
             self.user = User::Unknown;
@@ -189,10 +189,10 @@ impl Buffer {
     fn room(&mut self) -> &mut [u8] {
         if let Some(Block::Adopted(bytes)) = &self.block {
             let bytes = bytes.clone();
-            let mut own = self.pool.take_heap(bytes.len());
-            own.extend(&bytes);
-            own.user = self.user;
-            std::mem::swap(self, &mut own);
+            let mut copy = self.pool.take_heap(bytes.len());
+            copy.extend(&bytes);
+            copy.user = self.user;
+            std::mem::swap(self, &mut copy);
         }
         match self.block.as_mut() {
             Some(block) => block.bytes_mut(),
@@ -200,11 +200,11 @@ impl Buffer {
         }
     }
 
-    /// What is written from now on is this tenant's. Whatever another user left at `from` and behind it is wiped; where
-    /// nobody else had it, as with a buffer that comes back to the same tenant, nothing is.
+    /// Declares that bytes written from now on are this tenant's. It wipes what another user left at `from` and behind
+    /// it. It wipes nothing if nobody else had the buffer, as when it comes back to the same tenant.
     pub fn hand_to(&mut self, tenant: TenantId, from: usize) {
         if let Some(Block::Adopted(_)) = self.block {
-            // In memory of its own it may be written to, with a copy in it of what was someone's.
+            // In memory of its own it may be written to, with a copy of someone's bytes in it.
             self.space();
         }
         if !self.is_own(tenant)
@@ -215,7 +215,7 @@ impl Buffer {
         self.user = User::Is(tenant);
     }
 
-    /// Whether nobody else's bytes can be in it.
+    /// Returns whether nobody else's bytes can be in it.
     fn is_own(&self, tenant: TenantId) -> bool {
         match self.user {
             User::Nobody => true,
@@ -224,8 +224,8 @@ impl Buffer {
         }
     }
 
-    /// Who writes no more than it states, as software does, writes for this tenant: nothing is wiped now, and what
-    /// others left is remembered as theirs.
+    /// Lends the buffer to a writer that writes no more than it states, as software does. The writer writes for this
+    /// tenant. Nothing is wiped now, and bytes that others left are remembered as theirs.
     pub fn lend_to(&mut self, tenant: TenantId) {
         self.user = if self.is_own(tenant) { User::Is(tenant) } else { User::Unknown };
     }
@@ -240,18 +240,17 @@ impl Buffer {
         self.filled_bytes += bytes.len();
     }
 
-    /// The pool the buffer goes back to.
+    /// Returns the pool that the buffer goes back to.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Where the memory is.
+    /// Returns the memory that the buffer is in.
     pub fn memory(&self) -> MemoryId {
         self.block_ref().memory()
     }
 
-    /// The given part as shared bytes, without copying; the memory returns to the pool with the
-    /// last clone.
+    /// Returns the given part as shared bytes, without copying. The memory returns to the pool with the last clone.
     ///
     /// # Panics
     /// If the range is not within the filled bytes.
@@ -302,8 +301,8 @@ impl Drop for Buffer {
     }
 }
 
-/// What a job reads: shared, immutable bytes and where they are. Cloning is cheap, so the runtime
-/// keeps the input of a job that a lost device still holds and redoes it elsewhere.
+/// The input of a job: shared, immutable bytes and their memory. Cloning is cheap, so the runtime keeps the input of a
+/// job that a lost device still holds and does the job again elsewhere.
 #[derive(Clone, Debug)]
 pub struct Input {
     bytes: Bytes,
@@ -311,12 +310,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// Bytes from anywhere in the process.
+    /// Makes an input from bytes anywhere in the process.
     pub fn heap(bytes: Bytes) -> Self {
         Self { bytes, memory: MemoryId::HEAP }
     }
 
-    /// A part of a pool buffer; it keeps the buffer's memory id.
+    /// Makes an input from a part of a pool buffer, and keeps the buffer's memory id.
     ///
     /// # Panics
     /// If the range is not within the filled bytes.
@@ -325,17 +324,17 @@ impl Input {
         Self { bytes: buffer.freeze(range), memory }
     }
 
-    /// Where the bytes are.
+    /// Returns the memory that the bytes are in.
     pub fn memory(&self) -> MemoryId {
         self.memory
     }
 
-    /// The shared bytes.
+    /// Returns the shared bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The shared bytes, by value.
+    /// Returns the shared bytes, by value.
     pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
@@ -348,10 +347,10 @@ impl Deref for Input {
     }
 }
 
-/// Blocks by their class.
+/// The blocks by their class.
 type Shelves = [Mutex<Vec<Kept>>; CLASSES];
 
-/// A block and who had it last.
+/// A block and its last user.
 struct Kept {
     block: Block,
     user: User,
@@ -359,7 +358,7 @@ struct Kept {
 
 struct Shared {
     memory: Option<Arc<dyn Memory>>,
-    /// What was given back, by where it is.
+    /// Returned blocks by the memory they are in.
     registered: Shelves,
     heap: Shelves,
     retained_bytes: AtomicUsize,
@@ -409,7 +408,7 @@ impl Shared {
             self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
             let user = match user {
                 User::Is(tenant) => User::Was(tenant),
-                // Whoever had it may have written to it.
+                // The user may have written to it.
                 User::Nobody | User::Unknown | User::Was(_) => User::Unknown,
             };
             shelves[class].lock().push(Kept { block, user });
@@ -420,7 +419,7 @@ impl Shared {
 enum Block {
     Heap(Box<[u8]>),
     Registered(MemoryId, Box<dyn MemoryBlock>),
-    /// Someone else's, read only; no pool counts it.
+    /// The bytes are someone else's and read only. No pool counts them.
     Adopted(Bytes),
 }
 
@@ -449,7 +448,7 @@ impl Block {
     }
 }
 
-/// The class whose blocks hold `bytes`, none above the largest class (such blocks are not kept).
+/// Returns the class whose blocks hold `bytes`, and none above the largest class (such blocks are not kept).
 fn class_of(bytes: usize) -> Option<usize> {
     let bytes = bytes.max(CLASS_BYTES_MIN);
     let doublings = (bytes - 1).ilog2() - CLASS_BYTES_MIN.ilog2().min((bytes - 1).ilog2());
@@ -458,7 +457,7 @@ fn class_of(bytes: usize) -> Option<usize> {
         .find(|class| class_bytes(*class) >= bytes)
 }
 
-/// The size of a class's blocks (bytes).
+/// Returns the size of a class's blocks (bytes).
 const fn class_bytes(class: usize) -> usize {
     let base = CLASS_BYTES_MIN << (class / STEPS_PER_DOUBLING);
     base + base / STEPS_PER_DOUBLING * (class % STEPS_PER_DOUBLING)
@@ -524,7 +523,7 @@ mod tests {
     #[test]
     fn what_another_user_left_is_wiped_and_what_was_ones_own_is_not() {
         let pool = Pool::heap(ByteCount::mib(1));
-        // What lies behind the first four bytes once the next buffer, of the same block, was handed on.
+        // Returns the bytes behind the first four once the next buffer, of the same block, was handed on.
         let left = |secret: &[u8], hand: Option<u16>, next: u16| {
             let mut buffer = pool.take(600);
             if let Some(tenant) = hand {
@@ -543,7 +542,7 @@ mod tests {
         assert!(!left(b"second", Some(1), 2));
         assert!(!left(b"third", Some(2), 1), "and back");
         assert!(!left(b"fourth", None, 1), "whoever it was that read into it");
-        // Used in place by one after the other, software among them.
+        // The buffer is used in place by one after the other, software among them.
         let mut buffer = Pool::heap(ByteCount::mib(1)).take(600);
         let mut is_left = |lent: u16, next: u16| {
             buffer.lend_to(TenantId(lent));
@@ -664,9 +663,9 @@ mod tests {
         assert_eq!(pool.outstanding(), held, "nothing is taken for what is not to be had");
         assert_eq!(Input::pooled(first, 0..0).memory(), id);
         drop(second);
-        // Each is used again as what it is.
+        // Each is used again with its own kind of memory.
         assert_eq!(pool.take_heap(1_000).memory(), MemoryId::HEAP);
-        assert_eq!(pool.take_registered(1_000).map(|own| own.memory()), Some(id));
+        assert_eq!(pool.take_registered(1_000).map(|buffer| buffer.memory()), Some(id));
         assert_eq!(pool.take(1_000).memory(), id);
     }
 }

@@ -1,5 +1,5 @@
 //! Keys and nonces of AES-256-GCM. A key is expanded once and shared by every job that uses it. Nothing here makes,
-//! stores or rotates keys, or chooses nonces: both are the caller's.
+//! stores or rotates keys, or chooses nonces: the caller does both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A nonce of 96 bits. Used twice under one key it gives away both messages: the caller counts.
+/// A nonce of 96 bits. Used twice under one key it gives away both messages, so the caller counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; NONCE_BYTES]);
 

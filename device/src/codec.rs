@@ -1,6 +1,6 @@
-//! Codecs as devices see them: what a stream promises its readers ([`Dialect`]), and the CPU
-//! engines that write and read streams ([`Engine`]). Which engine serves which size is data of
-//! `Software`; which codec a value gets is policy.
+//! Codecs as devices see them: the promise that a stream makes to its readers ([`Dialect`]), and the CPU engines that
+//! write and read streams ([`Engine`]). `Software` has the data that choose an engine by size. Policy chooses the codec
+//! of a value.
 
 use crate::job::DeviceError;
 
@@ -19,7 +19,7 @@ impl Codec {
     /// Every codec, in the order of its index.
     pub const ALL: [Codec; 3] = [Codec::Deflate, Codec::Zstd, Codec::Lz4];
 
-    /// The word that configuration and metrics use.
+    /// Returns the word that configuration and metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Codec::Deflate => "deflate",
@@ -29,18 +29,18 @@ impl Codec {
     }
 }
 
-/// What a stream promises its readers.
+/// The promise that a stream makes to its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// The format.
     pub codec: Codec,
-    /// No match reaches further back than `1 << window_log2` bytes; none where the writer promises
-    /// nothing beyond the codec's own bound (32 KiB for deflate).
+    /// No match reaches further back than `1 << window_log2` bytes. None if the writer promises nothing beyond the
+    /// codec's own bound (32 KiB for deflate).
     pub window_log2: Option<u8>,
 }
 
 impl Dialect {
-    /// A codec at its own window.
+    /// Returns the dialect of a codec at its own window.
     pub const fn of(codec: Codec) -> Self {
         Self { codec, window_log2: None }
     }
@@ -48,30 +48,29 @@ impl Dialect {
     /// Deflate within 4 KiB, which Intel IAA can read.
     pub const IAA: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(12) };
 
-    /// Whether a stream of at most `original_bytes` in this dialect is also one of `other`'s.
+    /// Returns whether a stream of at most `original_bytes` in this dialect is also one of `other`'s.
     pub fn satisfies(self, other: Dialect, original_bytes: usize) -> bool {
         let within = |window: u8| {
             let all = 1usize.checked_shl(window.into()).is_none_or(|all| original_bytes <= all);
-            all || self.window_log2.is_some_and(|own| own <= window)
+            all || self.window_log2.is_some_and(|log2| log2 <= window)
         };
         self.codec == other.codec && other.window_log2.is_none_or(within)
     }
 }
 
-/// How hard a writer tries. Engines map it to their own scale; `docs/measurements.md` has ratio and
-/// time of each.
+/// The effort of a writer. Engines map it to their own scale. `docs/measurements.md` has ratio and time of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// The least time.
+    /// It takes the least time.
     Fast,
-    /// Ratio at least zlib level 1's, at a fraction of its time.
+    /// Its ratio is at least zlib level 1's, at a fraction of its time.
     #[default]
     Default,
-    /// Ratio first; for batch work.
+    /// It puts the ratio first, for batch work.
     High,
 }
 
-/// Why an engine gave no result.
+/// The reason why an engine gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineError {
     /// The compressed form does not fit the output space: not an error, the value is stored as it
@@ -81,18 +80,15 @@ pub enum EngineError {
     Device(DeviceError),
 }
 
-/// A CPU implementation of one codec: contexts are its own and reused, so an engine belongs to one
-/// thread.
+/// A CPU implementation of one codec. Its contexts are its own and reused, so an engine belongs to one thread.
 pub trait Engine: Send {
-    /// The library, as metrics and `rebate devices` name it: `isal`, `libdeflate`, `zstd`,
-    /// `lz4_flex`.
+    /// Returns the library's name in metrics and `rebate devices`: `isal`, `libdeflate`, `zstd`, `lz4_flex`.
     fn name(&self) -> &'static str;
 
-    /// The codec it implements.
+    /// Returns the codec it implements.
     fn codec(&self) -> Codec;
 
-    /// Whether it can write `dialect` for an input of that size. False means that `compress` is
-    /// never called so.
+    /// Returns whether it can write `dialect` for an input of that size. If false, `compress` is never called so.
     fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool;
 
     /// Compresses all of `input` to the start of `output`, in the dialect asked for.
@@ -108,8 +104,8 @@ pub trait Engine: Send {
         output: &mut [u8],
     ) -> Result<usize, EngineError>;
 
-    /// Whether it decompresses. Streams come from elsewhere, so an engine reads only where its library is fit for any
-    /// bytes.
+    /// Returns whether it decompresses. Streams come from elsewhere, so an engine reads only if its library is fit for
+    /// any bytes.
     fn reads(&self) -> bool {
         true
     }

@@ -1,7 +1,6 @@
-//! The contract suite: what every [`Device`] must do, as checks that a test module of any crate
-//! expands for its device with [`crate::device_contract`]. Passing faults (reported ones) are met
-//! by doing the job again, so that [`crate::Faulty`] can be held to it too; silent corruption is
-//! not a device's to catch.
+//! The contract suite: the duties of every [`Device`], as checks that a test module of any crate expands for its device
+//! with [`crate::device_contract`]. The suite meets passing (reported) faults by doing the job again, so that
+//! [`crate::Faulty`] can be held to it too. A device need not catch silent corruption.
 
 mod harness;
 pub mod inflate;
@@ -184,7 +183,7 @@ pub fn hands_back_the_job_that_a_full_queue_refuses(device: &dyn Device) {
     }
 }
 
-/// What does not shrink does not fit a smaller buffer, and that is no failure.
+/// Data that does not shrink does not fit a smaller buffer, and that is no failure.
 pub fn says_that_a_result_does_not_fit(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for dialect in &device.capabilities().writes {
@@ -304,7 +303,8 @@ pub fn serves_many_threads_at_once(device: &dyn Device) {
 fn serve_batch(harness: &mut Harness, device: &dyn Device, original: Bytes) {
     let mut waiting = kernels::tasks(device, original.len());
     let dialects = device.capabilities().writes.iter();
-    waiting.extend(dialects.map(|own| Task::Compress { dialect: *own, level: Level::Fast }));
+    waiting
+        .extend(dialects.map(|dialect| Task::Compress { dialect: *dialect, level: Level::Fast }));
     let mut inside = 0;
     while !waiting.is_empty() || inside > 0 {
         while let Some(task) = waiting.pop() {
@@ -342,7 +342,7 @@ fn check_stream(dialect: Dialect, stream: &[u8], original: &[u8]) {
     assert!(read == original, "{dialect:?} differs");
 }
 
-/// Something that the device does.
+/// Returns some task that the device does.
 fn any_task(device: &dyn Device) -> Task {
     let dialect = device.capabilities().writes.first().copied();
     let compress = dialect.map(|dialect| Task::Compress { dialect, level: Level::Fast });
@@ -350,7 +350,7 @@ fn any_task(device: &dyn Device) -> Task {
     task.expect("a device compresses or has a kernel")
 }
 
-/// Streams of our own engines for each dialect the device reads.
+/// Returns streams of our own engines for each dialect the device reads.
 fn streams(device: &dyn Device) -> Vec<(Dialect, Bytes, Bytes)> {
     let mut engines = references();
     let mut streams = Vec::new();
@@ -371,7 +371,7 @@ fn streams(device: &dyn Device) -> Vec<(Dialect, Bytes, Bytes)> {
     streams
 }
 
-/// A deflate stream that promises a window keeps to it.
+/// Checks that a deflate stream that promises a window keeps to it.
 fn check_window(dialect: Dialect, stream: &[u8], original: &[u8]) {
     if let (Codec::Deflate, Some(window)) = (dialect.codec, dialect.window_log2) {
         let inflated = inflate::inflate(stream, original.len()).expect("a valid deflate stream");
@@ -385,7 +385,7 @@ fn references() -> HashMap<Codec, Box<dyn Engine>> {
     BUILT_IN.iter().map(|make| make()).map(|engine| (engine.codec(), engine)).collect()
 }
 
-/// Every class and size at the default level, and all levels where it is quick.
+/// Returns every class and size at the default level, and all levels where the test is quick.
 fn cases() -> impl Iterator<Item = (Payload, Level, usize)> {
     Payload::ALL.into_iter().flat_map(|class| {
         SIZES.into_iter().flat_map(move |bytes| {
@@ -397,14 +397,14 @@ fn cases() -> impl Iterator<Item = (Payload, Level, usize)> {
     })
 }
 
-/// Room for any codec's worst case.
+/// Returns room for any codec's worst case.
 fn bound(bytes: usize) -> usize {
     bytes.saturating_add(bytes / 8).saturating_add(1_024)
 }
 
 const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];
 
-/// Both sides of the borders that codecs have (windows, block and table sizes) and of ours.
+/// Sizes on both sides of the borders that codecs have (windows, block and table sizes) and of ours.
 const SIZES: [usize; 16] = [
     1,
     2,
@@ -424,7 +424,7 @@ const SIZES: [usize; 16] = [
     1 << 20,
 ];
 
-/// Threads at once: more than a small machine has cores.
+/// The number of threads at once: more than a small machine has cores.
 const THREADS: u64 = 4;
 
 #[cfg(test)]

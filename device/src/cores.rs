@@ -1,10 +1,10 @@
-//! Threads and cores: which there are for this process, and that a thread stays on one. It chooses none.
+//! Threads and cores: it finds the cores of this process and keeps a thread on one. It chooses none.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The cores that the calling thread may run on.
+/// Returns the cores that the calling thread may run on.
 ///
 /// # Errors
 /// The system does not tell.
@@ -16,7 +16,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Keeps the calling thread, and those that it starts, on this core.
 ///
 /// # Errors
-/// The kernel's, for a core that is not there or not this process's.
+/// The kernel's error, for a core that is not there or not this process's.
 pub fn pin(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core);

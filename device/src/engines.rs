@@ -1,6 +1,6 @@
-//! The CPU codecs, and the set of them that one thread works with: which engine writes a dialect,
-//! which reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]); a set
-//! knows no queue and no clock.
+//! The CPU codecs, and the set of them that one thread works with. The set decides which engine writes a dialect and
+//! which reads a stream. Devices are made of sets ([`crate::software`], [`crate::worker`]). A set knows no queue and no
+//! clock.
 
 pub mod libdeflate;
 pub mod lz4;
@@ -16,7 +16,8 @@ use crate::queue::{Capabilities, Waiting};
 /// One engine of each codec, without foreign code beyond the crates' own.
 pub const BUILT_IN: [EngineFactory; 3] = [libdeflate::engine, zstd::engine, lz4::engine];
 
-/// One thread's engines. The first of a codec that writes a dialect is its writer, the first that reads its reader.
+/// One thread's engines. For each codec, the first engine that writes a dialect is its writer, and the first that reads
+/// is its reader.
 pub(crate) struct EngineSet(Vec<Box<dyn Engine>>);
 
 impl EngineSet {
@@ -38,7 +39,7 @@ impl EngineSet {
         }
     }
 
-    /// What a device over this set accepts.
+    /// Returns what a device over this set accepts.
     pub(crate) fn capabilities(&self, queue_depth: usize, waiting: Waiting) -> Capabilities {
         let codecs = || Codec::ALL.into_iter().filter(|codec| self.reads(*codec));
         Capabilities {
@@ -51,7 +52,7 @@ impl EngineSet {
         }
     }
 
-    /// Name and codec of each engine.
+    /// Returns name and codec of each engine.
     pub(crate) fn names(&self) -> Vec<(&'static str, Codec)> {
         self.0.iter().map(|engine| (engine.name(), engine.codec())).collect()
     }
@@ -99,8 +100,7 @@ impl EngineSet {
         self.0.iter().any(|engine| engine.codec() == codec && engine.reads())
     }
 
-    /// The codec at its own window, and at the narrowest that some engine keeps to for inputs of
-    /// any size.
+    /// Returns the codec at its own window, and at the narrowest that some engine keeps to for inputs of any size.
     fn dialects_written(&self, codec: Codec) -> impl Iterator<Item = Dialect> {
         let writes = |dialect: &Dialect| {
             let of_codec = self.0.iter().filter(|engine| engine.codec() == codec);
@@ -122,7 +122,7 @@ const WINDOW_LOG2_END: u8 = 31;
 const NO_ENGINE: EngineError = EngineError::Device(DeviceError::Fault("no engine of this codec"));
 const NO_ROOM: EngineError = EngineError::Device(NO_ROOM_ERROR);
 
-/// What every device over engines says of an output buffer that is too small for the stated size.
+/// The error of every device over engines for an output buffer that is too small for the stated size.
 pub(crate) const NO_ROOM_ERROR: DeviceError =
     DeviceError::InvalidInput("the output buffer has no room for the result");
 
@@ -134,7 +134,7 @@ mod tests {
     use crate::buffer::{Input, Pool};
     use crate::codec::Level;
 
-    /// Writes and reads nothing, and says so with its name.
+    /// An engine that writes and reads nothing, and says so with its name.
     struct Named(&'static str, u8);
 
     impl Engine for Named {
@@ -145,8 +145,8 @@ mod tests {
             Codec::Deflate
         }
         fn writes(&self, dialect: Dialect, input_bytes: usize) -> bool {
-            let own = Dialect { codec: Codec::Deflate, window_log2: Some(self.1) };
-            own.satisfies(dialect, input_bytes)
+            let dialect_written = Dialect { codec: Codec::Deflate, window_log2: Some(self.1) };
+            dialect_written.satisfies(dialect, input_bytes)
         }
         fn compress(
             &mut self,
@@ -173,7 +173,7 @@ mod tests {
         Box::new(Named("libdeflate", 15))
     }
 
-    /// The engine that a task falls to.
+    /// Returns the engine that gets a task.
     fn engine_of(factories: &[EngineFactory], task: Task, input_bytes: usize) -> &'static str {
         let output = Pool::heap(ByteCount(0)).take(1 << 20);
         let mut job = Job::new(task, Input::heap(Bytes::from(vec![0; input_bytes])), output);

@@ -1,6 +1,6 @@
-//! A device that misbehaves on purpose, by count and seed, so that every fault a runtime must
-//! survive can be had on any machine and again. It keeps the contract while it does; only
-//! corruption is silent, as it is in life.
+//! A device that misbehaves on purpose, by count and seed, so that every fault that a runtime must survive can be made
+//! on any machine and made again. It keeps the contract while it misbehaves. Only corruption is silent, as it is in
+//! life.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use crate::buffer::Memory;
 use crate::job::{Completion, DeviceError, Job, Outcome};
 use crate::queue::{Capabilities, Device, Queue, Refused, RefusedReason, Waiting};
 
-/// Which faults, and how often. The default has none.
+/// The faults, and how often they come. The default has none.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    /// Where in its period each fault falls, and which byte is corrupted.
+    /// The seed that decides where in its period each fault falls, and which byte is corrupted.
     pub seed: u64,
-    /// Every so many results are failed with [`DeviceError::Fault`]; zero is never.
+    /// One in so many results is failed with [`DeviceError::Fault`]; zero means never.
     pub fail_every: u64,
-    /// Every so many results are failed with [`DeviceError::Busy`]; zero is never.
+    /// One in so many results is failed with [`DeviceError::Busy`]; zero means never.
     pub busy_every: u64,
-    /// Every so many results have one bit changed, without a word; zero is never.
+    /// One in so many results has one bit changed, without a word; zero means never.
     pub corrupt_every: u64,
-    /// Every so many results are said to be a byte shorter than they are; zero is never.
+    /// One in so many results is said to be a byte shorter than it is; zero means never.
     pub shorten_every: u64,
-    /// Every so many submissions are refused as full; zero is never.
+    /// One in so many submissions is refused as full; zero means never.
     pub refuse_every: u64,
-    /// How many polls a finished job is held back.
+    /// The number of polls for which a finished job is held back.
     pub delay_polls: u64,
-    /// Every so many finished jobs are held back for `late_by`; zero is never.
+    /// One in so many finished jobs is held back for `late_by`; zero means never.
     pub late_every: u64,
-    /// How long these are.
+    /// The time for which late jobs are held back.
     pub late_by: Duration,
-    /// Every so many jobs are taken and never come back; zero is never.
+    /// One in so many jobs is taken and never comes back; zero means never.
     pub hang_every: u64,
-    /// Every so many results their queue is lost: what is inside fails, new jobs are refused. A queue opened after
-    /// that works. Zero is never.
+    /// After so many results their queue is lost: the jobs inside fail, and new jobs are refused. A queue opened after
+    /// that works. Zero means never.
     pub lose_every: u64,
-    /// The device is lost after so many results.
+    /// The number of results after which the device is lost.
     pub lose_after: Option<u64>,
-    /// What then becomes of the jobs inside.
+    /// The fate of the jobs inside when the device is lost.
     pub loss: Loss,
 }
 
@@ -71,12 +71,12 @@ impl Default for FaultPlan {
     }
 }
 
-/// How a device dies.
+/// The way in which a device dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Jobs inside fail as lost; new ones are refused.
     Reported,
-    /// Jobs are taken and never come back: only a deadline of the caller's helps.
+    /// Jobs are taken and never come back. Only a deadline of the caller's helps.
     Hang,
 }
 
@@ -89,7 +89,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// `inner` with the faults of `plan`.
+    /// Makes a device of `inner` with the faults of `plan`.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Self {
         let mut capabilities = inner.capabilities().clone();
         // Held-back completions come with a later poll, and nobody signals that.
@@ -105,7 +105,7 @@ impl Faulty {
         }
     }
 
-    /// Whether the device is lost by now.
+    /// Returns whether the device is lost by now.
     pub fn is_lost(&self) -> bool {
         self.shared.is_lost()
     }
@@ -145,28 +145,28 @@ impl Device for Faulty {
         self.inner.completes_alone()
     }
 
-    /// How many faults of each kind there were.
+    /// Returns how many faults of each kind there were.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let count = |kind: Kind| self.shared.injected[kind as usize].load(Ordering::Relaxed);
         Kind::ALL.map(|kind| (kind.name(), count(kind))).into()
     }
 }
 
-/// One queue of the inner device, and what is held back from it.
+/// One queue of the inner device, and the completions that are held back from it.
 struct FaultyQueue {
     inner: Box<dyn Queue>,
     capabilities: Capabilities,
     shared: Arc<Shared>,
     polls: u64,
-    /// Between two calls empty; kept for its capacity.
+    /// Completions that just arrived. It is empty between two calls, and kept for its capacity.
     arrived: Vec<Completion>,
     /// Finished jobs and the poll that hands them over.
     held: VecDeque<(u64, Completion)>,
-    /// Finished jobs that come late, and when.
+    /// Finished jobs that come late, and when they come.
     late: Vec<(Instant, Completion)>,
     /// Jobs that never come back.
     swallowed: Vec<Job>,
-    /// This queue alone is gone.
+    /// True if this queue alone is gone.
     is_lost: bool,
 }
 
@@ -175,7 +175,7 @@ impl FaultyQueue {
         self.shared.plan.loss == Loss::Hang && self.shared.is_lost()
     }
 
-    /// Late jobs whose time has come.
+    /// Moves late jobs whose time has come to `done`.
     fn take_late(&mut self, done: &mut Vec<Completion>) {
         // A queue of another thread may have hung the device since.
         if self.late.is_empty() || self.is_hung() {
@@ -249,7 +249,7 @@ impl Queue for FaultyQueue {
     }
 }
 
-/// What all queues of the device count together.
+/// The counts that all queues of the device share.
 struct Shared {
     plan: FaultPlan,
     submissions: AtomicU64,
@@ -268,7 +268,8 @@ impl Shared {
         self.plan.lose_after.is_some_and(|after| self.results.load(Ordering::Acquire) >= after)
     }
 
-    /// The completion as the device hands it over, and how much later, if it is late. The queue may be lost with it.
+    /// Returns the completion as the device hands it over, and how much later, if it is late. The queue may be lost
+    /// with it.
     fn treat(
         &self,
         mut completion: Completion,
@@ -292,14 +293,15 @@ impl Shared {
         (completion, is_late.then_some(self.plan.late_by))
     }
 
-    /// The seed says where in each period of its kind the fault falls.
+    /// Returns whether a fault of a kind falls on a count. The seed says where in each period of its kind the fault
+    /// falls.
     fn falls_on(&self, count: u64, kind: Kind) -> bool {
         let every = kind.every(&self.plan);
         let stream = kind as u64 + 1;
         every > 0 && count % every == Prng::new(self.plan.seed ^ stream).below(every)
     }
 
-    /// As `falls_on`, for a fault that there is then whatever the job: it is counted.
+    /// Does the same as `falls_on`, and counts the fault, for a kind that happens whatever the job.
     fn injects(&self, count: u64, kind: Kind) -> bool {
         let falls = self.falls_on(count, kind);
         if falls {
@@ -389,8 +391,8 @@ impl Kind {
     }
 }
 
-/// A device that only holds jobs back is done with them after the polls planned, however fast those
-/// come.
+/// The expected time of a device that only holds jobs back: it is done with them after the polls planned, however fast
+/// those come.
 const EXPECTED: Nanos = Nanos::micros(10);
 
 #[cfg(test)]
@@ -523,7 +525,10 @@ mod tests {
             queue.try_submit(job).expect("room");
             queue.poll(&mut done);
         }
-        assert!(done.iter().all(|own| own.outcome == Outcome::DoesNotFit), "{done:?}");
+        assert!(
+            done.iter().all(|completion| completion.outcome == Outcome::DoesNotFit),
+            "{done:?}"
+        );
         assert!(device.counters().iter().all(|(_, count)| *count == 0), "{:?}", device.counters());
     }
 
@@ -534,7 +539,7 @@ mod tests {
         let late = |late_by| FaultPlan { late_every: 4, late_by, ..FaultPlan::default() };
         let (_, mut queue) = open(late(Duration::from_secs(600)));
         assert_eq!((outcomes(&mut *queue, 12).len(), queue.pending()), (9, 3));
-        // Some may be back within these polls, where the machine is busy.
+        // Some jobs may be back within these polls, if the machine is busy.
         let late_by = Duration::from_millis(20);
         let (_, mut queue) = open(late(late_by));
         let start = Instant::now();
@@ -546,7 +551,7 @@ mod tests {
         assert!(start.elapsed() >= late_by);
         done.extend(rest.into_iter().map(|completion| completion.outcome));
         assert!(done.len() == 12, "{done:?}");
-        assert!(done.iter().all(|own| matches!(own, Outcome::Done { .. })), "{done:?}");
+        assert!(done.iter().all(|outcome| matches!(outcome, Outcome::Done { .. })), "{done:?}");
     }
 
     #[test]
@@ -561,7 +566,9 @@ mod tests {
                 };
             };
             assert_eq!((refused, queue.pending()), (RefusedReason::Lost, 0));
-            let lost = done.iter().filter(|own| own.outcome == Outcome::Failed(DeviceError::Lost));
+            let lost = done
+                .iter()
+                .filter(|completion| completion.outcome == Outcome::Failed(DeviceError::Lost));
             assert_eq!(lost.count(), opened);
             queue = device.open_queue(Waker::noop().clone()).expect("opens anew");
         }

@@ -1,4 +1,4 @@
-//! Jobs and what becomes of them. Values only: nothing here runs a job or decides where it runs.
+//! Jobs and their outcomes. These are values only: nothing here runs a job or decides where it runs.
 
 use std::fmt;
 
@@ -15,22 +15,22 @@ pub struct Job {
     pub tag: u64,
     /// The op and its parameters.
     pub task: Task,
-    /// What the op reads.
+    /// The bytes that the op reads.
     pub input: Input,
-    /// Where the result goes: at `output_offset`, within the buffer's capacity.
+    /// The buffer that gets the result: at `output_offset`, within the buffer's capacity.
     pub output: Buffer,
     /// Bytes at the start of `output` that stay the caller's, for a header.
     pub output_offset: usize,
-    /// Who asked; limits and fairness are per tenant.
+    /// The tenant that asked. Limits and fairness are per tenant.
     pub tenant: TenantId,
-    /// What the job must be good at.
+    /// The class of the job.
     pub class: Class,
-    /// When the result stops being useful, on the runtime's clock.
+    /// The time at which the result stops being useful, on the runtime's clock.
     pub deadline: Option<Nanos>,
 }
 
 impl Job {
-    /// A latency-critical job of the default tenant, without deadline and header space.
+    /// Makes a latency-critical job of the default tenant, without deadline and header space.
     pub fn new(task: Task, input: Input, output: Buffer) -> Self {
         Self {
             tag: 0,
@@ -44,7 +44,7 @@ impl Job {
         }
     }
 
-    /// The size that costs grow with: the input's, and for decompression the result's.
+    /// Returns the size that costs grow with: the input's, and for decompression the result's.
     pub fn work_bytes(&self) -> usize {
         match self.task {
             Task::Decompress { original_bytes, .. } => original_bytes,
@@ -63,14 +63,14 @@ impl Job {
 pub enum Task {
     /// Compress the whole input into one stream.
     Compress {
-        /// What the stream must promise.
+        /// The promise that the stream must keep.
         dialect: Dialect,
-        /// How hard to try.
+        /// The effort.
         level: Level,
     },
     /// Decompress one stream.
     Decompress {
-        /// What the stream promises.
+        /// The promise that the stream keeps.
         dialect: Dialect,
         /// The exact size of the result; the output buffer has room for it.
         original_bytes: usize,
@@ -80,26 +80,26 @@ pub enum Task {
     Encrypt {
         /// The expanded key.
         key: Key,
-        /// Never used before under this key.
+        /// A nonce that was never used before under this key.
         nonce: Nonce,
     },
     /// Decrypt what [`Task::Encrypt`] makes. A wrong tag is [`DeviceError::InvalidInput`], and leaves no plaintext.
     Decrypt {
         /// The expanded key.
         key: Key,
-        /// The one it was encrypted with.
+        /// The nonce that it was encrypted with.
         nonce: Nonce,
     },
     /// The input's checksum, little-endian; the input itself is not copied.
     Checksum {
-        /// Which one.
+        /// The kind of checksum.
         polynomial: Polynomial,
     },
     /// The input, copied.
     Copy,
 }
 
-/// Which checksum.
+/// The kind of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polynomial {
     /// CRC-32C (Castagnoli; iSCSI), four bytes.
@@ -109,7 +109,7 @@ pub enum Polynomial {
 }
 
 impl Task {
-    /// The op.
+    /// Returns the op.
     pub const fn op(&self) -> Op {
         match self {
             Task::Compress { .. } => Op::Compress,
@@ -121,7 +121,7 @@ impl Task {
         }
     }
 
-    /// The dialect written or read, by those tasks that have one.
+    /// Returns the dialect written or read, for those tasks that have one.
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
             Task::Compress { dialect, .. } | Task::Decompress { dialect, .. } => Some(*dialect),
@@ -131,7 +131,8 @@ impl Task {
         }
     }
 
-    /// The exact size of the result for an input of that size; none for compression, where only the run tells.
+    /// Returns the exact size of the result for an input of that size. Returns none for compression, where only the run
+    /// tells.
     pub const fn output_bytes(&self, input_bytes: usize) -> Option<usize> {
         match self {
             Task::Compress { .. } => None,
@@ -145,11 +146,11 @@ impl Task {
     }
 }
 
-/// Whose job it is.
+/// The tenant that a job belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TenantId(pub u16);
 
-/// What a job must be good at.
+/// The quality that a job needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Someone waits for this very job.
@@ -164,13 +165,13 @@ pub enum Class {
 pub struct Completion {
     /// The job, with its buffers. After `Done` the output's length covers header space and result.
     pub job: Box<Job>,
-    /// What became of it.
+    /// The outcome of the job.
     pub outcome: Outcome,
-    /// Time the device worked on it, without queueing.
+    /// The time that the device worked on it, without queueing.
     pub service: Nanos,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The result is in `output[output_offset..output_offset + output_bytes]`.
@@ -184,7 +185,7 @@ pub enum Outcome {
     Failed(DeviceError),
 }
 
-/// Why a device failed a job or did not open, sorted by who must act.
+/// The reason why a device failed a job or did not open, sorted by who must act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {

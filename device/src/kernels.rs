@@ -1,5 +1,6 @@
-//! The CPU's kernels beside the codecs: AES-256-GCM, the two checksums, copy. They keep nothing between two jobs and
-//! write nothing beyond their result; an output that is too small is the caller's error, before anything is written.
+//! The CPU's kernels beside the codecs: AES-256-GCM, the two checksums, and copy. They keep nothing between two jobs
+//! and write nothing beyond their result. An output that is too small is the caller's error, before anything is
+//! written.
 
 use ring::aead;
 
@@ -7,7 +8,7 @@ use crate::cipher::{Key, Nonce, TAG_BYTES};
 use crate::engines::NO_ROOM_ERROR;
 use crate::job::{DeviceError, Polynomial};
 
-/// A kernel beside the codecs, as capabilities name it.
+/// A kernel beside the codecs, with its name in capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// AES-256-GCM, both ways.
@@ -24,7 +25,7 @@ impl Kernel {
     /// Every kernel; the CPU has them all.
     pub const ALL: [Kernel; 4] = [Kernel::AesGcm, Kernel::Crc32c, Kernel::Crc64, Kernel::Copy];
 
-    /// The word that metrics and `rebate devices` use.
+    /// Returns the word that metrics and `rebate devices` use.
     pub const fn name(self) -> &'static str {
         match self {
             Kernel::AesGcm => "aes-gcm",
@@ -35,7 +36,7 @@ impl Kernel {
     }
 }
 
-/// Ciphertext and tag.
+/// Writes ciphertext and tag.
 pub(crate) fn encrypt(
     key: &Key,
     nonce: Nonce,
@@ -46,13 +47,14 @@ pub(crate) fn encrypt(
     let space = space.get_mut(..output_bytes).ok_or(NO_ROOM_ERROR)?;
     let (text, tag) = space.split_at_mut(input.len());
     text.copy_from_slice(input);
-    let made = key.expanded().seal_in_place_separate_tag(own(nonce), aead::Aad::empty(), text);
+    let made =
+        key.expanded().seal_in_place_separate_tag(ring_nonce(nonce), aead::Aad::empty(), text);
     let made = made.map_err(|_| DeviceError::InvalidInput("longer than AES-GCM allows"))?;
     tag.copy_from_slice(made.as_ref());
     Ok(output_bytes)
 }
 
-/// The plaintext, if the tag is the right one; otherwise the space it would have had is zeroed.
+/// Writes the plaintext if the tag is the right one. Otherwise it zeroes the space that the plaintext would have had.
 pub(crate) fn decrypt(
     key: &Key,
     nonce: Nonce,
@@ -65,16 +67,17 @@ pub(crate) fn decrypt(
     let space = space.get_mut(..text.len()).ok_or(NO_ROOM_ERROR)?;
     space.copy_from_slice(text);
     let (tag, none) = (aead::Tag::from(*tag), aead::Aad::empty());
-    let opened = key.expanded().open_in_place_separate_tag(own(nonce), none, tag, space, 0..);
+    let opened =
+        key.expanded().open_in_place_separate_tag(ring_nonce(nonce), none, tag, space, 0..);
     if opened.is_err() {
-        // What fails its tag is nobody's plaintext.
+        // Bytes that fail their tag are nobody's plaintext.
         space.fill(0);
         return Err(DeviceError::InvalidInput("wrong tag, key or nonce"));
     }
     Ok(text.len())
 }
 
-/// The checksum, little-endian.
+/// Writes the checksum, little-endian.
 pub(crate) fn checksum(
     polynomial: Polynomial,
     input: &[u8],
@@ -90,14 +93,14 @@ pub(crate) fn checksum(
     }
 }
 
-/// The input itself.
+/// Writes the input itself.
 pub(crate) fn copy(input: &[u8], space: &mut [u8]) -> Result<usize, DeviceError> {
     let space = space.get_mut(..input.len()).ok_or(NO_ROOM_ERROR)?;
     space.copy_from_slice(input);
     Ok(input.len())
 }
 
-fn own(nonce: Nonce) -> aead::Nonce {
+fn ring_nonce(nonce: Nonce) -> aead::Nonce {
     aead::Nonce::assume_unique_for_key(nonce.0)
 }
 

@@ -1,13 +1,13 @@
 //! The device contract: everything that can do tax work is a [`Device`], from the calling core to a
-//! service on the other end of a wire. This room holds the contract, the buffers, the CPU codecs
+//! service on the other end of a wire. This crate holds the contract, the buffers, the CPU codecs
 //! and kernels, and the devices made of them. It does not choose where a job runs (`policy`, `runtime`) and has
 //! no foreign code (`drivers`).
 //!
 //! # Life cycle
-//! 1. **Probe.** Whoever builds a device returns it or an error that says who must act.
+//! 1. **Probe.** The code that builds a device returns it or an error that says who must act.
 //! 2. **[`Device::open_queue`]**, once per thread. A queue stays on its thread; a device is shared.
 //! 3. **[`Queue::try_submit`]** takes a job or hands it back at once in [`Refused`]; it never
-//!    blocks. It may finish the job before it returns, and still the completion appears only in
+//!    blocks. It may finish the job before it returns, but the completion still appears only in
 //! 4. **[`Queue::poll`]**, the only place where a completion appears. Jobs of one queue may finish
 //!    out of order.
 //! 5. **Drop.** Jobs still inside are detached: their buffers live until the device lets go of
@@ -20,7 +20,7 @@
 //!   [`RefusedReason::Unsupported`], on every device in the same way: advertised is accepted, and
 //!   the contract suite ([`contract`]) holds every device to it.
 //! - [`Queue::pending`] counts jobs submitted and not yet returned by `poll`, in constant time.
-//! - How completions are learnt is the device's to say ([`Waiting`]): an idle service burns no
+//! - The device decides how completions are learnt ([`Waiting`]): an idle service burns no
 //!   core.
 //! - An output buffer is never written beyond its capacity, and never before `output_offset`.
 //! - A result is bit-exact whichever device made it: a decompressed value is the original or an

@@ -1,9 +1,9 @@
-//! A look at a stream that finds most garbage for some tens of instructions: whether its beginning can be that of a
-//! stream of this input. It decodes nothing beyond the first symbols, so a stream that passes may still be wrong.
+//! Looks at a stream for some tens of instructions, and finds most garbage: it tells whether the beginning can be that
+//! of a stream of this input. It decodes nothing beyond the first symbols, so a stream that passes may still be wrong.
 
 use crate::codec::Codec;
 
-/// Whether `stream` cannot be `original` in this codec. False says nothing: only decompression tells.
+/// Returns whether `stream` cannot be `original` in this codec. False says nothing: only decompression tells.
 pub fn contradicts(codec: Codec, original: &[u8], stream: &[u8]) -> bool {
     if original.is_empty() {
         return false;
@@ -15,7 +15,7 @@ pub fn contradicts(codec: Codec, original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// Whether the two are equal as far as both go.
+/// Returns whether the two are equal up to the end of the shorter one.
 fn agree(original: &[u8], literals: &[u8]) -> bool {
     let bytes = original.len().min(literals.len()).min(LITERALS_MAX);
     original[..bytes] == literals[..bytes]
@@ -41,19 +41,19 @@ fn may_be_deflate(original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// The first symbols in the fixed code are the input's first bytes, up to the first match.
+/// Returns whether the first symbols in the fixed code are the input's first bytes, up to the first match.
 fn begins_with_literals(original: &[u8], bits: &mut Bits<'_>) -> bool {
     for (index, byte) in original.iter().take(SYMBOLS_MAX).enumerate() {
         // Codes are packed from their most significant bit.
         let mut code = bits.take_reversed(7);
         if code < 0b001_1000 {
-            // A match, which nothing precedes at first, or the end of the block.
+            // This is a match, which nothing precedes at first, or the end of the block.
             return index > 0;
         }
         code = code << 1 | bits.take(1);
         let literal = match code {
             0x30..=0xBF => code - 0x30,
-            // Lengths again.
+            // These are lengths again.
             0xC0..=0xC7 => return index > 0,
             _ => (code << 1 | bits.take(1)) - 0x190 + 144,
         };
@@ -64,7 +64,7 @@ fn begins_with_literals(original: &[u8], bits: &mut Bits<'_>) -> bool {
     true
 }
 
-/// The code of the code lengths uses all of its space, and no count is out of range.
+/// Returns whether the code of the code lengths uses all of its space, and no count is out of range.
 fn has_complete_lengths(stream: &[u8]) -> bool {
     let mut head = [0; 10];
     let bytes = stream.len().min(head.len());
@@ -114,7 +114,7 @@ fn may_be_zstd(original: &[u8], stream: &[u8]) -> bool {
     }
 }
 
-/// A block begins with literals, since nothing precedes them that a match could repeat.
+/// Checks the first literals. A block begins with literals, since nothing precedes them that a match could repeat.
 fn may_be_lz4(original: &[u8], stream: &[u8]) -> bool {
     let Some((token, rest)) = stream.split_first() else { return false };
     match token >> 4 {
@@ -159,10 +159,10 @@ impl Bits<'_> {
     }
 }
 
-/// As many bytes are compared at most.
+/// The most bytes that are compared.
 const LITERALS_MAX: usize = 64;
 
-/// As many symbols are decoded at most.
+/// The most symbols that are decoded.
 const SYMBOLS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The two traits of the contract. The crate's documentation states the life cycle and what may be
-//! relied on.
+//! The two traits of the contract. The crate's documentation states the life cycle and the promises of both sides.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,38 +13,39 @@ use crate::kernels::Kernel;
 
 /// Something that runs jobs. Shared between threads; each thread opens a queue of its own.
 pub trait Device: Send + Sync {
-    /// The name that configuration, metrics and completions use.
+    /// Returns the name that configuration, metrics and completions use.
     fn name(&self) -> &str;
 
-    /// What it accepts and how its completions are learnt.
+    /// Returns what it accepts and how its completions are learnt.
     fn capabilities(&self) -> &Capabilities;
 
-    /// One thread's way in. A [`Waiting::Signalled`] device calls `waker` whenever a completion
-    /// became ready.
+    /// Opens one thread's way in. A [`Waiting::Signalled`] device calls `waker` whenever a completion became ready.
     ///
     /// # Errors
     /// [`DeviceError::Lost`] or [`DeviceError::Misconfigured`].
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError>;
 
-    /// Whether jobs finish while the thread that submitted them does nothing but poll: sync offload is legal only
-    /// then.
+    /// Returns whether jobs finish while the thread that submitted them does nothing but poll. Sync offload is legal
+    /// only then.
     fn completes_alone(&self) -> bool {
         true
     }
 
-    /// Whether its results are made by codecs of this process. Such a device is not verified: to read its results back
-    /// would run the same code again.
+    /// Returns whether its results are made by codecs of this process. Such a device is not verified, because reading
+    /// its results back would run the same code again.
     fn runs_own_code(&self) -> bool {
         false
     }
 
-    /// Memory that it reads inputs from where they are; an input from elsewhere costs it a copy. Who serves values
-    /// reads them from their sockets into a pool over it. Every queue of the device reads it, those opened later too.
+    /// Returns memory from which it reads inputs in place. An input from elsewhere costs it a copy. A server reads
+    /// values from their sockets into a pool over this memory. Every queue of the device reads it, including those
+    /// opened later.
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         None
     }
 
-    /// What only this kind of device counts, since the start, by name; shown with the device's other metrics.
+    /// Returns the counts that only this kind of device has, since the start, by name. They are shown with the device's
+    /// other metrics.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -62,22 +62,24 @@ pub trait Queue {
     /// Moves finished jobs to `done`, any order, and says how many. Never blocks.
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
 
-    /// Jobs submitted and not yet returned by `poll`; constant time.
+    /// Returns the number of jobs submitted and not yet returned by `poll`, in constant time.
     fn pending(&self) -> usize;
 
-    /// Whether [`Queue::inside`] finds every job inside. It can where jobs stay with the thread that submitted them.
+    /// Returns whether [`Queue::inside`] finds every job inside. It can if jobs stay with the thread that submitted
+    /// them.
     fn shows_jobs(&self) -> bool {
         false
     }
 
-    /// The job of this tag, submitted and not yet returned by `poll`, for whoever will wait for it no longer and wants
-    /// to do it elsewhere. Its parameters, input, and output up to `output_offset` are as they were submitted.
+    /// Returns the job of this tag, submitted and not yet returned by `poll`. It is for a caller that stops waiting and
+    /// wants to do the job elsewhere. Its parameters, input, and output up to `output_offset` are as they were
+    /// submitted.
     fn inside(&self, _tag: u64) -> Option<&Job> {
         None
     }
 
-    /// Word that nobody waits for the job of this tag any more. A device that can let go of it early returns it as
-    /// failed with [`DeviceError::Cancelled`]; any other finishes it as ever.
+    /// Says that nobody waits for the job of this tag any more. A device that can let go of it early returns it as
+    /// failed with [`DeviceError::Cancelled`]. Any other device finishes it as usual.
     fn cancel(&mut self, _tag: u64) {}
 }
 
@@ -86,40 +88,40 @@ pub trait Queue {
 pub struct Refused {
     /// The job, untouched.
     pub job: Box<Job>,
-    /// Why.
+    /// The reason.
     pub reason: RefusedReason,
 }
 
-/// Why a job was not taken.
+/// The reason why a job was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedReason {
     /// The queue is full now; a later submission may succeed.
     Full,
-    /// Outside [`Capabilities`]; the same job will be refused again.
+    /// The job is outside [`Capabilities`]. The same job will be refused again.
     Unsupported,
     /// The device is gone.
     Lost,
 }
 
-/// What a device accepts.
+/// The jobs that a device accepts.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
     /// Dialects it writes (compress).
     pub writes: Vec<Dialect>,
     /// Dialects it reads (decompress).
     pub reads: Vec<Dialect>,
-    /// What it does beside the codecs.
+    /// The kernels that it has beside the codecs.
     pub kernels: Vec<Kernel>,
-    /// Largest uncompressed side of a job; for an encryption, its result.
+    /// The largest uncompressed side of a job; for an encryption, its result.
     pub work_bytes_max: ByteCount,
-    /// Jobs that one queue holds at most.
+    /// The most jobs that one queue holds.
     pub queue_depth: usize,
-    /// How completions are learnt.
+    /// The way in which completions are learnt.
     pub waiting: Waiting,
 }
 
 impl Capabilities {
-    /// Whether a job of this task and size ([`Job::work_bytes`]) is accepted.
+    /// Returns whether a job of this task and size ([`Job::work_bytes`]) is accepted.
     pub fn accepts(&self, task: &Task, work_bytes: usize) -> bool {
         let has = |kernel| self.kernels.contains(&kernel);
         let side_bytes = match task {
@@ -129,10 +131,10 @@ impl Capabilities {
         let fits = side_bytes as u64 <= self.work_bytes_max.0;
         fits && match task {
             Task::Compress { dialect, .. } => {
-                self.writes.iter().any(|own| own.satisfies(*dialect, work_bytes))
+                self.writes.iter().any(|supported| supported.satisfies(*dialect, work_bytes))
             }
             Task::Decompress { dialect, .. } => {
-                self.reads.iter().any(|own| dialect.satisfies(*own, work_bytes))
+                self.reads.iter().any(|supported| dialect.satisfies(*supported, work_bytes))
             }
             Task::Encrypt { .. } | Task::Decrypt { .. } => has(Kernel::AesGcm),
             Task::Checksum { polynomial: Polynomial::Crc32c } => has(Kernel::Crc32c),
@@ -142,7 +144,7 @@ impl Capabilities {
     }
 }
 
-/// How a queue's completions are learnt.
+/// The way in which a queue's completions are learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// The job is finished when `try_submit` returns; `poll` hands it over.
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_encryption_needs_room_for_its_tag_and_every_kernel_is_asked_for_by_name() {
-        let mut own = Capabilities {
+        let mut capabilities = Capabilities {
             writes: Vec::new(),
             reads: Vec::new(),
             kernels: vec![Kernel::AesGcm],
@@ -176,20 +178,26 @@ mod tests {
         let decrypt = Task::Decrypt { key, nonce };
         let sizes = [984, 985, 1_000, 1_001, usize::MAX];
         assert_eq!(
-            sizes.map(|size| own.accepts(&encrypt, size)),
+            sizes.map(|size| capabilities.accepts(&encrypt, size)),
             [true, false, false, false, false]
         );
-        assert_eq!(sizes.map(|size| own.accepts(&decrypt, size)), [true, true, true, false, false]);
+        assert_eq!(
+            sizes.map(|size| capabilities.accepts(&decrypt, size)),
+            [true, true, true, false, false]
+        );
         let others = [
             (Kernel::Crc32c, Task::Checksum { polynomial: Polynomial::Crc32c }),
             (Kernel::Crc64, Task::Checksum { polynomial: Polynomial::Crc64 }),
             (Kernel::Copy, Task::Copy),
         ];
         for (kernel, task) in others {
-            own.kernels = vec![Kernel::AesGcm];
-            assert!(!own.accepts(&task, 10), "{task:?}");
-            own.kernels = vec![kernel];
-            assert!(own.accepts(&task, 10) && !own.accepts(&encrypt, 10), "{task:?}");
+            capabilities.kernels = vec![Kernel::AesGcm];
+            assert!(!capabilities.accepts(&task, 10), "{task:?}");
+            capabilities.kernels = vec![kernel];
+            assert!(
+                capabilities.accepts(&task, 10) && !capabilities.accepts(&encrypt, 10),
+                "{task:?}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The calling core as a device: jobs run inside `try_submit` and `poll` hands them over. Always
-//! present, so no job can be homeless. It never waits and starts no thread.
+//! The calling core as a device: jobs run inside `try_submit`, and `poll` hands them over. It is always present, so
+//! every job can run somewhere. It never waits and starts no thread.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -20,8 +20,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// A device over the given engines. Of several that write a dialect the first does; a stream is
-    /// read by the engine that measured fastest for its size and ratio.
+    /// Makes a device over the given engines. If several write a dialect, the first one does. A stream is read by the
+    /// engine that measured fastest for its size and ratio.
     pub fn new(factories: &[EngineFactory]) -> Self {
         let set = EngineSet::open(factories);
         Self {
@@ -31,14 +31,14 @@ impl Software {
         }
     }
 
-    /// Name and codec of each engine, most preferred writer first.
+    /// Returns name and codec of each engine, the most preferred writer first.
     pub fn engines(&self) -> &[(&'static str, Codec)] {
         &self.engines
     }
 }
 
 impl Default for Software {
-    /// The engines of this crate: libdeflate, zstd, lz4_flex.
+    /// Makes a device over the engines of this crate: libdeflate, zstd, lz4_flex.
     fn default() -> Self {
         Self::new(&BUILT_IN)
     }
@@ -99,5 +99,6 @@ impl Queue for SoftwareQueue {
     }
 }
 
-/// Jobs run as they come, so depth only bounds what an owner who does not poll can pile up.
+/// The depth of a queue. Jobs run as they come, so depth only bounds the jobs that an owner who does not poll can pile
+/// up.
 const QUEUE_DEPTH: usize = 64;

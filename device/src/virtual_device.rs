@@ -57,16 +57,16 @@ pub struct Virtual {
     shared: Arc<Shared>,
 }
 
-/// What the profile leaves open.
+/// The options that the profile leaves open.
 #[derive(Clone)]
 pub struct VirtualOptions {
     /// Memory for remembered results, of all queues together.
     pub table_bytes_max: ByteCount,
-    /// The time that jobs complete on and that submissions are spent on.
+    /// The clock on which jobs complete and submissions are spent.
     pub clock: Arc<dyn Clock>,
-    /// The time that the calling thread has worked.
+    /// The clock of the calling thread's work.
     pub work_clock: Arc<dyn Clock>,
-    /// Where set, jobs meet the profile's page faults, drawn from this seed; a queue's draws are its own.
+    /// The seed from which the profile's page faults are drawn, if jobs meet any. Each queue has its own draws.
     pub page_faults: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ impl Default for VirtualOptions {
 }
 
 impl Virtual {
-    /// The device of `profile`, called `virtual-` and the profile's name; `factories` make its
+    /// Makes the device of `profile`, called `virtual-` and the profile's name. The engines of `factories` make its
     /// results.
     ///
     /// # Errors
@@ -112,12 +112,12 @@ impl Virtual {
         Ok(Self { name, factories: factories.to_vec(), shared: Arc::new(shared) })
     }
 
-    /// What it did up to now, over all queues.
+    /// Returns the counts up to now, over all queues.
     pub fn counters(&self) -> VirtualCounters {
         self.shared.counters.snapshot()
     }
 
-    /// The profile that it follows.
+    /// Returns the profile that it follows.
     pub fn profile(&self) -> &DeviceProfile {
         &self.shared.profile
     }
@@ -146,7 +146,7 @@ impl Device for Virtual {
     }
 }
 
-/// What all queues of the device share.
+/// The state that all queues of the device share.
 struct Shared {
     profile: DeviceProfile,
     capabilities: Capabilities,
@@ -162,7 +162,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The one dialect that all streams of the device are in.
+    /// Returns the one dialect that all streams of the device are in.
     fn dialect(&self) -> Dialect {
         dialect(&self.profile)
     }
@@ -173,16 +173,16 @@ impl Shared {
 }
 
 fn dialect(profile: &DeviceProfile) -> Dialect {
-    let window = profile.window_log2.as_ref().and_then(|own| u8::try_from(own.value).ok());
+    let window = profile.window_log2.as_ref().and_then(|figure| u8::try_from(figure.value).ok());
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
-/// What a device of that window takes: a window as wide as the codec's own is also none.
+/// Returns the dialects that a device of that window takes. A window as wide as the codec's own is also none.
 fn dialects(profile: &DeviceProfile) -> Vec<Dialect> {
-    let own = dialect(profile);
+    let narrowed = dialect(profile);
     let plain = Dialect::of(Codec::Deflate);
-    let widest = own.window_log2 == Some(DEFLATE_WINDOW_LOG2);
-    [plain].into_iter().filter(|_| widest).chain([own]).collect()
+    let widest = narrowed.window_log2 == Some(DEFLATE_WINDOW_LOG2);
+    [plain].into_iter().filter(|_| widest).chain([narrowed]).collect()
 }
 
 fn capabilities(profile: &DeviceProfile) -> Capabilities {
@@ -195,15 +195,18 @@ fn capabilities(profile: &DeviceProfile) -> Capabilities {
     ];
     let (queue_depth, waiting) = match &profile.accelerator {
         None => (CORE_QUEUE_DEPTH, Waiting::Inline),
-        Some(own) => {
+        Some(accelerator) => {
             let waiting = Waiting::Polled { expected: profile.expected_poll() };
-            (own.entries_total.value as usize, waiting)
+            (accelerator.entries_total.value as usize, waiting)
         }
     };
     Capabilities {
         writes: some(profile.compress.is_some()),
         reads: some(profile.decompress.is_some()),
-        kernels: kernels.into_iter().filter_map(|(own, op)| op.as_ref().map(|_| own)).collect(),
+        kernels: kernels
+            .into_iter()
+            .filter_map(|(kernel, op)| op.as_ref().map(|_| kernel))
+            .collect(),
         work_bytes_max: ByteCount(profile.transfer_bytes_max.value),
         queue_depth,
         waiting,
@@ -214,18 +217,18 @@ fn check(
     profile: &DeviceProfile,
     factories: &[EngineFactory],
     options: &VirtualOptions,
-    own: &Capabilities,
+    capabilities: &Capabilities,
 ) -> Result<(), String> {
     let dialect = dialect(profile);
-    let bytes = own.work_bytes_max.as_usize();
+    let bytes = capabilities.work_bytes_max.as_usize();
     let software = EngineSet::open(factories).capabilities(1, Waiting::Inline);
     let compress = Task::Compress { dialect, level: Level::Default };
-    if !own.writes.is_empty() && !software.accepts(&compress, bytes) {
+    if !capabilities.writes.is_empty() && !software.accepts(&compress, bytes) {
         let window = dialect.window_log2.unwrap_or(DEFLATE_WINDOW_LOG2);
         return Err(format!("no engine of this build writes deflate within 2^{window} bytes"));
     }
     let decompress = Task::Decompress { dialect, original_bytes: bytes };
-    if !own.reads.is_empty() && !software.accepts(&decompress, bytes) {
+    if !capabilities.reads.is_empty() && !software.accepts(&decompress, bytes) {
         return Err("no engine of this build reads deflate".to_owned());
     }
     if options.page_faults.is_some() && profile.fault_tail.is_none() {
@@ -237,7 +240,8 @@ fn check(
 /// No deflate stream reaches further back.
 const DEFLATE_WINDOW_LOG2: u8 = 15;
 
-/// Jobs of a core are done as they come; this only bounds what an owner who does not poll can pile up.
+/// The queue depth of a core. Its jobs are done as they come, so this only bounds the jobs that an owner who does not
+/// poll can pile up.
 const CORE_QUEUE_DEPTH: usize = 64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Other cores as a device: named threads with engines of their own take jobs from one bounded
-//! channel, so that a large codec job does not stall its caller. Each stays on a core, or none does.
-//! It refuses rather than blocks, and never chooses which jobs come.
+//! Other cores as a device: named threads with engines of their own take jobs from one bounded channel, so that a large
+//! codec job does not stall its caller. Each thread stays on a core, or none does. It refuses rather than blocks, and
+//! never chooses which jobs come.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,18 +29,18 @@ pub struct Worker {
     threads: Vec<JoinHandle<()>>,
     cores: Vec<Option<usize>>,
     capabilities: Capabilities,
-    /// Times that a thread went on after a defect.
+    /// The number of times that a thread went on after a defect.
     restarts: Arc<AtomicU64>,
 }
 
-/// Where the threads of a [`Worker`] run.
+/// The cores that the threads of a [`Worker`] run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerCores {
-    /// Each on one core: the last that the starting thread may run on, the one before it, and so on, from the last
-    /// again when there are no more. The first is left to the caller for as long as there are others.
+    /// Each thread runs on one core: the last that the starting thread may run on, the one in front of it, and so on,
+    /// from the last again when there are no more. The first is left to the caller for as long as there are others.
     #[default]
     Last,
-    /// Wherever the kernel puts them: for a process beside others of its kind, all of which would take the same cores.
+    /// The kernel decides. This is for a process beside others of its kind, all of which would take the same cores.
     Any,
 }
 
@@ -58,11 +58,11 @@ impl Worker {
         Self::start_on(WorkerCores::Last, threads, queue_depth, factories)
     }
 
-    /// The same on the cores of choice. A kernel that does not keep a thread on its core costs
-    /// precision and nothing else; [`Worker::cores`] tells.
+    /// Does the same on the cores of choice. A kernel that does not keep a thread on its core costs precision and
+    /// nothing else. [`Worker::cores`] tells.
     ///
     /// # Errors
-    /// As [`Worker::start`].
+    /// The same as for [`Worker::start`].
     pub fn start_on(
         cores: WorkerCores,
         threads: NonZeroUsize,
@@ -76,7 +76,7 @@ impl Worker {
         Self::start_each(&from_the_last(&allowed, threads.get()), queue_depth, factories)
     }
 
-    /// One thread for each core, or for none.
+    /// Starts one thread for each core, or for none.
     fn start_each(
         cores: &[Option<usize>],
         queue_depth: NonZeroUsize,
@@ -114,18 +114,18 @@ impl Worker {
         Ok(worker)
     }
 
-    /// The core of each thread; none of one that is wherever the kernel puts it.
+    /// Returns the core of each thread. None stands for a thread that runs wherever the kernel puts it.
     pub fn cores(&self) -> &[Option<usize>] {
         &self.cores
     }
 }
 
-/// The cores that the calling thread may run on; none where the system does not tell.
+/// Returns the cores that the calling thread may run on, and none if the system does not tell.
 fn allowed() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }
 
-/// One for each thread.
+/// Returns one core for each thread.
 fn from_the_last(allowed: &[usize], threads: usize) -> Vec<Option<usize>> {
     let cores = allowed.iter().rev().copied().cycle().map(Some);
     cores.chain(std::iter::repeat(None)).take(threads).collect()
@@ -162,7 +162,7 @@ impl Drop for Worker {
         drop(self.work.take());
         let current = thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last owner may be a waker's doing, on a thread of ours: that one ends by itself.
+            // The last owner may be dropped by a waker, on a thread of ours: that one ends by itself.
             if thread.thread().id() != current {
                 let _ = thread.join();
             }
@@ -204,10 +204,10 @@ impl Queue for WorkerQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        // Before the list is looked at: whoever adds to it after that finds the flag down and wakes.
+        // This comes before the look at the list: a thread that adds to it after that finds the flag down and wakes.
         self.reply.woken.swap(false, Ordering::AcqRel);
         // A thread that has the list now wakes when it has added to it. It may have been stopped there, by the very
-        // thread that polls where both are on one core: that one must not wait for it.
+        // thread that polls if both are on one core: that one must not wait for it.
         let Some(mut finished) = self.reply.finished.try_lock() else { return 0 };
         let Some(finished) = finished.as_mut() else { return 0 };
         let count = finished.len();
@@ -245,18 +245,18 @@ impl Drop for Work {
     }
 }
 
-/// Where the completions of a queue's jobs go.
+/// The place where the completions of a queue's jobs go.
 struct Reply {
-    /// As many as the queue may have jobs at most; without the queue, none.
+    /// At most as many completions as the queue may have jobs. None without the queue.
     finished: Mutex<Option<Vec<Completion>>>,
     waker: Waker,
-    /// Whether the waker was called since the last poll.
+    /// True if the waker was called since the last poll.
     woken: AtomicBool,
 }
 
 impl Reply {
-    /// Without the queue the job's buffers go with the completion. The waker is called once for all completions between
-    /// two polls.
+    /// Sends a completion. Without the queue the job's buffers go with it. The waker is called once for all completions
+    /// between two polls.
     fn send(&self, completion: Completion) {
         let mut finished = self.finished.lock();
         let Some(open) = finished.as_mut() else { return };
@@ -277,7 +277,7 @@ fn serve(receiver: &Receiver<Work>, factories: &[EngineFactory], restarts: &Atom
     }
 }
 
-/// A device whose every job meets a defect costs no more than this often an attempt.
+/// The shortest time between two attempts of a device whose every job meets a defect.
 const RESTART_PAUSE: Duration = Duration::from_millis(10);
 
 fn run_jobs(receiver: &Receiver<Work>, factories: &[EngineFactory]) {
@@ -332,7 +332,7 @@ mod tests {
         drop(worker);
         let mut done = Vec::new();
         assert_eq!(queue.poll(&mut done), 8, "the threads are joined");
-        assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })));
+        assert!(done.iter().all(|completion| matches!(completion.outcome, Outcome::Done { .. })));
         let refused = queue.try_submit(job(10)).expect_err("no threads");
         assert_eq!((refused.reason, queue.pending()), (RefusedReason::Lost, 0));
     }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(from_the_last(&[], 2), [None, None]);
     }
 
-    /// An engine that compresses whatever it is given to what this writes, of so many bytes.
+    /// An engine that compresses any input to what this function writes, of so many bytes.
     struct Writes(fn(&mut [u8]) -> usize);
 
     impl Engine for Writes {
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// How many cores the calling thread may run on, and the last of them.
+    /// Returns how many cores the calling thread may run on, and the last of them.
     fn cores_of_thread(output: &mut [u8]) -> usize {
         let cores = allowed();
         let last = cores.last().map_or(0, |last| *last as u16);
@@ -413,7 +413,7 @@ mod tests {
         4
     }
 
-    /// How many cores the one thread of this device may run on, and the last of them.
+    /// Returns how many cores the one thread of this device may run on, and the last of them.
     fn runs_on(worker: Worker) -> (usize, usize) {
         let mut queue = open(&worker);
         queue.try_submit(job(100)).expect("room for one");
@@ -428,20 +428,20 @@ mod tests {
     #[test]
     fn a_thread_stays_on_its_core_unless_it_is_left_to_the_kernel() {
         const WHERE: [EngineFactory; 1] = [|| Box::new(Writes(cores_of_thread))];
-        let (own, depth) = (allowed(), NonZeroUsize::MIN);
-        let last = *own.last().expect("it runs somewhere");
+        let (cores, depth) = (allowed(), NonZeroUsize::MIN);
+        let last = *cores.last().expect("it runs somewhere");
         let pinned = start(1, 1, &WHERE);
         assert_eq!(pinned.cores(), [Some(last)]);
         assert_eq!(runs_on(pinned), (1, last));
         let any = Worker::start_on(WorkerCores::Any, NonZeroUsize::MIN, depth, &WHERE);
         let any = any.expect("a thread");
         assert_eq!(any.cores(), [None]);
-        assert_eq!(runs_on(any), (own.len(), last));
+        assert_eq!(runs_on(any), (cores.len(), last));
         // No machine of ours has it: the kernel refuses, and the jobs are done all the same.
         let none = Worker::start_each(&[Some(rustix::thread::CpuSet::MAX_CPU - 1)], depth, &WHERE);
         let none = none.expect("a thread");
         assert_eq!(none.cores(), [None]);
-        assert_eq!(runs_on(none), (own.len(), last));
+        assert_eq!(runs_on(none), (cores.len(), last));
     }
 
     #[test]

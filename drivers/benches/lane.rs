@@ -63,25 +63,25 @@ fn main() -> Result<(), Problem> {
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// Where the service runs; the client runs on 0.
+    /// The core of the service. The client runs on core 0.
     service_core: usize,
     tokio: bool,
-    /// Between jobs: too short to sleep, or long enough for both sides to.
+    /// The pause between jobs: too short to sleep, or long enough for both sides to sleep.
     pause: Duration,
 }
 
-/// Polls of tasks between two looks at the system's events; tokio's own number is 61.
+/// The number of polls of tasks between two looks at the system's events. tokio's own number is 61.
 fn event_interval() -> Option<u32> {
     let mut args = std::env::args();
     args.find_map(|arg| arg.strip_prefix("--event-interval=")?.parse().ok())
 }
 
-/// Long enough for a service of its own core to write the next result.
+/// A pause long enough for a service on a core of its own to write the next result.
 const BREATH: Duration = Duration::from_micros(20);
 
 const NAP_MIN: Duration = Duration::from_micros(100);
 
-/// What a trip does with a value.
+/// The way in which a trip uses a value.
 #[derive(Clone, Copy)]
 struct Value {
     name: &'static str,
@@ -116,9 +116,9 @@ const SIZES: [usize; 4] = [64, 4 << 10, 16 << 10, 64 << 10];
 struct Measured {
     p50: Duration,
     p99: Duration,
-    /// Times that the client woke the service, for each job.
+    /// The number of times per job that the client woke the service.
     bells: f64,
-    /// Bytes of values that both sides copied, for each job.
+    /// The bytes of values per job that both sides copied.
     copied: f64,
 }
 
@@ -155,7 +155,9 @@ fn measure(case: Case, value: Value, bytes: usize, trips: usize) -> Result<Measu
     };
     drop(service);
     let counters = lane.counters();
-    let counted = |name| counters.iter().find(|own| own.0 == name).map_or(0, |own| own.1) as f64;
+    let counted = |name| {
+        counters.iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1) as f64
+    };
     let here = counted("inputs_copied_bytes") + counted("results_copied_bytes");
     let there = if value.is_read { input_bytes as f64 } else { 0.0 };
     let per_job = |count: f64| count / trips as f64;
@@ -178,7 +180,7 @@ struct Client {
 impl Client {
     fn job(&self) -> Box<Job> {
         let dialect = Dialect::of(Codec::Lz4);
-        // As the service answers all the room that there is, this is a copy of so many bytes.
+        // The service answers all the room that there is, so this is a copy of so many bytes.
         let task = match self.output_bytes {
             64 => Task::Compress { dialect, level: Level::Fast },
             original_bytes => Task::Decompress { dialect, original_bytes },
@@ -231,7 +233,7 @@ impl Client {
     }
 }
 
-/// A pause of whoever keeps its core.
+/// A pause that keeps the core.
 fn breathe(pause: Duration) {
     let start = Instant::now();
     while start.elapsed() < pause {
@@ -286,7 +288,7 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
         }
     };
     let pool = Pool::heap(ByteCount::mib(1));
-    // Written before it is asked for, as the time that it takes is not the hop's.
+    // The result is written before it is asked for, because the time of that does not belong to the hop.
     let mut result: Option<Buffer> = None;
     loop {
         let (mut taken, mut result_bytes) = (0, 0);
@@ -299,9 +301,9 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
                 }
             }
             result_bytes = request.output_bytes;
-            let room = |own: &Buffer| own.len() == result_bytes;
-            let own = result.take().filter(room).or_else(|| written(&serving, result_bytes));
-            serving.finish(request.ticket, own.ok_or("no room")?, 0..result_bytes, Nanos(0));
+            let room = |buffer: &Buffer| buffer.len() == result_bytes;
+            let output = result.take().filter(room).or_else(|| written(&serving, result_bytes));
+            serving.finish(request.ticket, output.ok_or("no room")?, 0..result_bytes, Nanos(0));
         }
         serving.show();
         if taken > 0 && core != CLIENT_CORE {

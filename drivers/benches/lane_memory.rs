@@ -1,7 +1,7 @@
-//! What a lane's memory costs beside its hop. First what it takes to read a value that another core wrote, the two on
-//! cores 0 and 1: a hash where it lies, a copy, a copy and then a hash of the copy; beside them the hash of a value
-//! of the own core. Then what blocks of a lane's memory for inputs cost that several threads take and give back at
-//! once, as a frontend's workers do for each value. Medians of runs; `--quick` makes them short.
+//! Measures the cost of a lane's memory beside its hop. First it reads a value that another core wrote, the two on
+//! cores 0 and 1: a hash in place, a copy, and a copy with a hash of the copy; beside them the hash of a value of the
+//! local core. Then it takes and gives back blocks of a lane's memory for inputs on several threads at once, as a
+//! frontend's workers do for each value. It prints medians of runs; `--quick` makes them short.
 
 use std::error::Error;
 use std::hint::{black_box, spin_loop};
@@ -39,24 +39,24 @@ fn main() -> Result<(), Problem> {
 type Read = fn(&[u8], &mut [u8]) -> u64;
 
 const READS: [(&str, Read); 4] = [
-    ("XXH3 of the own core's", |_, own| xxh3_64(own)),
+    ("XXH3 of the own core's", |_, local| xxh3_64(local)),
     ("XXH3 of the other core's", |other, _| xxh3_64(other)),
     ("copy", copy),
-    ("copy, then XXH3 of the copy", |other, own| {
-        copy(other, own);
-        xxh3_64(own)
+    ("copy, then XXH3 of the copy", |other, local| {
+        copy(other, local);
+        xxh3_64(local)
     }),
 ];
 
-fn copy(other: &[u8], own: &mut [u8]) -> u64 {
-    own.copy_from_slice(other);
-    u64::from(black_box(&*own)[own.len() - 1])
+fn copy(other: &[u8], local: &mut [u8]) -> u64 {
+    local.copy_from_slice(other);
+    u64::from(black_box(&*local)[local.len() - 1])
 }
 
-/// The time that a value takes to read each time that the other core has written it anew.
+/// Returns the time that a value takes to read each time that the other core has written it anew.
 fn read_by_another(read: Read, rounds: u64) -> Result<Vec<Duration>, Problem> {
     let value = Arc::new(Mutex::new(vec![0_u8; VALUE_BYTES]));
-    // Odd while it is the reader's.
+    // The number is odd while it is the reader's turn.
     let turn = Arc::new(AtomicU64::new(0));
     let (theirs, their_turn) = (Arc::clone(&value), Arc::clone(&turn));
     let writer = thread::spawn(move || -> Result<(), Problem> {
@@ -69,13 +69,13 @@ fn read_by_another(read: Read, rounds: u64) -> Result<Vec<Duration>, Problem> {
         Ok(())
     });
     pin(0)?;
-    let (mut own, mut times) = (vec![0; VALUE_BYTES], Vec::with_capacity(rounds as usize));
+    let (mut local, mut times) = (vec![0; VALUE_BYTES], Vec::with_capacity(rounds as usize));
     for round in 0..rounds {
         wait_for(&turn, 2 * round + 1);
         let value = value.lock();
-        own[0] = round as u8;
+        local[0] = round as u8;
         let start = Instant::now();
-        black_box(read(&value, &mut own));
+        black_box(read(&value, &mut local));
         times.push(start.elapsed());
         drop(value);
         turn.store(2 * round + 2, Ordering::Release);
@@ -90,7 +90,7 @@ fn wait_for(turn: &AtomicU64, wanted: u64) {
     }
 }
 
-/// What a block costs each of so many threads (ns).
+/// Returns the cost of a block for each of so many threads (ns).
 fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
     let lane = Lane::new(Path::new("/nobody/listens"), &LaneOptions::default());
     let memory = lane.input_memory().ok_or("no shared memory")?;
@@ -108,7 +108,7 @@ fn blocks(threads: usize, rounds: u64) -> Result<f64, Problem> {
             })
         })
         .collect();
-    let times = all.into_iter().map(|own| own.join().map_err(|_| "a thread panicked"));
+    let times = all.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked"));
     let times: Vec<Duration> = times.collect::<Result<_, _>>()?;
     let all_ns: u128 = times.iter().map(Duration::as_nanos).sum();
     Ok(all_ns as f64 / (threads as u64 * rounds) as f64)

@@ -33,7 +33,7 @@ fn main() -> Result<(), Problem> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let length = Duration::from_millis(if has("--quick") { 30 } else { 400 });
-    // As the server has it for itself; before there are threads.
+    // The server does the same for itself, before there are threads.
     let _ = drivers::heap::keep_large_blocks();
     let service = Service::start(args.iter().find_map(|arg| arg.strip_prefix("--service=")))?;
     let cases = SIZES.iter().flat_map(|bytes| DEPTHS.map(|depth| (*bytes, depth)));
@@ -61,7 +61,7 @@ fn main() -> Result<(), Problem> {
 struct Case {
     bytes: usize,
     depth: usize,
-    /// Its name, and how many jobs a call has at most.
+    /// The name of the way, and the most jobs of a call.
     way: (&'static str, usize),
 }
 
@@ -70,7 +70,7 @@ const DEPTHS: [usize; 3] = [1, 8, 32];
 const WAYS: [(&str, usize); 2] = [("shared", api::wire::JOBS_PER_CALL_MAX), ("single", 1)];
 const RUNS: usize = 5;
 
-/// What a run measures.
+/// The results of a run.
 const ROWS: [(&str, &str); 4] =
     [("jobs", "jobs/s"), ("p50", "us"), ("cpu_client", "us/job"), ("cpu_service", "us/job")];
 
@@ -79,7 +79,7 @@ impl Case {
         format!("{}.depth_{}.{}", ByteCount(self.bytes as u64), self.depth, self.way.0)
     }
 
-    /// One run over a connection of its own.
+    /// Makes one run over a connection of its own.
     fn measure(&self, service: &Service, length: Duration) -> Result<[f64; 4], Problem> {
         let options = RemoteOptions { jobs_per_call: self.way.1, ..RemoteOptions::default() };
         let remote = Remote::new(service.address.parse()?, &options)?;
@@ -109,8 +109,8 @@ struct Client {
 }
 
 impl Client {
-    /// So many jobs under way for so long, after an eighth of that which is not counted. `cpu` is what this process
-    /// and the service's have taken so far.
+    /// Keeps so many jobs under way for so long, after an eighth of that which is not counted. `cpu` is the time that
+    /// this process and the service's have taken so far.
     async fn run(
         &self,
         remote: &Remote,
@@ -167,12 +167,13 @@ impl Client {
 struct Service {
     process: Child,
     address: String,
-    /// Open as long as it may print.
+    /// The output, open as long as it may print.
     _output: BufReader<ChildStdout>,
 }
 
 impl Service {
-    /// On core 1; from then on this process is on core 0. Without a name it is beside this executable's folder.
+    /// Starts the service on core 1. From then on this process is on core 0. Without a name the binary is beside this
+    /// executable's folder.
     fn start(binary: Option<&str>) -> Result<Self, Problem> {
         let built = || Some(std::env::current_exe().ok()?.ancestors().nth(2)?.join("rebate"));
         let binary = binary.map(Into::into).or_else(built).ok_or("where is this executable?")?;
@@ -207,7 +208,7 @@ fn own_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of all threads of a process.
+/// Returns the CPU time of all threads of a process.
 fn cpu_of(pid: u32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let spent = |thread: std::fs::DirEntry| {

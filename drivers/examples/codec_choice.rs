@@ -1,7 +1,7 @@
-//! Which engine serves which size: median time of one operation and ratio, per class, size, engine
-//! and level. The levels of each engine come from its table. Run it with `cargo run --release -p drivers
-//! --example codec_choice [DIRECTORY]`; the directory's files are the `files` class (otherwise HTML
-//! under /usr/share/doc and /usr/lib, otherwise C headers).
+//! Finds which engine serves which size: the median time of one operation and the ratio, per class, size, engine and
+//! level. The levels of each engine come from its table. Run it with `cargo run --release -p drivers --example
+//! codec_choice [DIRECTORY]`; the directory's files are the `files` class (otherwise HTML under /usr/share/doc and
+//! /usr/lib, otherwise C headers).
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// What is measured: an engine at a level, in a dialect.
+/// One measurement: an engine at a level, in a dialect.
 struct Row {
     make: fn() -> Box<dyn Engine>,
     level: Level,
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// The time of each read, its result checked.
+/// Returns the time of each read, and checks its result.
 fn read(engine: &mut dyn Engine, streams: &[Vec<u8>], blocks: &[&[u8]]) -> Vec<u64> {
     let mut output = vec![0; blocks[0].len()];
     let mut times_ns = Vec::with_capacity(blocks.len());
@@ -103,7 +103,7 @@ fn median_us(times_ns: &mut [u64]) -> f64 {
     times_ns[times_ns.len() / 2] as f64 / 1_000.0
 }
 
-/// Blocks spread evenly over the corpus, fewer of the large ones.
+/// Returns blocks spread evenly over the corpus, fewer of the large ones.
 fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     let fitting = corpus.len() / bytes;
     let count = (WORK_BYTES / bytes).clamp(4, 200).min(fitting);
@@ -111,7 +111,7 @@ fn blocks(corpus: &[u8], bytes: usize) -> Vec<&[u8]> {
     (0..count).map(|index| &corpus[index * stride..][..bytes]).collect()
 }
 
-/// Real files, one after the other.
+/// Returns real files, one after the other.
 fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
     let found = |roots: &[&Path], extension: Option<&str>| {
         let mut corpus = Vec::new();
@@ -120,7 +120,8 @@ fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             for path in entries.filter(|entry| !entry.path().is_symlink()).map(|entry| entry.path())
             {
-                let fits = extension.is_none_or(|own| path.extension().is_some_and(|e| e == own));
+                let fits =
+                    extension.is_none_or(|wanted| path.extension().is_some_and(|e| e == wanted));
                 if path.is_dir() {
                     folders.push(path);
                 } else if fits && corpus.len() < CORPUS_BYTES {
@@ -144,7 +145,7 @@ fn files(directory: Option<&Path>) -> (String, Vec<u8>) {
     ("text".to_owned(), Payload::Text.bytes(CORPUS_BYTES, 1))
 }
 
-/// Records as services log them: the same keys, values of a few kinds.
+/// Returns records as services log them: the same keys, and values of a few kinds.
 fn json(count: usize) -> Vec<u8> {
     let mut draws = Prng::new(7);
     let mut bytes = Vec::new();
@@ -188,8 +189,8 @@ const SIZES: [usize; 8] =
 /// Timed passes over the blocks, after one that is not counted.
 const PASSES: usize = 5;
 
-/// About how much data one pass goes through.
+/// The amount of data that one pass goes through, about.
 const WORK_BYTES: usize = 2 << 20;
 
-/// Enough that blocks of 1 MiB differ.
+/// The size of the corpus: enough that blocks of 1 MiB differ.
 const CORPUS_BYTES: usize = 8 << 20;

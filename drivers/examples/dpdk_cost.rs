@@ -1,6 +1,6 @@
-//! What the way through DPDK costs: ISA-L called directly, and the same library behind DPDK's `compress_isal`, with the
-//! job's own memory and with copies. One job at a time, on one thread; median and 5 % to 95 % of the time from
-//! submission to completion.
+//! Measures the cost of the way through DPDK: ISA-L called directly, and the same library behind DPDK's
+//! `compress_isal`, with the job's own memory and with copies. There is one job at a time, on one thread. It prints
+//! median and 5 % to 95 % of the time from submission to completion.
 
 use std::error::Error;
 use std::task::Waker;
@@ -32,9 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let decompress = Task::Decompress { dialect: DEFLATE, original_bytes: bytes };
         for (task, input) in [(compress, &original), (decompress, &stream)] {
             let direct = directly(&task, input, bytes);
-            let [own, copied] =
+            let [in_place, copied] =
                 queues.each_mut().map(|queue| through(&mut **queue, &task, input, bytes));
-            println!("{bytes:<8} {:<11} {direct:<21} {own:<21} {copied}", task.op().name());
+            println!("{bytes:<8} {:<11} {direct:<21} {in_place:<21} {copied}", task.op().name());
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! How long a reader works on stored values, without sockets and queues: `frame_read DIRECTORY` reads
-//! each file as one frame, decompresses it on `Software` with the engines of the binary, checks it,
-//! and prints the times as JSON. `bench/get_64k.py` sets them beside what a client waits.
+//! Measures how long a reader works on stored values, without sockets and queues. `frame_read DIRECTORY` reads each
+//! file as one frame, decompresses it on `Software` with the engines of the binary, checks it, and prints the times as
+//! JSON. `bench/get_64k.py` compares them with the time that a client waits.
 
 use std::error::Error;
 use std::path::Path;
@@ -52,7 +52,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Decompresses and checks once; the time of each (ns).
+    /// Decompresses and checks once, and returns the time of each (ns).
     fn read(&self, queue: &mut dyn Queue, pool: &Pool) -> Result<(u64, u64), Box<dyn Error>> {
         let dialect = Dialect::of(codec(self.header.codec).ok_or("a frame without a stream")?);
         let original_bytes = self.header.original_bytes as usize;
@@ -100,7 +100,7 @@ fn codec(stored: frame::Codec) -> Option<Codec> {
     Codec::ALL.into_iter().find(|codec| codec.name() == stored.name())
 }
 
-/// Median and mean as JSON.
+/// Returns median and mean as JSON.
 fn times(times_ns: &mut [u64]) -> String {
     times_ns.sort_unstable();
     let mean = times_ns.iter().sum::<u64>() / times_ns.len() as u64;
@@ -110,5 +110,5 @@ fn times(times_ns: &mut [u64]) -> String {
 /// Passes over the frames after one that is not counted.
 const PASSES: usize = 10;
 
-/// Enough that buffers are reused, as in a server.
+/// The size of the pool: enough that buffers are reused, as in a server.
 const POOL_BYTES: u64 = 8 << 20;

@@ -1,6 +1,6 @@
-//! What the way to a compression service costs, apart from any work there: round trips of `Echo`, one at a time, over
-//! the remote device's own connection and over tonic's channel. `hop ADDR [PID]` prints medians and CPU time per call,
-//! the service's too if its process id is given and it is on this machine.
+//! Measures the cost of the way to a compression service, apart from any work there: round trips of `Echo`, one at a
+//! time, over the remote device's own connection and over tonic's channel. `hop ADDR [PID]` prints medians and CPU time
+//! per call, the service's too if its process id is given and it is on this machine.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ fn clock_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// CPU time of all threads of a process.
+/// Returns the CPU time of all threads of a process.
 fn cpu_ns(pid: &str) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let spent = |thread: fs::DirEntry| {

@@ -1,6 +1,6 @@
-//! QPL's software path, chosen and fallen back to, beside our ISA-L engine: median time of one compression and
-//! decompression of HTML and the ratio, within 4 KiB.
-//! `REBATE_QPL_LIBRARY=... cargo run --release -p drivers --example qpl_software`.
+//! Measures QPL's software path, chosen and fallen back to, beside our ISA-L engine: the median time of one compression
+//! and decompression of HTML and the ratio, within 4 KiB. `REBATE_QPL_LIBRARY=... cargo run --release -p drivers
+//! --example qpl_software`.
 
 use std::error::Error;
 use std::task::Waker;
@@ -75,7 +75,7 @@ fn measure(name: &str, device: &dyn Device, blocks: &[Bytes]) -> Result<(), Box<
     Ok(())
 }
 
-/// One job from submission to its completion (ns), and its result.
+/// Runs one job, and returns the time from submission to its completion (ns), and its result.
 fn run(
     queue: &mut dyn Queue,
     pool: &Pool,

@@ -1,6 +1,7 @@
-//! Compression devices of DPDK (compressdev): BlueField, QAT, Octeon, and the software drivers over ISA-L and zlib,
-//! which run without hardware, huge pages or rights. Built with the feature `dpdk` only, through a C shim. Raw deflate,
-//! stateless, one operation a job; no other algorithm, no checksums and no batching of ours.
+//! Drives compression devices of DPDK (compressdev): BlueField, QAT, Octeon, and the software drivers over ISA-L and
+//! zlib, which run without hardware, huge pages or rights. The module is built with the feature `dpdk` only, through a
+//! C shim. It does raw deflate, stateless, with one operation per job. It has no other algorithm and no checksums, and
+//! it does not batch.
 
 mod arguments;
 mod eal;
@@ -28,13 +29,13 @@ use queue::DpdkQueue;
 /// The environment variable with the operator's arguments for DPDK, separated by spaces.
 pub const ARGUMENTS_VARIABLE: &str = "REBATE_DPDK_ARGS";
 
-/// How a device is used.
+/// The options with which a device is used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DpdkOptions {
-    /// Queues that can be open at once, bounded by the device; by default one a processor and some. The first to open
-    /// a device in a process decides.
+    /// The number of queues that can be open at once, bounded by the device. The default is one per processor and some
+    /// more. The first to open a device in a process decides.
     pub queue_pairs: Option<NonZeroU16>,
-    /// Hand over DPDK's own memory alone and copy the rest, as hardware needs it, whatever the device.
+    /// Hands over DPDK's own memory alone and copies the rest, as hardware needs it, whatever the device.
     pub registered_only: bool,
 }
 
@@ -47,7 +48,7 @@ pub struct Dpdk {
     limits: Limits,
 }
 
-/// What the device's mbufs allow.
+/// The limits that come from the device's mbufs.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     chains: bool,
@@ -57,8 +58,8 @@ struct Limits {
 }
 
 impl Dpdk {
-    /// The device that `name` means (`compress_isal`, or a PCI address, `0000:03:00.0`, whatever DPDK's driver makes of
-    /// it); ours is `dpdk-` and that.
+    /// Opens the device that `name` means (`compress_isal`, or a PCI address, `0000:03:00.0`, whatever DPDK's driver
+    /// makes of it). Ours is called `dpdk-` and that name.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`]: there is none, or it does not start.
@@ -84,7 +85,7 @@ impl Dpdk {
         Ok(Self { name: format!("dpdk-{name}"), port, capabilities, limits })
     }
 
-    /// Buffers that the device reaches without a copy, of DPDK's own memory.
+    /// Returns a pool of DPDK's own memory. The device reaches its buffers without a copy.
     pub fn pool(&self) -> &Pool {
         &self.port.pool
     }
@@ -114,7 +115,7 @@ impl Device for Dpdk {
     }
 }
 
-/// Plain deflate, and the narrow windows that the device keeps to.
+/// Returns plain deflate, and the narrow windows that the device keeps to.
 fn writes(port: &Port) -> Vec<Dialect> {
     let deflate = |window| Dialect { codec: Codec::Deflate, window_log2: Some(window) };
     let mut all = vec![Dialect::of(Codec::Deflate)];
@@ -132,23 +133,23 @@ fn reads(port: &Port) -> Dialect {
     Dialect { codec: Codec::Deflate, window_log2: window }
 }
 
-/// The longest stream for so much work: deflate's worst case, or one segment.
+/// Returns the longest stream for so much work: deflate's worst case, or one segment.
 fn stream_bytes_max(work_bytes: usize, limits: Limits) -> usize {
     let longest = work_bytes + work_bytes / 8 + 1_024;
     if limits.chains { longest } else { longest.min(SEGMENT_BYTES_MAX.as_usize()) }
 }
 
-/// The largest job of a device with chained mbufs: bounds a queue's mbufs to some hundreds.
+/// The largest job of a device with chained mbufs. It bounds a queue's mbufs to some hundreds.
 const CHAIN_BYTES_MAX: ByteCount = ByteCount::mib(16);
 
-/// What one mbuf holds, and what each of several does in the shim.
+/// The bytes that one mbuf holds, and the bytes that each of several holds in the shim.
 const SEGMENT_BYTES_MAX: ByteCount = ByteCount(65_535);
 const SEGMENT_BYTES: usize = 60_000;
 
 /// Input, output, and the three that may follow them.
 const SEGMENTS_OF_A_JOB: usize = 5;
 
-/// A small job's time on hardware: of the published ones QAT's are 5 to 27 µs.
+/// The time of a small job on hardware. Among the published times, QAT's are 5 to 27 µs.
 const EXPECTED: Nanos = Nanos(5_000);
 
 /// Deflate's own.

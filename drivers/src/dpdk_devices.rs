@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use device::Device;
 
-/// The devices that DPDK calls so, with the arguments in the environment.
+/// Opens the devices that DPDK knows by these names, with the arguments in the environment.
 ///
 /// # Errors
-/// DPDK or a device that does not start, and why.
+/// DPDK or a device does not start. The text says why.
 #[cfg(feature = "dpdk")]
 pub fn open(names: &[String]) -> Result<Vec<Arc<dyn Device>>, String> {
     use crate::dpdk::{ARGUMENTS_VARIABLE, Dpdk, DpdkOptions, Eal};

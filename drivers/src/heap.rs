@@ -1,10 +1,10 @@
-//! What the C library's heap does with the large blocks that every request takes and gives back: values, messages. By
-//! itself it returns them to the system and is given fresh pages for the next, a page fault for every 4 KiB. It
-//! changes two settings of the library's, and nothing where the library is another.
+//! Tunes the C library's heap for the large blocks that every request takes and gives back: values and messages. By
+//! default the heap returns them to the system and gets fresh pages for the next one, with a page fault for every 4
+//! KiB. The module changes two settings of glibc, and nothing with another library.
 
-/// Has the heap keep blocks of up to 4 MiB for the next request, and up to 16 MiB in all at the end of each of its
-/// arenas. To be called once, before the program has threads; whether the library took it. What the operator has set
-/// for either (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) is kept.
+/// Makes the heap keep blocks of up to 4 MiB for the next request, and up to 16 MiB in all at the end of each of its
+/// arenas. Call it once, before the program has threads. Returns whether the library took the settings. A setting that
+/// the operator has made (`MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_`) is kept.
 pub fn keep_large_blocks() -> bool {
     let settings = [
         ("MALLOC_MMAP_THRESHOLD_", M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES),
@@ -23,8 +23,8 @@ fn set(setting: i32, bytes: i32) -> bool {
     unsafe { mallopt(setting, bytes) == 1 }
 }
 
-/// Returns what the heap keeps and nobody uses to the system; whether there was any. It walks the whole heap, and
-/// threads that allocate wait for it, a part of the heap at a time.
+/// Returns the memory that the heap keeps and nobody uses to the system, and says whether there was any. It walks the
+/// whole heap, and threads that allocate wait for it, a part of the heap at a time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn give_back() -> bool {
     unsafe extern "C" {
@@ -34,7 +34,7 @@ pub fn give_back() -> bool {
     unsafe { malloc_trim(0) == 1 }
 }
 
-/// Nothing where the library is another.
+/// Does nothing, because the library is another one.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_back() -> bool {
     false

@@ -1,6 +1,7 @@
-//! What the machine offers to drivers: kernel, processor, IOMMU, accelerators and their work queues, who may use them.
-//! Read from the files of /sys, /proc, /dev and the library folders under a root, so that a made-up tree tests it. It
-//! opens no device, changes nothing, and judges no more than whether a work queue can be used.
+//! What the machine offers to drivers: the kernel, the processor, the IOMMU, accelerators and their work queues, and
+//! who may use them. The module reads the files of /sys, /proc, /dev and the library folders under a root, so that
+//! tests can give a made-up tree. It opens no device, changes nothing, and judges only whether a work queue can be
+//! used.
 
 mod files;
 mod idxd;
@@ -18,32 +19,32 @@ pub use process::{Capability, MemoryLock, Process};
 
 use files::Files;
 
-/// The machine as its files describe it. What a file does not say is absent, never guessed.
+/// The machine as its files describe it. A fact that no file states is absent, never guessed.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The kernel's release, as `6.8.0-41-generic`.
     pub kernel: Option<String>,
-    /// Whether the processor is one of x86-64: only its flags have names that are known here.
+    /// True if the processor is one of x86-64. Only its flags have names that are known here.
     pub x86: bool,
-    /// What the first processor can do, by the kernel's words.
+    /// The flags of the first processor, in the kernel's words.
     pub cpu_flags: Vec<String>,
     /// NUMA nodes that are online and have processors.
     pub numa_nodes: Vec<u16>,
-    /// The socket of each of these nodes that the kernel says it of.
+    /// The socket of each of these nodes, where the kernel states it.
     pub sockets: BTreeMap<u16, u64>,
     /// IOMMUs that the kernel has switched on.
     pub iommus: Vec<String>,
-    /// What the kernel was started with.
+    /// The command line that the kernel was started with.
     pub command_line: String,
-    /// Whether the driver of IAA and DSA is loaded.
+    /// True if the driver of IAA and DSA is loaded.
     pub idxd_loaded: bool,
-    /// Whether the kernel's own user of IAA is loaded, which takes every work queue that it finds.
+    /// True if the kernel's own user of IAA is loaded, which takes every work queue that it finds.
     pub iaa_crypto_loaded: bool,
     /// Intel IAA and DSA devices that their driver knows.
     pub idxd: Vec<IdxdDevice>,
     /// Accelerators on the PCI bus, those of `idxd` included.
     pub pci: Vec<PciAccelerator>,
-    /// Whether the library that QPL finds devices through is installed.
+    /// True if the library through which QPL finds devices is installed.
     pub accel_config: bool,
     /// Huge pages that are free, over all sizes (bytes).
     pub huge_free_bytes: u64,
@@ -52,7 +53,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads what is under `root`, which is `/` but in tests.
+    /// Reads the files under `root`, which is `/` except in tests.
     pub fn read(root: &Path) -> Self {
         let files = Files::under(root);
         let cpu = files.text("proc/cpuinfo").unwrap_or_default();
@@ -79,33 +80,33 @@ impl Machine {
         }
     }
 
-    /// Major and minor number of the kernel.
+    /// Returns the major and minor number of the kernel.
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut numbers = self.kernel.as_deref()?.split(|c: char| !c.is_ascii_digit());
         Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
-    /// Whether the processor has this flag.
+    /// Returns whether the processor has this flag.
     pub fn has_flag(&self, flag: &str) -> bool {
-        self.cpu_flags.iter().any(|own| own == flag)
+        self.cpu_flags.iter().any(|present| present == flag)
     }
 
-    /// Devices of a kind that their driver knows.
+    /// Returns the devices of a kind that their driver knows.
     pub fn idxd_of(&self, kind: IdxdKind) -> impl Iterator<Item = &IdxdDevice> {
         self.idxd.iter().filter(move |device| device.kind == kind)
     }
 
-    /// Accelerators of a kind on the PCI bus.
+    /// Returns the accelerators of a kind on the PCI bus.
     pub fn pci_of(&self, kind: PciKind) -> impl Iterator<Item = &PciAccelerator> {
         self.pci.iter().filter(move |device| device.kind == kind)
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
-        let (own, value) = line.split_once(':')?;
-        (own.trim() == name).then(|| value.trim())
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
     })
 }
 
@@ -113,7 +114,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The numbers of the entries `prefixN` of a folder, in order.
+/// Returns the numbers of the entries `prefixN` of a folder, in order.
 fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
     let names = files.names(folder);
     let numbers = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok());
@@ -122,7 +123,7 @@ fn numbered(files: &Files, folder: &str, prefix: &str) -> Vec<u16> {
     numbers
 }
 
-/// Nodes of memory alone (CXL, HBM) list no processors, and no thread runs there.
+/// Returns the nodes that have processors. Nodes of memory alone (CXL, HBM) list none, and no thread runs there.
 fn numa_nodes(files: &Files) -> Vec<u16> {
     let mut nodes = numbered(files, NODES, "node");
     let has_none =
@@ -131,7 +132,7 @@ fn numa_nodes(files: &Files) -> Vec<u16> {
     nodes
 }
 
-/// By each node's first processor.
+/// Reads each node's socket from the node's first processor.
 fn sockets(files: &Files, nodes: &[u16]) -> BTreeMap<u16, u64> {
     let socket = |node: &u16| {
         let list = files.text(&format!("{NODES}/node{node}/cpulist"))?;
@@ -152,12 +153,12 @@ fn huge_free_bytes(files: &Files) -> u64 {
     free.fold(0, u64::saturating_add)
 }
 
-/// Whether this build drives devices through DPDK.
+/// True if this build drives devices through DPDK.
 pub const DPDK: bool = cfg!(feature = "dpdk");
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// Where loaders look on the distributions that package libaccel-config.
+/// The folders that loaders search on the distributions that package libaccel-config.
 const LIBRARY_FOLDERS: [&str; 5] =
     ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib", "usr/local/lib64"];

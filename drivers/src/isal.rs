@@ -1,7 +1,7 @@
-//! Deflate by ISA-L, the library behind QPL's software path: the fastest writer at zlib level 1's
-//! ratio, and one that can keep its matches within a narrow window, so that Intel IAA reads its
-//! streams. One-shot calls only. It writes and never reads: its inflate before 2.32.1 is unfit for streams of
-//! others, and the crate has 2.31 (docs/decisions/0026-who-inflates.md).
+//! Deflate by ISA-L, the library behind QPL's software path. It is the fastest writer at zlib level 1's ratio, and it
+//! can keep its matches within a narrow window, so that Intel IAA reads its streams. It makes one-shot calls only. It
+//! writes and never reads: its inflate before 2.32.1 is unfit for the streams of others, and the crate has 2.31
+//! (docs/decisions/0026-who-inflates.md).
 
 use std::ptr;
 
@@ -9,7 +9,7 @@ use device::codec::{Codec, Dialect, Engine, EngineError, Level};
 use device::job::DeviceError;
 use isal_sys::igzip_lib as sys;
 
-/// A new engine; its contexts are made on first use.
+/// Makes an engine. Its contexts are made on first use.
 pub fn engine() -> Box<dyn Engine> {
     Box::new(Isal::default())
 }
@@ -113,7 +113,7 @@ impl Writer {
 #[repr(C, align(64))]
 struct LevelUnit([u8; 64]);
 
-/// Built in place: the contexts are too large for a worker's stack.
+/// Makes the context in place, because it is too large for a worker's stack.
 fn zeroed_stream() -> Box<sys::isal_zstream> {
     let mut stream = Box::<sys::isal_zstream>::new_uninit();
     // SAFETY: the pointer is to one exclusive allocation of the type; every field is an integer, an
@@ -124,13 +124,13 @@ fn zeroed_stream() -> Box<sys::isal_zstream> {
     }
 }
 
-/// Space beyond 4 GiB is not told to the library, whose lengths have 32 bits.
+/// Returns the length for the library, whose lengths have 32 bits: it is not told of space beyond 4 GiB.
 fn length_capped(output: &[u8]) -> u32 {
     u32::try_from(output.len()).unwrap_or(u32::MAX)
 }
 
-/// The window the library is held to. A dialect narrower than its least came with an input that
-/// fits it whole.
+/// Returns the window that the library must keep to. A dialect narrower than the library's least comes only with an
+/// input that fits it whole.
 fn window_bits(dialect: Dialect) -> u16 {
     let asked = dialect.window_log2.unwrap_or(WINDOW_LOG2_MAX);
     u16::from(asked.clamp(WINDOW_LOG2_MIN, WINDOW_LOG2_MAX))
@@ -146,14 +146,14 @@ const fn level_of(level: Level) -> u32 {
 
 const OWN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(WINDOW_LOG2_MIN) };
 
-/// The library takes 1 to 15; below 9 its hash tables find nothing worth the name.
+/// The library takes 1 to 15. Below 9 its hash tables find too few matches to be of use.
 const WINDOW_LOG2_MIN: u8 = 9;
 
 /// Deflate's own.
 const WINDOW_LOG2_MAX: u8 = sys::ISAL_DEF_MAX_HIST_BITS as u8;
 
-/// What the library recommends for its most demanding level, enough for all: deflate blocks of 64
-/// Ki tokens and more.
+/// The size that the library recommends for its most demanding level, which is enough for all: deflate blocks of 64 Ki
+/// tokens and more.
 const LEVEL_BUFFER_BYTES: usize = sys::ISAL_DEF_LVL3_DEFAULT as usize;
 
 /// Success.

@@ -1,14 +1,14 @@
-//! A compression service on the same host as a device: its queue is memory that the two processes share. To the
-//! service a lane is one more front door ([`Serving`]). As with [`crate::remote`], a queue is a connection and never
-//! reconnects: when the service goes, jobs inside come back as lost, and whoever wants to try again opens another
-//! queue. The lane has compression and decompression; any other op is refused as unsupported. It places nothing and
-//! retries nothing.
+//! A compression service on the same host as a device: its queue is memory that the two processes share. To the service
+//! a lane is one more listener ([`Serving`]). As with [`crate::remote`], a queue is a connection and never reconnects:
+//! when the service goes, jobs inside come back as lost, and a caller that wants to try again opens another queue. The
+//! lane has compression and decompression; any other op is refused as unsupported. It places nothing and retries
+//! nothing.
 //!
 //! # Set-up
 //! The client connects to the service's Unix socket and sends a greeting of 24 bytes: `REBALANE`, the version and the
-//! largest uncompressed side of a job (bytes), each a `u64`; with it go, by `SCM_RIGHTS`, two memfds: its **half** of
-//! what the two say to each other, and its **region** of values. The service answers with the same of its own, or hangs
-//! up on a client whose jobs may be larger than those that it takes. Each checks that the other runs as the same user
+//! largest uncompressed side of a job (bytes), each a `u64`. Two memfds go with it by `SCM_RIGHTS`: its **half** of
+//! the shared words, and its **region** of values. The service answers with the same of its own, or hangs up on a
+//! client whose jobs may be larger than those that it takes. Each checks that the other runs as the same user
 //! or as root. From then on any byte on the socket is a bell, and the end of the stream is the end of the lane. All
 //! numbers are in the machine's own byte order: the two are on one machine.
 //!
@@ -26,7 +26,7 @@
 //! | 192 | `cpu`, u64: the processor that this side ran on last, plus 1; 0 before it ran |
 //! | 4096 | the ring: 256 entries of 64 bytes. The client's has jobs, the service's answers |
 //!
-//! The number of a sleep is never used again; whoever publishes rings once for it.
+//! The number of a sleep is never used again. The side that publishes rings once for it.
 //!
 //! A job, as eight u64:
 //!
@@ -57,20 +57,21 @@
 //! | 5 to 7 | zero |
 //!
 //! # A region
-//! The client's has inputs and is one for all of its lanes to this service: a pool over it ([`Device::input_memory`])
-//! has values read from their sockets to where the service reads them. The pool leaves a quarter of it to inputs that
-//! come from elsewhere and are copied there. The service's has results, of one lane only.
+//! The client's region has inputs, and is one for all of its lanes to this service: with a pool over it
+//! ([`Device::input_memory`]) values are read from their sockets to where the service reads them. The pool leaves a
+//! quarter of it to inputs that come from elsewhere and are copied there. The service's region has the results of one
+//! lane only.
 //!
-//! An input's bytes are the service's to read until the answer; a result's the client's until its `head` passes the
-//! answer. A service holds at most 256 jobs and unread answers of a lane, and cuts one that has more; so it does with a
-//! region that is larger than clients need for the largest job that the service takes.
+//! The service may read an input's bytes until it answers. The client may read a result's bytes until its `head` passes
+//! the answer. A service holds at most 256 jobs and unread answers of a lane, and cuts a lane that has more. It also
+//! cuts a lane whose region is larger than clients need for the largest job that the service takes.
 
-mod bells;
+mod adaptive_polling;
+mod doorbell;
 mod entry;
 mod handshake;
 mod link;
 mod memory;
-mod patience;
 mod queue;
 mod serving;
 mod socket;
@@ -90,7 +91,7 @@ use link::Link;
 use memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use queue::LaneQueue;
 
-pub use bells::Bells;
+pub use doorbell::Bells;
 pub use serving::{NoResult, Pause, RESULT_AT, Request, Serving, Taken, Tally, Ticket};
 
 /// A compression service on this host.
@@ -98,24 +99,24 @@ pub struct Lane {
     name: String,
     path: PathBuf,
     options: LaneOptions,
-    /// Inputs; or why there is no such memory.
+    /// The memory for inputs, or the reason why there is none.
     region: Result<Arc<Region>, std::io::ErrorKind>,
     capabilities: Arc<Capabilities>,
     counts: Arc<Counts>,
 }
 
-/// What a lane's path leaves open.
+/// The options that a lane's path leaves open.
 #[derive(Clone)]
 pub struct LaneOptions {
-    /// What the service is given for each job.
+    /// The time that the service has for each job.
     pub timeout: Duration,
-    /// Jobs that one queue holds at most; a lane has room for 256.
+    /// The most jobs that one queue holds. A lane has room for 256.
     pub queue_depth: usize,
     /// The largest uncompressed side of a job that the service takes.
     pub work_bytes_max: ByteCount,
-    /// The time that jobs' deadlines are on.
+    /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
-    /// `Signalled`, and the lane decides by itself when polling pays; `Polled` for an owner that always polls.
+    /// With `Signalled` the lane decides by itself when polling pays. `Polled` is for an owner that always polls.
     pub waiting: Waiting,
 }
 
@@ -132,15 +133,15 @@ impl Default for LaneOptions {
 }
 
 impl Lane {
-    /// The service that listens for lanes at `path`. It is not asked anything yet: a service that is not there refuses
-    /// its first jobs.
+    /// Makes a device of the service that listens for lanes at `path`. It does not ask the service anything yet: a
+    /// service that is not there refuses its first jobs.
     pub fn new(path: &Path, options: &LaneOptions) -> Self {
         let work_bytes_max = BLOCKS_BYTES_MAX / VALUES_MIN - UNIT_BYTES;
         let work_bytes_max = options.work_bytes_max.as_usize().min(work_bytes_max);
-        let own = Codec::ALL.map(Dialect::of);
+        let dialects = Codec::ALL.map(Dialect::of);
         let capabilities = Capabilities {
-            writes: own.into_iter().chain([Dialect::IAA]).collect(),
-            reads: own.to_vec(),
+            writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
+            reads: dialects.to_vec(),
             kernels: Vec::new(),
             work_bytes_max: ByteCount(work_bytes_max as u64),
             queue_depth: options.queue_depth.clamp(1, queue::DEPTH_MAX),
@@ -156,7 +157,7 @@ impl Lane {
         }
     }
 
-    /// None where there is no service now.
+    /// Connects to the service. Returns none if there is no service now.
     fn connect(&self) -> Result<Option<Arc<Link>>, Problem> {
         let region = self.region.as_ref().map_err(|kind| Problem::Memory((*kind).into()))?;
         let socket = match queue::connect(&self.path) {
@@ -219,12 +220,12 @@ impl Device for Lane {
     }
 }
 
-/// Why there is no lane.
+/// The reason why there is no lane.
 #[derive(Debug)]
 pub enum Problem {
-    /// The other process is not one for this lane; it must change, or its operator.
+    /// The other process is no peer for this lane. The process must change, or its operator.
     Peer(String),
-    /// The system gives no memory that can be shared so; Linux does since 5.1.
+    /// The system gives no memory that can be shared in this way. Linux does since 5.1.
     Memory(std::io::Error),
     /// The system gives no thread or no descriptor to wait with.
     Watch(std::io::Error),
@@ -242,18 +243,18 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// What the client's side of a device's lanes counts.
+/// The counters of the client's side of a device's lanes.
 #[derive(Debug, Default)]
 struct Counts {
     opened: AtomicU64,
     lost: AtomicU64,
-    /// Times that the service was woken.
+    /// The number of times that the service was woken.
     bells: AtomicU64,
     /// Inputs that the service reads where they were.
     inputs_in_place: AtomicU64,
-    /// Into the region.
+    /// Copies into the region.
     inputs: Copied,
-    /// Out of the service's.
+    /// Copies out of the service's region.
     results: Copied,
 }
 
@@ -270,27 +271,27 @@ impl Copied {
     }
 }
 
-/// Room for the results of a lane whose jobs are so large at most, each with what lies before it (bytes).
+/// Returns the room for the results of a lane whose jobs have at most this size, each with the bytes in front of it.
 fn results_bytes(work_bytes_max: ByteCount) -> usize {
     values_bytes(work_bytes_max, UNIT_BYTES)
 }
 
-/// Room for what a client's sessions read from their sockets, and more than that for its lanes' inputs (bytes).
+/// Returns the room for what a client's sessions read from their sockets, and more for its lanes' inputs (bytes).
 fn inputs_bytes(work_bytes_max: ByteCount) -> usize {
     (values_bytes(work_bytes_max, 0) * LANES_OF_A_CLIENT).min(BLOCKS_BYTES_MAX)
 }
 
-/// Room for values of a lane, each with so many bytes beside it.
+/// Returns the room for the values of a lane, each with so many bytes beside it.
 fn values_bytes(work_bytes_max: ByteCount, beside: usize) -> usize {
     let largest = work_bytes_max.as_usize().saturating_add(beside).saturating_mul(VALUES_MIN);
     largest.clamp(queue::DEPTH_MAX * (COMMON_BYTES + beside), BLOCKS_BYTES_MAX)
 }
 
-/// A lane has room for so many of the largest results.
+/// The number of the largest results that a lane has room for.
 const VALUES_MIN: usize = 4;
 
-/// Lanes whose inputs a region has room for as if it were theirs alone; more of them share it.
+/// The number of lanes whose inputs a region has room for as if it were theirs alone. More lanes share it.
 const LANES_OF_A_CLIENT: usize = 4;
 
-/// All of a lane's jobs have room at this size. Memory that was never used is never taken.
+/// The size at which all of a lane's jobs have room. Memory that was never used is never taken.
 const COMMON_BYTES: usize = 64 << 10;

@@ -1,5 +1,5 @@
 //! A mailbox between two threads: a ring of messages for one sender and one receiver, in which a hop moves one cache
-//! line. It neither waits nor wakes: whoever looks into it decides how long to.
+//! line. It neither waits nor wakes: the thread that looks into it decides how long to look.
 
 // Miri has threads and memory of its own.
 #[cfg(all(test, not(miri)))]
@@ -8,12 +8,12 @@ mod ring;
 
 pub use ring::{Receiver, Sender, channel};
 
-/// What the ring is made of, here the machine's own; `modelled` has another.
+/// The parts of the ring, here the machine's own; `modelled` has others.
 mod primitives {
     pub(super) use std::sync::Arc;
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
 
-    /// The standard library's, with the model's way to look inside.
+    /// The standard library's cell, with the model's way to look inside.
     pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {

@@ -1,7 +1,7 @@
-//! Intel IAA through Intel QPL, a library that is opened at run time. Three devices by the library's three paths:
-//! hardware, software, and automatic, which falls back to software without a word and is refused where it would not;
-//! what really ran is counted. The library's choices end here: no fallback of ours, no retry, and no canned tables,
-//! filters or streams.
+//! Intel IAA through Intel QPL, a library that is opened at run time. There are three devices for the library's three
+//! paths: hardware, software, and automatic. The automatic path falls back to software without a word, and is refused
+//! where it would. The driver counts what really ran. The library's choices end here: there is no fallback of ours, no
+//! retry, and no canned tables, filters or streams.
 
 mod abi;
 mod counters;
@@ -38,15 +38,16 @@ use slot::{Request, Slot};
 
 pub use library::LIBRARY_VARIABLE;
 
-/// Which of the library's paths a device takes.
+/// The library's path that a device takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// An IAA, or nothing.
+    /// The path runs on an IAA, or not at all.
     Hardware,
-    /// The calling core.
+    /// The path runs on the calling core.
     Software,
-    /// The library's choice, and only where there is no IAA to choose: the calling core, inside of submission. With one
-    /// QPL 1.6.0 runs a job in software while the device still works on it, and says that it is over.
+    /// The library chooses, and the path is only for machines without an IAA to choose: it is the calling core, inside
+    /// of submission. With an IAA, QPL 1.6.0 runs a job in software while the device still works on it, and says that
+    /// it is over.
     Auto,
 }
 
@@ -54,7 +55,7 @@ impl Path {
     /// Every path.
     pub const ALL: [Path; 3] = [Path::Hardware, Path::Software, Path::Auto];
 
-    /// The name of the device that takes it.
+    /// Returns the name of the device that takes it.
     pub const fn device(self) -> &'static str {
         match self {
             Path::Hardware => "qpl-hardware",
@@ -72,17 +73,17 @@ impl Path {
     }
 }
 
-/// From which devices the library chooses (`QPL_DEVICE_NUMA_ID_*` in qpl/c_api/defs.h, 1.6.0).
+/// The devices from which the library chooses (`QPL_DEVICE_NUMA_ID_*` in qpl/c_api/defs.h, 1.6.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumaNode {
-    /// Those of the submitting thread's socket; before QPL 1.6 of its NUMA node.
+    /// The devices of the submitting thread's socket; before QPL 1.6 those of its NUMA node.
     #[default]
     Socket,
-    /// Those of the submitting thread's NUMA node; QPL 1.6 and later.
+    /// The devices of the submitting thread's NUMA node; QPL 1.6 and later.
     Current,
-    /// Any; QPL 1.6 and later.
+    /// Any device; QPL 1.6 and later.
     Any,
-    /// Those of this node.
+    /// The devices of this node.
     Node(u16),
 }
 
@@ -97,7 +98,7 @@ impl NumaNode {
     }
 }
 
-/// Not one of the words for a [`NumaNode`].
+/// The text is not one of the words for a [`NumaNode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotANode(pub String);
 
@@ -122,37 +123,37 @@ impl FromStr for NumaNode {
     }
 }
 
-/// Which Huffman code compressed streams have.
+/// The Huffman code of compressed streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Huffman {
-    /// One made for the data: the better ratio, for a second pass on devices of the first generation.
+    /// A code made for the data. It has the better ratio, for a second pass on devices of the first generation.
     #[default]
     Dynamic,
-    /// Deflate's own.
+    /// Deflate's own code.
     Fixed,
 }
 
-/// How a QPL device is opened.
+/// The options with which a QPL device is opened.
 #[derive(Clone, Debug)]
 pub struct QplOptions {
-    /// The library's file; without one [`LIBRARY_VARIABLE`] names it, and without that the loader looks for
+    /// The library's file. Without it [`LIBRARY_VARIABLE`] names the library, and without that the loader looks for
     /// `libqpl.so`.
     pub library: Option<PathBuf>,
-    /// From which devices the library chooses.
+    /// The devices from which the library chooses.
     pub numa: NumaNode,
     /// The code of compressed streams.
     pub huffman: Huffman,
-    /// Whether the device decompresses every result of its compression again and compares. That finds a fault of the
+    /// True if the device decompresses every result of its compression again and compares. That finds a fault of the
     /// device before it is stored, and costs about one decompression. The software path has no device to doubt and
-    /// never verifies; the automatic path does up to 32 KiB, beyond which QPL 1.6.0's software, where it falls back
+    /// never verifies. The automatic path verifies up to 32 KiB: beyond that QPL 1.6.0's software, where it falls back
     /// to it, calls its own right results wrong.
     pub verify: bool,
-    /// Jobs that one queue holds at most; each takes 189 kB (hardware) or 831 kB (automatic) for as long as the
-    /// queue lives.
+    /// The most jobs that one queue holds. Each takes 189 kB (hardware) or 831 kB (automatic) for as long as the queue
+    /// lives.
     pub queue_depth: NonZeroUsize,
-    /// Largest input and output of a job where a device may run it: the `max_transfer_size` of its work queue, which
-    /// Linux sets to 2 MiB unless told otherwise. A larger one is not sent; one that the queue refuses for its size
-    /// takes the device out of use.
+    /// The largest input and output of a job where a device may run it: the `max_transfer_size` of its work queue,
+    /// which Linux sets to 2 MiB unless told otherwise. A larger job is not sent. A job that the queue refuses for its
+    /// size takes the device out of use.
     pub transfer_bytes_max: ByteCount,
 }
 
@@ -187,8 +188,8 @@ impl Qpl {
 
     fn over(api: Arc<Api>, path: Path, options: &QplOptions) -> Result<Self, DeviceError> {
         if path == Path::Auto {
-            // Before the first job: a release of 1.6.0 calls one over that a device still works on (mended later
-            // under the same version), and older ones refuse to be asked.
+            // This comes before the first job: a release of 1.6.0 reports a job as over that a device still works on
+            // (fixed later under the same version), and older ones refuse to be asked.
             match Slot::new(&api, path::HARDWARE, options.numa.raw()) {
                 Ok(_) => return Err(DeviceError::Misconfigured(AUTO_WITH_HARDWARE.to_owned())),
                 Err(error) => {
@@ -202,12 +203,12 @@ impl Qpl {
         Ok(Self { shared: Arc::new(Shared::new(api, path, options, kernels)) })
     }
 
-    /// The library's version.
+    /// Returns the library's version.
     pub fn version(&self) -> &str {
         &self.shared.api.version
     }
 
-    /// The path that it takes.
+    /// Returns the path that it takes.
     pub fn path(&self) -> Path {
         self.shared.path
     }
@@ -231,13 +232,13 @@ impl Device for Qpl {
     }
 }
 
-/// What all queues of the device share.
+/// The state that all queues of the device share.
 struct Shared {
     api: Arc<Api>,
     path: Path,
     numa_id: i32,
     compress_flags: u32,
-    /// Compressions of up to so much input are verified.
+    /// The largest input of a compression that is verified.
     verified_bytes_max: usize,
     transfer_bytes_max: usize,
     capabilities: Capabilities,
@@ -282,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Logs what a status means, once in the device's life: outcomes have room for no numbers.
+    /// Logs the meaning of a status, once in the device's life, because outcomes have no room for numbers.
     fn say_once(&self, status: u32, what: &str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() < SAID_MAX && !said.contains(&status) {
@@ -300,8 +301,8 @@ impl Shared {
             && job.input.len() <= self.transfer_bytes_max
     }
 
-    /// The job in the library's words. Input and output are those of the job, or the slot's where the job has no room
-    /// for a byte: the library takes no empty output.
+    /// Returns the job in the library's terms. Input and output are those of the job, or the slot's if the job has no
+    /// room for a byte, because the library takes no empty output.
     fn request(&self, job: &mut Job, slot: &mut Slot, asked: Asked) -> Request {
         let mut request = Request {
             operation: operation::CRC64,
@@ -340,7 +341,8 @@ impl Shared {
         request
     }
 
-    /// Hardware has one level; asked for another, the automatic path would run in software.
+    /// Returns the library's level. Hardware has one level; asked for another, the automatic path would run in
+    /// software.
     fn level(&self, asked: Level) -> u32 {
         match (self.path, asked) {
             (Path::Software, Level::High) => level::HIGH,
@@ -348,23 +350,23 @@ impl Shared {
         }
     }
 
-    /// Makes sure that every page is there: a device that meets one that is not gives the job up, or waits for the
-    /// kernel for 9 µs a page, and fresh memory of a pool has none.
+    /// Makes sure that every page is there. A device that meets a missing page gives the job up, or waits for the
+    /// kernel for 9 µs a page, and fresh memory of a pool has no pages.
     fn touch(&self, space: &mut [u8]) {
         if self.path != Path::Software {
             space.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0);
-            // Which may lie in a page that no step met.
+            // The last byte may lie in a page that no step met.
             space.last_mut().into_iter().for_each(|byte| *byte = 0);
         }
     }
 }
 
-/// The 32 bits in which the library counts; `accepts` bounds every size to 1 GiB.
+/// Returns the number in the 32 bits in which the library counts. `accepts` bounds every size to 1 GiB.
 fn count(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// As the library takes polynomials: the highest power first, at the top of 64 bits.
+/// Returns the polynomial as the library takes it: the highest power first, at the top of 64 bits.
 const fn polynomial_bits(polynomial: Polynomial) -> u64 {
     match polynomial {
         Polynomial::Crc32c => 0x1EDC_6F41 << 32,
@@ -428,7 +430,7 @@ fn run(queue: &mut QplQueue, task: Task, input: Bytes) -> Result<Bytes, DeviceEr
     }
 }
 
-/// The one job that is inside.
+/// Returns the one job that is inside.
 fn finished(queue: &mut QplQueue, give_up: Instant) -> Result<Completion, DeviceError> {
     let mut done = Vec::new();
     while queue.poll(&mut done) == 0 {
@@ -443,7 +445,7 @@ fn wrong(what: &str) -> DeviceError {
     DeviceError::Misconfigured(format!("the first jobs failed: {what}"))
 }
 
-/// Says which device it is that cannot be used.
+/// Adds the name of the device that cannot be used.
 fn named(path: Path, error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Misconfigured(what) => {
@@ -453,17 +455,17 @@ fn named(path: Path, error: DeviceError) -> DeviceError {
     }
 }
 
-/// The whole of a stream in one call.
+/// The flags for a whole stream in one call.
 const WHOLE: u32 = flag::FIRST | flag::LAST;
 
-/// Beyond this QPL 1.6.0's software path fails the verification of streams that any reader reads (measured; it
-/// verifies in a buffer of this size and loses its history there).
+/// The largest input that the software path may verify. Beyond it QPL 1.6.0's software path fails the verification of
+/// streams that any reader reads (measured; it verifies in a buffer of this size and loses its history there).
 const SOFTWARE_VERIFIED_BYTES_MAX: usize = 32 << 10;
 
-/// 4 KiB on one device, one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
+/// The time of 4 KiB on one device, one job at a time (QPL's own benchmark page; specs/devices/iaa.toml).
 const HARDWARE_EXPECTED: Nanos = Nanos(3_200);
 
-/// Statuses logged at most.
+/// The most statuses that are logged.
 const SAID_MAX: usize = 32;
 
 const AUTO_WITH_HARDWARE: &str = "there is an IAA, and with one QPL's automatic path is not safe \
@@ -473,7 +475,7 @@ const AUTO_WITH_HARDWARE: &str = "there is an IAA, and with one QPL's automatic 
 /// The smallest page of x86-64.
 const PAGE_BYTES: usize = 4_096;
 
-/// What the library can do beside deflate, if the first jobs bear it out.
+/// The library's kernels beside deflate, if the first jobs confirm them.
 const KERNELS: [Kernel; 2] = [Kernel::Crc32c, Kernel::Crc64];
 
 const CHECK_TEXT: &[u8] = b"a rose is a rose is a rose, as the first of devices would have it. ";

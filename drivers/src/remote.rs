@@ -1,7 +1,7 @@
-//! A compression service over gRPC as a device: each job is one call, short ones that come together share one, and a
-//! queue is one connection. A connection that ends takes its queue with it: jobs inside come back as lost, and whoever
-//! wants to try again opens another queue. So there is no reconnecting here, no retry and no placement. The API knows
-//! compression and decompression; any other op is refused as unsupported.
+//! A compression service over gRPC as a device. Each job is one call, short jobs that come together share one, and a
+//! queue is one connection. A connection that ends takes its queue with it: jobs inside come back as lost, and a caller
+//! that wants to try again opens another queue. So there is no reconnecting here, no retry and no placement. The API
+//! knows compression and decompression; any other op is refused as unsupported.
 //!
 //! On a thread that runs a current-thread executor of tokio's, connection and calls live in that executor and nothing
 //! crosses a thread. Anywhere else the connection gets a thread of its own, which ends with its queue.
@@ -36,24 +36,24 @@ pub struct Remote {
     format: Format,
     jobs_per_call: usize,
     capabilities: Arc<Capabilities>,
-    /// Whether no queue depends on the thread that opened it.
+    /// True if no queue depends on the thread that opened it.
     alone: AtomicBool,
 }
 
-/// What a service's address leaves open.
+/// The options that a service's address leaves open.
 #[derive(Clone)]
 pub struct RemoteOptions {
-    /// What the service is given for each job.
+    /// The time that the service has for each job.
     pub timeout: Duration,
-    /// A connection attempt fails after this.
+    /// The time after which a connection attempt fails.
     pub connect_timeout: Duration,
-    /// Jobs that one queue holds at most; the wire allows [`api::wire::CALLS_MAX`].
+    /// The most jobs that one queue holds. The wire allows [`api::wire::CALLS_MAX`].
     pub queue_depth: usize,
-    /// Short jobs that may share a call; the wire allows [`api::wire::JOBS_PER_CALL_MAX`].
+    /// The most short jobs that may share a call. The wire allows [`api::wire::JOBS_PER_CALL_MAX`].
     pub jobs_per_call: usize,
     /// The largest uncompressed side of a job that the service takes.
     pub work_bytes_max: ByteCount,
-    /// The time that jobs' deadlines are on.
+    /// The clock of the jobs' deadlines.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -71,7 +71,8 @@ impl Default for RemoteOptions {
 }
 
 impl Remote {
-    /// The service at `address`. It is not asked anything yet: a service that is not there loses its first jobs.
+    /// Makes a device of the service at `address`. It does not ask the service anything yet: a service that is not
+    /// there loses its first jobs.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`] for an address that cannot stand in a URI.
@@ -88,10 +89,10 @@ impl Remote {
         Ok(Self { name, address, connect_timeout, format, jobs_per_call, capabilities, alone })
     }
 
-    /// A connection beside those of the queues, in the executor that this is called in.
+    /// Opens a connection beside those of the queues, in the executor that this is called in.
     ///
     /// # Errors
-    /// `UNAVAILABLE` if there is none to be had.
+    /// `UNAVAILABLE` if there is no connection.
     pub async fn connect(&self) -> Result<Connection, tonic::Status> {
         let link = Link::open(&Handle::current(), self.address.clone(), self.connect_timeout);
         let wire = link.wire().await?;
@@ -131,7 +132,8 @@ impl Device for Remote {
 
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let here = Handle::try_current();
-        let here = here.ok().filter(|own| own.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let here =
+            here.ok().filter(|executor| executor.runtime_flavor() == RuntimeFlavor::CurrentThread);
         let (executor, thread) = match here {
             Some(handle) => {
                 self.alone.store(false, Ordering::Relaxed);
@@ -150,18 +152,19 @@ impl Device for Remote {
         Ok(Box::new(RemoteQueue::new(capabilities, format, link, thread, waker)))
     }
 
-    /// Not while some queue's connection is served by the thread that would wait.
+    /// Returns false while some queue's connection is served by the thread that would wait.
     fn completes_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
     }
 }
 
-/// What every build's software can do; a service that cannot fails the job, and it is done elsewhere.
+/// Returns what every build's software can do. A service that cannot do it fails the job, and the job is done
+/// elsewhere.
 fn capabilities(options: &RemoteOptions) -> Capabilities {
-    let own = Codec::ALL.map(Dialect::of);
+    let dialects = Codec::ALL.map(Dialect::of);
     Capabilities {
-        writes: own.into_iter().chain([Dialect::IAA]).collect(),
-        reads: own.to_vec(),
+        writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
+        reads: dialects.to_vec(),
         // The API has compression only.
         kernels: Vec::new(),
         work_bytes_max: options.work_bytes_max,

@@ -1,8 +1,9 @@
-//! DPDK's software compression drivers under the device contract, and what is this driver's own: mbuf chains, copies,
-//! queue pairs, detaching, and a process that starting DPDK leaves as it was. Needs no hardware; where DPDK does not
-//! start, says so loudly and checks nothing.
+//! DPDK's software compression drivers under the device contract, and the features of this driver: mbuf chains, copies,
+//! queue pairs, detaching, and a process that starting DPDK leaves unchanged. The tests need no hardware. If DPDK does
+//! not start, they say so loudly and check nothing.
 
-// What is pure of the driver, with its tests: so that one test target has them all, and CI builds no second one.
+// These are the pure parts of the driver, with their tests, so that one test target has them all, and CI builds no
+// second one.
 #[allow(dead_code)]
 #[path = "../src/dpdk/arguments.rs"]
 mod arguments;
@@ -39,7 +40,7 @@ use proptest::prelude::*;
 use support::bound;
 use units::ByteCount;
 
-/// A device, or an end of the test that asks for it.
+/// Opens a device, or ends the test that asks for it.
 macro_rules! opened {
     ($name:expr, $options:expr) => {
         match eal() {
@@ -49,7 +50,7 @@ macro_rules! opened {
     };
 }
 
-/// As `opened`, with queues for all tests.
+/// Does the same as `opened`, with queues for all tests.
 macro_rules! shared {
     ($name:expr, $registered_only:expr) => {
         opened!($name, DpdkOptions { registered_only: $registered_only, ..MANY })
@@ -65,7 +66,7 @@ const MANY: DpdkOptions = DpdkOptions { queue_pairs: NonZeroU16::new(96), regist
 
 const DEVICES: [&str; 3] = ["compress_isal", "compress_zlib", "compress_isal_few"];
 
-/// DPDK, running; none, and a word about it, where it does not start.
+/// Returns DPDK, running. If it does not start, returns none and says so.
 fn eal() -> Option<Eal> {
     static EAL: OnceLock<Option<Eal>> = OnceLock::new();
     *EAL.get_or_init(|| {
@@ -77,7 +78,7 @@ fn eal() -> Option<Eal> {
                 Some(eal)
             }
             Err(error) => {
-                // Not by a macro: the test harness would keep it to itself.
+                // The message does not use a macro, because the test harness would keep it to itself.
                 let said = format!("\n==== SKIPPED: the DPDK tests check nothing here: {error}\n");
                 std::io::stderr().write_all(said.as_bytes()).expect("standard error is open");
                 assert!(std::env::var_os("REBATE_DPDK_REQUIRED").is_none(), "{error}");
@@ -87,7 +88,7 @@ fn eal() -> Option<Eal> {
     })
 }
 
-/// What starting DPDK must not touch: signals, this thread's processors, the locale.
+/// Returns the state that starting DPDK must not touch: signals, this thread's processors, the locale.
 fn process() -> (Vec<String>, String) {
     unsafe extern "C" {
         fn setlocale(category: c_int, locale: *const c_char) -> *const c_char;
@@ -110,7 +111,7 @@ fn heap() -> Pool {
     Pool::heap(ByteCount::mib(1))
 }
 
-/// One job to its end: its outcome, and the result.
+/// Runs one job to its end, and returns its outcome and the result.
 fn run(queue: &mut dyn Queue, task: Task, input: &[u8], room: usize) -> (Outcome, Vec<u8>) {
     let mut output = heap().take(room);
     // A pool's buffer is of its class; the room is exact.
@@ -173,7 +174,7 @@ fn the_largest_job_fits_an_empty_queue() {
     }
 }
 
-/// The end of a stream over several segments is what DPDK's readers miss most easily.
+/// DPDK's readers most easily miss the end of a stream over several segments.
 #[test]
 fn a_long_stream_cut_anywhere_is_invalid_and_hangs_nothing() {
     for name in ["compress_isal", "compress_zlib"] {
@@ -246,7 +247,7 @@ fn memory_of_the_devices_own_is_not_copied_and_other_memory_is_counted() {
     let original = Payload::Text.bytes(5_000, 1);
     let counted = |name| {
         let counters = device.counters();
-        counters.iter().find(|(own, _)| *own == name).expect("a counter").1
+        counters.iter().find(|(counter, _)| *counter == name).expect("a counter").1
     };
     let mut input = device.pool().take(5_000);
     input.extend(&original);
@@ -267,7 +268,7 @@ fn memory_of_the_devices_own_is_not_copied_and_other_memory_is_counted() {
     assert!(read == original);
     assert_eq!(counted("copied_bytes"), copied + output_bytes as u64 + 5_000);
 
-    // Where the pairs end, and that a queue that goes returns its own, with jobs inside or without.
+    // The pairs end here, and a queue that goes returns its own, with jobs inside or without.
     let others = [open(&device), open(&device)];
     let refused = device.open_queue(Waker::noop().clone()).err().expect("three pairs");
     assert!(refused.to_string().contains("all of its 3 queue pairs are open"), "{refused}");

@@ -1,18 +1,18 @@
-//! When one offload pays: equations (2), (4) and (7) and their latency forms, with a kernel of complexity g^β, and
-//! the granularity from which they hold.
+//! Tells when one offload pays: equations (2), (4) and (7) and their latency forms, with a kernel of complexity g^β,
+//! and the granularity from which they hold.
 
 use crate::design::{Design, Threading, Variant};
 use crate::equations::Switches;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::queueing::Queueing;
 
-/// What an offload is to improve.
+/// The quantity that an offload is to improve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Objective {
-    /// Host cycles, and so throughput: the seed's choice of what to offload.
+    /// Host cycles, and so throughput: the choice of \[Accelerometer\] of what to offload.
     #[default]
     Speedup,
-    /// The time a request takes.
+    /// The time that a request takes.
     Latency,
 }
 
@@ -24,29 +24,29 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel of `cycles_per_byte` (C_b) and complexity `beta` (β): 1 is linear.
+    /// Makes a kernel of `cycles_per_byte` (C_b) and complexity `beta` (β): 1 is linear.
     pub fn new(cycles_per_byte: f64, beta: f64) -> Result<Self, BadParameter> {
         Symbol::Cb.check(cycles_per_byte)?;
         check_beta(beta)?;
         Ok(Self { cycles_per_byte, beta })
     }
 
-    /// C_b (cycles per byte to the power β).
+    /// Returns C_b (cycles per byte to the power β).
     pub fn cycles_per_byte(&self) -> f64 {
         self.cycles_per_byte
     }
 
-    /// β.
+    /// Returns β.
     pub fn beta(&self) -> f64 {
         self.beta
     }
 
-    /// Host cycles of the kernel on `bytes`.
+    /// Returns the host cycles of the kernel on `bytes`.
     pub fn cycles(&self, bytes: f64) -> f64 {
         self.cycles_per_byte * bytes.powf(self.beta)
     }
 
-    /// The size (bytes) at which the kernel takes `cycles`.
+    /// Returns the size (bytes) at which the kernel takes `cycles`.
     pub fn bytes(&self, cycles: f64) -> f64 {
         (cycles / self.cycles_per_byte).powf(1.0 / self.beta)
     }
@@ -67,7 +67,7 @@ pub enum BreakEven {
 }
 
 impl BreakEven {
-    /// The smallest whole size that pays (bytes); a size of 0 is no offload.
+    /// Returns the smallest whole size that pays (bytes). A size of 0 is no offload.
     pub fn smallest_bytes(&self) -> Option<u64> {
         match self {
             BreakEven::Above(bytes) if *bytes < u64::MAX as f64 => Some(bytes.floor() as u64 + 1),
@@ -75,7 +75,7 @@ impl BreakEven {
         }
     }
 
-    /// The bound as a number: infinite where no size pays.
+    /// Returns the bound as a number, which is infinite if no size pays.
     pub fn bytes(&self) -> f64 {
         match self {
             BreakEven::Above(bytes) => *bytes,
@@ -84,26 +84,26 @@ impl BreakEven {
     }
 }
 
-/// (2) Sync, and any latency but for o1: what an offload of `kernel_cycles` saves (cycles),
-/// `C_b g - (C_b g / A + o0 + L + Q)`; it pays above 0.
+/// (2) Sync, and any latency but for o1. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (C_b g /
+/// A + o0 + L + Q)`. It pays above 0.
 pub fn equation_2(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     let on_accelerator = kernel_cycles / parameters.values().a;
     kernel_cycles - (on_accelerator + parameters.offload_cycles())
 }
 
-/// (4) Sync-OS: what an offload of `kernel_cycles` saves (cycles), `C_b g - (o0 + L + Q + 2 o1)`; with one switch, of
-/// Async with a distinct response thread.
+/// (4) Sync-OS. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L + Q + 2 o1)`. With one
+/// switch it is the saving of Async with a distinct response thread.
 pub fn equation_4(parameters: &Parameters, kernel_cycles: f64, switches: Switches) -> f64 {
     let switching = switches.count() * parameters.values().o1;
     kernel_cycles - (parameters.offload_cycles() + switching)
 }
 
-/// (7) Async: what an offload of `kernel_cycles` saves (cycles), `C_b g - (o0 + L + Q)`.
+/// (7) Async. Returns the cycles that an offload of `kernel_cycles` saves, `C_b g - (o0 + L + Q)`.
 pub fn equation_7(parameters: &Parameters, kernel_cycles: f64) -> f64 {
     kernel_cycles - parameters.offload_cycles()
 }
 
-/// What one offload of `kernel_cycles` saves (cycles) under a design; it pays above 0.
+/// Returns the cycles that one offload of `kernel_cycles` saves under a design. It pays above 0.
 pub fn offload_gain(
     parameters: &Parameters,
     design: &Design,
@@ -147,8 +147,8 @@ const fn sync_os_switches(variant: Variant) -> Switches {
     }
 }
 
-/// The sizes from which an offload pays under a design: (2), (4) or (7) solved for g. The gain is a straight line in
-/// the kernel's cycles, so two points of it tell where it crosses 0.
+/// Returns the sizes from which an offload pays under a design: (2), (4) or (7) solved for g. The gain is a straight
+/// line in the kernel's cycles, so two points of it tell where it crosses 0.
 pub fn break_even(
     parameters: &Parameters,
     design: &Design,
@@ -163,14 +163,14 @@ pub fn break_even(
     BreakEven::Above(kernel.bytes(overhead / saved_per_cycle))
 }
 
-/// The slope of the gain: 1 where the accelerator's time does not count, else 1 - 1/A.
+/// Returns the slope of the gain: 1 if the accelerator's time does not count, otherwise 1 - 1/A.
 fn saved_per_cycle(parameters: &Parameters, design: &Design, objective: Objective) -> f64 {
     // Free of overheads the gain is the slope times the cycles, without cancellation.
     let free = crate::Values { o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, ..*parameters.values() };
     Parameters::new(free).map_or(0.0, |free| offload_gain(&free, design, objective, 1.0))
 }
 
-/// The fraction of offloads of `bytes` that pay when each meets its own queueing instead of the mean.
+/// Returns the fraction of offloads of `bytes` that pay when each meets its own queueing instead of the mean.
 pub fn paying_share(
     parameters: &Parameters,
     design: &Design,

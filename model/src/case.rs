@@ -1,10 +1,10 @@
-//! One question put to the model: quantities, a design and perhaps sizes go in, estimates with intervals, the
-//! sensitivity to each parameter and the limits of the answer come out.
+//! One question to the model. Quantities, a design and perhaps sizes go in. Estimates with intervals, the sensitivity
+//! to each parameter and the limits of the answer come out.
 //!
 //! Uncertainty is propagated by Monte Carlo with a stated seed: 4,096 draws, each parameter's drawn from equal slices
-//! of its spread in a random order (Latin hypercube), so that intervals are stable to a fraction of a percent of
-//! their width. Interval arithmetic would be exact for bounds but pessimistic for 95 % intervals. Parameters are
-//! drawn independently of each other.
+//! of its spread in a random order (Latin hypercube), so that intervals are stable to a fraction of a percent of their
+//! width. Interval arithmetic would be exact for bounds but pessimistic for 95 % intervals. Parameters are drawn
+//! independently of each other.
 
 use units::Prng;
 
@@ -23,20 +23,20 @@ const SYMBOLS: usize = Symbol::ALL.len();
 /// An estimate and the interval that holds it in 95 % of the draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// With every parameter as stated.
+    /// The estimate with every parameter as stated.
     pub value: f64,
-    /// Lower and upper end; both are the value where nothing is uncertain.
+    /// The lower and the upper end. Both are the value if nothing is uncertain.
     pub ci95: (f64, f64),
 }
 
 /// Sizes of the calls and how to choose among them. With this, n and α of a case are those of all calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeRule {
-    /// How many calls of which size.
+    /// The sizes of the calls, and how many calls have each.
     pub sizes: SizeHistogram,
-    /// How α shrinks with the choice.
+    /// The way in which α shrinks with the choice.
     pub counted: Counted,
-    /// What the choice is to improve.
+    /// The quantity that the choice is to improve.
     pub objective: Objective,
 }
 
@@ -51,34 +51,34 @@ pub struct Case {
     beta: f64,
 }
 
-/// How much an answer hangs on one parameter.
+/// The dependence of an answer on one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensitivity {
-    /// Which.
+    /// The parameter.
     pub symbol: Symbol,
-    /// Its share of the variance of the speedup, by its uncertainty alone; shares sum to 1, or are all 0 where
-    /// nothing is uncertain. The largest is the parameter to measure better.
+    /// Its share of the variance of the speedup, by its uncertainty alone. Shares sum to 1, or are all 0 if nothing is
+    /// uncertain. The largest is the parameter to measure better.
     pub variance_share: f64,
     /// Percent of change of the speedup per percent of change of the parameter.
     pub elasticity: f64,
-    /// Where the parameter comes from.
+    /// The origin of the parameter.
     pub provenance: Provenance,
 }
 
-/// What the answer leaves out or presumes.
+/// A fact that the answer leaves out or presumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// No sizes: n and α are taken to be those of offloads that pay.
+    /// There are no sizes: n and α are taken to be those of offloads that pay.
     SizesUnknown,
-    /// The kernel's complexity was not stated: linear.
+    /// The kernel's complexity was not stated: it is taken to be linear.
     LinearKernel,
-    /// The accelerator would be busy more than all of the time: more than one is needed, or Q grows without bound.
+    /// The accelerator would be busy for more than all of the time: more than one is needed, or Q grows without bound.
     AcceleratorSaturated,
     /// Throughput is gained, and single requests take longer.
     LatencyLost,
-    /// Acceleration makes it slower.
+    /// Acceleration makes the service slower.
     SpeedupLost,
-    /// The interval holds 1: whether it helps is open.
+    /// The interval holds 1: whether acceleration helps is open.
     GainUncertain,
     /// Q was stated as 0 for an accelerator that others can keep busy.
     QueueingIgnored,
@@ -87,7 +87,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit, for a person.
+    /// Returns the limit as text for a person.
     pub const fn text(self) -> &'static str {
         match self {
             Limit::SizesUnknown => "sizes are unknown: every offload is taken to pay",
@@ -109,17 +109,17 @@ impl Limit {
 pub struct Projection {
     /// C / C_S.
     pub speedup: Estimate,
-    /// C / C_L; none under the public program's reading.
+    /// C / C_L. None under the public program's reading.
     pub latency_reduction: Option<Estimate>,
     /// n of the offloads counted.
     pub offloads: Estimate,
     /// α of the offloads counted.
     pub alpha: Estimate,
-    /// From which size on an offload pays (bytes), infinite where none does; none where C_b is unknown.
+    /// The size from which an offload pays (bytes), infinite if none does. None if C_b is unknown.
     pub break_even_bytes: Option<Estimate>,
-    /// One a parameter, the one to measure better first.
+    /// One entry per parameter, the one to measure better first.
     pub sensitivity: Vec<Sensitivity>,
-    /// What the answer leaves out.
+    /// The facts that the answer leaves out.
     pub limits: Vec<Limit>,
 }
 
@@ -136,7 +136,7 @@ struct Outcome {
 type Drawn = [f64; SYMBOLS];
 
 impl Case {
-    /// A case of C, α, n, o0, Q, L, o1 and A, in that order; every one is checked.
+    /// Makes a case of C, α, n, o0, Q, L, o1 and A, in that order. Every one is checked.
     pub fn new(quantities: [Quantity; 8], design: Design) -> Result<Self, BadParameter> {
         design.check()?;
         for (quantity, symbol) in quantities.iter().zip(Symbol::ALL) {
@@ -146,7 +146,7 @@ impl Case {
         Ok(Self { quantities, cycles_per_byte: None, design, sizes: None, objective, beta: 1.0 })
     }
 
-    /// A case whose parameters are all exact.
+    /// Makes a case whose parameters are all exact.
     pub fn exact(
         parameters: &Parameters,
         design: Design,
@@ -158,40 +158,42 @@ impl Case {
         Self::new(std::array::from_fn(quantity), design)
     }
 
-    /// The same with sizes to choose from; its objective is the break-even size's too.
+    /// Returns the same case with sizes to choose from. Its objective is the break-even size's too.
     pub fn with_sizes(self, sizes: SizeRule) -> Self {
         Self { objective: sizes.objective, sizes: Some(sizes), ..self }
     }
 
-    /// The same with a break-even size for this objective; where sizes are chosen from, theirs counts.
+    /// Returns the same case with a break-even size for this objective. If sizes are chosen from, their objective
+    /// counts.
     pub fn with_objective(self, objective: Objective) -> Self {
         let objective = self.sizes.as_ref().map_or(objective, |sizes| sizes.objective);
         Self { objective, ..self }
     }
 
-    /// The same with C_b stated, instead of derived from α, C, n and the sizes.
+    /// Returns the same case with C_b stated, instead of derived from α, C, n and the sizes.
     pub fn with_cycles_per_byte(self, quantity: Quantity) -> Result<Self, BadParameter> {
         quantity.check(Symbol::Cb)?;
         Ok(Self { cycles_per_byte: Some(quantity), ..self })
     }
 
-    /// The same with a kernel of complexity `beta`.
+    /// Returns the same case with a kernel of complexity `beta`.
     pub fn with_beta(self, beta: f64) -> Result<Self, BadParameter> {
         Kernel::new(1.0, beta)?;
         Ok(Self { beta, ..self })
     }
 
-    /// How the service offloads.
+    /// Returns how the service offloads.
     pub fn design(&self) -> Design {
         self.design
     }
 
-    /// The quantity of a symbol; none for a C_b not stated.
+    /// Returns the quantity of a symbol. Returns none for a C_b that was not stated.
     pub fn quantity(&self, symbol: Symbol) -> Option<&Quantity> {
         self.quantities.get(symbol.index()).or(self.cycles_per_byte.as_ref())
     }
 
-    /// The answer, with draws from `seed`. Refused where no host cycle is left, so that the speedup has no bound.
+    /// Returns the answer, with draws from `seed`. Refuses a case where no host cycle is left, so that the speedup has
+    /// no bound.
     pub fn project(&self, seed: u64) -> Result<Projection, BadParameter> {
         let stated = self.stated();
         let outcome = self.outcome(&stated)?;
@@ -225,7 +227,7 @@ impl Case {
         Symbol::ALL.map(of)
     }
 
-    /// One outcome a draw; just the stated one where nothing is uncertain.
+    /// Returns one outcome per draw, or just the stated one if nothing is uncertain.
     fn drawn(&self, seed: u64) -> Result<Vec<Outcome>, BadParameter> {
         let mut draws = vec![self.stated(); DRAWS];
         let mut prng = Prng::new(seed);
@@ -291,7 +293,8 @@ impl Case {
         Ok(found)
     }
 
-    /// Variance of 1/speedup, which is finite everywhere, over one parameter's spread, the others as stated.
+    /// Returns the variance of 1/speedup, which is finite everywhere, over one parameter's spread, with the others as
+    /// stated.
     fn variance_by(
         &self,
         symbol: Symbol,
@@ -315,7 +318,7 @@ impl Case {
         Ok((squares / SLICES as f64 - mean * mean).max(0.0))
     }
 
-    /// By a step of 0.1 % to either side, as far as the parameter's range lets it.
+    /// Computes the elasticity by a step of 0.1 % to either side, as far as the parameter's range allows it.
     fn elasticity(&self, symbol: Symbol, stated: &Drawn) -> Result<f64, BadParameter> {
         let (lowest, highest) = symbol.range();
         let value = stated[symbol.index()];
@@ -355,7 +358,7 @@ impl Case {
     }
 }
 
-/// The middle 95 % of the draws, widened where needed to hold the value.
+/// Returns the middle 95 % of the draws, widened if needed to hold the value.
 fn interval(mut draws: Vec<f64>, value: f64) -> (f64, f64) {
     draws.sort_unstable_by(f64::total_cmp);
     let last = draws.len().saturating_sub(1) as f64;
@@ -374,7 +377,7 @@ mod tests {
     use super::*;
 
     fn quantities() -> [Quantity; 8] {
-        // Table 7, off-chip Sync-OS, with n and alpha of all compressions.
+        // [Accelerometer] table 7, off-chip Sync-OS, with n and alpha of all compressions.
         let values = [2.3e9, 0.15, 15_008.0, 0.0, 0.0, 2_300.0, 5_750.0, 27.0];
         values.map(|value| Quantity::exact(value, Provenance::Configured))
     }

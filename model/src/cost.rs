@@ -1,5 +1,5 @@
-//! What a job costs on a device, learnt from the jobs that ran: [`CostFit`] takes observations, [`CostCurve`] is what
-//! it knows now and what policies read. One of each per (op, device). Times are in ns, sizes in bytes.
+//! The cost of a job on a device, learnt from the jobs that ran. [`CostFit`] takes observations. [`CostCurve`] is its
+//! present knowledge, which policies read. There is one of each per (op, device). Times are in ns, sizes in bytes.
 //!
 //! The model behind it is a queue with `lanes` servers and a service time that is a line over bytes:
 //!
@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The wait is exact on average for jobs of equal size in order: the next of `lanes` running jobs is done after
-//! 1/(lanes + 1) of a service, the others ahead follow every 1/lanes. For a given number of lanes, latency is linear
-//! in the line's two coefficients, so every job informs them, whatever queue it met; a bank of hypotheses about the
-//! lanes is fitted side by side and the one that predicted best answers. It refuses to know: clocks, queues, devices.
+//! 1/(lanes + 1) of a service, and the others ahead follow every 1/lanes. For a given number of lanes, latency is
+//! linear in the line's two coefficients, so every job informs them, whatever queue it met. A bank of hypotheses about
+//! the lanes is fitted side by side, and the one that predicted best answers. The module knows no clocks, queues or
+//! devices.
 
 mod bank;
 mod curve;

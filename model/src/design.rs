@@ -1,14 +1,15 @@
-//! How a service offloads: the threading design, where the accelerator is, and which reading of the equations.
+//! The way in which a service offloads: the threading design, the place of the accelerator, and the reading of the
+//! equations.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::parameters::BadParameter;
 
-/// A word that is none of those expected.
+/// A word that is not one of those expected.
 pub type UnknownWord = BadParameter;
 
-/// The threading design of an offload (seed section 3).
+/// The threading design of an offload (\[Accelerometer\] section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threading {
     /// The core waits for the accelerator.
@@ -33,7 +34,7 @@ impl Threading {
         Threading::AsyncNoResponse,
     ];
 
-    /// The word that files and reports use; the first three are those of the public program.
+    /// Returns the word that files and reports use. The first three are those of the public program.
     pub const fn name(self) -> &'static str {
         match self {
             Threading::Sync => "Sync",
@@ -61,14 +62,14 @@ impl FromStr for Threading {
     }
 }
 
-/// Where the accelerator is (seed section 3).
+/// The place of the accelerator (\[Accelerometer\] section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// On the processor's die.
+    /// The accelerator is on the processor's die.
     OnChip,
-    /// Behind PCIe or a coherent interconnect.
+    /// The accelerator is behind PCIe or a coherent interconnect.
     OffChip,
-    /// Behind the network.
+    /// The accelerator is behind the network.
     Remote,
 }
 
@@ -76,7 +77,7 @@ impl Strategy {
     /// Every strategy.
     pub const ALL: [Strategy; 3] = [Strategy::OnChip, Strategy::OffChip, Strategy::Remote];
 
-    /// The word that files and reports use.
+    /// Returns the word that files and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Strategy::OnChip => "on-chip",
@@ -97,16 +98,17 @@ impl FromStr for Strategy {
     }
 }
 
-/// Which reading of the equations.
+/// The reading of the equations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// As printed: Sync-OS speedup has two thread switches, its latency reduction one.
+    /// The reading is as printed: Sync-OS speedup has two thread switches, its latency reduction one.
     #[default]
     Equations,
-    /// As the seed's section 5 computes: Sync-OS latency reduction has two thread switches too.
+    /// The reading is as \[Accelerometer\] section 5 computes: the latency reduction of Sync-OS has two thread switches
+    /// too.
     SectionFive,
-    /// As the public program computes: single precision, whole cycles, one thread switch in Sync-OS; it knows no
-    /// latency reduction and no other design than Sync, Sync-OS and Async. See [`crate::program`].
+    /// The reading is as the public program computes: single precision, whole cycles, one thread switch in Sync-OS. It
+    /// knows no latency reduction and no other design than Sync, Sync-OS and Async. See [`crate::program`].
     PublicProgram,
 }
 
@@ -115,7 +117,7 @@ impl Variant {
     pub const ALL: [Variant; 3] =
         [Variant::Equations, Variant::SectionFive, Variant::PublicProgram];
 
-    /// The word that files and reports use.
+    /// Returns the word that files and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Variant::Equations => "equations",
@@ -135,34 +137,34 @@ impl FromStr for Variant {
     }
 }
 
-/// How a service offloads, as far as the equations ask.
+/// The facts about a service's offloads that the equations need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Design {
-    /// Who waits, and who takes the response.
+    /// The thread that waits, and the one that takes the response.
     pub threading: Threading,
-    /// Where the accelerator is.
+    /// The place of the accelerator.
     pub strategy: Strategy,
-    /// Whether the host waits until the offload arrived, so that L + Q are cycles of the host (in (3) and (6)); Sync
-    /// always does. Seed section 3 on (3): L + Q = 0 where the driver does not await the acknowledgement or the
-    /// accelerator is remote; (6) is read the same way.
+    /// True if the host waits until the offload arrived, so that L + Q are cycles of the host (in (3) and (6)). Sync
+    /// always waits. \[Accelerometer\] section 3 on (3): L + Q = 0 where the driver does not await the acknowledgement
+    /// or the accelerator is remote. (6) is read the same way.
     pub awaits_transfer: bool,
-    /// Which reading of the equations.
+    /// The reading of the equations.
     pub variant: Variant,
 }
 
 impl Design {
-    /// The seed's defaults: everybody but a user of a remote accelerator awaits the transfer.
+    /// Returns the defaults of the paper: everybody but a user of a remote accelerator awaits the transfer.
     pub const fn new(threading: Threading, strategy: Strategy) -> Self {
         let awaits_transfer = !matches!(strategy, Strategy::Remote);
         Self { threading, strategy, awaits_transfer, variant: Variant::Equations }
     }
 
-    /// The same under another reading.
+    /// Returns the same design under another reading.
     pub const fn with_variant(self, variant: Variant) -> Self {
         Self { variant, ..self }
     }
 
-    /// Refuses what a variant has no answer for.
+    /// Refuses a design that its variant has no answer for.
     pub fn check(&self) -> Result<(), BadParameter> {
         let known =
             matches!(self.threading, Threading::Sync | Threading::SyncOs | Threading::Async);

@@ -1,20 +1,20 @@
-//! Equations (1), (3), (5), (6) and (8) of the seed's section 3, one function each, and which of them answers for
-//! which design. (2), (4) and (7), when one offload pays, stand beside them.
+//! Equations (1), (3), (5), (6) and (8) of \[Accelerometer\] section 3, one function each, and the choice of the
+//! equation for a design. (2), (4) and (7), which tell when one offload pays, stand beside them.
 //!
-//! Each answer is a ratio: C over the cycles that are left (C_S for speedup, C_L for latency reduction), above 1
-//! where acceleration helps. It is infinite where no cycle is left.
+//! Each answer is a ratio: C over the cycles that are left (C_S for speedup, C_L for latency reduction), above 1 if
+//! acceleration helps. It is infinite if no cycle is left.
 
 pub use crate::break_even::{equation_2, equation_4, equation_7};
 use crate::design::{Design, Strategy, Threading, Variant};
 use crate::parameters::Parameters;
 use crate::program::PublicProgram;
 
-/// How many thread switches of o1 cycles an offload costs.
+/// The number of thread switches of o1 cycles that an offload costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switches {
     /// The response comes to a thread of its own.
     One,
-    /// Away from the thread that waits, and back.
+    /// One switch goes away from the thread that waits, and one back.
     Two,
 }
 
@@ -42,7 +42,7 @@ pub fn equation_3(parameters: &Parameters, switches: Switches) -> f64 {
 }
 
 /// (5) Sync-OS and Async with a distinct response thread, latency reduction:
-/// `1 / ((1-α) + α/A + (n/C)(o0 + L + Q + o1))`. The seed's section 5 has two switches here.
+/// `1 / ((1-α) + α/A + (n/C)(o0 + L + Q + o1))`. \[Accelerometer\] section 5 has two switches here.
 pub fn equation_5(parameters: &Parameters, switches: Switches) -> f64 {
     let p = parameters.values();
     let offload_cycles = parameters.offload_cycles() + switches.count() * p.o1;
@@ -61,7 +61,7 @@ pub fn equation_8(parameters: &Parameters) -> f64 {
     equation_1(parameters)
 }
 
-/// C / C_S: how many times the throughput of the host.
+/// C / C_S: the factor on the throughput of the host.
 pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     if design.variant == Variant::PublicProgram {
         return f64::from(PublicProgram::from(parameters).speedup(design.threading));
@@ -75,8 +75,8 @@ pub fn speedup(parameters: &Parameters, design: &Design) -> f64 {
     }
 }
 
-/// C / C_L: how many times shorter a request takes; below 1 it takes longer. None under the public program's reading,
-/// which has no such formula.
+/// C / C_L: the factor by which a request takes less time. Below 1 it takes longer. None under the public program's
+/// reading, which has no such formula.
 pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64> {
     let switches = match design.variant {
         Variant::Equations => Switches::One,
@@ -94,7 +94,7 @@ pub fn latency_reduction(parameters: &Parameters, design: &Design) -> Option<f64
     })
 }
 
-/// L + Q count for the host only if it awaits the transfer.
+/// Returns the parameters for the host: L + Q count only if it awaits the transfer.
 fn host_parameters(parameters: &Parameters, design: &Design) -> Parameters {
     if design.awaits_transfer { *parameters } else { parameters.without_transfer() }
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::parameters::Values;
 
-    /// Numbers for which every term is a round fraction of C.
+    /// Returns numbers for which every term is a round fraction of C.
     fn parameters() -> Parameters {
         let values =
             Values { c: 1_000.0, alpha: 0.4, n: 2.0, o0: 10.0, q: 5.0, l: 20.0, o1: 25.0, a: 4.0 };

@@ -1,6 +1,6 @@
-//! What does acceleration give, and what does a job cost where? The equations of Accelerometer (Sriraman and
-//! Dhanotia, ASPLOS 2020) by their numbers, LogCA beside them, parameters with intervals and where they come from,
-//! the choice of the sizes that pay, and [`cost`]: curves fitted while jobs run. Pure: no files, threads or clock;
+//! Answers two questions: what does acceleration give, and what does a job cost where? It has the equations of
+//! \[Accelerometer\] by their numbers, LogCA beside them, parameters with intervals and origins, the choice of the
+//! sizes that pay, and [`cost`]: curves fitted while jobs run. It is pure: there are no files, threads or clock, and
 //! time and randomness are arguments. Everything is in cycles of the host unless a name says otherwise.
 
 mod break_even;

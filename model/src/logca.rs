@@ -1,15 +1,16 @@
-//! LogCA (Altaf and Wood, ISCA 2017), which Accelerometer extends: one synchronous offload of g bytes, the host
-//! waiting. Its letters: L latency, o overhead, g granularity, C computational index, A peak acceleration.
+//! LogCA (Altaf and Wood, ISCA 2017), which \[Accelerometer\] extends: one synchronous offload of g bytes, the host
+//! waiting. Its letters are L for latency, o for overhead, g for granularity, C for computational index, and A for peak
+//! acceleration.
 
 use crate::break_even::{BreakEven, Kernel};
 use crate::parameters::{BadParameter, Symbol};
 
-/// How the interface's latency grows with the granularity.
+/// The growth of the interface's latency with the granularity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Latency {
-    /// L cycles an offload, whatever its size: the data is pipelined or stays where it is.
+    /// The latency is L cycles per offload, whatever its size: the data is pipelined or stays where it is.
     PerOffload(f64),
-    /// L cycles a byte.
+    /// The latency is L cycles per byte.
     PerByte(f64),
 }
 
@@ -23,7 +24,7 @@ pub struct LogCa {
 }
 
 impl LogCa {
-    /// Checked: L and o at least 0 (cycles), C and β in `kernel`, A at least 1.
+    /// Makes a model from checked numbers: L and o at least 0 (cycles), C and β in `kernel`, A at least 1.
     pub fn new(
         latency: Latency,
         overhead_cycles: f64,
@@ -38,12 +39,12 @@ impl LogCa {
         Ok(Self { latency, overhead_cycles, kernel, acceleration })
     }
 
-    /// Cycles on the host alone: `T0 = C g^β`.
+    /// Returns the cycles on the host alone: `T0 = C g^β`.
     pub fn host_cycles(&self, bytes: f64) -> f64 {
         self.kernel.cycles(bytes)
     }
 
-    /// Cycles with the accelerator: `T1 = o + L(g) + C g^β / A`.
+    /// Returns the cycles with the accelerator: `T1 = o + L(g) + C g^β / A`.
     pub fn accelerated_cycles(&self, bytes: f64) -> f64 {
         let latency = match self.latency {
             Latency::PerOffload(cycles) => cycles,
@@ -52,26 +53,27 @@ impl LogCa {
         self.overhead_cycles + latency + self.host_cycles(bytes) / self.acceleration
     }
 
-    /// `T0 / T1` at `bytes`.
+    /// Returns `T0 / T1` at `bytes`.
     pub fn speedup(&self, bytes: f64) -> f64 {
         self.host_cycles(bytes) / self.accelerated_cycles(bytes)
     }
 
-    /// g_1: the smallest granularity (bytes) above which the speedup exceeds 1.
+    /// Returns g_1: the smallest granularity (bytes) above which the speedup exceeds 1.
     pub fn break_even(&self) -> BreakEven {
         self.granularity_of(1.0)
     }
 
-    /// g_(A/2): the granularity (bytes) above which the speedup exceeds half of A; for an infinite A it never does.
+    /// Returns g_(A/2): the granularity (bytes) above which the speedup exceeds half of A. For an infinite A it never
+    /// does.
     pub fn half_acceleration(&self) -> BreakEven {
         self.granularity_of(self.acceleration / 2.0)
     }
 
-    /// The smallest granularity (bytes) above which the speedup exceeds `target`: where
-    /// `C g^β (1/target - 1/A) = o + L(g)`.
+    /// Returns the smallest granularity (bytes) above which the speedup exceeds `target`, where `C g^β (1/target - 1/A)
+    /// = o + L(g)`.
     pub fn granularity_of(&self, target: f64) -> BreakEven {
         let share = 1.0 / target - 1.0 / self.acceleration;
-        // Not a number, no gain to be had, or a target of nothing.
+        // There is no number, no gain, or a target of nothing.
         if target.is_nan() || share.is_nan() || share <= 0.0 || target <= 0.0 {
             return BreakEven::Never;
         }
@@ -83,7 +85,7 @@ impl LogCa {
         }
     }
 
-    /// Where `C share g^β` rises above `o + L g`; with β below 1 it may never, or fall below again later.
+    /// Returns where `C share g^β` rises above `o + L g`. With β below 1 it may never, or fall below again later.
     fn crossing(&self, share: f64, latency_cycles: f64) -> BreakEven {
         let gain = |bytes: f64| {
             share * self.kernel.cycles(bytes) - self.overhead_cycles - latency_cycles * bytes
@@ -104,7 +106,7 @@ impl LogCa {
             }
             high *= 2.0;
         }
-        // Halving until neighbouring numbers: 2^-200 of any range is nothing.
+        // The halving goes on until neighbouring numbers: 2^-200 of any range is nothing.
         for _ in 0..200 {
             let middle = 0.5 * (low + high);
             if gain(middle) > 0.0 { high = middle } else { low = middle }

@@ -1,4 +1,4 @@
-//! The parameters of Accelerometer (seed table 5): symbols, plain values and values that were checked.
+//! The parameters of \[Accelerometer\] table 5: symbols, plain values and values that were checked.
 //! Nothing unchecked reaches an equation.
 
 use std::fmt;
@@ -7,11 +7,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} is {value}; it must be {valid}")]
 pub struct BadParameter {
-    /// Which field: a symbol of the model, or what the symbol's spread or distribution is called.
+    /// The field: a symbol of the model, or the name of the symbol's spread or distribution.
     pub field: &'static str,
     /// The offending value, printed.
     pub value: String,
-    /// What it may be.
+    /// The values that are valid.
     pub valid: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl BadParameter {
     }
 }
 
-/// A parameter of the model, by the letter the seed gives it.
+/// A parameter of the model, by the letter that the paper gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Symbol {
     /// Host cycles of all logic in the time unit.
@@ -58,12 +58,12 @@ impl Symbol {
         Symbol::Cb,
     ];
 
-    /// The position in [`Symbol::ALL`].
+    /// Returns the position in [`Symbol::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The name that files, reports and errors use.
+    /// Returns the name that files, reports and errors use.
     pub const fn name(self) -> &'static str {
         match self {
             Symbol::C => "C",
@@ -78,7 +78,7 @@ impl Symbol {
         }
     }
 
-    /// The unit, for a person.
+    /// Returns the unit as text for a person.
     pub const fn unit(self) -> &'static str {
         match self {
             Symbol::C | Symbol::O0 | Symbol::Q | Symbol::L | Symbol::O1 => "cycles",
@@ -89,7 +89,7 @@ impl Symbol {
         }
     }
 
-    /// The valid range, for a person.
+    /// Returns the valid range as text for a person.
     pub const fn valid(self) -> &'static str {
         match self {
             Symbol::C => "a number above 0 (cycles)",
@@ -101,7 +101,7 @@ impl Symbol {
         }
     }
 
-    /// Lowest and highest valid value; a lowest of `MIN_POSITIVE` stands for "above 0".
+    /// Returns the lowest and the highest valid value. A lowest of `MIN_POSITIVE` stands for "above 0".
     pub(crate) const fn range(self) -> (f64, f64) {
         match self {
             Symbol::C | Symbol::Cb => (f64::MIN_POSITIVE, f64::MAX),
@@ -111,7 +111,7 @@ impl Symbol {
         }
     }
 
-    /// Refuses a value outside the symbol's range, and what is not a number.
+    /// Refuses a value outside the symbol's range, and a value that is not a number.
     pub fn check(self, value: f64) -> Result<(), BadParameter> {
         let (low, high) = self.range();
         let valid = value >= low && value <= high;
@@ -125,7 +125,7 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// The values of one case, unchecked; fields are the seed's symbols (table 5).
+/// The values of one case, unchecked; the fields are the symbols of \[Accelerometer\] table 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
     /// C: cycles the host spends on all logic in the time unit.
@@ -142,12 +142,12 @@ pub struct Values {
     pub l: f64,
     /// o1: cycles of one thread switch, cache pollution included.
     pub o1: f64,
-    /// A: peak speedup of the accelerator; infinite where its time does not count.
+    /// A: peak speedup of the accelerator; infinite if its time does not count.
     pub a: f64,
 }
 
 impl Values {
-    /// The value of a symbol; C_b is not among them.
+    /// Returns the value of a symbol. C_b is not among them.
     pub fn get(&self, symbol: Symbol) -> Option<f64> {
         match symbol {
             Symbol::C => Some(self.c),
@@ -163,7 +163,7 @@ impl Values {
     }
 }
 
-/// Values that were checked: what equations take.
+/// Values that were checked, which equations take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters(Values);
 
@@ -176,22 +176,22 @@ impl Parameters {
         Ok(Self(values))
     }
 
-    /// The values.
+    /// Returns the values.
     pub const fn values(&self) -> &Values {
         &self.0
     }
 
-    /// Per-offload cycles that every design may spend: o0 + L + Q.
+    /// Returns the cycles per offload that every design may spend: o0 + L + Q.
     pub(crate) fn offload_cycles(&self) -> f64 {
         self.0.o0 + self.0.l + self.0.q
     }
 
-    /// The same with L + Q = 0: the host does not wait for the transfer.
+    /// Returns the same with L + Q = 0: the host does not wait for the transfer.
     pub(crate) fn without_transfer(&self) -> Self {
         Self(Values { l: 0.0, q: 0.0, ..self.0 })
     }
 
-    /// The same with only `n` offloads that take `alpha` of C; both come from checked ones and shrank.
+    /// Returns the same with only `n` offloads that take `alpha` of C. Both come from checked ones and shrank.
     pub(crate) fn with_selected(&self, n: f64, alpha: f64) -> Self {
         Self(Values { n, alpha, ..self.0 })
     }

@@ -1,6 +1,6 @@
-//! The public Accelerometer program's arithmetic, by name: whole cycles, single precision, one thread switch in
-//! Sync-OS, no latency. Written from what it computes, so that its users get its digits; reading its file is not
-//! done here.
+//! The arithmetic of the public Accelerometer program: whole cycles, single precision, one thread switch in Sync-OS, no
+//! latency. It is written from what the program computes, so that its users get its digits. The module does not read
+//! the program's file.
 
 use crate::design::Threading;
 use crate::parameters::Parameters;
@@ -20,7 +20,7 @@ pub struct PublicProgram {
 }
 
 impl From<&Parameters> for PublicProgram {
-    /// Fractions of cycles are cut off, as the program does.
+    /// Converts the parameters. Fractions of cycles are cut off, as the program does.
     fn from(parameters: &Parameters) -> Self {
         let p = parameters.values();
         Self {
@@ -37,7 +37,7 @@ impl From<&Parameters> for PublicProgram {
 }
 
 impl PublicProgram {
-    /// Its speedup. Designs that it does not know are answered as its Async, which is what (6) is; ask
+    /// Returns its speedup. Designs that it does not know are answered as its Async, which is what (6) is. Ask
     /// [`crate::Design::check`] first.
     pub fn speedup(&self, threading: Threading) -> f32 {
         let rest = 1.0 - self.alpha;
@@ -53,7 +53,7 @@ impl PublicProgram {
         (1.0 / f64::from(left)) as f32
     }
 
-    /// What it prints: the estimated speedup (%).
+    /// Returns the number that it prints: the estimated speedup (%).
     pub fn percent(&self, threading: Threading) -> f64 {
         (f64::from(self.speedup(threading)) - 1.0) * 100.0
     }

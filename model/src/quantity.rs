@@ -1,22 +1,22 @@
-//! A parameter with how sure it is and where it comes from.
+//! A parameter with its uncertainty and its origin.
 
 use std::fmt;
 
 use crate::parameters::{BadParameter, Symbol};
 
-/// Where a number comes from.
+/// The origin of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provenance {
-    /// Measured here.
+    /// The number was measured here.
     Measured,
-    /// Given by whoever asks: a file, a flag, a specification sheet.
+    /// The user gave the number: in a file, a flag, or a specification sheet.
     Configured,
-    /// Neither: a default.
+    /// The number is neither: it is a default.
     Assumed,
 }
 
 impl Provenance {
-    /// The word that files and reports use.
+    /// Returns the word that files and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Provenance::Measured => "measured",
@@ -32,10 +32,10 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// What a parameter may be instead of the value stated.
+/// The values that a parameter may have instead of the one stated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spread {
-    /// Nothing else.
+    /// The parameter has no other value.
     Exact,
     /// A 95 % interval around the stated value, which is its median: half a normal distribution on either side, each
     /// as wide as its own side, cut off at the parameter's range.
@@ -45,46 +45,46 @@ pub enum Spread {
         /// 2.5 % lie above.
         high: f64,
     },
-    /// Anything from `low` to `high` alike: a range in which nothing is preferred.
+    /// Anything from `low` to `high`, with the same probability: a range in which nothing is preferred.
     Range {
         /// The lowest.
         low: f64,
         /// The highest.
         high: f64,
     },
-    /// These values alike, such as a bootstrap's; in ascending order, see [`Quantity::with_draws`].
+    /// These values with the same probability, such as a bootstrap's, in ascending order. See [`Quantity::with_draws`].
     Draws(Vec<f64>),
 }
 
-/// A parameter's value, how sure it is and where it comes from.
+/// A parameter's value, its uncertainty and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
     /// The best single value.
     pub stated: f64,
-    /// What it may be instead.
+    /// The values that it may have instead.
     pub spread: Spread,
-    /// Where it comes from.
+    /// Its origin.
     pub provenance: Provenance,
 }
 
 impl Quantity {
-    /// A value taken as exact.
+    /// Makes a value that is taken as exact.
     pub const fn exact(stated: f64, provenance: Provenance) -> Self {
         Self { stated, spread: Spread::Exact, provenance }
     }
 
-    /// A value with its 95 % interval.
+    /// Makes a value with its 95 % interval.
     pub const fn within(low: f64, stated: f64, high: f64, provenance: Provenance) -> Self {
         Self { stated, spread: Spread::Interval { low, high }, provenance }
     }
 
-    /// A range in which nothing is preferred; its middle is stated.
+    /// Makes a range in which nothing is preferred. Its middle is stated.
     pub const fn range(low: f64, high: f64, provenance: Provenance) -> Self {
         let stated = low + (high - low) / 2.0;
         Self { stated, spread: Spread::Range { low, high }, provenance }
     }
 
-    /// A distribution by equally likely values; their median is stated. No values at all give one that no check
+    /// Makes a distribution by equally likely values. Their median is stated. No values at all give one that no check
     /// lets pass.
     pub fn with_draws(mut draws: Vec<f64>, provenance: Provenance) -> Self {
         draws.sort_unstable_by(f64::total_cmp);
@@ -109,7 +109,7 @@ impl Quantity {
         }
     }
 
-    /// The value below which the fraction `u` in (0, 1) of the spread lies, kept within the symbol's range.
+    /// Returns the value below which the fraction `u` in (0, 1) of the spread lies, kept within the symbol's range.
     pub(crate) fn quantile(&self, symbol: Symbol, u: f64) -> f64 {
         let value = match &self.spread {
             Spread::Exact => self.stated,
@@ -131,8 +131,8 @@ impl Quantity {
 /// 97.5 % of a standard normal distribution lie below.
 const NORMAL_975: f64 = 1.959_964;
 
-/// The quantile of the standard normal distribution by bisection of its distribution function: as exact as that (1e-7),
-/// and fast enough for some thousand draws.
+/// Returns the quantile of the standard normal distribution by bisection of its distribution function: as exact as that
+/// (1e-7), and fast enough for some thousand draws.
 fn normal_quantile(u: f64) -> f64 {
     let (mut low, mut high) = (-9.0, 9.0);
     for _ in 0..40 {

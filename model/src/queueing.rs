@@ -1,12 +1,12 @@
 //! Queueing between host and accelerator: a mean, or a distribution over offloads, Σ Q_i in place of n Q
-//! (seed section 3, after (1)).
+//! (\[Accelerometer\] section 3, after (1)).
 
 use crate::parameters::{BadParameter, Symbol};
 use crate::quantity::{Provenance, Quantity, Spread};
 
 const DRAWS_MAX: usize = 1 << 20;
 
-/// How long offloads queue (cycles).
+/// The time for which offloads queue (cycles).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Queueing {
     /// Q, the mean.
@@ -16,7 +16,7 @@ pub enum Queueing {
 }
 
 impl Queueing {
-    /// A distribution from what single offloads queued (cycles).
+    /// Makes a distribution from the cycles that single offloads queued.
     pub fn of_offloads(mut cycles: Vec<f64>) -> Result<Self, BadParameter> {
         if cycles.is_empty() || cycles.len() > DRAWS_MAX {
             let valid = "1 to 1048576 offloads' cycles";
@@ -31,12 +31,13 @@ impl Queueing {
         Ok(Self::Offloads(cycles))
     }
 
-    /// Σ Q_i over `n` offloads (cycles). Where the distribution is of more or fewer offloads, in proportion.
+    /// Returns Σ Q_i over `n` offloads (cycles). If the distribution is of more or fewer offloads, the sum is in
+    /// proportion.
     pub fn total(&self, n: f64) -> f64 {
         n * self.mean()
     }
 
-    /// Q, the mean (cycles).
+    /// Returns Q, the mean (cycles).
     pub fn mean(&self) -> f64 {
         match self {
             Queueing::Mean(cycles) => *cycles,
@@ -44,7 +45,7 @@ impl Queueing {
         }
     }
 
-    /// The fraction of offloads that queue for less than `limit` cycles.
+    /// Returns the fraction of offloads that queue for less than `limit` cycles.
     pub fn share_below(&self, limit: f64) -> f64 {
         match self {
             Queueing::Mean(cycles) => f64::from(u8::from(*cycles < limit)),
@@ -54,7 +55,7 @@ impl Queueing {
         }
     }
 
-    /// Q as a parameter: the mean, with its standard error where it is a distribution's.
+    /// Returns Q as a parameter: the mean, with its standard error if it comes from a distribution.
     pub fn quantity(&self, provenance: Provenance) -> Quantity {
         let stated = self.mean();
         let spread = match self {

@@ -1,18 +1,18 @@
-//! Which offloads pay, and so n and α: the seed offloads only granularities that improve speedup (section 4), and in
-//! its section 5 lets α shrink with n, which it does not say.
+//! Selects the offloads that pay, and so n and α. \[Accelerometer\] offloads only granularities that improve speedup
+//! (section 4), and its section 5 lets α shrink with n without saying so.
 
 use crate::break_even::{BreakEven, Kernel, Objective, break_even, check_beta};
 use crate::design::Design;
 use crate::parameters::{BadParameter, Parameters, Symbol};
 use crate::sizes::SizeHistogram;
 
-/// How α shrinks when only some calls are offloaded.
+/// The way in which α shrinks when only some calls are offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Counted {
-    /// With the work, g^β, of those calls: large calls take more of C.
+    /// α shrinks with the work, g^β, of those calls: large calls take more of C.
     #[default]
     ByWork,
-    /// With the number of calls, α n / n_all: what the seed's section 5 computes.
+    /// α shrinks with the number of calls, α n / n_all, as \[Accelerometer\] section 5 computes.
     ByCalls,
 }
 
@@ -21,7 +21,7 @@ pub enum Counted {
 pub struct Selection {
     /// The kernel's cost, as used.
     pub kernel: Kernel,
-    /// From which size on.
+    /// The size from which they pay.
     pub break_even: BreakEven,
     /// The parameters with n and α of only those offloads.
     pub parameters: Parameters,
@@ -31,7 +31,7 @@ pub struct Selection {
     pub work_share: f64,
 }
 
-/// Selects the sizes that pay. In `parameters`, n and α are those of all calls; C_b is α C / (n mean g^β) unless
+/// Selects the sizes that pay. In `parameters`, n and α are those of all calls. C_b is α C / (n mean g^β) unless
 /// `cycles_per_byte` states it.
 pub fn select(
     parameters: &Parameters,
@@ -51,7 +51,7 @@ pub fn select(
     let kernel = Kernel::new(usable, beta)?;
     let from =
         if nothing { BreakEven::Never } else { break_even(parameters, design, objective, &kernel) };
-    // Sizes are whole bytes: from the smallest one that pays, as the seed counts.
+    // Sizes are whole bytes, counted from the smallest one that pays, as [Accelerometer] counts.
     let smallest = from.smallest_bytes().map_or(f64::INFINITY, |bytes| bytes as f64);
     let calls_share = sizes.share_at_least(smallest);
     let work_share = sizes.work_share_at_least(smallest, beta);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     fn selected(l: f64, counted: Counted) -> Selection {
-        // 20 calls of 100 B and 20 of 1000 B: 220,000 cycles over 22,000 B, 10 cycles a byte.
+        // 20 calls of 100 B and 20 of 1000 B have 220,000 cycles over 22,000 B, 10 cycles per byte.
         let sizes = SizeHistogram::of_sizes([(100, 1.0), (1_000, 1.0)]).expect("valid");
         let design = Design::new(Threading::Async, Strategy::OffChip);
         let objective = Objective::Speedup;

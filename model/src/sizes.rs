@@ -1,25 +1,25 @@
-//! How many calls of which size: what a kernel is called with (seed figures 15, 19, 21 and 22), as bins from a
-//! histogram, exact sizes or the quantiles of a distribution.
+//! The sizes with which a kernel is called, and how many calls have each (\[Accelerometer\] figures 15, 19, 21 and 22).
+//! They come as bins from a histogram, as exact sizes or as the quantiles of a distribution.
 
 use crate::parameters::BadParameter;
 
 const BINS_MAX: usize = 1 << 16;
-/// What a size may be at most (bytes): far above any call, far below where g^β overflows.
+/// The largest size (bytes): far above any call, far below where g^β overflows.
 const BYTES_MAX: f64 = (1u64 << 40) as f64;
 
-/// Calls of `low_bytes` to `high_bytes`, spread evenly over the logarithm; equal bounds are one exact size.
+/// Calls of `low_bytes` to `high_bytes`, spread evenly over the logarithm. Equal bounds are one exact size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
     /// From this size on (bytes).
     pub low_bytes: f64,
     /// To this size (bytes).
     pub high_bytes: f64,
-    /// How many; only the proportions matter.
+    /// The number of calls. Only the proportions matter.
     pub calls: f64,
 }
 
 impl Bin {
-    /// Calls of at least `bytes` in this bin.
+    /// Returns the calls of at least `bytes` in this bin.
     fn calls_at_least(&self, bytes: f64) -> f64 {
         self.calls * self.share_at_least(bytes)
     }
@@ -34,7 +34,7 @@ impl Bin {
         }
     }
 
-    /// Sum of g^β over the calls of at least `bytes`.
+    /// Returns the sum of g^β over the calls of at least `bytes`.
     fn work_at_least(&self, bytes: f64, beta: f64) -> f64 {
         let low = bytes.clamp(self.low_bytes, self.high_bytes);
         let spread = (self.high_bytes / low).ln();
@@ -81,15 +81,15 @@ impl SizeHistogram {
         Ok(Self { bins, calls })
     }
 
-    /// Exact sizes and how often each was seen.
+    /// Makes a histogram of exact sizes and how often each was seen.
     pub fn of_sizes(sizes: impl IntoIterator<Item = (u64, f64)>) -> Result<Self, BadParameter> {
         let exact =
             |(bytes, calls)| Bin { low_bytes: bytes as f64, high_bytes: bytes as f64, calls };
         Self::new(sizes.into_iter().map(exact).collect())
     }
 
-    /// From a distribution's quantile function (bytes at a fraction of the calls), `steps` points of it: the shape
-    /// of `workload::Sizes::at`.
+    /// Makes a histogram from a distribution's quantile function (bytes at a fraction of the calls), with `steps`
+    /// points of it. The function has the shape of `workload::Sizes::at`.
     pub fn of_quantiles(steps: usize, bytes_at: impl Fn(f64) -> f64) -> Result<Self, BadParameter> {
         let steps = steps.clamp(1, BINS_MAX);
         let point = |step: usize| bytes_at((step as f64 + 0.5) / steps as f64);
@@ -97,28 +97,28 @@ impl SizeHistogram {
         Self::new((0..steps).map(|step| bin(point(step))).collect())
     }
 
-    /// The bins, ascending.
+    /// Returns the bins, ascending.
     pub fn bins(&self) -> &[Bin] {
         &self.bins
     }
 
-    /// All calls counted.
+    /// Returns the number of all calls.
     pub fn calls(&self) -> f64 {
         self.calls
     }
 
-    /// The fraction of the calls that have at least `bytes`.
+    /// Returns the fraction of the calls that have at least `bytes`.
     pub fn share_at_least(&self, bytes: f64) -> f64 {
         self.bins.iter().map(|bin| bin.calls_at_least(bytes)).sum::<f64>() / self.calls
     }
 
-    /// The fraction of the kernel's work, g^β, that calls of at least `bytes` have.
+    /// Returns the fraction of the kernel's work, g^β, that calls of at least `bytes` have.
     pub fn work_share_at_least(&self, bytes: f64, beta: f64) -> f64 {
         let work = |bytes| self.bins.iter().map(|bin| bin.work_at_least(bytes, beta)).sum::<f64>();
         work(bytes) / work(0.0)
     }
 
-    /// The mean of g^β; with β = 1, the mean size (bytes).
+    /// Returns the mean of g^β. With β = 1 it is the mean size (bytes).
     pub fn mean_work(&self, beta: f64) -> f64 {
         self.bins.iter().map(|bin| bin.work_at_least(0.0, beta)).sum::<f64>() / self.calls
     }

@@ -65,8 +65,8 @@ impl Queue {
         (low * (high / low).powf(self.prng.unit())) as usize
     }
 
-    /// One job arrives after `gap_ns` on average; what was completed before is handed to `fit` first, then `before`
-    /// sees the fit, the job's size, depth and backlog, and the latency it will have (none if seen late).
+    /// Makes one job arrive after `gap_ns` on average. Jobs that completed before are handed to `fit` first. Then
+    /// `before` sees the fit, the job's size, depth and backlog, and the latency it will have (none if seen late).
     fn job(
         &mut self,
         device: &Device,
@@ -128,11 +128,11 @@ fn gap_ns(device: &Device, load: f64) -> f64 {
 }
 
 fn cold() -> CostFit {
-    // Wrong by a factor of ten both ways, and in the lanes.
+    // The start is wrong by a factor of ten both ways, and in the lanes.
     CostFit::new(CostCurve::prior((20_000.0, 0.05), (3_000.0, 0.0), 1.0).expect("valid"))
 }
 
-/// The worst relative error of the idle estimate over sizes that were seen.
+/// Returns the worst relative error of the idle estimate over sizes that were seen.
 fn idle_error(fit: &CostFit, device: &Device) -> f64 {
     let off =
         |bytes: usize| (fit.curve().estimate(bytes, 0, 0) / device.service_ns(bytes) - 1.0).abs();
@@ -167,7 +167,7 @@ fn it_follows_a_tenfold_change_within_seconds() {
     }
 }
 
-/// A line through zero expects nothing of a job of nothing.
+/// A line through zero expects an empty job to take no time.
 #[test]
 fn a_job_of_no_bytes_does_not_stop_it_from_learning() {
     for depth_jobs in [0, 3] {
@@ -186,11 +186,12 @@ fn a_job_of_no_bytes_does_not_stop_it_from_learning() {
     }
 }
 
-/// Always full, so that no job shows the service alone: the estimate at that depth has to follow all the same.
+/// The device is always full, so that no job shows the service alone. The estimate at that depth has to follow all the
+/// same.
 #[test]
 fn it_follows_a_tenfold_change_of_a_saturated_device() {
     for (times, lanes) in [(10.0, 1), (10.0, 4), (0.1, 4)] {
-        // A slow one, so that seconds are some hundred thousand jobs at most.
+        // The device is slow, so that seconds are some hundred thousand jobs at most.
         let device = Device { lanes, ..DEVICE }.slower(100.0);
         let (mut fit, mut queue) = (cold(), Queue { depth_max: 32, ..Queue::new(2) });
         let gap_ns = 1.0;
@@ -212,8 +213,8 @@ fn it_follows_a_tenfold_change_of_a_saturated_device() {
     }
 }
 
-/// Estimates against what jobs then took, mean against mean, of the depths that at least 200 jobs met: the largest
-/// error of any depth, and the mean error of a job.
+/// Compares estimates with the times that jobs then took, mean against mean, at the depths that at least 200 jobs met.
+/// Returns the largest error of any depth, and the mean error of a job.
 fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
     let (mut fit, mut queue) = (cold(), Queue { sizes, ..Queue::new(5) });
     let mean_bytes = (sizes.1 - sizes.0) / (sizes.1 / sizes.0).ln().max(1e-9);
@@ -238,8 +239,8 @@ fn errors(device: &Device, load: f64, sizes: (f64, f64)) -> (f64, f64) {
     (seen.iter().map(off).fold(0.0, f64::max), mean)
 }
 
-/// Sizes, and bounds on the largest error of a depth and on the mean error. What is running already is longer than
-/// the mean of what is inside, which an estimate from jobs and bytes cannot know: so mixed sizes err more.
+/// Sizes, and bounds on the largest error of a depth and on the mean error. A job that runs already is longer than the
+/// mean of the jobs inside, which an estimate from jobs and bytes cannot know: so mixed sizes err more.
 const MIXES: [((f64, f64), f64, f64); 2] =
     [((4_096.0, 4_096.0), 0.20, 0.07), ((64.0, 65_536.0), 0.30, 0.08)];
 
@@ -309,7 +310,7 @@ fn equal_sizes_leave_the_shape_alone() {
         let (depth_jobs, backlog_bytes, host) = (0, 0, Nanos(100));
         fit.observe(&Observation { at, bytes, latency, depth_jobs, backlog_bytes, host });
     }
-    // Ten times the prior where seen, and so elsewhere.
+    // The line is ten times the prior at the sizes that were seen, and so at others.
     for bytes in [64, 4_096, 262_144] {
         let error = fit.curve().estimate(bytes, 0, 0) / (10.0 * prior.estimate(bytes, 0, 0)) - 1.0;
         assert!(error.abs() < 0.02, "{bytes}: {error}");
@@ -359,7 +360,7 @@ fn what_it_costs() {
     let jobs: Vec<(usize, usize)> =
         (0..4_096).map(|_| (64 + prng.below(1 << 16) as usize, prng.below(32) as usize)).collect();
     let rounds = 500;
-    // The quickest round: what others do to the machine only adds.
+    // The quickest round counts, because other work on the machine only adds.
     let time = |what: &str, each: &mut dyn FnMut(usize, &(usize, usize))| {
         let round_ns = |round: usize| {
             let start = std::time::Instant::now();

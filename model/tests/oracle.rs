@@ -30,7 +30,7 @@ fn random(prng: &mut Prng) -> Parameters {
     Parameters::new(Values { alpha, a: values.a.max(1.0), ..values }).expect("within the ranges")
 }
 
-/// The text of the percentage that the program prints.
+/// Returns the text of the percentage that the program prints.
 fn ask(program: &Path, folder: &Path, p: &Parameters, threading: Threading) -> String {
     let v = p.values();
     let file = folder.join("parameters.txt");
@@ -45,7 +45,7 @@ fn ask(program: &Path, folder: &Path, p: &Parameters, threading: Threading) -> S
     percent.unwrap_or_else(|| panic!("it said {said:?}")).to_owned()
 }
 
-/// How far our speedup and our percentage are from the program's, relative; never beyond the bound.
+/// Returns how far our speedup and our percentage are from the program's, relative, and checks the bound.
 fn compare(p: &Parameters, threading: Threading, text: &str) -> (f64, f64) {
     let printed: f64 = text.parse().expect("a number");
     let theirs = 1.0 + printed / 100.0;
@@ -53,7 +53,7 @@ fn compare(p: &Parameters, threading: Threading, text: &str) -> (f64, f64) {
     let ours = speedup(p, &design);
     let apart = (ours / theirs - 1.0).abs();
     assert!(apart < APART_MAX, "{threading} {p:?}: {ours} not {theirs}");
-    // Both in single precision: the printed percentage agrees as far as its six digits go.
+    // Both are in single precision: the printed percentage agrees as far as its six digits go.
     let percent = PublicProgram::from(p).percent(threading);
     let percent_apart = (percent - printed).abs() / printed.abs().max(1e-3);
     assert!(percent_apart < APART_MAX, "{threading} {p:?}: {percent} % not {printed} %");

@@ -1,4 +1,5 @@
-//! What holds for all parameters: bounds, orders between designs, and that selection keeps what pays.
+//! Properties that hold for all parameters: bounds, orders between designs, and that selection keeps the offloads that
+//! pay.
 
 use model::cost::{CostCurve, CostFit, Observation};
 use model::logca::{Latency, LogCa};

@@ -1,11 +1,12 @@
-//! The published policy for batch applications: every job on a device, the calling thread doing other work, because
-//! submitting takes less of the core than the smallest job. It sees no load and no class.
+//! The published policy for batch applications (\[OffloadSched\]). Every job goes to a device, and the calling thread
+//! does other work, because submitting takes less of the core than the smallest job. The policy sees no load and no
+//! class.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot};
 
-/// Offload every job to the first open device, the calling thread doing other work.
+/// Offloads every job to the first open device, while the calling thread does other work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch;
 
@@ -29,7 +30,7 @@ impl Policy for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::tests::{device, job, software};
+    use crate::least_cost::tests::{device, job, software};
     use crate::placement::DeviceState;
 
     #[test]

@@ -1,18 +1,19 @@
-//! Accelerators for what is worth the way there, worker threads for what is too long for the calling core, that core
-//! for the rest.
+//! Sends jobs that are worth the way to accelerators, jobs that are too long for the calling core to worker threads,
+//! and the rest to that core.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
-/// Offload every job of at least `offload_bytes_min` to the first open accelerator, the calling thread doing other
-/// work. Without one, jobs above `inline_bytes_max` go to the first open device behind the accelerators (a pool of
-/// workers), so that the other sessions of the core never wait for them longer than that bound.
+/// Offloads every job of at least `offload_bytes_min` to the first open accelerator, while the calling thread does
+/// other work. Without one, jobs above `inline_bytes_max` go to the first open device behind the accelerators (a pool
+/// of workers), so that the other sessions of the core never wait for them longer than that bound.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedOffload {
-    /// How many devices behind software are accelerators.
+    /// The number of devices behind software that are accelerators.
     pub accelerators: usize,
-    /// Below this, submitting costs more than it saves; which size that is depends on the device.
+    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
+    /// device.
     pub offload_bytes_min: usize,
     /// The largest job that may run on the calling core.
     pub inline_bytes_max: usize,

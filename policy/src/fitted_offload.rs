@@ -1,18 +1,18 @@
-//! `BoundedOffload` with what a scheduler fitted: per op and device the size from which offloading pays and the
-//! device's share, and a few jobs sent the other way so that both ways stay known. It fits nothing itself.
+//! `BoundedOffload` with the parameters that a scheduler fitted: per op and device the size from which offloading pays,
+//! and the device's share. A few jobs go the other way so that both ways stay known. The policy fits nothing itself.
 
 use units::Op;
 
 use crate::placement::{Choice, DeviceState, JobFacts, Placement, Policy, Reason, Snapshot};
 
-/// When jobs of one op go to one accelerator.
+/// The rule by which jobs of one op go to one accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// The kind of work.
     pub op: Op,
-    /// Index of the device.
+    /// The index of the device.
     pub device: usize,
-    /// Smaller jobs do not.
+    /// Smaller jobs do not go there (bytes).
     pub bytes_min: usize,
     /// Its share, against the shares of the other accelerators that would be taken.
     pub weight: u16,
@@ -20,7 +20,7 @@ pub struct Offload {
     pub wait_bytes_max: usize,
 }
 
-/// What holds for one op on one accelerator.
+/// The rule for one op on one accelerator.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     bytes_min: usize,
@@ -28,22 +28,22 @@ struct Rule {
     wait_bytes_max: usize,
 }
 
-/// Offload every job to one of the open accelerators that pay for its op and size, in the proportion of their weights,
-/// the calling thread doing other work or, where that takes longer than the job, waiting. What none takes is
-/// software's, or where it is above `inline_bytes_max` that of the first open device behind the accelerators.
+/// Offloads every job to one of the open accelerators that pay for its op and size, in the proportion of their weights.
+/// The calling thread does other work or, if that takes longer than the job, waits. A job that no accelerator takes
+/// goes to software, or, above `inline_bytes_max`, to the first open device behind the accelerators.
 #[derive(Clone, Debug)]
 pub struct FittedOffload {
     accelerators: usize,
     inline_bytes_max: usize,
     /// One job in so many probes; 0 for none.
     probe_every: u32,
-    /// By op, then accelerator.
+    /// The rules by op, then accelerator.
     offloads: Vec<Rule>,
 }
 
 impl FittedOffload {
-    /// With `accelerators` devices behind software; what `offloads` does not name is offloaded from
-    /// `offload_bytes_min` on, at a weight of 1.
+    /// Makes the policy with `accelerators` devices behind software. An op and device that `offloads` does not name is
+    /// offloaded from `offload_bytes_min` on, at a weight of 1.
     pub fn new(
         accelerators: usize,
         (offload_bytes_min, inline_bytes_max): (usize, usize),
@@ -62,24 +62,24 @@ impl FittedOffload {
         Self { accelerators, inline_bytes_max, probe_every, offloads: table }
     }
 
-    /// The accelerators that pay for the job, with their weights.
+    /// Returns the accelerators that pay for the job, with their weights.
     fn paying(&self, job: &JobFacts) -> impl Iterator<Item = (usize, u64)> + Clone {
         let first = job.op.index() * self.accelerators;
-        let own = &self.offloads[first..first + self.accelerators];
+        let by_device = &self.offloads[first..first + self.accelerators];
         let bytes = job.work_bytes;
         let pays = move |(at, rule): (usize, &Rule)| {
             (bytes >= rule.bytes_min).then_some((at + 1, u64::from(rule.weight)))
         };
-        own.iter().enumerate().filter_map(pays)
+        by_device.iter().enumerate().filter_map(pays)
     }
 
-    /// How a job on this accelerator is waited for.
+    /// Returns how a job on this accelerator is waited for.
     fn placement(&self, job: &JobFacts, device: usize) -> Placement {
         let rule = &self.offloads[job.op.index() * self.accelerators + device - 1];
         if job.work_bytes <= rule.wait_bytes_max { Placement::Sync } else { Placement::Async }
     }
 
-    /// One of the open accelerators that pay; the draw's upper half picks it.
+    /// Returns one of the open accelerators that pay. The draw's upper half picks it.
     fn offloaded(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Option<usize> {
         let open = self.paying(job).filter(|(device, _)| is_open(snapshot.devices, *device));
         let total: u64 = open.clone().map(|(_, weight)| weight).sum();
@@ -93,16 +93,16 @@ impl FittedOffload {
         None
     }
 
-    /// Where the job goes if the draw's lower half makes it a probe: to any other of its places.
+    /// Returns the place of the job if the draw's lower half makes it a probe: any other of its places.
     fn probe(&self, job: &JobFacts, snapshot: &Snapshot<'_>, chosen: Choice, draw: u64) -> Choice {
         let drawn = draw & u64::from(u32::MAX);
         let is_due = self.probe_every > 0 && drawn * u64::from(self.probe_every) < 1 << 32;
         if !is_due {
             return chosen;
         }
-        // A long probe would hold the core, and one behind a queue would tell of the queue.
-        let home = snapshot.devices.first().is_some_and(|state| state.eligible);
-        let software = (home && job.work_bytes <= self.inline_bytes_max).then_some(0);
+        // A long probe would hold the core, and a probe behind a queue would measure the queue.
+        let software_open = snapshot.devices.first().is_some_and(|state| state.eligible);
+        let software = (software_open && job.work_bytes <= self.inline_bytes_max).then_some(0);
         let free = |device: &usize| {
             let state = snapshot.devices.get(*device);
             state.is_some_and(|state| {
@@ -119,7 +119,7 @@ impl FittedOffload {
         }
     }
 
-    /// Where a job goes that no accelerator takes.
+    /// Returns the place of a job that no accelerator takes.
     fn stays(&self, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
         let pays = self.paying(job).next().is_some();
         let why = match pays {
@@ -158,25 +158,26 @@ fn is_open(devices: &[DeviceState], device: usize) -> bool {
     devices.get(device).is_some_and(|state| state.eligible && state.depth < state.capacity)
 }
 
-/// A device is probed only while less than this part of its queue is taken: what does not answer gets no more jobs.
+/// A device is probed only while less than this part of its queue is taken: a device that does not answer gets no more
+/// jobs.
 const PROBE_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::tests::{device, job, software};
+    use crate::least_cost::tests::{device, job, software};
 
     const NO_PROBE: u64 = u64::MAX;
 
     fn policy(offloads: &[(usize, usize, u16)]) -> FittedOffload {
-        let own = |(device, bytes_min, weight): &(usize, usize, u16)| Offload {
+        let offload = |(device, bytes_min, weight): &(usize, usize, u16)| Offload {
             op: Op::Compress,
             device: *device,
             bytes_min: *bytes_min,
             weight: *weight,
             wait_bytes_max: if *weight == 7 { 1_000 } else { 0 },
         };
-        let offloads: Vec<Offload> = offloads.iter().map(own).collect();
+        let offloads: Vec<Offload> = offloads.iter().map(offload).collect();
         FittedOffload::new(2, (2_000, 9_000), 128, &offloads)
     }
 

@@ -1,5 +1,5 @@
-//! The form a value is stored in: as it came, as one byte, or compressed with which codec. A pure function of the value
-//! and the configuration; it looks at a bounded sample and never compresses.
+//! Chooses the form in which a value is stored: as it came, as one byte, or compressed with a codec. It is a pure
+//! function of the value and the configuration. It looks at a bounded sample and never compresses.
 
 use device::{Codec, Dialect, Level};
 use store::frame;
@@ -7,25 +7,25 @@ use store::frame;
 /// Chooses the stored form of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FormPolicy {
-    /// Whether new values are compressed at all.
+    /// True if new values are compressed at all.
     pub compress: bool,
-    /// The codec; none picks by size.
+    /// The codec. None means that the size decides.
     pub codec: Option<Codec>,
-    /// How hard to try.
+    /// The effort.
     pub level: Level,
     /// Smaller values are stored as they came.
     pub bytes_min: usize,
     /// The share of a value that its stored form must save, header included.
     pub saving_min: f64,
-    /// Whether what is stored as it came goes into a frame too, numbers excepted: for fleets whose readers take
-    /// nothing else.
+    /// True if a value that is stored as it came goes into a frame too, except for numbers. This is for fleets whose
+    /// readers take nothing else.
     pub wrap_all: bool,
     /// Every new stream stays within this window; 12 is what Intel IAA reads.
     pub window_log2: Option<u8>,
 }
 
 impl FormPolicy {
-    /// The form for `value`.
+    /// Returns the form for `value`.
     pub fn choose(&self, value: &[u8]) -> Form {
         match self.raw_reason(value) {
             Some(_) if frame::must_wrap(value) => Form::Wrapped,
@@ -72,29 +72,30 @@ impl FormPolicy {
 /// The form of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it came.
+    /// The value is stored as it came.
     Raw(RawReason),
-    /// As it came, in a frame: it begins like one.
+    /// The value is stored as it came, but in a frame, because it begins like one.
     Wrapped,
-    /// The one byte that it repeats, in a frame.
+    /// The one byte that the value repeats is stored in a frame.
     SameFilled(u8),
-    /// A compressed stream in a frame, if frame and stream are no longer than stated; else as it came.
+    /// A compressed stream is stored in a frame, if frame and stream are no longer than stated. Otherwise the value is
+    /// stored as it came.
     Compressed {
-        /// What the stream promises.
+        /// The promise of the stream.
         dialect: Dialect,
-        /// How hard to try.
+        /// The effort.
         level: Level,
         /// Header and stream together.
         stored_bytes_max: usize,
     },
 }
 
-/// Why a value is stored as it came.
+/// The reason why a value is stored as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RawReason {
     /// Compression is off.
     Off,
-    /// Too small to shrink.
+    /// The value is too small to shrink.
     Small,
     /// A number, which the store's own incr and decr must be able to read.
     Number,
@@ -117,7 +118,7 @@ impl RawReason {
         RawReason::DidNotShrink,
     ];
 
-    /// The word that metrics use.
+    /// Returns the word that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             RawReason::Off => "off",
@@ -130,9 +131,9 @@ impl RawReason {
     }
 }
 
-/// The codec that measured best for a value of that size, on text, JSON and numbers (docs/measurements.md, "codec by
-/// size"): below the threshold deflate has the better ratio for the time; above it zstd's first level has the better
-/// ratio and is read in two thirds of the time.
+/// Returns the codec that measured best for a value of that size, on text, JSON and numbers (docs/measurements.md,
+/// "codec by size"). Below the threshold deflate has the better ratio for the time. Above it zstd's first level has the
+/// better ratio and is read in two thirds of the time.
 const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
     match level {
         Level::Default if value_bytes >= ZSTD_BYTES_MIN => (Codec::Zstd, Level::Fast),
@@ -144,10 +145,10 @@ const fn automatic(value_bytes: usize, level: Level) -> (Codec, Level) {
 const ZSTD_BYTES_MIN: usize = 16 << 10;
 
 /// Above this order-0 entropy no codec here saves a tenth: base64 of random bytes (6 bits) still compresses by a
-/// quarter, random bytes do not. The probe corrects for its sample's size.
+/// quarter, and random bytes do not. The probe corrects for its sample's size.
 const ENTROPY_BITS_MAX: f32 = 7.5;
 
-/// Below this a sample says too little, and trying costs only microseconds.
+/// The smallest value that is probed. Below this a sample says too little, and trying costs only microseconds.
 const PROBE_BYTES_MIN: usize = 1_024;
 
 #[cfg(test)]

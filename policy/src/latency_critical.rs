@@ -1,19 +1,19 @@
-//! The published policy for latency-critical applications: small jobs in software, large ones on a device with the
-//! calling thread waiting. It sees no load and no class.
+//! The published policy for latency-critical applications (\[OffloadSched\]). Small jobs run in software, and large
+//! ones on a device while the calling thread waits. The policy sees no load and no class.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
-/// Software up to a size, the first open device above it, the calling thread waiting.
+/// Uses software up to a size, and above it the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyCritical {
-    /// The largest job for software: where the device's latency meets that of software.
+    /// The largest job for software: the size at which the device's latency meets that of software.
     pub software_bytes_max: usize,
 }
 
 impl Default for LatencyCritical {
-    /// As published, for BlueField-2 beside ISA-L.
+    /// Returns the published value, for BlueField-2 beside ISA-L.
     fn default() -> Self {
         Self { software_bytes_max: 256 }
     }
@@ -42,7 +42,7 @@ impl Policy for LatencyCritical {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::tests::{device, job, software};
+    use crate::least_cost::tests::{device, job, software};
     use crate::placement::DeviceState;
 
     #[test]

@@ -1,16 +1,17 @@
-//! Every job where it takes the least of the calling core, within a stated latency.
+//! Sends every job where it takes the least of the calling core, within a stated latency.
 
 use units::Nanos;
 
-use crate::arms::{self, Arm, Objective, Weighs};
+use crate::least_cost::{self, Arm, CostObjective, Objective};
 use crate::placement::{Choice, JobFacts, Policy, Snapshot};
 
-/// The place that holds the calling core for the least time, of those that are quick enough.
+/// Chooses the place that holds the calling core for the least time, of those that are quick enough.
 #[derive(Clone, Copy, Debug)]
 pub struct LeastHostCycles {
-    /// A place expected to take longer, its queue included, is taken only when all do; then the quickest is.
+    /// The longest expected latency, queue included. A slower place is taken only when all are slower. Then the
+    /// quickest is.
     pub latency_max: Nanos,
-    /// The largest job that may hold the calling core where a device is open.
+    /// The largest job that may hold the calling core if a device is open.
     pub inline_bytes_max: usize,
 }
 
@@ -24,7 +25,7 @@ impl Policy for LeastHostCycles {
     }
 
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice {
-        arms::choose(self, job, snapshot, draw)
+        least_cost::choose(self, job, snapshot, draw)
     }
 
     fn stands(
@@ -34,18 +35,18 @@ impl Policy for LeastHostCycles {
         least: &Snapshot<'_>,
         most: &Snapshot<'_>,
     ) -> Option<u32> {
-        arms::stands(self, choice, job, [least, most])
+        least_cost::stands(self, choice, job, [least, most])
     }
 }
 
-impl Weighs for LeastHostCycles {
+impl CostObjective for LeastHostCycles {
     #[inline(always)]
     fn objective(
         &self,
         job: &JobFacts,
         _snapshot: &Snapshot<'_>,
     ) -> Objective<impl Fn(&Arm) -> f64 + Copy> {
-        let left_ns = arms::time_left_ns(job);
+        let left_ns = least_cost::time_left_ns(job);
         let cost = move |arm: &Arm| {
             let factor = if arm.latency_ns > left_ns { LATE_FACTOR } else { 1.0 };
             arm.core_ns * factor + arm.latency_ns * OF_EQUALS
@@ -55,16 +56,17 @@ impl Weighs for LeastHostCycles {
     }
 }
 
-/// Of places that hold the core for the same time the quicker is taken.
+/// The weight of the latency in the cost. Of places that hold the core for the same time the quicker is taken.
 const OF_EQUALS: f64 = 1e-9;
 
-/// A deadline is kept whatever that takes of the core; where every place misses it, it says nothing.
+/// The factor on the cost of a place that misses the deadline. A deadline is kept whatever that takes of the core. If
+/// every place misses it, it has no effect.
 const LATE_FACTOR: f64 = 1_048_576.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::tests::{NO_PROBE, device, job, software};
+    use crate::least_cost::tests::{NO_PROBE, device, job, software};
     use crate::placement::Placement;
 
     #[test]

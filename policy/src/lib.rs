@@ -1,13 +1,13 @@
-//! Decisions as pure functions: where a job runs ([`Policy`]) and in which form a value is stored ([`form`]).
-//! No clock, lock, queue, I/O or hidden randomness: everything a decision may depend on is an argument, so the
+//! Decisions as pure functions: where a job runs ([`Policy`]) and in which form a value is stored ([`form`]). There is
+//! no clock, lock, queue, I/O or hidden randomness. Everything that a decision may depend on is an argument, so the
 //! runtime, the simulator and a unit test get the same answer.
 
-mod arms;
 pub mod batch;
 pub mod bounded_offload;
 pub mod fitted_offload;
 pub mod form;
 pub mod latency_critical;
+mod least_cost;
 pub mod least_host_cycles;
 pub mod least_latency;
 pub mod placement;

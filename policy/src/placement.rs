@@ -1,4 +1,4 @@
-//! The placement contract: what a policy sees and what it answers.
+//! The placement contract: the input and the answer of a policy.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -7,32 +7,33 @@ use units::{Nanos, Op};
 
 /// Decides where one job runs and how it is waited for.
 pub trait Policy: Send + Sync {
-    /// The name that configuration and metrics use.
+    /// Returns the name that configuration and metrics use.
     fn name(&self) -> &'static str;
 
-    /// Whether it looks at what is known of costs, waiters and the past: estimates and host times of devices, `waiting`
-    /// and `gap` of the snapshot, `last` of the job. Else whoever asks it may leave them out.
+    /// Returns whether the policy looks at costs, waiters and the past: estimates and host times of devices, `waiting`
+    /// and `gap` of the snapshot, `last` of the job. If not, the caller may leave them out.
     fn weighs_costs(&self) -> bool {
         false
     }
 
-    /// The decision. `draw` is the caller's random number, uniform over all of `u64`.
+    /// Returns the decision. `draw` is the caller's random number, uniform over all of `u64`.
     fn place(&self, job: &JobFacts, snapshot: &Snapshot<'_>, draw: u64) -> Choice;
 
-    /// The sizes, this one (bytes) among them, of the jobs that are placed alike while the same devices are open to
-    /// them: whoever asks for every job may then use one answer again. None where more counts: draws, depths, costs, or
-    /// what else a job is.
+    /// Returns the sizes, this one (bytes) among them, of the jobs that are placed alike while the same devices are
+    /// open to them. A caller that asks for every job may then use one answer again. Returns none if more counts:
+    /// draws, depths, costs, or other facts of a job.
     fn steady_for(&self, _work_bytes: usize) -> Option<Range<usize>> {
         None
     }
 
-    /// The same for a policy that weighs costs: whether this choice is the answer to every job that is as this one, or
-    /// larger, whoever's it is, in every state between `least` and `most`, if the last such job went there. Then who
-    /// asks may use it again, for draws whose lower half is not below what is returned.
+    /// Returns the same for a policy that weighs costs. It says whether this choice is the answer to every job that is
+    /// like this one, or larger, from any tenant, in every state between `least` and `most`, if the last such job went
+    /// there. Then the caller may use it again, for draws whose lower half is not below the returned number.
     ///
-    /// Between them is a state whose eligible devices are all so at `least`, and those of `most` among them; estimate,
-    /// host time and depth of the chosen device lie between those of the two, the others' are at least those of
-    /// `least`; at least `least.waiting` wait, and the gap is at most `least.gap`. None is always right.
+    /// A state lies between them if its eligible devices are all eligible at `least`, and those of `most` are among
+    /// them; if estimate, host time and depth of the chosen device lie between those of the two, and the others' are at
+    /// least those of `least`; and if at least `least.waiting` wait, and the gap is at most `least.gap`. None is always
+    /// right.
     fn stands(
         &self,
         _choice: Choice,
@@ -44,23 +45,23 @@ pub trait Policy: Send + Sync {
     }
 }
 
-/// What a policy may know of a job.
+/// The facts that a policy may know of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobFacts {
     /// The kind of work.
     pub op: Op,
-    /// What the stream promises, where there is one.
+    /// The promise of the stream, if there is one.
     pub dialect: Option<Dialect>,
     /// The uncompressed size (bytes).
     pub work_bytes: usize,
-    /// What the job must be good at.
+    /// The quality that the job needs.
     pub class: Class,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// Time left until the deadline, if it has one.
+    /// The time left until the deadline, if it has one.
     pub time_left: Option<Nanos>,
-    /// Where the policy sent the last job of this op and about this size, if it sent one: to leave a place takes more
-    /// than to stay.
+    /// The place where the policy sent the last job of this op and about this size, if it sent one: leaving a place
+    /// takes more than staying.
     pub last: Option<(usize, Placement)>,
 }
 
@@ -69,14 +70,14 @@ pub struct JobFacts {
 pub struct Snapshot<'a> {
     /// One entry per device, in the order of the configuration.
     pub devices: &'a [DeviceState],
-    /// How many others wait for the calling core: what it is kept from, they wait for.
+    /// The number of others that wait for the calling core. They wait for as long as a job keeps it.
     pub waiting: usize,
-    /// The time between one job placed here and the next, smoothed over about a hundred, where the runtime knows: how
-    /// many will come while the calling core is kept.
+    /// The time between one job placed here and the next, smoothed over about a hundred, if the runtime knows it. It
+    /// tells how many will come while the calling core is kept.
     pub gap: Option<Nanos>,
 }
 
-/// Of the ranges into which the bounds (ascending) part all sizes, the one that the size lies in.
+/// Returns the range that the size lies in. The bounds (ascending) divide all sizes into ranges.
 pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
     let above = bounds.partition_point(|bound| *bound <= work_bytes);
     let from = above.checked_sub(1).map_or(0, |below| bounds[below]);
@@ -84,18 +85,18 @@ pub(crate) fn part(bounds: &[usize], work_bytes: usize) -> Range<usize> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Of devices whose core nobody waits for.
+    /// Makes a snapshot of devices whose core nobody waits for.
     pub const fn of(devices: &'a [DeviceState]) -> Self {
         Self { devices, waiting: 0, gap: None }
     }
 
-    /// The first device beside software that takes the job and has room.
+    /// Returns the first device beside software that takes the job and has room.
     #[inline]
     pub fn first_open(&self) -> Option<usize> {
         self.first_open_of(1..=self.devices.len())
     }
 
-    /// The first of these devices that takes the job and has room.
+    /// Returns the first of these devices that takes the job and has room.
     #[inline]
     pub fn first_open_of(&self, devices: RangeInclusive<usize>) -> Option<usize> {
         let open = |state: &DeviceState| state.eligible && state.depth < state.capacity;
@@ -103,12 +104,12 @@ impl<'a> Snapshot<'a> {
         known.find(|device| open(&self.devices[*device]))
     }
 
-    /// Why no device beside software takes the job.
+    /// Returns the reason why no device beside software takes the job.
     pub fn reason_for_software(&self) -> Reason {
         self.reason_without(1..=self.devices.len())
     }
 
-    /// Why none of these devices takes the job.
+    /// Returns the reason why none of these devices takes the job.
     pub fn reason_without(&self, devices: RangeInclusive<usize>) -> Reason {
         let some = |test: fn(&DeviceState) -> bool| {
             devices.clone().filter_map(|device| self.devices.get(device)).any(test)
@@ -125,32 +126,33 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// One device, now.
+/// The state of one device now.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceState {
-    /// Healthy, and accepts this job's dialect and size.
+    /// True if it is healthy, and accepts this job's dialect and size.
     pub eligible: bool,
-    /// Not retired.
+    /// True if it is not retired.
     pub healthy: bool,
-    /// Jobs inside.
+    /// The number of jobs inside.
     pub depth: usize,
-    /// Jobs it holds at most.
+    /// The most jobs that it holds.
     pub capacity: usize,
-    /// Expected time from submission to completion, where the caller has one; the better it knows the depth's part, the
-    /// better the choice.
+    /// The expected time from submission to completion, if the caller has one. The better it accounts for the depth,
+    /// the better the choice.
     pub estimated: Option<Nanos>,
-    /// What the job would take of the calling core there, waiting for it not counted, where the runtime knows.
+    /// The time that the job would take of the calling core there, without waiting for the core, if the runtime knows
+    /// it.
     pub host: Option<Nanos>,
 }
 
-/// Where a job runs and how it is waited for.
+/// The kind of place where a job runs, and how it is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// On the calling core, before submission returns.
+    /// The job runs on the calling core, before submission returns.
     Software,
-    /// On a device, the calling thread waiting for it.
+    /// The job runs on a device, and the calling thread waits for it.
     Sync,
-    /// On a device, the calling thread doing other work.
+    /// The job runs on a device, and the calling thread does other work.
     Async,
 }
 
@@ -158,7 +160,7 @@ impl Placement {
     /// Every placement, in the order of its index.
     pub const ALL: [Placement; 3] = [Placement::Software, Placement::Sync, Placement::Async];
 
-    /// The word that metrics use.
+    /// Returns the word that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Placement::Software => "software",
@@ -168,19 +170,19 @@ impl Placement {
     }
 }
 
-/// A policy's answer. It fits in a register: what comes back in memory, written in parts and read as a whole, is waited
-/// for by the processor for longer than a simple policy takes.
+/// A policy's answer. It fits in a register: the processor would wait for an answer in memory, written in parts and
+/// read as a whole, for longer than a simple policy takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     device: u32,
-    /// How it is waited for.
+    /// The way to wait for it.
     pub placement: Placement,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Choice {
-    /// The device of this index in the snapshot.
+    /// Chooses the device of this index in the snapshot.
     #[inline]
     pub const fn to(device: usize, placement: Placement, reason: Reason) -> Self {
         // An index beyond all devices stays one.
@@ -188,28 +190,28 @@ impl Choice {
         Self { device, placement, reason }
     }
 
-    /// Software on the calling core.
+    /// Chooses software on the calling core.
     pub const fn software(reason: Reason) -> Self {
         Self::to(0, Placement::Software, reason)
     }
 
-    /// Index into the snapshot's devices.
+    /// Returns the index into the snapshot's devices.
     #[inline]
     pub const fn device(self) -> usize {
         self.device as usize
     }
 }
 
-/// Why a job ran where it ran: part of every completion and every metric.
+/// The reason why a job ran where it ran. It is part of every completion and every metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The policy prefers this device for this job.
     Policy,
     /// There is no other device.
     OnlyDevice,
-    /// Below the size from which offload pays.
+    /// The job is below the size from which offload pays.
     Small,
-    /// Above the size that may run on the calling core.
+    /// The job is above the size that may run on the calling core.
     Large,
     /// No other device accepts the dialect or the size.
     Ineligible,
@@ -217,13 +219,13 @@ pub enum Reason {
     QueueFull,
     /// The device that would have run it is gone.
     DeviceLost,
-    /// The device failed the job; it was redone here.
+    /// The device failed the job, and it was done again here.
     DeviceFault,
-    /// The device did not answer in time; the job was redone here.
+    /// The device did not answer in time, and the job was done again here.
     Timeout,
     /// The configuration forbids another placement for this direction.
     Configured,
-    /// The arm not preferred, tried on purpose.
+    /// The arm is not the preferred one, and was tried on purpose.
     Probe,
     /// The device would have missed the job's deadline.
     Deadline,
@@ -246,7 +248,7 @@ impl Reason {
         Reason::Deadline,
     ];
 
-    /// The word that metrics use.
+    /// Returns the word that metrics use.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Policy => "policy",
@@ -268,7 +270,7 @@ impl Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arms::tests::job;
+    use crate::least_cost::tests::job;
     use crate::{
         AlwaysSoftware, AsyncOffload, Batch, BoundedInline, BoundedOffload, LatencyCritical,
         LeastLatency, SyncOffload,
@@ -284,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Software, and two devices: each closed, full or open.
+    /// Returns software and two devices: each closed, full or open.
     fn machines() -> impl Iterator<Item = [DeviceState; 3]> {
         let state = |code: usize| DeviceState {
             eligible: code > 0,
@@ -315,7 +317,8 @@ mod tests {
             Box::new(LeastLatency { inline_bytes_max: 9_000 }),
         ];
         for policy in &policies {
-            for (devices, size) in machines().flat_map(|own| bounds.map(|size| (own, size))) {
+            for (devices, size) in machines().flat_map(|machine| bounds.map(|size| (machine, size)))
+            {
                 let Some(sizes) = policy.steady_for(size) else {
                     assert!(policy.weighs_costs(), "{}", policy.name());
                     continue;

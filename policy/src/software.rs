@@ -1,10 +1,10 @@
-//! `AlwaysSoftware`: every job on the calling core. The baseline of every comparison.
+//! `AlwaysSoftware` runs every job on the calling core. It is the baseline of every comparison.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Policy, Reason, Snapshot};
 
-/// Every job on the calling core.
+/// Runs every job on the calling core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AlwaysSoftware;
 

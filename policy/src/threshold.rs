@@ -1,13 +1,14 @@
-//! Policies with a fixed size threshold: offload from a size on, or keep the calling core free of long jobs.
+//! Policies with a fixed size threshold, which offload from a size on, or keep the calling core free of long jobs.
 
 use std::ops::Range;
 
 use crate::placement::{Choice, JobFacts, Placement, Policy, Reason, Snapshot, part};
 
-/// Offload every job of at least `work_bytes_min` to the first open device, the calling thread waiting.
+/// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread waits.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncOffload {
-    /// Below this, submitting costs more than it saves; which size that is depends on the device.
+    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
+    /// device.
     pub work_bytes_min: usize,
 }
 
@@ -25,10 +26,11 @@ impl Policy for SyncOffload {
     }
 }
 
-/// Offload every job of at least `work_bytes_min` to the first open device, the calling thread doing other work.
+/// Offloads every job of at least `work_bytes_min` to the first open device, while the calling thread does other work.
 #[derive(Clone, Copy, Debug)]
 pub struct AsyncOffload {
-    /// Below this, submitting costs more than it saves; which size that is depends on the device.
+    /// The smallest job that is offloaded. Below this, submitting costs more than it saves. The size depends on the
+    /// device.
     pub work_bytes_min: usize,
 }
 
@@ -46,8 +48,8 @@ impl Policy for AsyncOffload {
     }
 }
 
-/// Software on the calling core, except for jobs so large that the other sessions of that core would wait for them
-/// longer than the stated bound: those go to another device, in the shipped configuration a pool of workers.
+/// Uses software on the calling core, except for jobs so large that the other sessions of that core would wait for them
+/// longer than the stated bound. Those go to another device, in the shipped configuration to a pool of workers.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundedInline {
     /// The largest job that may run on the calling core.

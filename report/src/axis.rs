@@ -1,16 +1,16 @@
-//! One axis: which values it can show, from where to where it runs, where its ticks are. Knows nothing of pixels.
+//! One axis: the values that it can show, its two ends, and its ticks. It knows nothing of pixels.
 
 use super::Scale;
 
-/// Beyond this a value is a fault, not a result; it also keeps all arithmetic below finite.
+/// The largest value. A larger one is a fault, not a result. The bound also keeps all arithmetic below finite.
 const MAGNITUDE_MAX: f64 = 1e15;
-/// Below this a value is zero.
+/// The smallest value that is not zero.
 const MAGNITUDE_MIN: f64 = 1e-12;
 const TICKS_MAX: usize = 7;
-/// Of 1, 2 and 5 in each decade; above it only the decades are marked.
+/// The most ticks of 1, 2 and 5 in each decade. Above it only the decades are marked.
 const ROUND_TICKS_MAX: usize = 10;
 
-/// The value if the scale has a place for it.
+/// Returns the value if the scale has a place for it.
 pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
     let positive = value >= MAGNITUDE_MIN;
     let fits = value.is_finite() && value.abs() <= MAGNITUDE_MAX;
@@ -22,18 +22,18 @@ pub(super) fn drawable(value: f64, scale: Scale) -> Option<f64> {
     }
 }
 
-/// From where to where an axis runs, as the scale spreads it.
+/// The two ends of an axis, as the scale spreads it.
 #[derive(Debug)]
 pub(super) struct Span {
     scale: Scale,
     low: f64,
     high: f64,
-    /// Ticks as values.
+    /// The ticks as values.
     pub(super) ticks: Vec<f64>,
 }
 
 impl Span {
-    /// Holds all of `values`, which must be drawable on the scale.
+    /// Makes a span that holds all of `values`, which must be drawable on the scale.
     pub(super) fn holding(scale: Scale, values: &[f64]) -> Span {
         let low = values.iter().copied().reduce(f64::min);
         let high = values.iter().copied().reduce(f64::max);
@@ -44,7 +44,7 @@ impl Span {
         }
     }
 
-    /// Where a drawable value lies: 0 at the low end, 1 at the high end.
+    /// Returns where a drawable value lies: 0 at the low end, 1 at the high end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let spread = match self.scale {
             Scale::Linear => value,
@@ -64,7 +64,7 @@ fn linear((low, high): (f64, f64)) -> Span {
     Span { scale: Scale::Linear, low: first as f64 * step, high: last as f64 * step, ticks }
 }
 
-/// 1, 2 or 5 times a power of ten, not below `step`.
+/// Returns 1, 2 or 5 times a power of ten, not below `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let fits = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= step * 0.999);

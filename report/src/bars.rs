@@ -7,11 +7,11 @@ use super::svg::{self, Area, CHAR_WIDTH};
 use super::text::{escape, number, wrap};
 use super::{BarSeries, Bars, Category, Layout, Marker, Origin, Scale, Ticks, lines};
 
-/// Above this many bars, numbers over each would overlap.
+/// The most bars with numbers. Above this the numbers over each would overlap.
 const NUMBERED_BARS_MAX: usize = 12;
 const CATEGORY_LINES_MAX: usize = 3;
 
-/// How many numbers cannot be drawn or are missing.
+/// Returns how many numbers cannot be drawn or are missing.
 pub(super) fn gaps(bars: &Bars) -> usize {
     let series = bars.series.iter().map(|series| &series.values);
     let all = series.chain(bars.mark.iter().map(|mark| &mark.values));
@@ -21,13 +21,13 @@ pub(super) fn gaps(bars: &Bars) -> usize {
     all.map(present).sum()
 }
 
-/// Whether a stack hangs below zero somewhere, so that its sum has to be shown.
+/// Returns whether a stack hangs below zero somewhere, so that its sum has to be shown.
 pub(super) fn has_sums(bars: &Bars) -> bool {
     let negative = |series: &BarSeries| series.values.iter().any(|value| *value < 0.0);
     bars.layout == Layout::Stacked && bars.series.iter().any(negative)
 }
 
-/// Where a bar's number comes from: what was computed or published is so beside emulated bars too.
+/// Returns the origin of a bar's number. A computed or published number keeps its origin beside emulated bars too.
 pub(super) fn origin(category: &Category, series: &BarSeries) -> Origin {
     if series.origin == Origin::Measured { category.origin } else { series.origin }
 }
@@ -36,7 +36,7 @@ fn value(values: &[f64], index: usize) -> Option<f64> {
     values.get(index).and_then(|value| drawable(*value, Scale::Linear))
 }
 
-/// The panel as SVG.
+/// Returns the panel as SVG.
 pub(super) fn svg(id: &str, title: &str, bars: &Bars) -> String {
     let y = Span::holding(Scale::Linear, &heights(bars));
     let area = Area::new(&y, Ticks::Plain, 0.0);
@@ -57,7 +57,7 @@ pub(super) fn svg(id: &str, title: &str, bars: &Bars) -> String {
     svg::element(id, &format!("{title}: {}", bars.y_label), &about, &body)
 }
 
-/// Every height that the axis has to hold.
+/// Returns every height that the axis has to hold.
 fn heights(bars: &Bars) -> Vec<f64> {
     let mut all: Vec<f64> = Vec::new();
     for index in 0..bars.categories.len() {
@@ -81,7 +81,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// The left end and width of a category's room.
+    /// Returns the left end and width of a category's room.
     fn slot(&self, index: usize) -> (f64, f64) {
         let width = (self.area.right - self.area.left) / self.bars.categories.len() as f64;
         (self.area.left + index as f64 * width, width)
@@ -188,7 +188,7 @@ impl Drawing<'_> {
     }
 }
 
-/// A rectangle filled as its origin demands. The pattern of an emulated one is in the page's own definitions.
+/// Returns a rectangle filled as its origin demands. The pattern of an emulated one is in the page's own definitions.
 pub(super) fn fill(shape: &str, colour: usize, origin: Origin) -> String {
     let body = format!("<rect class=\"bar\" {shape}/>");
     match origin {

@@ -1,6 +1,6 @@
-//! Turns results into one self-contained HTML page: tables, and figures as inline SVG. No scripts, no fonts, no
-//! network. It draws what it is given: it measures nothing, computes no statistics, reads no clock and no file, and
-//! never passes text through unescaped or draws a value that is not a number.
+//! Turns results into one self-contained HTML page: tables, and figures as inline SVG. There are no scripts, fonts or
+//! network. It draws what it is given: it measures nothing, computes no statistics, and reads no clock and no file. It
+//! never passes text through unescaped, and never draws a value that is not a number.
 
 mod axis;
 mod bars;
@@ -17,16 +17,16 @@ mod text;
 pub struct Report {
     /// The page's name, also in the browser's tab.
     pub title: String,
-    /// One sentence: what the page shows.
+    /// One sentence on what the page shows.
     pub subtitle: String,
-    /// What the results hold for, as (name, value): machine, class, version, date, command.
+    /// The facts that the results hold for, as (name, value): machine, class, version, date, command.
     pub facts: Vec<(String, String)>,
     /// The body.
     pub sections: Vec<Section>,
 }
 
 impl Report {
-    /// The whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
+    /// Returns the whole page. Values that cannot be drawn are gaps, and the figure says how many there are.
     pub fn html(&self) -> String {
         page::html(self)
     }
@@ -43,37 +43,37 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// Tables, numbered through the page.
     pub tables: Vec<Table>,
-    /// Small print: method, limits, what was left out.
+    /// The small print: method, limits, and omissions.
     pub notes: Vec<String>,
 }
 
 /// One figure: panels side by side, under one legend, so a colour should mean the same in all of them.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// The anchor, `#id`; what an anchor cannot hold becomes a hyphen, and a repeated one gets a number.
+    /// The anchor, `#id`. A character that an anchor cannot hold becomes a hyphen, and a repeated anchor gets a number.
     pub id: String,
-    /// What to see.
+    /// The caption.
     pub caption: String,
-    /// Usually two: median and p90.
+    /// The panels, usually two: median and p90.
     pub panels: Vec<Panel>,
 }
 
 /// One plot with its own axes.
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// Such as "median".
+    /// The title, such as "median".
     pub title: String,
-    /// What is drawn.
+    /// The plot.
     pub plot: Plot,
 }
 
 impl Panel {
-    /// Lines.
+    /// Makes a panel of lines.
     pub fn lines(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
         Panel { title: title.into(), plot: Plot::Lines(Lines { x, y, series }) }
     }
 
-    /// Bars beside each other, without a mark.
+    /// Makes a panel of bars beside each other, without a mark.
     pub fn groups(
         title: impl Into<String>,
         y_label: impl Into<String>,
@@ -91,7 +91,7 @@ impl Panel {
     }
 }
 
-/// What a panel draws.
+/// The content of a panel.
 #[derive(Debug, Clone)]
 pub enum Plot {
     /// Lines of points.
@@ -116,41 +116,41 @@ pub struct Lines {
 pub struct Axis {
     /// The quantity with its unit: "latency (us)".
     pub label: String,
-    /// How values are spread; a linear axis always includes zero.
+    /// The scale. A linear axis always includes zero.
     pub scale: Scale,
-    /// How ticks are written.
+    /// The way in which ticks are written.
     pub ticks: Ticks,
 }
 
 impl Axis {
-    /// From zero, in equal steps.
+    /// Makes an axis from zero, in equal steps.
     pub fn linear(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Linear, ticks: Ticks::Plain }
     }
 
-    /// In decades; only positive values have a place.
+    /// Makes an axis in decades. Only positive values have a place.
     pub fn log10(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log10, ticks: Ticks::Plain }
     }
 
-    /// Sizes in bytes, in doublings, written as 4 KiB.
+    /// Makes an axis for sizes in bytes, in doublings, written as 4 KiB.
     pub fn bytes(label: impl Into<String>) -> Axis {
         Axis { label: label.into(), scale: Scale::Log2, ticks: Ticks::Bytes }
     }
 }
 
-/// How values are spread along an axis.
+/// The way in which values are spread along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// In equal steps.
+    /// Values are spread in equal steps.
     Linear,
-    /// In doublings.
+    /// Values are spread in doublings.
     Log2,
-    /// In decades.
+    /// Values are spread in decades.
     Log10,
 }
 
-/// How the numbers along an axis are written.
+/// The way in which the numbers along an axis are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ticks {
     /// 20, 5,000, 1.5M.
@@ -166,28 +166,30 @@ pub struct Series {
     pub name: String,
     /// A few letters at the end of the line; empty for none.
     pub label: String,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub origin: Origin,
     /// Colour and marker.
     pub style: Style,
-    /// In the order in which they are joined.
+    /// The points in the order in which they are joined.
     pub points: Vec<Point>,
 }
 
-/// Where numbers come from; it decides how they are drawn, so that nothing emulated can pass for hardware.
+/// The origin of numbers. It decides how they are drawn, so that nothing emulated can pass for hardware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// On this machine, nothing virtual in the path: solid lines, full markers, full bars.
+    /// Measured on this machine, with nothing virtual in the path: solid lines, full markers, full bars.
     Measured,
-    /// With a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says "emulated".
+    /// Measured with a virtual device in the path: dashed lines, hollow markers, hatched bars, and the legend says
+    /// "emulated".
     Emulated,
-    /// By equations or a simulator: long dashes, hollow markers, half-pale bars, and the legend says "computed".
+    /// Computed by equations or a simulator: long dashes, hollow markers, half-pale bars, and the legend says
+    /// "computed".
     Computed,
     /// Someone else's numbers: dotted lines, hollow markers, pale bars, and the legend says "published".
     Published,
 }
 
-/// How a line looks, apart from what its origin decides.
+/// The look of a line, apart from what its origin decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// An index into seven colours that colour-blind readers can tell apart; it wraps around.
@@ -197,7 +199,7 @@ pub struct Style {
 }
 
 impl Style {
-    /// The `n`th colour with the `n`th marker.
+    /// Returns the `n`th colour with the `n`th marker.
     pub fn nth(n: usize) -> Style {
         let markers = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
         Style { colour: n, marker: markers[n % markers.len()] }
@@ -220,9 +222,9 @@ pub enum Marker {
 /// One measured point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Along the horizontal axis.
+    /// The position along the horizontal axis.
     pub x: f64,
-    /// Along the vertical axis.
+    /// The position along the vertical axis.
     pub y: f64,
     /// The lower end of the spread, drawn with `high` as a whisker.
     pub low: Option<f64>,
@@ -232,12 +234,12 @@ pub struct Point {
 
 impl Point {
     #[cfg(test)]
-    /// A point without a spread.
+    /// Makes a point without a spread.
     pub fn new(x: f64, y: f64) -> Point {
         Point { x, y, low: None, high: None }
     }
 
-    /// A point with a spread.
+    /// Makes a point with a spread.
     pub fn with_spread(x: f64, y: f64, low: f64, high: f64) -> Point {
         Point { x, y, low: Some(low), high: Some(high) }
     }
@@ -248,22 +250,22 @@ impl Point {
 pub struct Bars {
     /// The vertical axis' quantity with its unit.
     pub y_label: String,
-    /// Beside each other or on top of each other.
+    /// The layout: beside each other or on top of each other.
     pub layout: Layout,
-    /// Along the horizontal axis.
+    /// The categories along the horizontal axis.
     pub categories: Vec<Category>,
-    /// One colour each: the stages of a stack, or the members of a group.
+    /// The series, with one colour each: the stages of a stack, or the members of a group.
     pub series: Vec<BarSeries>,
-    /// A mark over each category to hold the bars against, such as the measured difference.
+    /// A mark over each category to compare the bars with, such as the measured difference.
     pub mark: Option<Mark>,
 }
 
-/// How the bars of a category stand.
+/// The layout of the bars of a category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// On top of each other; negative values hang below zero, and a line then shows the sum.
+    /// The bars are on top of each other. Negative values hang below zero, and a line then shows the sum.
     Stacked,
-    /// Beside each other, each with its number.
+    /// The bars are beside each other, each with its number.
     Grouped,
 }
 
@@ -272,12 +274,12 @@ pub enum Layout {
 pub struct Category {
     /// Its name.
     pub name: String,
-    /// Where the numbers of its bars come from whose series is `Measured`; the others' is the series' own.
+    /// The origin of the numbers of those bars whose series is `Measured`. The other bars have their series' own.
     pub origin: Origin,
 }
 
 impl Category {
-    /// One whose series say where their numbers come from.
+    /// Makes a category whose series say where their numbers come from.
     pub fn new(name: impl Into<String>) -> Category {
         Category { name: name.into(), origin: Origin::Measured }
     }
@@ -288,16 +290,16 @@ impl Category {
 pub struct BarSeries {
     /// The name in the legend.
     pub name: String,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub origin: Origin,
     /// An index into the seven colours; it wraps around.
     pub colour: usize,
-    /// One a category, in their order; one that is missing is a gap.
+    /// One value per category, in their order. One that is missing is a gap.
     pub values: Vec<f64>,
 }
 
 impl BarSeries {
-    /// In the `colour`th colour.
+    /// Makes bars in the `colour`th colour.
     pub fn new(
         name: impl Into<String>,
         origin: Origin,
@@ -313,18 +315,18 @@ impl BarSeries {
 pub struct Mark {
     /// The name in the legend.
     pub name: String,
-    /// One a category, in their order.
+    /// One value per category, in their order.
     pub values: Vec<f64>,
 }
 
 /// A table; the first cell of a row names the row.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// What it lists.
+    /// The caption.
     pub caption: String,
-    /// One a column.
+    /// The columns.
     pub header: Vec<Column>,
-    /// Cells as they are to be read. A short row is filled up.
+    /// The cells as they are to be read. A short row is filled up.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -333,17 +335,17 @@ pub struct Table {
 pub struct Column {
     /// Its name, with the unit.
     pub name: String,
-    /// Aligned at the right, in digits of equal width.
+    /// True if the column is aligned at the right, in digits of equal width.
     pub numeric: bool,
 }
 
 impl Column {
-    /// A column of words.
+    /// Makes a column of words.
     pub fn text(name: impl Into<String>) -> Column {
         Column { name: name.into(), numeric: false }
     }
 
-    /// A column of numbers.
+    /// Makes a column of numbers.
     pub fn number(name: impl Into<String>) -> Column {
         Column { name: name.into(), numeric: true }
     }

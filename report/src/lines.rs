@@ -8,7 +8,7 @@ use super::svg::{self, Area, CHAR_WIDTH};
 use super::text::{escape, number};
 use super::{Axis, Lines, Marker, Point, Series};
 
-/// How many numbers cannot be drawn.
+/// Returns how many numbers cannot be drawn.
 pub(super) fn gaps(lines: &Lines) -> usize {
     let lost = |value: f64, axis: &Axis| usize::from(drawable(value, axis.scale).is_none());
     let points = lines.series.iter().flat_map(|series| &series.points);
@@ -21,7 +21,7 @@ pub(super) fn gaps(lines: &Lines) -> usize {
         .sum()
 }
 
-/// The panel as SVG.
+/// Returns the panel as SVG.
 pub(super) fn svg(id: &str, title: &str, lines: &Lines) -> String {
     let points = || lines.series.iter().flat_map(|series| &series.points);
     let xs: Vec<f64> = points().filter_map(|point| drawable(point.x, lines.x.scale)).collect();
@@ -63,7 +63,7 @@ impl<'a> Drawing<'a> {
         Drawing { lines, area, x: Span::holding(lines.x.scale, xs), y }
     }
 
-    /// Where a point stands, if it can be drawn.
+    /// Returns where a point stands, if it can be drawn.
     fn at(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         let x = drawable(x, self.lines.x.scale)?;
         let y = drawable(y, self.lines.y.scale)?;
@@ -104,7 +104,7 @@ impl<'a> Drawing<'a> {
         )
     }
 
-    /// What a pointer over the marker shows.
+    /// Returns the text that a pointer over the marker shows.
     fn hint(&self, series: &Series, point: &Point) -> String {
         let y = |value| number(value, self.lines.y.ticks);
         let name = svg::full_name(&series.name, series.origin);
@@ -116,7 +116,7 @@ impl<'a> Drawing<'a> {
         hint
     }
 
-    /// Labels at the lines' ends, moved apart where they would overlap.
+    /// Draws labels at the lines' ends, moved apart where they would overlap.
     fn labels(&self) -> String {
         let mut labels: Vec<(f64, &Series)> = Vec::new();
         for series in self.lines.series.iter().filter(|series| !series.label.is_empty()) {
@@ -159,7 +159,7 @@ fn label_height(series: &Series) -> f64 {
     if svg::origin_word(series.origin).is_some() { 30.0 } else { 17.0 }
 }
 
-/// Places from top to bottom, each at least its predecessor's height below it, close to where they are wanted.
+/// Returns places from top to bottom, each at least its predecessor's height below it, close to the wanted ones.
 fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
     let mut down = wanted.to_vec();
     for n in 1..down.len() {
@@ -176,7 +176,7 @@ fn apart(wanted: &[f64], heights: &[f64], bottom: f64) -> Vec<f64> {
     middle.iter().map(|at| at - over).collect()
 }
 
-/// A marker with what a pointer over it shows.
+/// Draws a marker with the text that a pointer over it shows.
 pub(super) fn marker(marker: Marker, x: f64, y: f64, hint: &str) -> String {
     let shape = match marker {
         Marker::Circle => {

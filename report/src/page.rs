@@ -1,5 +1,5 @@
-//! The page around the figures: head, facts, sections, legends, tables, and each figure's numbers as a table for
-//! those who cannot see it. Draws nothing itself.
+//! The page around the figures: head, facts, sections, legends, tables, and each figure's numbers as a table for those
+//! who cannot see it. It draws nothing itself.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,13 +9,13 @@ use super::{Bars, Column, Figure, Lines, Origin, Panel, Plot, Report, Section, T
 use super::{bars, lines, svg};
 
 const STYLE: &str = include_str!("style.css");
-/// Nothing may be loaded, whatever the page says.
+/// The content policy. Nothing may be loaded, whatever the page says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// A longer fact has a line of its own.
+/// The longest fact that has no line of its own.
 const FACT_COLUMNS: usize = 28;
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn html(report: &Report) -> String {
     let mut page = Page::default();
     let mut body = String::new();
@@ -43,7 +43,7 @@ pub(super) fn html(report: &Report) -> String {
     )
 }
 
-/// What has been numbered and named so far.
+/// The numbers and names that have been given so far.
 #[derive(Default)]
 struct Page {
     figures: usize,
@@ -52,7 +52,7 @@ struct Page {
 }
 
 impl Page {
-    /// An anchor that the page does not have yet.
+    /// Returns an anchor that the page does not have yet.
     fn anchor(&mut self, text: &str) -> String {
         let slug = slug(text);
         let mut anchor = slug.clone();
@@ -128,7 +128,7 @@ fn gap_note(gaps: usize) -> String {
     format!("<p class=\"gaps\">{what} left out of the picture.</p>")
 }
 
-/// The fills of emulated bars, one a colour, for every figure of the page.
+/// Returns the fills of emulated bars, one per colour, for every figure of the page.
 fn patterns() -> String {
     let mut out = String::from("<svg class=\"defs\" aria-hidden=\"true\"><defs>");
     for colour in 0..svg::COLOURS {
@@ -152,7 +152,7 @@ fn facts(facts: &[(String, String)]) -> String {
     if out.is_empty() { out } else { format!("<dl class=\"facts\">{out}</dl>") }
 }
 
-/// One entry a name, over all panels.
+/// Returns the legend with one entry per name, over all panels.
 fn legend(panels: &[Panel]) -> String {
     let mut entries: Vec<(String, String)> = Vec::new();
     let mut add = |name: String, sample: String| {
@@ -208,7 +208,7 @@ fn key(class: &str, sample: &str) -> String {
     )
 }
 
-/// The numbers of a panel of lines, one row a value of x.
+/// Returns the numbers of a panel of lines, one row per value of x.
 fn points_table(title: &str, plot: &Lines) -> Table {
     let mut xs: Vec<f64> = plot.series.iter().flat_map(|s| &s.points).map(|p| p.x).collect();
     xs.retain(|x| x.is_finite());
@@ -231,7 +231,7 @@ fn points_table(title: &str, plot: &Lines) -> Table {
     Table { caption: format!("{title}: {}", plot.y.label), header, rows }
 }
 
-/// The numbers of a panel of bars, one row a category.
+/// Returns the numbers of a panel of bars, one row per category.
 fn bars_table(title: &str, plot: &Bars) -> Table {
     let names = plot.series.iter().map(|series| svg::full_name(&series.name, series.origin));
     let mut header = vec![Column::text("category")];
@@ -252,13 +252,13 @@ fn bars_table(title: &str, plot: &Bars) -> Table {
     Table { caption: format!("{title}: {}", plot.y_label), header, rows }
 }
 
-/// The smallest size that is not zero; zero if there is none.
+/// Returns the smallest size that is not zero, or zero if there is none.
 fn smallest(values: impl Iterator<Item = f64>) -> f64 {
     let sizes = values.map(f64::abs).filter(|size| size.is_finite() && *size > 0.0);
     sizes.reduce(f64::min).unwrap_or(0.0)
 }
 
-/// A table in a box that scrolls sideways on a narrow screen. `caption` is HTML, `name` is text.
+/// Returns a table in a box that scrolls sideways on a narrow screen. `caption` is HTML, and `name` is text.
 fn table(caption: &str, name: &str, table: &Table) -> String {
     let class = |numeric: bool| if numeric { " class=\"n\"" } else { "" };
     let mut head = String::new();

@@ -1,4 +1,5 @@
-//! What all panels share: the frame with grid, ticks and labels, and the SVG element around it. Draws no data.
+//! The part that all panels share: the frame with grid, ticks and labels, and the SVG element around it. It draws no
+//! data.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ pub(super) const COLOURS: usize = 7;
 /// The size of a panel in its own units; it is scaled to the page.
 pub(super) const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 340.0;
-/// How wide a character is in the widest of the style sheet's fonts, about.
+/// The width of a character in the widest of the style sheet's fonts, about.
 pub(super) const CHAR_WIDTH: f64 = 8.4;
 
 /// The rectangle in which data is drawn.
@@ -23,7 +24,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Leaves room for the ticks of `y` on the left and for `right` units of labels.
+    /// Makes an area with room for the ticks of `y` on the left and for `right` units of labels.
     pub(super) fn new(y: &Span, ticks: Ticks, right: f64) -> Area {
         let longest = y.ticks.iter().map(|tick| number(*tick, ticks).chars().count()).max();
         let left = 34.0 + longest.unwrap_or(0) as f64 * CHAR_WIDTH;
@@ -39,7 +40,7 @@ impl Area {
     }
 }
 
-/// The grid, ticks and label of the vertical axis, and the panel's title.
+/// Draws the grid, ticks and label of the vertical axis, and the panel's title.
 pub(super) fn vertical(area: &Area, y: &Span, ticks: Ticks, label: &str, title: &str) -> String {
     let mut out = String::new();
     for tick in &y.ticks {
@@ -60,7 +61,7 @@ pub(super) fn vertical(area: &Area, y: &Span, ticks: Ticks, label: &str, title: 
     out
 }
 
-/// The ticks and label of a horizontal axis with numbers.
+/// Draws the ticks and label of a horizontal axis with numbers.
 pub(super) fn horizontal(area: &Area, x: &Span, ticks: Ticks, label: &str) -> String {
     let mut out = line("axis", area.left, area.bottom, area.right, area.bottom);
     let texts: Vec<String> = x.ticks.iter().map(|tick| number(*tick, ticks)).collect();
@@ -82,7 +83,7 @@ pub(super) fn horizontal(area: &Area, x: &Span, ticks: Ticks, label: &str) -> St
     out
 }
 
-/// Every how many ticks there is room for a label.
+/// Returns the number of ticks per label that there is room for.
 fn stride(area: &Area, x: &Span, texts: &[String]) -> usize {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
     let room = longest as f64 * CHAR_WIDTH * 0.9 + 3.0;
@@ -92,7 +93,7 @@ fn stride(area: &Area, x: &Span, texts: &[String]) -> usize {
     if apart > 0.0 { (room / apart).ceil() as usize } else { 1 }
 }
 
-/// The element around a panel. `name` and `about` are what a reader hears who cannot see it.
+/// Returns the element around a panel. A reader who cannot see it hears `name` and `about`.
 pub(super) fn element(id: &str, name: &str, about: &str, body: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}_t {id}_d\">\
@@ -110,7 +111,7 @@ pub(super) fn words(anchor: &str, x: f64, y: f64, text: &str) -> String {
     format!("<text text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text))
 }
 
-/// The class that sets the colour and, unless the numbers are measured, the look of their origin.
+/// Returns the class that sets the colour and, unless the numbers are measured, the look of their origin.
 pub(super) fn class(colour: usize, origin: Origin) -> String {
     match origin_word(origin) {
         Some(word) => format!("c{} {word}", colour % COLOURS),
@@ -118,7 +119,7 @@ pub(super) fn class(colour: usize, origin: Origin) -> String {
     }
 }
 
-/// What must be said of numbers that were not measured here.
+/// Returns the word that must stand with numbers that were not measured here.
 pub(super) fn origin_word(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Measured => None,
@@ -128,7 +129,7 @@ pub(super) fn origin_word(origin: Origin) -> Option<&'static str> {
     }
 }
 
-/// The name with its origin, as the legend has it.
+/// Returns the name with its origin, as the legend has it.
 pub(super) fn full_name(name: &str, origin: Origin) -> String {
     match origin_word(origin) {
         Some(word) => format!("{name} ({word})"),

@@ -1,9 +1,10 @@
-//! What a page must hold whatever it is given: every series and axis, no markup of the caller's, nothing loaded from
-//! elsewhere, no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` keeps the example page to look at.
+//! Tests of what a page must hold whatever it is given: every series and axis, no markup of the caller's, nothing
+//! loaded from elsewhere, no value that is not a number. `REBATE_REPORT_EXAMPLE=FILE` keeps the example page to look
+//! at.
 
 use super::*;
 
-/// Made-up numbers in the shape of real ones.
+/// Returns made-up numbers in the shape of real ones.
 fn example() -> Report {
     let mut report = Report {
         title: String::from("A compressed cache on this machine"),
@@ -150,12 +151,12 @@ fn breakdown_section() -> Section {
     }
 }
 
-/// Drawings only: text of the style sheet and of the policy is ours.
+/// Returns the drawings only, because the text of the style sheet and of the policy is ours.
 fn drawings(html: &str) -> Vec<&str> {
     html.split("<svg").skip(1).filter_map(|rest| rest.split("</svg>").next()).collect()
 }
 
-/// A page with one figure of one panel.
+/// Returns a page with one figure of one panel.
 fn page_of(plot: Plot) -> String {
     let panel = Panel { title: String::from("median"), plot };
     let figure = Figure { id: String::from("f"), caption: String::new(), panels: vec![panel] };

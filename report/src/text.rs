@@ -1,11 +1,11 @@
-//! Text as HTML: escaping, anchors, numbers and line breaks. The only way for a caller's text into the page; it lets
-//! no markup through but its own.
+//! Text as HTML: escaping, anchors, numbers and line breaks. A caller's text gets into the page only through this
+//! module, which lets no markup through but its own.
 
 use units::ByteCount;
 
 use super::Ticks;
 
-/// The text as HTML character data, also safe inside quoted attributes.
+/// Returns the text as HTML character data, which is also safe inside quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -28,7 +28,7 @@ fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escaped text where what stands between backticks is code; a backtick without a partner stays one.
+/// Returns escaped text in which the parts between backticks are code. A backtick without a partner stays one.
 pub(super) fn rich(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -44,7 +44,7 @@ pub(super) fn rich(text: &str) -> String {
     out
 }
 
-/// An anchor: letters, digits and hyphens.
+/// Returns an anchor: letters, digits and hyphens.
 pub(super) fn slug(text: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let slug: String = text.chars().map(keep).collect();
@@ -52,7 +52,7 @@ pub(super) fn slug(text: &str) -> String {
     if words.is_empty() { String::from("part") } else { words.join("-") }
 }
 
-/// A finite number as the axis writes it.
+/// Returns a finite number as the axis writes it.
 pub(super) fn number(value: f64, ticks: Ticks) -> String {
     match ticks {
         Ticks::Plain => plain(value),
@@ -60,7 +60,7 @@ pub(super) fn number(value: f64, ticks: Ticks) -> String {
     }
 }
 
-/// Four significant digits, thousands set apart, millions and above by their letter.
+/// Returns four significant digits, with thousands set apart, and millions and above by their letter.
 fn plain(value: f64) -> String {
     let size = value.abs();
     let (scaled, letter) = match size {
@@ -81,7 +81,7 @@ fn plain(value: f64) -> String {
     format!("{sign}{}{point}{fraction}{letter}", thousands(whole))
 }
 
-/// Numbers to be read below each other: all with as many decimals as give the smallest three digits.
+/// Returns a number to be read below others: all have as many decimals as give the smallest three digits.
 pub(super) fn aligned(value: f64, smallest: f64, ticks: Ticks) -> String {
     if ticks == Ticks::Bytes || value.abs() >= 1e9 {
         return number(value, ticks);

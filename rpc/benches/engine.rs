@@ -1,5 +1,6 @@
-//! What a message costs without a network: generated code against the interpreter of the same schema, and a request
-//! through the whole engine. Medians of the runs; `--json`, `--quick`. Between two cores: `rebate rpc replay`.
+//! Measures the cost of a message without a network: generated code against the interpreter of the same schema, and a
+//! request through the whole engine. It prints medians of the runs; `--json`, `--quick`. Between two cores use `rebate
+//! rpc replay`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -72,7 +73,7 @@ fn runs(mut one: impl FnMut() -> f64) -> Vec<f64> {
     (0..RUNS).map(|_| one()).collect()
 }
 
-/// Runs of both in turn, so that whatever else the machine does is in both.
+/// Runs both in turn, so that other work on the machine affects both.
 fn in_turn(mut one: impl FnMut() -> f64, mut other: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
     one();
     other();
@@ -144,7 +145,7 @@ fn write(functions: &dyn Functions, function: u32, block: &[u8], rounds: u32) ->
     per(begun, rounds)
 }
 
-/// A get through both halves, with a handler that finds the same 32 bytes every time.
+/// Times a get through both halves, with a handler that finds the same 32 bytes every time.
 fn engine(rounds: u32) -> f64 {
     let mut page = DataPage::default();
     let [packet, recv, resp, frame] = [(); 4].map(|()| page.map(BUFFER_BYTES));

@@ -49,7 +49,7 @@ fn main() -> Result<(), Problem> {
     Ok(())
 }
 
-/// By service and variant.
+/// The functions by service and variant.
 type AllFunctions = BTreeMap<(&'static str, &'static str), Box<dyn Functions>>;
 
 fn all_functions() -> Result<AllFunctions, Problem> {
@@ -77,7 +77,7 @@ fn time_ns(functions: &dyn Functions, message: &[u8], rounds: u32) -> Result<f64
     Ok(begun.elapsed().as_secs_f64() * 1e9 / (f64::from(rounds) * COPIES as f64))
 }
 
-/// What an engine's way in does with a message: header, function, fields.
+/// Does what an engine's way in does with a message: header, function, fields.
 fn read<'a>(
     functions: &dyn Functions,
     message: &'a [u8],

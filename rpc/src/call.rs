@@ -20,7 +20,7 @@ pub fn frame(
     write(functions, function, sequence, View::new(&scratch[block..used]), frame)
 }
 
-/// The same from a block that was built before.
+/// Does the same from a block that was built before.
 pub fn write(
     functions: &dyn Functions,
     function: u32,
@@ -36,16 +36,16 @@ pub fn write(
     out.frame()
 }
 
-/// What came back.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// The function's result struct: its value, or an exception that the IDL declares.
     Result(View<'a>),
-    /// An application exception: Thrift's number for it, and the words.
+    /// An application exception: Thrift's number for it, and its text.
     Exception(i32, Vec<u8>),
 }
 
-/// Reads the answer to the call `sequence` of `function` out of `frame`; a result goes into `into`.
+/// Reads the answer to the call `sequence` of `function` out of `frame`. A result goes into `into`.
 pub fn answer<'a>(
     functions: &dyn Functions,
     function: u32,

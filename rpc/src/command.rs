@@ -1,47 +1,47 @@
-//! The words that cores and engine exchange: six commands of 64 bits, four interfaces, completions with a code. It
-//! decides nothing about what a command does.
+//! The words that cores and engine exchange: six commands of 64 bits, four interfaces, completions with a code. The
+//! module does not decide what a command does.
 
 use thiserror::Error;
 
-/// Where a buffer begins, in the engine's address space; its low four bits are free for the opcode.
+/// The beginning of a buffer in the engine's address space. Its low four bits are free for the opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(u64);
 
 impl Address {
-    /// An address, if it is a multiple of [`Address::ALIGNMENT`].
+    /// Makes an address, if the number is a multiple of [`Address::ALIGNMENT`].
     pub const fn new(at: u64) -> Option<Self> {
         if at.is_multiple_of(Self::ALIGNMENT) { Some(Self(at)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Buffers are aligned to this many bytes, so that an opcode fits below their address.
+    /// The alignment of buffers in bytes, so that an opcode fits below their address.
     pub const ALIGNMENT: u64 = 16;
 }
 
-/// What a core asks of the engine. In its word an address stands as it is and a length is shifted left by four; the
-/// low four bits are the opcode. The opcodes are ours: the source names the commands and not their numbers.
+/// A core's request to the engine. In its word an address stands as it is and a length is shifted left by four. The low
+/// four bits are the opcode. The opcodes are ours: \[Arcalis\] names the commands and not their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// 1: the buffer in which a packet lies. Arms the RxEngine.
+    /// 1: the buffer in which a packet lies. It arms the RxEngine.
     SendNetBuf(Address),
-    /// 2: the packet's bytes. Starts the RxEngine on it.
+    /// 2: the packet's bytes. It starts the RxEngine on the packet.
     SendNetLen(u64),
-    /// 3, a load: the application takes a request into this buffer. Completes when one is there.
+    /// 3, a load: the application takes a request into this buffer. It completes when a request is there.
     AppReadyFlag(Address),
-    /// 4: the buffer in which a response lies. Arms the TxEngine.
+    /// 4: the buffer in which a response lies. It arms the TxEngine.
     SendAppBuf(Address),
-    /// 5: the response's bytes. Starts the TxEngine on it.
+    /// 5: the response's bytes. It starts the TxEngine on the response.
     SendAppResp(u64),
-    /// 6, a load: the network takes a frame into this buffer. Completes when one is there.
+    /// 6, a load: the network takes a frame into this buffer. It completes when a frame is there.
     DpdkNetFlag(Address),
 }
 
 impl Command {
-    /// The word. Of a length only 60 bits are kept; no buffer is that long.
+    /// Returns the word. It keeps only 60 bits of a length; no buffer is that long.
     pub const fn word(self) -> u64 {
         match self {
             Self::SendNetBuf(at) => at.0 | 1,
@@ -53,7 +53,7 @@ impl Command {
         }
     }
 
-    /// What a word says; opcodes other than 1 to 6 say nothing.
+    /// Returns the command of a word, and none for opcodes other than 1 to 6.
     pub const fn decode(word: u64) -> Option<Self> {
         let (at, length) = (Address(word & !15), word >> 4);
         match word & 15 {
@@ -67,7 +67,7 @@ impl Command {
         }
     }
 
-    /// Where it is issued; anywhere else it is a bad opcode.
+    /// Returns the interface where the command is issued. Anywhere else it is a bad opcode.
     pub const fn interface(self) -> Interface {
         match self {
             Self::SendNetBuf(_) | Self::SendNetLen(_) => Interface::NetRecv,
@@ -78,7 +78,7 @@ impl Command {
     }
 }
 
-/// The four ways between cores and engine, each with a buffer of its name.
+/// The four interfaces between cores and engine, each with a buffer of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
     /// 1: packets, from the network core.
@@ -92,7 +92,7 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// Where the core that uses this interface reads, errors of what it wrote included.
+    /// Returns the interface where the core that uses this one reads, which includes errors of its writes.
     pub const fn read(self) -> Self {
         match self {
             Self::NetRecv | Self::NetResp => Self::NetResp,
@@ -101,22 +101,22 @@ impl Interface {
     }
 }
 
-/// What became of something, as a read tells it.
+/// The result of an operation, as a read reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Code {
     /// It is done.
     #[error("done")]
     Done = 0,
-    /// Nothing is mapped at an address, or not as much as its length says: map it and issue the command again.
+    /// Nothing is mapped at an address, or less than its length says. Map it and issue the command again.
     #[error("the address is not mapped")]
     Unmapped = 1,
-    /// The word's opcode is none, or not one of this interface.
+    /// The word has no valid opcode, or one of another interface.
     #[error("no such opcode on this interface")]
     BadOpcode = 2,
-    /// A length came without the buffer before it.
+    /// A length came without the buffer in front of it.
     #[error("a length without a buffer")]
     Unarmed = 3,
-    /// The message ends before what it announces.
+    /// The message ends in front of a part that it announces.
     #[error("the message is truncated")]
     Truncated = 4,
     /// The bytes are no message of this protocol, or no record of these functions.
@@ -128,13 +128,13 @@ pub enum Code {
     /// A field is longer than the limit, or the whole does not fit its buffer.
     #[error("a field or the message is too large")]
     Oversized = 7,
-    /// As much waits already as may: issue the command again later.
+    /// As many already wait as may. Issue the command again later.
     #[error("the queue is full")]
     QueueFull = 8,
 }
 
 impl Code {
-    /// The code with this number.
+    /// Returns the code with this number.
     pub const fn numbered(number: u64) -> Option<Self> {
         Some(match number {
             0 => Self::Done,
@@ -151,21 +151,22 @@ impl Code {
     }
 }
 
-/// What a read returns.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What became of it. With any code but [`Code::Done`] nothing of worth is in the buffer.
+    /// The result. With any code but [`Code::Done`] the content of the buffer has no meaning.
     pub code: Code,
     /// Bytes in the buffer.
     pub length: usize,
-    /// The buffer that the read brought: its reader's own again.
+    /// The buffer that the read brought. It belongs to its reader again.
     pub buffer: Address,
-    /// What this answers. At the network: the packet's buffer. At the application: the request's own, or with an error
-    /// the buffer of the refused response; for a bad opcode the word without it.
+    /// The subject of the completion. At the network it is the packet's buffer. At the application it is the request's
+    /// own buffer, or with an error the buffer of the refused response. For a bad opcode it is the word without it.
     pub about: Address,
 }
 
-/// The interface takes no word now: too much waits to be taken from its side. Take completions, then issue it again.
+/// The interface takes no word now, because too many completions wait to be taken from its side. Take completions, then
+/// issue the word again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the interface takes no command until completions are taken")]
 pub struct Stalled;

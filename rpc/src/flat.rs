@@ -1,14 +1,14 @@
 //! The flat form of messages between engine and application: a tree of blocks that is read in place. It knows no schema
 //! and no wire.
 //!
-//! A block is a head of 8 bytes and slots of 8 bytes each, then what the slots point to. A struct's head has a bit for
-//! every field that is there; a list's head is its count, a map's twice that, with keys and values in turn. A slot
-//! holds a number, or where something is: its distance from its block's begin in the low half, its length in the upper
-//! one. Distances count from the block, so a block can be copied as it is, with all below it.
+//! A block is a head of 8 bytes and slots of 8 bytes each, then the bytes that the slots point to. A struct's head has
+//! a bit for every field that is there. A list's head is its count, and a map's is twice that, with keys and values in
+//! turn. A slot holds a number, or the place of something: its distance from its block's beginning in the low half, and
+//! its length in the upper one. Distances count from the block, so a block can be copied as it is, with all below it.
 
 use crate::command::Code;
 
-/// Writes blocks into a buffer, from its begin on; what does not fit is [`Code::Oversized`].
+/// Writes blocks into a buffer, from its beginning on. Content that does not fit is [`Code::Oversized`].
 #[derive(Debug)]
 pub struct Build<'a> {
     bytes: &'a mut [u8],
@@ -16,17 +16,17 @@ pub struct Build<'a> {
 }
 
 impl<'a> Build<'a> {
-    /// Into this buffer. What lay in it does not matter.
+    /// Begins to write into this buffer. Its old content does not matter.
     pub fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, used: 0 }
     }
 
-    /// Bytes written so far.
+    /// Returns the bytes written so far.
     pub fn used(&self) -> usize {
         self.used
     }
 
-    /// A new block with so many empty slots; its place is how the other methods know it.
+    /// Makes a block with so many empty slots. Its place identifies it in the other methods.
     pub fn block(&mut self, slots: usize) -> Result<usize, Code> {
         let size = slots.checked_add(1).and_then(|words| words.checked_mul(WORD));
         self.reserve(size.ok_or(Code::Oversized)?).map(|(at, bytes)| {
@@ -35,44 +35,46 @@ impl<'a> Build<'a> {
         })
     }
 
-    /// The field in this slot is a number.
+    /// Sets the field in this slot to a number.
     pub fn set(&mut self, block: usize, slot: usize, word: u64) {
         self.put(block, slot, word);
         self.mark(block, slot);
     }
 
-    /// The field in this slot is a string.
+    /// Sets the field in this slot to a string.
     pub fn set_bytes(&mut self, block: usize, slot: usize, bytes: &[u8]) -> Result<(), Code> {
         self.put_bytes(block, slot, bytes)?;
         self.mark(block, slot);
         Ok(())
     }
 
-    /// The field in this slot is the block `child`, which is complete: the next thing written is not its own.
+    /// Sets the field in this slot to the block `child`, which is complete: the next thing written does not belong to
+    /// it.
     pub fn set_block(&mut self, block: usize, slot: usize, child: usize) {
         self.link(block, slot, child);
         self.mark(block, slot);
     }
 
-    /// A copy of a block and all below it, as a [`View`] shows it.
+    /// Copies a block and all below it, as a [`View`] shows it.
     pub fn copy(&mut self, view: View<'_>) -> Result<usize, Code> {
         self.append(view.0)
     }
 
-    /// Fills a slot without saying that a field is there: for lists, and for who writes the head itself.
+    /// Fills a slot without saying that a field is there. This is for lists, and for callers that write the head
+    /// themselves.
     pub fn put(&mut self, block: usize, slot: usize, word: u64) {
         let at = block + WORD * (slot + 1);
         self.bytes[at..at + WORD].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// The same for a string.
+    /// Does the same for a string.
     pub fn put_bytes(&mut self, block: usize, slot: usize, bytes: &[u8]) -> Result<(), Code> {
         let at = self.append(bytes)?;
         self.put(block, slot, pointer(at - block, bytes.len()));
         Ok(())
     }
 
-    /// The same for a complete block.
+    /// Does the same for a complete block.
     pub fn link(&mut self, block: usize, slot: usize, child: usize) {
         self.put(block, slot, pointer(child - block, self.used - child));
     }
@@ -104,44 +106,44 @@ impl<'a> Build<'a> {
     }
 }
 
-/// A block, read in place. Whatever the bytes, reading stays inside them: a wrong distance is [`Code::Malformed`].
+/// A block, read in place. Reading stays inside the bytes, whatever they are: a wrong distance is [`Code::Malformed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View<'a>(&'a [u8]);
 
 impl<'a> View<'a> {
-    /// The block at the begin of these bytes.
+    /// Returns the block at the beginning of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The block with all below it, as it can be kept.
+    /// Returns the block with all below it, in a form that can be kept.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Which fields are there, or how many items.
+    /// Returns the head: which fields are there, or how many items.
     pub fn head(self) -> u64 {
         self.0.first_chunk().map_or(0, |head| u64::from_le_bytes(*head))
     }
 
-    /// Whether the field in this slot is there.
+    /// Returns whether the field in this slot is there.
     pub fn has(self, slot: usize) -> bool {
         self.head() >> slot & 1 != 0
     }
 
-    /// Items of a list, entries of a map twice.
+    /// Returns the number of items of a list, or twice the number of entries of a map.
     pub fn count(self) -> usize {
         usize::try_from(self.head()).unwrap_or(usize::MAX)
     }
 
-    /// The slot's number.
+    /// Returns the slot's number.
     pub fn word(self, slot: usize) -> Result<u64, Code> {
         let at = slot.checked_add(1).and_then(|slot| slot.checked_mul(WORD));
         let word = at.and_then(|at| self.0.get(at..)).and_then(|rest| rest.first_chunk());
         word.map(|word| u64::from_le_bytes(*word)).ok_or(Code::Malformed)
     }
 
-    /// The slot's string.
+    /// Returns the slot's string.
     pub fn string(self, slot: usize) -> Result<&'a [u8], Code> {
         let word = self.word(slot)?;
         let (distance, length) = ((word & SIZE_MAX as u64) as usize, (word >> 32) as usize);
@@ -149,12 +151,12 @@ impl<'a> View<'a> {
         rest.ok_or(Code::Malformed)
     }
 
-    /// The slot's block.
+    /// Returns the slot's block.
     pub fn block(self, slot: usize) -> Result<Self, Code> {
         self.string(slot).map(View)
     }
 
-    /// Whether this can be a function's result: one field, or for a function that returns nothing at most one.
+    /// Checks that this can be a function's result: one field, or for a function that returns nothing at most one.
     pub fn check_result(self, returns: bool) -> Result<(), Code> {
         match self.head().count_ones() {
             1 => Ok(()),
@@ -163,17 +165,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A field's number, if the field is there.
+    /// Returns a field's number, if the field is there.
     pub fn get(self, slot: usize) -> Option<u64> {
         self.has(slot).then(|| self.word(slot).ok()).flatten()
     }
 
-    /// A field's string, if the field is there.
+    /// Returns a field's string, if the field is there.
     pub fn get_string(self, slot: usize) -> Option<&'a [u8]> {
         self.has(slot).then(|| self.string(slot).ok()).flatten()
     }
 
-    /// A field's block, if the field is there.
+    /// Returns a field's block, if the field is there.
     pub fn get_block(self, slot: usize) -> Option<Self> {
         self.has(slot).then(|| self.block(slot).ok()).flatten()
     }
@@ -183,7 +185,7 @@ fn pointer(distance: usize, length: usize) -> u64 {
     distance as u64 | (length as u64) << 32
 }
 
-/// A head, a slot.
+/// The bytes of a head or a slot.
 const WORD: usize = 8;
 /// Distances and lengths have 32 bits.
 const SIZE_MAX: usize = u32::MAX as usize;

@@ -1,5 +1,5 @@
-//! What can be loaded into an engine: the functions of a service. Generated code is one kind, the interpreter of a
-//! schema the other; neither keeps state.
+//! The functions of a service, which can be loaded into an engine. Generated code is one kind, and the interpreter of a
+//! schema is the other. Neither keeps state.
 
 use std::fmt::Debug;
 
@@ -10,33 +10,33 @@ use crate::wire::{Out, Wire};
 /// A function of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function<'a> {
-    /// As the wire names it.
+    /// The name on the wire.
     pub name: &'a str,
-    /// Nobody awaits an answer.
+    /// True if nobody awaits an answer.
     pub oneway: bool,
 }
 
-/// A service's functions, known by number. Every `Result` is the place of what was read, or why it was not.
+/// A service's functions, known by number. Every `Result` is the place of what was read, or the reason why it was not.
 pub trait Functions: Debug + Send + Sync {
-    /// The service.
+    /// Returns the service.
     fn service(&self) -> &str;
 
-    /// The number of the function with this name.
+    /// Returns the number of the function with this name.
     fn find(&self, name: &[u8]) -> Option<u32>;
 
-    /// The function with this number.
+    /// Returns the function with this number.
     fn function(&self, function: u32) -> Option<Function<'_>>;
 
-    /// Arguments, off the wire into a block: the engine's way in.
+    /// Reads arguments off the wire into a block: the engine's way in.
     fn recv(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>) -> Result<usize, Code>;
 
-    /// A result, from its block onto the wire: the engine's way out.
+    /// Writes a result from its block onto the wire: the engine's way out.
     fn resp(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code>;
 
-    /// Arguments, from their block onto the wire: a client's way out.
+    /// Writes arguments from their block onto the wire: a client's way out.
     fn call(&self, function: u32, from: View<'_>, out: &mut Out<'_>) -> Result<(), Code>;
 
-    /// A result, off the wire into a block: a client's way in.
+    /// Reads a result off the wire into a block: a client's way in.
     fn answer(&self, function: u32, wire: &mut Wire<'_>, to: &mut Build<'_>)
     -> Result<usize, Code>;
 }

@@ -1,12 +1,12 @@
-//! The memory that the engine reads and writes by address: what it asks of a driver, and a simple page of buffers that
-//! can be lent to other threads. It allocates only when told to map.
+//! The memory that the engine reads and writes by address: the interface that a driver has to provide, and a simple
+//! page of buffers that can be lent to other threads. It allocates only when told to map.
 
 use crate::command::Address;
 
 /// Memory by address, as a driver provides it.
 pub trait Memory {
-    /// `length` bytes at `from` to read, and all that is mapped from `to` on to write. Buffers do not overlap: the same
-    /// one as `from` and `to` is [`Unmapped::To`].
+    /// Returns `length` bytes at `from` to read, and all that is mapped from `to` on to write. Buffers do not overlap:
+    /// the same one as `from` and `to` is [`Unmapped::To`].
     fn pair(
         &mut self,
         from: Address,
@@ -14,18 +14,19 @@ pub trait Memory {
         to: Address,
     ) -> Result<(&[u8], &mut [u8]), Unmapped>;
 
-    /// Memory operations that have not come back: while there are any, an engine drains (`MemReqInFlight`).
+    /// Returns the number of memory operations that have not come back. While there are any, an engine drains
+    /// (`MemReqInFlight`).
     fn in_flight(&self) -> usize {
         0
     }
 }
 
-/// Which of two addresses is not mapped.
+/// The one of two addresses that is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmapped {
-    /// The one read from.
+    /// The address that is read from.
     From,
-    /// The one written to.
+    /// The address that is written to.
     To,
 }
 
@@ -47,12 +48,12 @@ impl DataPage {
         Address::new((self.buffers.len() as u64) << OFFSET_BITS).expect("a multiple of 2^32")
     }
 
-    /// Takes the buffer out, for another thread: from now on a fault.
+    /// Takes the buffer out, for another thread. From now on its address is not mapped.
     pub fn lend(&mut self, at: Address) -> Option<Box<[u8]>> {
         self.buffers.get_mut(index(at)?)?.take()
     }
 
-    /// Puts a lent buffer, or another in its place, back; false if nothing was lent from there.
+    /// Puts a lent buffer, or another in its place, back. Returns false if nothing was lent from there.
     pub fn put_back(&mut self, at: Address, buffer: Box<[u8]>) -> bool {
         let place = index(at).and_then(|index| self.buffers.get_mut(index));
         let Some(place) = place.filter(|place| place.is_none()) else { return false };
@@ -60,12 +61,12 @@ impl DataPage {
         true
     }
 
-    /// The mapped bytes from this address on.
+    /// Returns the mapped bytes from this address on.
     pub fn bytes(&self, at: Address) -> Option<&[u8]> {
         self.buffers.get(index(at)?)?.as_ref()?.get(offset(at)..)
     }
 
-    /// The same, to write.
+    /// Returns the same bytes, to write.
     pub fn bytes_mut(&mut self, at: Address) -> Option<&mut [u8]> {
         self.buffers.get_mut(index(at)?)?.as_mut()?.get_mut(offset(at)..)
     }
@@ -98,7 +99,7 @@ fn offset(at: Address) -> usize {
     (at.get() & ((1 << OFFSET_BITS) - 1)) as usize
 }
 
-/// An address is a buffer's number, from 1, and an offset of so many bits.
+/// The bits of an offset. An address is a buffer's number, from 1, and an offset.
 const OFFSET_BITS: u32 = 32;
 
 #[cfg(test)]

@@ -1,23 +1,24 @@
-//! What lies in App.Recv and App.Resp: a head that names the request, then its block. It reads and writes no fields.
+//! The content of App.Recv and App.Resp: a head that names the request, then its block. The module reads and writes no
+//! fields.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
 
-/// A request as the application finds it.
+/// A request, as the application finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// The engine's number for the request; the response repeats it.
     pub token: u64,
-    /// Which function.
+    /// The number of the function.
     pub function: u32,
-    /// Of which of the services that were loaded, as [`crate::Engine::load`] numbered it.
+    /// The generation of the service, as [`crate::Engine::load`] numbered it.
     pub generation: u32,
     /// The arguments.
     pub body: View<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// The record in these bytes; they end with it.
+    /// Reads the record in these bytes, which end with it.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
         Some(Self {
@@ -37,36 +38,37 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A response as the application writes it: a result's block, or why there is none.
+/// A response, as the application writes it: a result's block, or the reason why there is none.
 #[derive(Debug)]
 pub struct Reply<'a> {
     token: u64,
     head: &'a mut [u8; RECORD_HEAD_BYTES],
-    /// Where the result's block goes.
+    /// The place of the result's block.
     pub body: Build<'a>,
 }
 
 impl<'a> Reply<'a> {
-    /// An answer to this request, in this buffer.
+    /// Begins an answer to this request, in this buffer.
     pub fn to(request: &Record<'_>, buffer: &'a mut [u8]) -> Result<Self, Code> {
         let (head, rest) = buffer.split_first_chunk_mut().ok_or(Code::Oversized)?;
         Ok(Self { token: request.token, head, body: Build::new(rest) })
     }
 
-    /// In place of the response in this buffer, which the engine refused with this code: its request is not to be
-    /// forgotten. Returns the record's length; `None` if that was a refusal itself, as another fares no better.
+    /// Replaces the response in this buffer, which the engine refused with this code, so that its request is not
+    /// forgotten. Returns the record's length. Returns `None` if the response was a refusal itself, because another
+    /// fares no better.
     pub fn again(buffer: &mut [u8], code: Code) -> Option<usize> {
         let (head, rest) = buffer.split_first_chunk_mut()?;
         let (token, kind) = (u64_at(head, 0), u64_at(head, 8));
         (kind != EXCEPTION).then(|| Reply { token, head, body: Build::new(rest) }.refuse(code))
     }
 
-    /// The answer is the block at `place`. Returns the record's length, as the engine is told it.
+    /// Completes the answer with the block at `place`. Returns the record's length for the engine.
     pub fn seal(self, place: usize) -> usize {
         self.finish(REPLY, place as u64)
     }
 
-    /// There is no answer, and this is why: the caller gets an application exception.
+    /// Completes the answer without a result: the caller gets an application exception for this code.
     pub fn refuse(self, code: Code) -> usize {
         self.finish(EXCEPTION, code as u64)
     }
@@ -79,7 +81,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// A response as the engine reads it.
+/// A response, as the engine reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response<'a> {
     pub(crate) token: u64,
@@ -108,7 +110,7 @@ fn u64_at(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Bytes before a record's block.
+/// The bytes in front of a record's block.
 pub const RECORD_HEAD_BYTES: usize = 24;
 const REPLY: u64 = 0;
 const EXCEPTION: u64 = 1;

@@ -1,5 +1,5 @@
 //! Thrift's binary protocol in frames: bytes to values and back, message headers, application exceptions. It knows no
-//! schema and allocates nothing; whatever the bytes, it stays inside them.
+//! schema and allocates nothing. It stays inside the bytes, whatever they are.
 
 use crate::command::Code;
 
@@ -31,23 +31,23 @@ pub mod kind {
     pub const LIST: u8 = 15;
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
-    /// Awaits an answer.
+    /// The message awaits an answer.
     Call = 1,
-    /// Is one.
+    /// The message is an answer.
     Reply = 2,
-    /// The answer is that there is none: a `TApplicationException`.
+    /// The message says that there is no answer: a `TApplicationException`.
     Exception = 3,
-    /// Awaits none.
+    /// The message awaits no answer.
     Oneway = 4,
 }
 
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: MessageKind,
     /// The function.
     pub name: &'a [u8],
@@ -63,12 +63,12 @@ pub struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
-    /// Over these bytes; strings longer than `field_bytes_max` are [`Code::Oversized`].
+    /// Reads these bytes. Strings longer than `field_bytes_max` are [`Code::Oversized`].
     pub fn new(bytes: &'a [u8], field_bytes_max: usize) -> Self {
         Self { bytes, field_bytes_max }
     }
 
-    /// Over the message in a frame, its four bytes of length included.
+    /// Reads the message in a frame, its four bytes of length included.
     pub fn framed(frame: &'a [u8], field_bytes_max: usize) -> Result<Self, Code> {
         let mut wire = Self::new(frame, field_bytes_max);
         let length = usize::try_from(wire.i32()?).map_err(|_| Code::Malformed)?;
@@ -79,7 +79,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// A message's header, in the strict form or the old one without a version.
+    /// Reads a message's header, in the strict form or the old one without a version.
     pub fn message(&mut self) -> Result<Message<'a>, Code> {
         let first = self.i32()?;
         let (kind, name) = if first < 0 {
@@ -101,7 +101,7 @@ impl<'a> Wire<'a> {
         Ok(Message { kind, name, sequence: self.i32()? })
     }
 
-    /// A field's type and number; [`kind::STOP`] has none.
+    /// Reads a field's type and number. [`kind::STOP`] has no number.
     pub fn field(&mut self) -> Result<(u8, i16), Code> {
         match self.byte()? {
             kind::STOP => Ok((kind::STOP, 0)),
@@ -109,57 +109,57 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// The count of a list or set of `item`s.
+    /// Reads the count of a list or set of `item`s.
     pub fn list(&mut self, item: u8) -> Result<usize, Code> {
         let found = self.byte()?;
         let count = self.count(1)?;
         if count > 0 && found != item { Err(Code::Malformed) } else { Ok(count) }
     }
 
-    /// The count of a map's entries.
+    /// Reads the count of a map's entries.
     pub fn map(&mut self, key: u8, value: u8) -> Result<usize, Code> {
         let found = (self.byte()?, self.byte()?);
         let count = self.count(2)?;
         if count > 0 && found != (key, value) { Err(Code::Malformed) } else { Ok(count) }
     }
 
-    /// A bool, as 0 or 1.
+    /// Reads a bool, as 0 or 1.
     pub fn bool(&mut self) -> Result<u64, Code> {
         self.byte().map(|byte| u64::from(byte != 0))
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub fn byte(&mut self) -> Result<u8, Code> {
         self.array().map(|[byte]| byte)
     }
 
-    /// A number of two bytes.
+    /// Reads a number of two bytes.
     pub fn i16(&mut self) -> Result<i16, Code> {
         self.array().map(i16::from_be_bytes)
     }
 
-    /// A number of four bytes.
+    /// Reads a number of four bytes.
     pub fn i32(&mut self) -> Result<i32, Code> {
         self.array().map(i32::from_be_bytes)
     }
 
-    /// A number of eight bytes; a double's bits are read so, too.
+    /// Reads a number of eight bytes. A double's bits are read in this way, too.
     pub fn i64(&mut self) -> Result<i64, Code> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A string or binary.
+    /// Reads a string or binary.
     pub fn string(&mut self) -> Result<&'a [u8], Code> {
         let length = self.i32()?;
         self.take_string(length)
     }
 
-    /// Reads past a value that nobody asked for.
+    /// Skips a value that nobody asked for.
     pub fn skip(&mut self, kind: u8) -> Result<(), Code> {
         self.skip_within(kind, SKIP_DEPTH_MAX)
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     pub fn end(&self) -> Result<(), Code> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Code::Malformed) }
     }
@@ -200,7 +200,7 @@ impl<'a> Wire<'a> {
         Ok(())
     }
 
-    /// A count of things that take at least so many bytes each.
+    /// Reads a count of things that take at least so many bytes each.
     fn count(&mut self, bytes_min: usize) -> Result<usize, Code> {
         let count = usize::try_from(self.i32()?).map_err(|_| Code::Malformed)?;
         if count > self.bytes.len() / bytes_min { Err(Code::Truncated) } else { Ok(count) }
@@ -227,7 +227,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Writes values into a buffer; what does not fit is [`Code::Oversized`].
+/// Writes values into a buffer. A value that does not fit is [`Code::Oversized`].
 #[derive(Debug)]
 pub struct Out<'a> {
     bytes: &'a mut [u8],
@@ -235,7 +235,7 @@ pub struct Out<'a> {
 }
 
 impl<'a> Out<'a> {
-    /// Into this buffer, leaving room for the frame's length, which [`Out::frame`] writes.
+    /// Begins to write into this buffer. It leaves room for the frame's length, which [`Out::frame`] writes.
     pub fn framed(bytes: &'a mut [u8]) -> Result<Self, Code> {
         let mut out = Self { bytes, used: 0 };
         out.i32(0)?;
@@ -249,57 +249,57 @@ impl<'a> Out<'a> {
         Ok(self.used)
     }
 
-    /// A message's header, in the strict form.
+    /// Writes a message's header, in the strict form.
     pub fn message(&mut self, message: &Message<'_>) -> Result<(), Code> {
         self.put((VERSION_1 | message.kind as u32).to_be_bytes())?;
         self.string(message.name)?;
         self.i32(message.sequence)
     }
 
-    /// A field's type and number.
+    /// Writes a field's type and number.
     pub fn field(&mut self, kind: u8, id: i16) -> Result<(), Code> {
         let [high, low] = id.to_be_bytes();
         self.put([kind, high, low])
     }
 
-    /// The end of a struct.
+    /// Writes the end of a struct.
     pub fn stop(&mut self) -> Result<(), Code> {
         self.byte(kind::STOP)
     }
 
-    /// The head of a list or set.
+    /// Writes the head of a list or set.
     pub fn list(&mut self, item: u8, count: usize) -> Result<(), Code> {
         self.byte(item)?;
         self.i32(i32::try_from(count).map_err(|_| Code::Malformed)?)
     }
 
-    /// The head of a map.
+    /// Writes the head of a map.
     pub fn map(&mut self, key: u8, value: u8, count: usize) -> Result<(), Code> {
         self.byte(key)?;
         self.list(value, count)
     }
 
-    /// One byte.
+    /// Writes one byte.
     pub fn byte(&mut self, byte: u8) -> Result<(), Code> {
         self.put([byte])
     }
 
-    /// Two bytes.
+    /// Writes two bytes.
     pub fn i16(&mut self, value: i16) -> Result<(), Code> {
         self.put(value.to_be_bytes())
     }
 
-    /// Four bytes.
+    /// Writes four bytes.
     pub fn i32(&mut self, value: i32) -> Result<(), Code> {
         self.put(value.to_be_bytes())
     }
 
-    /// Eight bytes.
+    /// Writes eight bytes.
     pub fn i64(&mut self, value: i64) -> Result<(), Code> {
         self.put(value.to_be_bytes())
     }
 
-    /// A length and bytes.
+    /// Writes a length and bytes.
     pub fn string(&mut self, value: &[u8]) -> Result<(), Code> {
         self.i32(i32::try_from(value.len()).map_err(|_| Code::Oversized)?)?;
         self.reserve(value.len())?.copy_from_slice(value);
@@ -319,8 +319,8 @@ impl<'a> Out<'a> {
     }
 }
 
-/// The frame that tells a caller why its packet was refused. `None` if the packet does not say who calls what, and then
-/// the connection is of no more use; an empty frame, of length 0, where no answer is awaited.
+/// Writes the frame that tells a caller why its packet was refused. Returns `None` if the packet does not say who calls
+/// what, and then the connection is of no more use. Returns an empty frame, of length 0, if no answer is awaited.
 pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
     let body = packet.get(FRAME_HEAD_BYTES..)?;
     let message = Wire::new(body, body.len()).message().ok()?;
@@ -331,7 +331,7 @@ pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// A `TApplicationException` as a frame.
+/// Writes a `TApplicationException` as a frame.
 pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Result<usize, Code> {
     let mut out = Out::framed(out)?;
     out.message(&Message { kind: MessageKind::Exception, name, sequence })?;
@@ -343,7 +343,7 @@ pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Resu
     out.frame()
 }
 
-/// Thrift's number for a reason.
+/// Returns Thrift's number for a reason.
 const fn exception_type(code: Code) -> i32 {
     match code {
         Code::UnknownFunction => 1,
@@ -362,11 +362,11 @@ const fn fixed_bytes(kind: u8) -> Option<usize> {
     }
 }
 
-/// A frame's length comes first.
+/// The bytes of a frame's length, which comes first.
 pub const FRAME_HEAD_BYTES: usize = 4;
 const VERSION_1: u32 = 0x8001_0000;
 const VERSION_MASK: u32 = 0xFFFF_0000;
-/// Deeper than this nothing is skipped: recursion is bounded whatever comes.
+/// The depth beyond which nothing is skipped, so that recursion is bounded whatever comes.
 const SKIP_DEPTH_MAX: u32 = 32;
 
 #[cfg(test)]

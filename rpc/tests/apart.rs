@@ -23,7 +23,7 @@ struct Apart {
     records: Vec<Address>,
     response: Address,
     frame: Address,
-    /// Handed over and not taken over, answered and not landed.
+    /// Requests that were handed over and not taken over, and those that were answered and not landed.
     flying: VecDeque<Flight>,
     landing: Vec<(u64, Address)>,
     requests: Vec<Vec<u8>>,
@@ -33,7 +33,7 @@ struct Apart {
     refused: usize,
 }
 
-/// A service whose function has another name in each generation.
+/// Returns a service whose function has another name in each generation.
 fn functions(generation: u32) -> Arc<dyn Functions> {
     let idl = format!("service S {{ i64 f{generation}() }}");
     Arc::new(Interpreter::new(parse(&idl).expect("valid")))
@@ -47,7 +47,7 @@ impl Apart {
         let [response, frame] = [(); 2].map(|()| page.map(256));
         let limits = Limits { depth: DEPTH, flights: DEPTH, field_bytes_max: 64 };
         let engine = || Engine::new(limits, functions(1));
-        let mut own = Self {
+        let mut apart = Self {
             prng: Prng::new(seed),
             rx: engine(),
             tx: engine(),
@@ -64,8 +64,8 @@ impl Apart {
             answered: 0,
             refused: 0,
         };
-        own.await_refusal();
-        own
+        apart.await_refusal();
+        apart
     }
 
     fn await_refusal(&mut self) {
@@ -160,7 +160,7 @@ impl Apart {
         self.packets.push(packet);
     }
 
-    /// As a driver does once it sees that no old request is left.
+    /// Does what a driver does once it sees that no old request is left.
     fn settle(&mut self) {
         if self.rx.generations() == 1 {
             self.take_over();

@@ -282,7 +282,7 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
     assert_eq!(told(&mut bench), Some((Code::Malformed, bench.app_resp)));
     api::app_call_engine_write(&mut bench.engine, bench.app_resp, 3).expect("taken");
     assert_eq!(told(&mut bench), Some((Code::Truncated, bench.app_resp)));
-    // What does not fit Net.Resp.
+    // The result does not fit Net.Resp.
     bench.respond(request, |build| {
         let result = build.block(GetResult::SLOTS)?;
         let found = build.block(Found::SLOTS)?;
@@ -293,7 +293,7 @@ fn a_response_that_is_none_leaves_its_request_in_flight() {
     });
     assert_eq!(told(&mut bench), Some((Code::Oversized, bench.app_resp)));
     assert_eq!((bench.engine.in_flight(), bench.frame().is_some()), (1, false));
-    // The application gives up: the caller learns it, and a second answer is nobody's.
+    // The application gives up: the caller learns it, and a second answer belongs to no request.
     bench.respond(request, |_| Err(Code::Oversized));
     bench.settle();
     let (done, frame) = bench.frame().expect("a frame");
@@ -349,7 +349,7 @@ fn requests_in_flight_finish_on_the_functions_that_received_them() {
     assert_eq!(bench.engine.generations(), 1, "the old functions are gone");
 }
 
-/// A packet in, up to its record; the token is its own.
+/// Sends a packet in, and returns its record. The token is its own.
 fn received(bench: &mut Bench, packet: &[u8]) -> Vec<u8> {
     let place = bench.page.bytes_mut(bench.net_recv).expect("mapped");
     place[..packet.len()].copy_from_slice(packet);

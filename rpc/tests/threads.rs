@@ -1,5 +1,5 @@
-//! One input, two drivers: threads with mailboxes between them, as the functional version has them, and a loop that
-//! steps the engine, as a simulator does. Both see the same words, the same states and the same frames.
+//! One input with two drivers: threads with mailboxes between them, as in the functional version, and a loop that steps
+//! the engine, as a simulator does. Both see the same words, the same states and the same frames.
 
 mod common;
 
@@ -16,7 +16,7 @@ use rpc::{
 
 const ROUNDS: i32 = 200;
 
-/// What a driver saw.
+/// The record of what a driver saw.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     net_words: Vec<u64>,
@@ -26,7 +26,7 @@ struct Seen {
     frames: Vec<Vec<u8>>,
 }
 
-/// Packets of which every seventh has another function's name, every eleventh ends too soon.
+/// Makes packets of which every seventh has another function's name, and every eleventh ends too soon.
 fn packet(round: i32) -> Vec<u8> {
     let mut frame = vec![0; 256];
     let build = |build: &mut Build<'_>| {
@@ -59,7 +59,7 @@ fn bench() -> Bench {
     Bench::new(limits, Arc::new(UniqueIdService))
 }
 
-/// One loop that owns all and takes every step in turn.
+/// Runs one loop that owns all and takes every step in turn.
 fn stepped() -> Seen {
     let (mut bench, mut seen) = (bench(), Seen::default());
     let mut reading = false;
@@ -112,7 +112,7 @@ fn app_commands(bench: &Bench, length: usize) -> [Command; 2] {
     [Command::SendAppBuf(bench.app_resp), Command::SendAppResp(length as u64)]
 }
 
-/// Steps until nothing moves; the states by half.
+/// Steps until nothing moves, and notes the states by half.
 fn note(bench: &mut Bench, seen: &mut Seen) {
     for step in bench.settle() {
         match step.half {
@@ -126,7 +126,7 @@ fn note(bench: &mut Bench, seen: &mut Seen) {
 type Mail = (Command, Option<Box<[u8]>>);
 type Back = (Completion, Box<[u8]>);
 
-/// NetCore, engine and AppCore as threads; a buffer is where its last word went.
+/// Runs NetCore, engine and AppCore as threads. A buffer is where its last word went.
 fn threaded() -> Seen {
     let (net_out, net_mail) = channel::<Mail>();
     let (app_out, app_mail) = channel::<Mail>();
@@ -175,7 +175,7 @@ fn threaded() -> Seen {
     })
 }
 
-/// The thread that has the engine, until the network's mailbox closes.
+/// Runs the thread that has the engine, until the network's mailbox closes.
 fn drive(
     mut bench: Bench,
     net: &Receiver<Mail>,

@@ -1,5 +1,5 @@
-//! Random words, packets and responses, right and wrong: the engine never panics, holds no more than its limits, and
-//! tells of every packet exactly once.
+//! Random words, packets and responses, right and wrong. The engine never panics, holds no more than its limits, and
+//! reports every packet exactly once.
 
 mod common;
 
@@ -29,7 +29,7 @@ struct Wild {
     /// App.Resp buffers that nothing lies in, and the requests that lie in the others as answers.
     responses: Vec<Address>,
     answered: Vec<(Address, Vec<u8>)>,
-    /// Packets that were started and not told of.
+    /// Packets that were started and not reported.
     started: Vec<Address>,
     told: usize,
     requests: Vec<Vec<u8>>,
@@ -102,7 +102,7 @@ impl Wild {
         }
     }
 
-    /// Nothing wild any more: what was started is told of.
+    /// Ends the random input: every packet that was started is reported.
     fn drain(&mut self) {
         for _ in 0..500 {
             self.read_frame();
@@ -116,7 +116,7 @@ impl Wild {
         assert_eq!(self.engine.in_flight(), 0);
     }
 
-    /// Any word anywhere but where packets are started: those are counted.
+    /// Issues any word anywhere except where packets are started, because those are counted.
     fn wild_word(&mut self) {
         let word = self.prng.bits() >> self.prng.below(64);
         let places = [Interface::AppRecv, Interface::AppResp, Interface::NetResp];
@@ -162,7 +162,7 @@ impl Wild {
             reply.refuse(Code::QueueFull)
         };
         if wild && self.prng.below(4) == 0 {
-            // Behind the token: whose answer it is is not in doubt.
+            // The change is behind the token, so that the request it answers is not in doubt.
             let at = 8 + self.prng.below(192) as usize;
             bytes[at] = self.prng.bits() as u8;
         }

@@ -1,6 +1,6 @@
-//! The builder: the seed's `seq`, `branch` and `trans`, and `fork`, `join`, `tail`, `wait` and `notify`. A [`Block`] is
-//! open, a [`Path`] has ended, and only a path makes a trace: a missing notify does not compile. What types cannot say
-//! (formats, names, sizes) the catalog checks.
+//! The builder: `seq`, `branch` and `trans` of \[AccelFlow\], and `fork`, `join`, `tail`, `wait` and `notify`. A
+//! [`Block`] is open, a [`Path`] has ended, and only a path makes a trace: a missing notify does not compile. The
+//! catalog checks what types cannot express (formats, names, sizes).
 
 use units::{Nanos, Op};
 
@@ -11,8 +11,8 @@ use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
 /// A part of a trace that something follows.
 ///
-/// What is far larger or deeper than a catalog takes grows no further, and is refused all the same: building can
-/// neither fill the memory nor go deeper than a stack.
+/// A part that is far larger or deeper than a catalog takes grows no further, and is refused all the same. So building
+/// can neither fill the memory nor go deeper than a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Block(Nodes);
@@ -27,7 +27,7 @@ pub struct Path(Nodes);
 #[must_use]
 pub struct Arm(Nodes);
 
-/// Nodes with how many there are, arms included, and how deep they nest.
+/// Nodes with their number, arms included, and their depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nodes {
     all: Vec<Node>,
@@ -36,7 +36,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// One more node without arms.
+    /// Adds a node without arms.
     fn push(&mut self, node: Node) {
         if self.count <= COUNT_KEPT {
             self.all.push(node);
@@ -44,7 +44,7 @@ impl Nodes {
         }
     }
 
-    /// A node made of these arms.
+    /// Adds a node made of these arms.
     fn nest(
         &mut self,
         arms: impl IntoIterator<Item = Nodes>,
@@ -65,7 +65,7 @@ impl Nodes {
         if depth > DEPTH_MAX + 1
             && let Some(deepest) = kept.iter().position(|arm| arm.depth + 1 == depth)
         {
-            // It is too deep as it is.
+            // The arm is too deep as it is.
             *self = kept.swap_remove(deepest);
             return;
         }
@@ -87,29 +87,29 @@ impl From<Path> for Arm {
 }
 
 impl Trace {
-    /// A trace that takes a payload of this format.
+    /// Makes a trace that takes a payload of this format.
     pub fn new(name: impl Into<String>, takes: Format, path: Path) -> Trace {
         Trace { name: name.into(), takes, body: path.0.all }
     }
 }
 
-/// Ops one after the other, to begin with.
+/// Begins a block with ops one after the other.
 pub fn seq(ops: impl IntoIterator<Item = Op>) -> Block {
     Block::default().seq(ops)
 }
 
-/// A transform, to begin with.
+/// Begins a block with a transform.
 pub fn trans(from: Base, to: Base) -> Block {
     Block::default().trans(from, to)
 }
 
 impl Block {
-    /// Nothing: the arm of a branch that does nothing.
+    /// Makes an empty block: the arm of a branch that does nothing.
     pub fn empty() -> Block {
         Block::default()
     }
 
-    /// Ops one after the other.
+    /// Adds ops one after the other.
     pub fn seq(mut self, ops: impl IntoIterator<Item = Op>) -> Block {
         for op in ops.into_iter().take(COUNT_KEPT + 1) {
             self.0.push(Node::Run(Run { op, due: None }));
@@ -117,19 +117,20 @@ impl Block {
         self
     }
 
-    /// One op with its deadline (see [`Run::due`]).
+    /// Adds one op with its deadline (see [`Run::due`]).
     pub fn due(mut self, op: Op, due: Nanos) -> Block {
         self.0.push(Node::Run(Run { op, due: Some(due) }));
         self
     }
 
-    /// The payload changes its base.
+    /// Adds a transform that changes the payload's base.
     pub fn trans(mut self, from: Base, to: Base) -> Block {
         self.0.push(Node::Trans(from, to));
         self
     }
 
-    /// One of two arms; what follows goes on where an arm is open. Where both have ended, [`Block::either`].
+    /// Adds a branch to one of two arms. If an arm is open, the nodes that follow go on there. If both have ended, use
+    /// [`Block::either`].
     pub fn branch(
         mut self,
         condition: Condition,
@@ -140,19 +141,19 @@ impl Block {
         self
     }
 
-    /// One of two arms, both of which end.
+    /// Ends with a branch to one of two arms, both of which end.
     pub fn either(mut self, condition: Condition, on_true: Path, on_false: Path) -> Path {
         self.choice(condition, on_true.0, on_false.0);
         Path(self.0)
     }
 
-    /// Several arms at once, each of which ends by itself.
+    /// Ends with several arms at once, each of which ends by itself.
     pub fn fork(mut self, arms: impl IntoIterator<Item = Path>) -> Path {
         self.fan(arms.into_iter().map(|path| path.0), false);
         Path(self.0)
     }
 
-    /// Several arms at once; what follows waits for all and goes on with the first one's payload.
+    /// Adds several arms at once. The nodes that follow wait for all and go on with the first one's payload.
     pub fn join(mut self, arms: impl IntoIterator<Item = Block>) -> Block {
         self.fan(arms.into_iter().map(|block| block.0), true);
         self
@@ -172,17 +173,17 @@ impl Block {
         });
     }
 
-    /// The core that started the trace is told.
+    /// Ends by telling the core that started the trace.
     pub fn notify(self) -> Path {
         self.end(End::Notify)
     }
 
-    /// The named trace goes on at once.
+    /// Ends by going on with the named trace at once.
     pub fn tail(self, trace: impl Into<String>) -> Path {
         self.end(End::Tail(trace.into()))
     }
 
-    /// The named trace goes on when the answer to what `tcp` has just sent arrives.
+    /// Ends by waiting. The named trace goes on when the answer to what `tcp` has just sent arrives.
     pub fn wait(self, trace: impl Into<String>, within: Option<Nanos>) -> Path {
         self.end(End::Await { trace: trace.into(), within })
     }
@@ -193,5 +194,6 @@ impl Block {
     }
 }
 
-/// Nodes and arms that are built: each takes a unit of the encoding or is an invocation, so that so many are too many.
+/// The most nodes and arms that are built. Each takes a unit of the encoding or is an invocation, so that this number
+/// is too many.
 const COUNT_KEPT: usize = 4 * (INVOCATIONS_MAX + GLUE_UNITS_MAX);

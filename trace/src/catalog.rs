@@ -1,5 +1,5 @@
-//! Fields, traces and services that belong together, checked: a catalog has no faults. A trace's place in it is its
-//! address, a field's place its slot.
+//! Fields, traces and services that belong together and are checked: a catalog has no faults. A trace's place in it is
+//! its address, and a field's place is its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use crate::walk::walk;
 /// Fields, traces and services, not checked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
-    /// What branches may read; a field's slot is its place.
+    /// The fields that branches may read. A field's slot is its place.
     pub fields: Vec<Field>,
-    /// The traces; a trace's address is its place.
+    /// The traces. A trace's address is its place.
     pub traces: Vec<Trace>,
     /// The services.
     pub services: Vec<Service>,
@@ -67,7 +67,7 @@ impl Draft {
     /// Checks it all.
     ///
     /// # Errors
-    /// Every fault, in the order of fields, traces, services.
+    /// All faults, in the order of fields, traces, services.
     pub fn check(self) -> Result<Catalog, Vec<Fault>> {
         let mut faults = self.names();
         let scope = Scope { fields: &self.fields, traces: &self.traces };
@@ -126,14 +126,14 @@ fn unique<'a>(
     faults
 }
 
-/// Whether the text form can call something so.
+/// Returns whether the text form can use this as a name.
 fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let goes_on = name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     starts && goes_on && name.len() <= NAME_BYTES_MAX && !is_reserved(name)
 }
 
-/// Rings of tails that nothing waits in, each reported once, at the tail that closes it.
+/// Returns the rings of tails that nothing waits in, each reported once, at the tail that closes it.
 fn circles(traces: &[Trace]) -> Vec<Fault> {
     let index: BTreeMap<&str, usize> =
         traces.iter().enumerate().map(|(at, trace)| (trace.name.as_str(), at)).collect();
@@ -154,7 +154,7 @@ fn circles(traces: &[Trace]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut done = vec![false; traces.len()];
     for start in 0..traces.len() {
-        // The path from `start`, each with the edge to take next; by hand, as chains may be long.
+        // The path from `start`, each with the edge to take next. It is no recursion, as chains may be long.
         let mut path: Vec<(usize, usize)> = if done[start] { Vec::new() } else { vec![(start, 0)] };
         while let Some((at, edge)) = path.last_mut() {
             let Some((target, node)) = edges[*at].get(*edge).copied() else {
@@ -178,45 +178,45 @@ fn circles(traces: &[Trace]) -> Vec<Fault> {
 }
 
 impl Catalog {
-    /// What branches may read.
+    /// Returns the fields that branches may read.
     pub fn fields(&self) -> &[Field] {
         &self.draft.fields
     }
 
-    /// The traces, each at its address.
+    /// Returns the traces, each at its address.
     pub fn traces(&self) -> &[Trace] {
         &self.draft.traces
     }
 
-    /// The services.
+    /// Returns the services.
     pub fn services(&self) -> &[Service] {
         &self.draft.services
     }
 
-    /// The trace of this name.
+    /// Returns the trace of this name.
     pub fn trace(&self, name: &str) -> Option<&Trace> {
         self.draft.traces.get(usize::from(self.address(name)?))
     }
 
-    /// The address of the trace of this name.
+    /// Returns the address of the trace of this name.
     pub fn address(&self, name: &str) -> Option<u16> {
         self.addresses.get(name).copied()
     }
 
-    /// The service of this name.
+    /// Returns the service of this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.draft.services.iter().find(|service| service.name == name)
     }
 
-    /// All of it as it was before the check, to add to.
+    /// Returns all of it as it was before the check, to add to.
     pub fn into_draft(self) -> Draft {
         self.draft
     }
 
-    /// The bytes of a trace, as docs/format.md has them.
+    /// Returns the bytes of a trace, in the format of docs/format.md.
     ///
     /// # Errors
-    /// No such trace, or it has no step at the mark.
+    /// There is no such trace, or it has no step at the mark.
     pub fn encode(&self, name: &str, head: Head) -> Result<Vec<u8>, EncodeError> {
         let trace = self.trace(name).ok_or_else(|| {
             let names = self.addresses.keys().map(String::as_str);
@@ -230,11 +230,11 @@ impl Catalog {
         Ok(encode::encode(trace, head, self))
     }
 
-    /// The trace that these bytes encode, checked against this catalog's fields and traces, and its head. Circles of
-    /// tails are found when the trace is put into a catalog.
+    /// Returns the trace that these bytes encode, checked against this catalog's fields and traces, and its head.
+    /// Circles of tails are found when the trace is put into a catalog.
     ///
     /// # Errors
-    /// Why the bytes are no trace.
+    /// The reason why the bytes are no trace.
     pub fn decode(&self, name: &str, bytes: &[u8]) -> Result<(Trace, Head), DecodeError> {
         let (trace, head) = decode::decode(name, bytes, self)?;
         let (faults, _) = check::check(&trace, 0, self.scope());
@@ -244,7 +244,7 @@ impl Catalog {
         }
     }
 
-    /// How many ops a request of the service invokes.
+    /// Returns how many ops a request of the service invokes.
     pub fn invocations(&self, service: &Service) -> u64 {
         self.stages(&service.path)
     }

@@ -1,5 +1,5 @@
-//! The checks of one trace: what the payload is at every step, which arms can be reached, whether every path ends. Each
-//! node is looked at once; nothing is mended.
+//! The checks of one trace: the payload at every step, the arms that can be reached, and whether every path ends. Each
+//! node is looked at once. Nothing is fixed.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::tree::{
     Branch, End, Field, FieldKind, Fork, Node, Run, Time, Trace, goes_on, visit_nodes,
 };
 
-/// What a trace may refer to.
+/// The names that a trace may refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) fields: &'a [Field],
@@ -37,8 +37,8 @@ impl<'a> Scope<'a> {
         found.ok_or_else(|| What::UnknownField { name: name.to_owned(), hint: String::new() })
     }
 
-    /// Says which name the first unknown ones may have meant. Not all of them: each is compared with every name, and a
-    /// text holds tens of thousands of both.
+    /// Says which name the first unknown ones may have meant. It does not do so for all of them: each is compared with
+    /// every name, and a text holds tens of thousands of both.
     pub(crate) fn add_hints(&self, faults: &mut [Fault]) {
         let mut left = HINTS_MAX;
         for fault in faults {
@@ -62,15 +62,15 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What may be known of the payload before each node, in the order of the text; empty: nothing, after a fault or
-/// where no path leads.
+/// The formats that the payload may have in front of each node, in the order of the text. An empty set means that
+/// nothing is known: after a fault, or where no path leads.
 pub(crate) type Formats = BTreeSet<Format>;
 
-/// Faults of one trace, and the formats before each of its nodes.
+/// Returns the faults of one trace, and the formats in front of each of its nodes.
 pub(crate) fn check(trace: &Trace, index: usize, scope: Scope<'_>) -> (Vec<Fault>, Vec<Formats>) {
     let mut walk =
         Walk { scope, owner: Owner::Trace(index), next: 0, faults: Vec::new(), before: Vec::new() };
-    // First, for all that follows goes as deep as the trace does.
+    // This comes first, because everything that follows goes as deep as the trace does.
     let depth = nesting(trace);
     if depth > DEPTH_MAX {
         walk.whole(What::TooDeep { depth, max: DEPTH_MAX });
@@ -92,8 +92,8 @@ pub(crate) fn check(trace: &Trace, index: usize, scope: Scope<'_>) -> (Vec<Fault
     (walk.faults, walk.before)
 }
 
-/// The formats before each of these nodes, which begin with a payload of one of the formats. What conditions ask plays
-/// no part in it.
+/// Returns the formats in front of each of these nodes, which begin with a payload of one of the formats. Conditions
+/// play no part in it.
 pub(crate) fn formats(nodes: &[Node], start: Formats) -> Vec<Formats> {
     let scope = Scope { fields: &[], traces: &[] };
     let owner = Owner::Trace(0);
@@ -102,7 +102,7 @@ pub(crate) fn formats(nodes: &[Node], start: Formats) -> Vec<Formats> {
     walk.before
 }
 
-/// How deep the deepest node is nested, the outermost being 0.
+/// Returns the depth of the deepest node. The outermost has 0.
 fn nesting(trace: &Trace) -> usize {
     let mut deepest = 0;
     let mut left = vec![(trace.body.as_slice(), 0)];
@@ -128,11 +128,11 @@ fn nesting(trace: &Trace) -> usize {
     deepest
 }
 
-/// What holds on every path that leads to a node.
+/// The facts that hold on every path that leads to a node.
 #[derive(Clone)]
 struct State<'a> {
     formats: Formats,
-    /// Conditions decided since the payload's fields last changed.
+    /// The conditions decided since the payload's fields last changed.
     known: Vec<(&'a Condition, bool)>,
     due: Nanos,
     last: Option<Op>,
@@ -140,7 +140,7 @@ struct State<'a> {
 
 impl<'a> State<'a> {
     fn merge(mut self, other: State<'a>) -> State<'a> {
-        // An empty set stands for a payload that nothing is known of, which is catching.
+        // An empty set stands for a payload that nothing is known of, and the result is unknown too.
         if self.formats.is_empty() || other.formats.is_empty() {
             self.formats.clear();
         } else {
@@ -157,7 +157,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// `json`, or `json or string`.
+/// Returns `json`, or `json or string`.
 pub(crate) fn words(formats: &Formats) -> String {
     let names: Vec<String> = formats.iter().map(Format::to_string).collect();
     names.join(" or ")
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
         self.faults.push(Fault { owner: self.owner, node: Some(node), what });
     }
 
-    /// Whether the trace is of a size to look into: what the checks cost is bounded by it.
+    /// Returns whether the trace is small enough to look into. The size bounds the cost of the checks.
     fn sizes(&mut self, trace: &Trace) -> bool {
         let count = trace.invocations();
         if count == 0 {
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         count <= GLUE_UNITS_MAX
     }
 
-    /// What holds behind these nodes; none where every path through them has ended.
+    /// Returns the state behind these nodes. Returns none if every path through them has ended.
     fn block(&mut self, nodes: &'a [Node], state: State<'a>) -> Option<State<'a>> {
         let mut state = Some(state);
         for (index, node) in nodes.iter().enumerate() {
@@ -252,7 +252,7 @@ impl<'a> Walk<'a> {
             self.fault(at, what);
             Formats::new()
         });
-        // Fields are those of the payload as it was last unwrapped.
+        // The fields are those of the payload as it was last unwrapped.
         if matches!(run.op, Op::Decrypt | Op::Rpc | Op::Deserialize) {
             state.known.clear();
         }
@@ -402,7 +402,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The last node of a path through these nodes, numbered from `first` on, that does not end.
+/// Returns the last node of a path through these nodes, numbered from `first` on, that does not end.
 fn open_end(nodes: &[Node], first: usize) -> Option<usize> {
     let (last, before) = nodes.split_last()?;
     let mut at = first;
@@ -419,7 +419,7 @@ fn open_end(nodes: &[Node], first: usize) -> Option<usize> {
     inner.or(Some(at))
 }
 
-/// Whether a path through these nodes ends in them.
+/// Returns whether a path through these nodes ends in them.
 fn may_end(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| match node {
         Node::End(_) => true,
@@ -429,7 +429,7 @@ fn may_end(nodes: &[Node]) -> bool {
     })
 }
 
-/// The node that is one invocation too many.
+/// Returns the node that is one invocation too many.
 fn first_too_many(trace: &Trace) -> Option<usize> {
     let (mut found, mut index, mut count) = (None, 0, 0);
     trace.visit(&mut |node, _| {
@@ -442,5 +442,5 @@ fn first_too_many(trace: &Trace) -> Option<usize> {
     found
 }
 
-/// Nobody reads more of them.
+/// The most hints: nobody reads more of them.
 const HINTS_MAX: usize = 20;

@@ -1,5 +1,5 @@
-//! Conditions of branches: logic on flags and comparisons of numbers, no arithmetic, no loops; and whether one can
-//! hold where others are known to.
+//! Conditions of branches: logic on flags and comparisons of numbers, without arithmetic and loops. The module also
+//! tells whether one can hold if others are known to hold.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 use crate::encode::condition_units;
 use crate::limits::CONDITION_UNITS_MAX;
 
-/// What a branch asks of the payload.
+/// The question of a branch to the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The flag is set.
@@ -22,7 +22,7 @@ pub enum Condition {
     Or(Box<Condition>, Box<Condition>),
 }
 
-/// How a number is compared with a literal.
+/// The way in which a number is compared with a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Comparison {
@@ -45,7 +45,7 @@ impl Comparison {
         Comparison::AtLeast,
     ];
 
-    /// As the text form writes it.
+    /// Returns the symbol of the text form.
     pub const fn symbol(self) -> &'static str {
         match self {
             Comparison::Equal => "==",
@@ -57,7 +57,7 @@ impl Comparison {
         }
     }
 
-    /// Whether `value` compares so with `literal`.
+    /// Returns whether `value` compares so with `literal`.
     pub const fn holds(self, value: u32, literal: u32) -> bool {
         match self {
             Comparison::Equal => value == literal,
@@ -71,20 +71,20 @@ impl Comparison {
 }
 
 impl Condition {
-    /// The flag `field` is set.
+    /// Returns the condition that the flag `field` is set.
     pub fn flag(field: impl Into<String>) -> Condition {
         Condition::Flag(field.into())
     }
 
-    /// The number `field` compares so with `literal`.
+    /// Returns the condition that the number `field` compares so with `literal`.
     pub fn number(field: impl Into<String>, comparison: Comparison, literal: u32) -> Condition {
         Condition::Number(field.into(), comparison, literal)
     }
 
-    /// Both hold.
+    /// Returns the condition that both hold.
     ///
-    /// What has far more units or levels than a catalog takes grows no further: the larger part stands for the whole,
-    /// which is refused all the same. So building can neither fill the memory nor go deeper than a stack.
+    /// A condition that has far more units or levels than a catalog takes grows no further: the larger part stands for
+    /// the whole, which is refused all the same. So building can neither fill the memory nor go deeper than a stack.
     #[must_use]
     pub fn and(self, other: Condition) -> Condition {
         match self.too_large(&other) {
@@ -93,7 +93,7 @@ impl Condition {
         }
     }
 
-    /// One holds or both; bounded as [`Condition::and`] is.
+    /// Returns the condition that one holds or both. It is bounded as [`Condition::and`] is.
     #[must_use]
     pub fn or(self, other: Condition) -> Condition {
         match self.too_large(&other) {
@@ -102,16 +102,17 @@ impl Condition {
         }
     }
 
-    /// This does not hold; bounded as [`Condition::and`] is.
+    /// Returns the condition that this does not hold. It is bounded as [`Condition::and`] is.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(self) -> Condition {
         if self.depth() >= DEPTH_KEPT { self } else { Condition::Not(Box::new(self)) }
     }
 
-    /// The deeper of two that are too deep together, or the longer of two that are too long.
+    /// Returns the deeper of two that are too deep together, or the longer of two that are too long.
     fn too_large(&self, other: &Condition) -> Option<Condition> {
-        let larger = |own: usize, others: usize| if own >= others { self } else { other }.clone();
+        let larger =
+            |size: usize, other_size: usize| if size >= other_size { self } else { other }.clone();
         let depths = (self.depth(), other.depth());
         if depths.0.max(depths.1) >= DEPTH_KEPT {
             return Some(larger(depths.0, depths.1));
@@ -120,7 +121,7 @@ impl Condition {
         (units.0 + units.1 >= UNITS_KEPT).then(|| larger(units.0, units.1))
     }
 
-    /// Whether it holds where a field has the value that `read` gives; a flag is set when that is not zero.
+    /// Returns whether it holds if a field has the value that `read` gives. A flag is set when that is not zero.
     pub fn holds(&self, read: &mut dyn FnMut(&str) -> u32) -> bool {
         match self {
             Condition::Flag(field) => read(field) != 0,
@@ -146,7 +147,7 @@ impl Condition {
         }
     }
 
-    /// Levels of logic, a test alone being one.
+    /// Returns the levels of logic. A test alone has one.
     pub fn depth(&self) -> usize {
         match self {
             Condition::Flag(_) | Condition::Number(..) => 1,
@@ -158,7 +159,7 @@ impl Condition {
     }
 }
 
-/// Binds tighter the higher: `or`, `and`, `not`, a test.
+/// Returns the rank: the higher, the tighter it binds, from `or`, `and`, `not` to a test.
 const fn rank(condition: &Condition) -> u8 {
     match condition {
         Condition::Or(..) => 0,
@@ -197,8 +198,8 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Whether all of these can hold at once. A comparison changes only at its literal, so trying the values around every
-/// literal decides it; above [`TRIALS_MAX`] combinations the answer is yes, which refuses nothing.
+/// Returns whether all of these can hold at once. A comparison changes only at its literal, so trying the values around
+/// every literal decides it. Above [`TRIALS_MAX`] combinations the answer is yes, which refuses nothing.
 pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     let mut fields: Vec<(&str, BTreeSet<u32>)> = Vec::new();
     for (condition, _) in conditions {
@@ -235,14 +236,14 @@ pub(crate) fn satisfiable(conditions: &[(&Condition, bool)]) -> bool {
     })
 }
 
-/// Levels of logic that are built: each takes a unit, so a condition this deep is too long. The text form nests 31 deep
-/// and has 31 tests, and stays below.
+/// The levels of logic that are built. Each takes a unit, so a condition this deep is too long. The text form nests 31
+/// deep and has 31 tests, and stays below.
 const DEPTH_KEPT: usize = 64;
-/// Units that are built: the larger half of as many is too long. The text form stays below.
+/// The units that are built. The larger half of this number is too long. The text form stays below.
 const UNITS_KEPT: usize = 64 * CONDITION_UNITS_MAX;
 const _: () = assert!(DEPTH_KEPT > 2 * CONDITION_UNITS_MAX);
 
-/// Combinations tried at most: a check of a trace of the largest size stays under a second.
+/// The most combinations that are tried: a check of a trace of the largest size stays under a second.
 const TRIALS_MAX: usize = 4_096;
 
 #[cfg(test)]
@@ -263,7 +264,7 @@ mod tests {
             assert!(one.depth() <= DEPTH_KEPT && condition_units(&one) <= UNITS_KEPT);
             assert!(condition_units(&one) > CONDITION_UNITS_MAX);
         }
-        // As deep and as long as the text form can be: each test behind 31 times `not`.
+        // The condition is as deep and as long as the text form can be: each test stands behind 31 times `not`.
         let test = || (0..CONDITION_UNITS_MAX).fold(flag(), |all, _| all.not());
         let long = (1..CONDITION_UNITS_MAX).fold(test(), |all, _| all.and(test()));
         assert_eq!(condition_units(&long), 31 * 32 + 30, "nothing of it is lost");

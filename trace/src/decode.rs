@@ -1,4 +1,4 @@
-//! Encoded traces read back. Total: any bytes are a trace or are refused, and what is accepted encodes to the same
+//! Reads encoded traces back. Any bytes are a trace or are refused, and bytes that are accepted encode to the same
 //! bytes again. It allocates in proportion to what it was handed, and nests no deeper than the language.
 
 use thiserror::Error;
@@ -15,7 +15,7 @@ use crate::limits::{DEPTH_MAX, INVOCATIONS_MAX};
 use crate::payload::{Base, Format};
 use crate::tree::{Branch, End, Fork, Node, Run, Trace};
 
-/// Why bytes are no trace.
+/// The reason why bytes are no trace.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum DecodeError {
@@ -43,13 +43,13 @@ pub enum DecodeError {
     Unsound(What),
 }
 
-/// Names of slots and addresses.
+/// The names of slots and addresses.
 pub(crate) trait Symbols {
     fn field(&self, slot: u8) -> Option<&str>;
     fn trace(&self, address: u16) -> Option<&str>;
 }
 
-/// The trace that these bytes encode, not checked yet.
+/// Returns the trace that these bytes encode, not checked yet.
 pub(crate) fn decode(
     name: &str,
     bytes: &[u8],
@@ -141,7 +141,7 @@ fn deadlines(bytes: &[u8], steps: usize, are_there: bool) -> Result<Vec<u32>, De
     Ok(dues)
 }
 
-/// Why a block ended.
+/// The reason why a block ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     Arm,

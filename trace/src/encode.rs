@@ -1,5 +1,6 @@
-//! A trace as words of 64 bits, as docs/format.md has it byte by byte: op codes, side word, units for branches,
-//! transforms, forks and ends, deadlines. It encodes what a catalog has checked; [`decode`](crate::decode) reads it.
+//! Encodes a trace as words of 64 bits, which docs/format.md describes byte by byte: op codes, side word, units for
+//! branches, transforms, forks and ends, deadlines. It encodes what a catalog has checked. [`decode`](crate::decode)
+//! reads it.
 
 use std::fmt;
 
@@ -10,12 +11,13 @@ use crate::condition::{Comparison, Condition};
 use crate::limits::INVOCATIONS_MAX;
 use crate::tree::{End, Node, Trace};
 
-/// What changes while an encoded trace is under way.
+/// The part of an encoded trace that changes while it is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Whose trace it is.
+    /// The tenant of the trace.
     pub tenant: u16,
-    /// The position mark: the step to run next; 0 is the start of the trace, with what stands before its first step.
+    /// The position mark: the step to run next. 0 is the start of the trace, with what stands in front of its first
+    /// step.
     pub mark: u8,
 }
 
@@ -29,13 +31,13 @@ pub enum EncodeError {
     Mark { mark: u8, name: String, last: usize },
 }
 
-/// Slots of fields and addresses of traces, by name.
+/// The slots of fields and addresses of traces, by name.
 pub(crate) trait Names {
     fn slot(&self, field: &str) -> u8;
     fn address(&self, trace: &str) -> u16;
 }
 
-/// The bytes of a trace that was checked.
+/// Returns the bytes of a trace that was checked.
 pub(crate) fn encode(trace: &Trace, head: Head, names: &dyn Names) -> Vec<u8> {
     let mut writer = Writer { names, ops: 0, dues: Vec::new(), run: 0, units: Vec::new() };
     writer.block(&trace.body);
@@ -58,19 +60,19 @@ pub(crate) fn encode(trace: &Trace, head: Head, names: &dyn Names) -> Vec<u8> {
     bytes
 }
 
-/// The 4-bit code of an op; `notify` ends a path and has none.
+/// Returns the 4-bit code of an op. `notify` ends a path and has none.
 pub(crate) fn op_code(op: Op) -> u64 {
     debug_assert!(op != Op::Notify, "checked: no invocation");
     op.index() as u64 + 1
 }
 
-/// The op of a 4-bit code above 0.
+/// Returns the op of a 4-bit code above 0.
 pub(crate) fn op_of_code(code: u64) -> Option<Op> {
     let op = *Op::ALL.get(usize::try_from(code).ok()?.checked_sub(1)?)?;
     (op != Op::Notify).then_some(op)
 }
 
-/// The units that these nodes take.
+/// Returns the units that these nodes take.
 pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     let one = |node: &Node| match node {
         Node::Run(_) => 0,
@@ -90,7 +92,7 @@ pub(crate) fn glue_units(nodes: &[Node]) -> usize {
     nodes.iter().map(one).sum()
 }
 
-/// The units that a condition takes.
+/// Returns the units that a condition takes.
 pub(crate) fn condition_units(condition: &Condition) -> usize {
     match condition {
         Condition::Flag(_) => 1,
@@ -106,7 +108,7 @@ struct Writer<'a> {
     names: &'a dyn Names,
     ops: u64,
     dues: Vec<u32>,
-    /// Steps since the last unit.
+    /// The steps since the last unit.
     run: u16,
     units: Vec<u16>,
 }
@@ -177,7 +179,7 @@ impl Writer<'_> {
         self.units.push((number >> 16) as u16);
     }
 
-    /// In postfix order.
+    /// Writes a condition in postfix order.
     fn condition(&mut self, condition: &Condition) {
         match condition {
             Condition::Flag(field) => {
@@ -206,7 +208,7 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes as rows of words, each with its bytes and what it is.
+/// Returns bytes as rows of words, each with its bytes and its meaning.
 pub fn dump(bytes: &[u8]) -> String {
     let mut out = String::new();
     let units = bytes.get(WORD_BYTES + 5).copied().map_or(0, usize::from);
@@ -227,7 +229,7 @@ pub fn dump(bytes: &[u8]) -> String {
     out
 }
 
-/// What a unit is: its lowest three bits.
+/// The kind of a unit: its lowest three bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Branch = 1,

@@ -1,4 +1,4 @@
-//! What can be wrong with traces, in words that say what to change. Faults name a node by its number; who read the
+//! The faults of traces, in words that say what to change. Faults name a node by its number. The code that read the
 //! trace from a text knows its line.
 
 use thiserror::Error;
@@ -7,11 +7,12 @@ use units::Op;
 /// Something wrong in a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which part of the catalog.
+    /// The part of the catalog.
     pub owner: Owner,
-    /// Which node of a trace or stage of a service: its number in the order of the text, from 0. None: the whole of it.
+    /// The node of a trace or stage of a service: its number in the order of the text, from 0. None means the whole of
+    /// it.
     pub node: Option<usize>,
-    /// What is wrong.
+    /// The fault.
     pub what: What,
 }
 
@@ -24,7 +25,7 @@ pub enum Owner {
     Service(usize),
 }
 
-/// What is wrong.
+/// The kind of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs)]
 pub enum What {
@@ -112,7 +113,7 @@ pub enum What {
     EmptyPath,
 }
 
-/// `; did you mean X?` where one of `names` is near.
+/// Returns `; did you mean X?` if one of `names` is near.
 pub(crate) fn hint<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let near = names
         .into_iter()

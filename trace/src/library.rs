@@ -1,4 +1,4 @@
-//! The traces and services of the seed AccelFlow, compiled in from specs/.
+//! The traces and services of \[AccelFlow\], compiled in from specs/.
 
 use crate::catalog::Catalog;
 use crate::text::read;
@@ -9,7 +9,7 @@ pub const ACCELFLOW: [(&str, &str); 2] = [
     ("social-network.trace", include_str!("../../specs/services/social-network.trace")),
 ];
 
-/// The twelve templates of table II and the eight services of table IV.
+/// Returns the twelve templates of table II and the eight services of table IV.
 pub fn accelflow() -> Catalog {
     read(&ACCELFLOW).expect("a test reads it")
 }

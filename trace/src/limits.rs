@@ -1,24 +1,24 @@
 //! The bounds of the language, related to each other.
 
-/// Invocations of an encoded trace: 4 bits each in a word of 64, as the seed has it.
+/// The most invocations of an encoded trace: 4 bits each in a word of 64, as in \[AccelFlow\].
 pub const INVOCATIONS_MAX: usize = 16;
-/// How deep branches and forks nest: nobody reads deeper, and reading and decoding recurse this far at most.
+/// The deepest nesting of branches and forks: nobody reads deeper, and reading and decoding recurse this far at most.
 pub const DEPTH_MAX: usize = 8;
-/// Units of 16 bits for branches, transforms, forks and ends: their count has 8 bits.
+/// The most units of 16 bits for branches, transforms, forks and ends: their count has 8 bits.
 pub const GLUE_UNITS_MAX: usize = 255;
-/// Units of one condition.
+/// The most units of one condition.
 pub const CONDITION_UNITS_MAX: usize = 31;
-/// Fields of a catalog: a slot has 8 bits.
+/// The most fields of a catalog: a slot has 8 bits.
 pub const FIELDS_MAX: usize = 256;
-/// Traces of a catalog. An address has 16 bits; this many are a catalog that somebody wrote.
+/// The most traces of a catalog. An address has 16 bits; this many are a catalog that somebody wrote.
 pub const TRACES_MAX: usize = 4_096;
-/// Services of a catalog.
+/// The most services of a catalog.
 pub const SERVICES_MAX: usize = 4_096;
-/// Copies that a service runs at once.
+/// The most copies that a service runs at once.
 pub const PARALLEL_MAX: u32 = 1_024;
-/// Longest name.
+/// The longest name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Longest text that is read.
+/// The longest text that is read.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 const _: () = assert!(CONDITION_UNITS_MAX < GLUE_UNITS_MAX);

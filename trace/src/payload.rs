@@ -1,18 +1,19 @@
-//! What a payload's bytes are, and what each op makes of them: enough to find an op behind the wrong one, and no
-//! more. It knows nothing of the data itself: no schema, no length.
+//! The format of a payload's bytes, and the change that each op makes to it: enough to find an op behind the wrong one,
+//! and no more. The module knows nothing of the data itself: no schema, no length.
 
 use std::fmt;
 use std::str::FromStr;
 
 use units::Op;
 
-/// How data is laid out when nothing is wrapped around it.
+/// The layout of data when nothing is wrapped around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Base {
     Json = 1,
     Bson = 2,
-    /// Text, or any bytes that a program takes for one value: listing 1 of the seed hands a compressed field on as one.
+    /// Text, or any bytes that a program takes for one value. \[AccelFlow\] listing 1 hands a compressed field on as
+    /// one.
     String = 3,
     Protobuf = 4,
     Bytes = 5,
@@ -22,7 +23,7 @@ impl Base {
     /// Every base, in the order of its code.
     pub const ALL: [Base; 5] = [Base::Json, Base::Bson, Base::String, Base::Protobuf, Base::Bytes];
 
-    /// The word that traces use.
+    /// Returns the word that traces use.
     pub const fn name(self) -> &'static str {
         match self {
             Base::Json => "json",
@@ -33,7 +34,7 @@ impl Base {
         }
     }
 
-    /// The base with this code (4 bits of the encoding).
+    /// Returns the base with this code (4 bits of the encoding).
     pub fn of_code(code: u8) -> Option<Base> {
         Base::ALL.into_iter().find(|base| *base as u8 == code)
     }
@@ -45,7 +46,7 @@ impl fmt::Display for Base {
     }
 }
 
-/// What an op put around a payload and another takes off again.
+/// A layer that one op puts around a payload and another takes off again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Wrap {
@@ -59,7 +60,7 @@ impl Wrap {
     /// Every wrap, in the order of its code.
     pub const ALL: [Wrap; 3] = [Wrap::Compressed, Wrap::Encrypted, Wrap::Message];
 
-    /// The word that traces use.
+    /// Returns the word that traces use.
     pub const fn name(self) -> &'static str {
         match self {
             Wrap::Compressed => "compressed",
@@ -81,46 +82,46 @@ impl fmt::Display for Wrap {
 
 /// A payload's layout: a base within at most [`Format::WRAPS_MAX`] wraps, such as `encrypted(message(protobuf))`.
 ///
-/// Held as it is encoded: 4 bits a layer, the outermost lowest, zeros behind the base.
+/// It is held as it is encoded: 4 bits per layer, the outermost lowest, zeros behind the base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(u16);
 
 impl Format {
-    /// Wraps around a base at most: a layer takes 4 bits of 16.
+    /// The most wraps around a base: a layer takes 4 bits of 16.
     pub const WRAPS_MAX: usize = 3;
 
-    /// `base` with nothing around it.
+    /// Returns `base` with nothing around it.
     pub const fn of(base: Base) -> Format {
         Format(base as u16)
     }
 
-    /// This format within one more wrap; none beyond [`Format::WRAPS_MAX`].
+    /// Returns this format within one more wrap. Returns none beyond [`Format::WRAPS_MAX`].
     #[must_use]
     pub fn within(self, wrap: Wrap) -> Option<Format> {
         (self.0 >> 12 == 0).then_some(Format(self.0 << 4 | wrap as u16))
     }
 
-    /// The outermost wrap.
+    /// Returns the outermost wrap.
     pub fn wrap(self) -> Option<Wrap> {
         Wrap::of_code((self.0 & 0xF) as u8)
     }
 
-    /// What is left without the outermost wrap, if that is `wrap`.
+    /// Returns the format without the outermost wrap, if that is `wrap`.
     pub fn without(self, wrap: Wrap) -> Option<Format> {
         (self.wrap() == Some(wrap)).then_some(Format(self.0 >> 4))
     }
 
-    /// The base, if nothing is around it.
+    /// Returns the base, if nothing is around it.
     pub fn bare(self) -> Option<Base> {
         Base::of_code((self.0 & 0xF) as u8)
     }
 
-    /// The 16 bits of the encoding.
+    /// Returns the 16 bits of the encoding.
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// The format that these bits encode.
+    /// Returns the format that these bits encode.
     pub fn of_bits(bits: u16) -> Option<Format> {
         let mut rest = bits;
         while Wrap::of_code((rest & 0xF) as u8).is_some() {
@@ -131,15 +132,15 @@ impl Format {
         Some(Format(bits))
     }
 
-    /// Whether a branch may read fields: not through encryption or compression.
+    /// Returns whether a branch may read fields: not through encryption or compression.
     pub fn is_readable(self) -> bool {
         !matches!(self.wrap(), Some(Wrap::Encrypted | Wrap::Compressed))
     }
 
-    /// What `op` makes of a payload of this format.
+    /// Returns the format after `op` on a payload of this format.
     ///
     /// # Errors
-    /// What the op takes instead, in words.
+    /// The input that the op takes instead, in words.
     pub fn after(self, op: Op) -> Result<Format, &'static str> {
         let wrapped = |wrap| self.within(wrap).ok_or("at most three wraps around the data");
         match op {

@@ -1,5 +1,5 @@
-//! A trace as a list of instructions with jumps, for who executes or simulates it: no tree to walk, every place a
-//! number. It executes nothing.
+//! A trace as a list of instructions with jumps, for code that executes or simulates it: there is no tree to walk, and
+//! every place is a number. It executes nothing.
 
 use units::{Nanos, Op};
 
@@ -12,7 +12,7 @@ use crate::tree::{End, Node, Trace, goes_on};
 pub enum Instruction {
     /// Invoke the op; the next instruction follows when it is done.
     Run {
-        /// Its number among the trace's steps: where the position mark points.
+        /// Its number among the trace's steps, which the position mark uses.
         step: u8,
         /// The op.
         op: Op,
@@ -23,37 +23,38 @@ pub enum Instruction {
     Trans(Base, Base),
     /// Go on with the next instruction if the condition holds, else at `on_false`.
     Branch {
-        /// What is asked.
+        /// The condition.
         condition: Condition,
-        /// Where to go on otherwise.
+        /// The instruction to go on with otherwise.
         on_false: u16,
     },
     /// Go on there.
     Jump(u16),
     /// Go on at all of these places at once.
     Fork {
-        /// Where each arm begins.
+        /// The first instruction of each arm.
         arms: Vec<u16>,
-        /// Where to go on, with the first arm's payload, once every arm has arrived; none: every arm ends by itself.
+        /// The instruction to go on with, with the first arm's payload, once every arm has arrived. None means that
+        /// every arm ends by itself.
         join: Option<u16>,
     },
     /// This arm of the innermost open fork has arrived.
     Arrive {
-        /// Which arm.
+        /// The number of the arm.
         arm: u8,
     },
     /// The path ends.
     End(End),
 }
 
-/// The instructions of a checked trace, from the first on.
+/// Returns the instructions of a checked trace, from the first on.
 pub fn compile(trace: &Trace) -> Vec<Instruction> {
     let mut compiler = Compiler { out: Vec::new(), steps: 0 };
     compiler.block(&trace.body);
     compiler.out
 }
 
-/// Where the step that a position mark names is; mark 0 is the start.
+/// Returns the place of the step that a position mark names. Mark 0 is the start.
 pub fn at_mark(program: &[Instruction], mark: u8) -> Option<usize> {
     let is_step = |one: &Instruction| matches!(one, Instruction::Run { step, .. } if *step == mark);
     if mark == 0 { Some(0) } else { program.iter().position(is_step) }
@@ -91,7 +92,7 @@ impl Compiler {
         let at = self.out.len();
         self.out.push(Instruction::Branch { condition: condition.clone(), on_false: 0 });
         self.block(on_true);
-        // Who ends does not jump, and before an empty arm there is nothing to jump over.
+        // A path that ends does not jump, and in front of an empty arm there is nothing to jump over.
         let skips = !on_false.is_empty() && goes_on(on_true);
         let jump = self.out.len();
         if skips {

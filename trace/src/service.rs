@@ -1,4 +1,4 @@
-//! Services as paths through traces: which traces a request runs, in what order, and where a core works in between.
+//! Services as paths through traces: the traces that a request runs, their order, and where a core works in between.
 //! Paths say what is common, not how long it takes.
 
 use crate::check::Scope;
@@ -10,9 +10,9 @@ use crate::walk::walk;
 /// A service and the path that most of its requests take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What a request runs, in order.
+    /// The stages that a request runs, in order.
     pub path: Vec<Stage>,
 }
 
@@ -30,9 +30,9 @@ pub enum Stage {
     Cpu,
     /// So many copies of a path run at once.
     Parallel {
-        /// How many.
+        /// The number of copies.
         times: u32,
-        /// The path of each.
+        /// The path of each copy.
         path: Vec<Stage>,
     },
 }
@@ -53,7 +53,7 @@ fn visit_stages<'a>(stages: &'a [Stage], depth: usize, visit: &mut dyn FnMut(&'a
     }
 }
 
-/// Faults of a service in a catalog whose traces have none.
+/// Returns the faults of a service in a catalog whose traces have none.
 pub(crate) fn check(service: &Service, index: usize, scope: Scope<'_>) -> Vec<Fault> {
     let mut check = Check { scope, owner: Owner::Service(index), next: 0, faults: Vec::new() };
     let mut deepest = 0;
@@ -83,7 +83,7 @@ impl Check<'_> {
             let node = self.next.checked_sub(1);
             self.faults.push(Fault { owner: self.owner, node, what: What::EmptyPath });
         }
-        // The traces that those before have gone on with, and by which one.
+        // The traces that those before have gone on with, and the trace that did so.
         let mut awaited: Vec<(String, String)> = Vec::new();
         let mut core = true;
         for stage in path {
@@ -122,7 +122,7 @@ impl Check<'_> {
         }
     }
 
-    /// The traces that this one goes on with.
+    /// Returns the traces that this one goes on with.
     fn run(&mut self, at: usize, name: &str, with: &[String]) -> Vec<String> {
         let Some(trace) = self.scope.trace(name) else {
             self.fault(at, self.scope.unknown_trace(name));

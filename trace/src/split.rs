@@ -21,11 +21,11 @@ pub enum SplitError {
     Formats { trace: String, payload: String },
 }
 
-/// The trace in parts of at most [`INVOCATIONS_MAX`] invocations each: the first under its own name, the others under
-/// that name with a number. Nothing else about it is checked.
+/// Returns the trace in parts of at most [`INVOCATIONS_MAX`] invocations each: the first under its own name, the others
+/// under that name with a number. Nothing else about it is checked.
 ///
 /// # Errors
-/// Where it cannot be cut.
+/// The place where it cannot be cut.
 pub fn split(trace: &Trace) -> Result<Vec<Trace>, SplitError> {
     let mut splitter = Splitter { name: &trace.name, parts: 1, waiting: Vec::new() };
     let mut done = Vec::new();
@@ -42,7 +42,7 @@ pub fn split(trace: &Trace) -> Result<Vec<Trace>, SplitError> {
 struct Splitter<'a> {
     name: &'a str,
     parts: usize,
-    /// Cut off and perhaps still too long.
+    /// The parts that were cut off and are perhaps still too long.
     waiting: Vec<Trace>,
 }
 
@@ -64,7 +64,7 @@ impl Splitter<'_> {
             used += nodes[fits].invocations();
             fits += 1;
         }
-        // The latest cut where the payload has one format and something runs before it, if anything may.
+        // The latest cut where the payload has one format and something runs in front of it, if anything may.
         let is_cut = |place: &usize| {
             at(nodes, *place).len() == 1 && (budget == 0 || invocations(&nodes[..*place]) > 0)
         };
@@ -113,7 +113,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// Makes a trace of these nodes; what goes on with it.
+    /// Makes a trace of these nodes, and returns the node that goes on with it.
     fn part(&mut self, takes: Format, body: Vec<Node>) -> Node {
         self.parts += 1;
         let name = format!("{}.{}", self.name, self.parts);
@@ -130,7 +130,7 @@ impl Splitter<'_> {
     }
 }
 
-/// Every open end of these nodes goes on with `rest`.
+/// Makes every open end of these nodes go on with `rest`.
 fn close(nodes: &mut Vec<Node>, rest: &[Node]) {
     match nodes.last_mut() {
         Some(Node::End(_) | Node::Fork(Fork { join: false, .. })) => {}
@@ -144,7 +144,7 @@ fn close(nodes: &mut Vec<Node>, rest: &[Node]) {
     }
 }
 
-/// The number, in the order of the text, of the node at this place of a block.
+/// Returns the number, in the order of the text, of the node at this place of a block.
 fn number(nodes: &[Node], place: usize) -> usize {
     let mut count = 0;
     visit_nodes(&nodes[..place], 0, &mut |_, _| count += 1);

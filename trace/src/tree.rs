@@ -1,4 +1,4 @@
-//! A trace as data: what the builder, the text form and the decoder make and everything else reads. Nothing here is
+//! A trace as data, which the builder, the text form and the decoder make and everything else reads. Nothing here is
 //! checked; a trace in a [`Catalog`](crate::Catalog) is.
 
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::payload::{Base, Format};
 /// A field of the payload that branches may read. Its place among the catalog's fields is its slot in the encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What conditions call it.
+    /// The name that conditions use.
     pub name: String,
-    /// What it holds.
+    /// The kind of its content.
     pub kind: FieldKind,
 }
 
-/// What a field holds.
+/// The kind of a field's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum FieldKind {
@@ -27,7 +27,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// The word that traces use.
+    /// Returns the word that traces use.
     pub const fn name(self) -> &'static str {
         match self {
             FieldKind::Flag => "flag",
@@ -39,11 +39,11 @@ impl FieldKind {
 /// A program of ops within one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What `tail`, `await` and `run_trace` call it.
+    /// The name that `tail`, `await` and `run_trace` use.
     pub name: String,
     /// The payload's format when it starts.
     pub takes: Format,
-    /// What is done, in order.
+    /// The nodes, in order.
     pub body: Vec<Node>,
 }
 
@@ -54,7 +54,7 @@ pub enum Node {
     Run(Run),
     /// The payload changes its base from the first to the second.
     Trans(Base, Base),
-    /// One of two arms; where an arm does not end, what follows the branch goes on.
+    /// One of two arms is taken. If an arm does not end, the nodes behind the branch go on.
     Branch(Branch),
     /// The payload goes to every arm at once.
     Fork(Fork),
@@ -67,19 +67,19 @@ pub enum Node {
 pub struct Run {
     /// The op.
     pub op: Op,
-    /// By when it should be done (ns), counted from the start of the first trace of a chain of tails: whoever
-    /// is early leaves its slack to the next. A soft deadline.
+    /// The time by which it should be done (ns), counted from the start of the first trace of a chain of tails. An op
+    /// that is early leaves its slack to the next. It is a soft deadline.
     pub due: Option<Nanos>,
 }
 
 /// A choice by the payload's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// What is asked.
+    /// The condition.
     pub condition: Condition,
-    /// What is done if it holds.
+    /// The nodes to run if it holds.
     pub on_true: Vec<Node>,
-    /// What is done if it does not.
+    /// The nodes to run if it does not.
     pub on_false: Vec<Node>,
 }
 
@@ -88,12 +88,12 @@ pub struct Branch {
 pub struct Fork {
     /// The arms, at least two.
     pub arms: Vec<Vec<Node>>,
-    /// Whether what follows waits for all arms, and goes on with the first one's payload. Otherwise every arm ends by
-    /// itself.
+    /// True if the nodes that follow wait for all arms, and go on with the first one's payload. Otherwise every arm
+    /// ends by itself.
     pub join: bool,
 }
 
-/// How a path ends.
+/// The end of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The payload goes to memory, and the core that started the trace is told.
@@ -104,13 +104,13 @@ pub enum End {
     Await {
         /// The trace that receives the answer.
         trace: String,
-        /// How long it waits; then the core is told.
+        /// The time for which it waits. Then the core is told.
         within: Option<Nanos>,
     },
 }
 
 impl Trace {
-    /// The invocations that its encoding holds: those of all arms.
+    /// Returns the invocations that its encoding holds: those of all arms.
     pub fn invocations(&self) -> usize {
         invocations(&self.body)
     }
@@ -120,7 +120,7 @@ impl Trace {
         visit_nodes(&self.body, 0, visit);
     }
 
-    /// The traces that it goes on with, in the order of the text.
+    /// Returns the traces that it goes on with, in the order of the text.
     pub fn follows(&self) -> Vec<&End> {
         let mut ends = Vec::new();
         self.visit(&mut |node, _| match node {
@@ -132,7 +132,7 @@ impl Trace {
 }
 
 impl End {
-    /// The trace that goes on.
+    /// Returns the trace that goes on.
     pub fn target(&self) -> Option<&str> {
         match self {
             End::Notify => None,
@@ -142,7 +142,7 @@ impl End {
 }
 
 impl Node {
-    /// The invocations of this node and its arms.
+    /// Returns the invocations of this node and its arms.
     pub fn invocations(&self) -> usize {
         match self {
             Node::Run(_) => 1,
@@ -210,7 +210,7 @@ pub(crate) fn invocations(nodes: &[Node]) -> usize {
     nodes.iter().map(Node::invocations).sum()
 }
 
-/// Whether a path leads behind these nodes.
+/// Returns whether a path leads behind these nodes.
 pub(crate) fn goes_on(nodes: &[Node]) -> bool {
     nodes.iter().all(|node| match node {
         Node::Run(_) | Node::Trans(..) => true,
@@ -220,7 +220,7 @@ pub(crate) fn goes_on(nodes: &[Node]) -> bool {
     })
 }
 
-/// Every node in the order of the text, and how deep it is nested.
+/// Calls `visit` with every node in the order of the text, and with its depth.
 pub(crate) fn visit_nodes<'a>(
     nodes: &'a [Node],
     depth: usize,

@@ -1,22 +1,22 @@
-//! What a trace does for given fields: the ops it invokes and how it ends. It runs nothing.
+//! Computes what a trace does for given fields: the ops that it invokes and its ends. It runs nothing.
 
 use units::Op;
 
 use crate::tree::{End, Node, Trace};
 
-/// What a trace does for given fields.
+/// The result of a trace for given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Walked<'a> {
     /// The ops invoked, arms of a fork one after the other.
     pub ops: Vec<Op>,
-    /// What stands behind each of them.
+    /// The work behind each of them.
     pub behind: Vec<Behind>,
-    /// How its paths end: one, or one for each arm of a fork.
+    /// The ends of its paths: one, or one for each arm of a fork.
     pub ends: Vec<&'a End>,
 }
 
-/// What stands behind an op for its dispatcher to do. What stands before the first op, or the first behind a join, is
-/// done by a core.
+/// The work behind an op that its dispatcher has to do. A core does the work in front of the first op, or in front of
+/// the first op behind a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// Branches decided.
@@ -27,7 +27,7 @@ pub struct Behind {
     pub ends: u32,
 }
 
-/// What `trace` does where a field has the value that `read` gives; flags are set above zero.
+/// Walks through `trace` if a field has the value that `read` gives. Flags are set above zero.
 pub fn walk<'a>(trace: &'a Trace, read: &mut dyn FnMut(&str) -> u32) -> Walked<'a> {
     let mut walker = Walker { read, walked: Walked::default(), last: None };
     walker.block(&trace.body);
@@ -42,7 +42,7 @@ struct Walker<'a, 'r> {
 }
 
 impl<'a> Walker<'a, '_> {
-    /// Whether the path goes on.
+    /// Walks through nodes, and returns whether the path goes on.
     fn block(&mut self, nodes: &'a [Node]) -> bool {
         nodes.iter().all(|node| match node {
             Node::Run(run) => {
@@ -52,11 +52,11 @@ impl<'a> Walker<'a, '_> {
                 true
             }
             Node::Trans(..) => {
-                self.behind(|own| own.transforms += 1);
+                self.behind(|behind| behind.transforms += 1);
                 true
             }
             Node::Branch(branch) => {
-                self.behind(|own| own.branches += 1);
+                self.behind(|behind| behind.branches += 1);
                 let taken = branch.condition.holds(self.read);
                 self.block(if taken { &branch.on_true } else { &branch.on_false })
             }
@@ -70,7 +70,7 @@ impl<'a> Walker<'a, '_> {
                 fork.join
             }
             Node::End(end) => {
-                self.behind(|own| own.ends += 1);
+                self.behind(|behind| behind.ends += 1);
                 self.walked.ends.push(end);
                 false
             }
@@ -99,8 +99,8 @@ mod tests {
         let catalog = crate::read(&[("f.trace", text)]).expect("no faults");
         let behind = |name: &str| {
             let trace = catalog.traces().iter().find(|trace| trace.name == name).expect("is there");
-            let own = |own: &Behind| [own.branches, own.transforms, own.ends];
-            walk(trace, &mut |_| 0).behind.iter().map(own).collect::<Vec<_>>()
+            let counts = |counts: &Behind| [counts.branches, counts.transforms, counts.ends];
+            walk(trace, &mut |_| 0).behind.iter().map(counts).collect::<Vec<_>>()
         };
         assert_eq!(behind("x"), [[1, 0, 1]], "what is before the first op is a core's");
         assert_eq!(behind("y"), [[0, 1, 1], [0, 1, 1]], "an arm without an op is the fork's");

@@ -1,4 +1,5 @@
-//! The seed's traces and services: every count that its tables print, and what its text says of single traces.
+//! Tests of the traces and services of [AccelFlow]: every count that the paper's tables print, and the statements of
+//! its text on single traces.
 
 use trace::{
     ACCELFLOW, Base, Block, Condition, Draft, End, Format, Head, Trace, Wrap, accelflow, dump,

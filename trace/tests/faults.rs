@@ -1,9 +1,9 @@
-//! Every fault that a text can have: what is said of it, and where.
+//! Tests of every fault that a text can have: its message and its place.
 
 use trace::{Base, Block, Condition, Draft, Format, Trace, What, draft, read, seq, split};
 use units::Op;
 
-/// What stands around a body on one line: its first column is 23.
+/// Puts a body into a text on one line: its first column is 23.
 fn body(text: &str) -> String {
     format!("field a flag field b flag field n number\ntrace x takes json {{ {text} }}")
 }
@@ -256,18 +256,20 @@ fn the_builder_is_checked_as_the_text_is() {
         Block::empty().branch(number, inner, Block::empty())
     });
     assert_eq!(first(deep.notify()), What::TooDeep { depth: 9, max: 8 });
-    // As deep and as large as anybody cares to build: refused, and neither memory nor stack is short.
+    // The blocks are as deep and as large as anybody can build: they are refused, and neither memory nor stack is
+    // short.
     let flag = || Condition::flag("a");
     let deep = (0..100_000)
         .fold(seq([Op::Copy]), |inner, _| seq([Op::Copy]).branch(flag(), inner, Block::empty()));
     assert_eq!(first(deep.notify()), What::TooDeep { depth: 9, max: 8 });
-    let wide = (0..100).fold(seq([Op::Copy]), |own, _| own.clone().join([own.clone(), own]));
+    let wide =
+        (0..100).fold(seq([Op::Copy]), |block, _| block.clone().join([block.clone(), block]));
     assert!(matches!(first(wide.notify()), What::TooDeep { .. } | What::TooLong { .. }));
-    let flat =
-        (0..100_000).fold(Block::empty(), |own, _| own.branch(flag(), seq([Op::Copy]), ended()));
+    let flat = (0..100_000)
+        .fold(Block::empty(), |block, _| block.branch(flag(), seq([Op::Copy]), ended()));
     assert!(matches!(first(flat.notify()), What::TooLong { .. }));
     let empty = (0..100_000)
-        .fold(seq([Op::Copy]), |own, _| own.branch(flag(), Block::empty(), Block::empty()));
+        .fold(seq([Op::Copy]), |block, _| block.branch(flag(), Block::empty(), Block::empty()));
     assert!(matches!(first(empty.notify()), What::TooMuchControl { .. }));
     let arms = (0..1_000_000).map(|_| Block::empty());
     assert!(matches!(first(seq([Op::Copy]).join(arms).notify()), What::TooMuchControl { .. }));

@@ -1,5 +1,5 @@
-//! What holds for every trace: text and bytes say the same both ways, programs do what trees say, split traces do what
-//! the whole did, and no input makes any reader panic.
+//! Properties that hold for every trace: text and bytes say the same both ways, programs do what trees say, split
+//! traces do what the whole did, and no input makes any reader panic.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn fields(seed: u64) -> impl FnMut(&str) -> u32 {
     }
 }
 
-/// The ops that a program invokes, arms of a fork one after the other; whether it ended.
+/// Runs a program, collects the ops that it invokes, arms of a fork one after the other, and returns whether it ended.
 fn run(
     program: &[Instruction],
     mut pc: usize,
@@ -58,7 +58,7 @@ fn run(
     }
 }
 
-/// The ops of a trace and of those that its tails lead to.
+/// Collects the ops of a trace and of those that its tails lead to.
 fn chain(catalog: &Catalog, trace: &Trace, seed: u64, ops: &mut Vec<Op>) {
     let walked = walk(trace, &mut fields(seed));
     ops.extend(walked.ops);
@@ -225,7 +225,7 @@ const WORDS: [&str; 46] = [
 ];
 
 #[test]
-fn the_seeds_traces_compile_to_what_they_say() {
+fn the_papers_traces_compile_to_what_they_say() {
     let catalog = accelflow();
     for trace in catalog.traces() {
         for seed in 0..64 {

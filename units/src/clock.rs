@@ -1,4 +1,4 @@
-//! Time as an argument: whoever needs "now" is handed a clock, so that tests and the simulator own time.
+//! Time as an argument: code that needs "now" is given a clock, so that tests and the simulator own time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use crate::Nanos;
 
 /// A monotonic clock; its zero is its owner's start.
 pub trait Clock: Send + Sync {
-    /// The time since the clock's zero (ns).
+    /// Returns the time since the clock's zero (ns).
     fn now(&self) -> Nanos;
 }
 
@@ -20,7 +20,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that agrees with every other of this process.
+    /// Makes a clock that agrees with every other of this process.
     pub fn new() -> Self {
         static START: OnceLock<Instant> = OnceLock::new();
         Self { start: *START.get_or_init(Instant::now) }

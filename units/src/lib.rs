@@ -1,6 +1,6 @@
-//! The words every room shares: quantities with their unit in the type, the ops of the datacenter tax,
-//! the clock, seeded randomness, and the page of limits.
-//! No I/O, no helpers without an owner: what only one room needs lives in that room.
+//! The words that every crate shares: quantities with their unit in the type, the ops of the datacenter tax, the clock,
+//! seeded randomness, and the page of limits. There is no I/O, and there are no helpers without an owner: what only one
+//! crate needs lives in that crate.
 
 pub mod clock;
 pub mod limits;

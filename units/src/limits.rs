@@ -1,4 +1,4 @@
-//! The page of limits: every bound that more than one room relies on, related to each other at compile time.
+//! The page of limits: every bound that more than one crate relies on, related to each other at compile time.
 
 use crate::ByteCount;
 
@@ -8,12 +8,12 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// memcached's default `-I`: the largest item, its key and header included.
 pub const ITEM_BYTES_MAX_DEFAULT: ByteCount = ByteCount::mib(1);
 
-/// Bounds of `-I`, as memcached 1.6 checks them.
+/// The lower bound of `-I`, as memcached 1.6 checks it.
 pub const ITEM_BYTES_MAX_LOWEST: ByteCount = ByteCount::kib(1);
-/// Upper bound of `-I`.
+/// The upper bound of `-I`.
 pub const ITEM_BYTES_MAX_HIGHEST: ByteCount = ByteCount::mib(1024);
 
-/// What memcached adds to key and value when it compares an item with `-I`: the 48-byte item header, 8 bytes
+/// The bytes that memcached adds to key and value when it compares an item with `-I`: the 48-byte item header, 8 bytes
 /// of CAS, the key's terminator and the value's CR LF. We count the same, so that both refuse the same values.
 pub const ITEM_OVERHEAD_BYTES: usize = 48 + 8 + 1 + 2;
 

@@ -1,9 +1,9 @@
-//! The kinds of tax work, as metrics, traces and the command line name them.
+//! The kinds of tax work, with their names in metrics, traces and the command line.
 
 use std::fmt;
 
-/// One kind of tax work. `Tcp`, `LoadBalance` and `Notify` are ports of traces: a handler of the caller
-/// answers them, no device does.
+/// One kind of tax work. `Tcp`, `LoadBalance` and `Notify` are ports of traces: a handler of the caller answers them,
+/// and no device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -38,12 +38,12 @@ impl Op {
         Op::Notify,
     ];
 
-    /// The position in [`Op::ALL`], for tables indexed by op.
+    /// Returns the position in [`Op::ALL`], for tables indexed by op.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The word that metrics, configuration and traces use.
+    /// Returns the word that metrics, configuration and traces use.
     pub const fn name(self) -> &'static str {
         match self {
             Op::Compress => "compress",

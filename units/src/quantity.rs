@@ -12,17 +12,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// `count` KiB.
+    /// Returns `count` KiB.
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// `count` MiB.
+    /// Returns `count` MiB.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// The count as a `usize`; saturates where `usize` is narrower.
+    /// Returns the count as a `usize`, which saturates if `usize` is narrower.
     pub const fn as_usize(self) -> usize {
         if self.0 > usize::MAX as u64 { usize::MAX } else { self.0 as usize }
     }
@@ -36,22 +36,22 @@ impl ByteCount {
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// `count` microseconds.
+    /// Returns `count` microseconds.
     pub const fn micros(count: u64) -> Self {
         Self(count * 1_000)
     }
 
-    /// `count` milliseconds.
+    /// Returns `count` milliseconds.
     pub const fn millis(count: u64) -> Self {
         Self(count * 1_000_000)
     }
 
-    /// `count` seconds.
+    /// Returns `count` seconds.
     pub const fn secs(count: u64) -> Self {
         Self(count * 1_000_000_000)
     }
 
-    /// The time from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, zero if `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -60,7 +60,7 @@ impl Nanos {
 impl FromStr for Nanos {
     type Err = NotATime;
 
-    /// A number with a unit, or several: `500ms`, `10s`, `2m 30s`.
+    /// Parses a number with a unit, or several: `500ms`, `10s`, `2m 30s`.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         humantime::parse_duration(text)
             .map(Nanos::from)
@@ -127,7 +127,7 @@ impl std::error::Error for NotAByteCount {}
 impl FromStr for ByteCount {
     type Err = NotAByteCount;
 
-    /// Plain bytes, or a whole number with a binary unit (`k`, `KB` and `KiB` all mean 1024, as in memcached).
+    /// Parses plain bytes, or a whole number with a binary unit (`k`, `KB` and `KiB` all mean 1024, as in memcached).
     fn from_str(text: &str) -> Result<Self, NotAByteCount> {
         let fail = || NotAByteCount(text.to_owned());
         let trimmed = text.trim();
@@ -145,7 +145,7 @@ impl FromStr for ByteCount {
 }
 
 impl fmt::Display for ByteCount {
-    /// The largest binary unit that divides the count exactly, so that printing and parsing round trip.
+    /// Writes the largest binary unit that divides the count exactly, so that printing and parsing round trip.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
         let exact =

@@ -8,22 +8,22 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 pub struct Prng(Xoshiro256PlusPlus);
 
 impl Prng {
-    /// A generator for `seed`; each stream of draws takes a seed of its own.
+    /// Makes a generator for `seed`. Each stream of draws takes a seed of its own.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A uniform draw in `[0, 1)` with 53 random bits.
+    /// Returns a uniform draw in `[0, 1)` with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A uniform draw in `0..bound`, by the multiply-shift reduction; its bias is below `bound / 2^64`.
+    /// Returns a uniform draw in `0..bound`, by the multiply-shift reduction. Its bias is below `bound / 2^64`.
     ///
     /// # Panics
     /// If `bound` is zero.

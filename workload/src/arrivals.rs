@@ -1,9 +1,9 @@
-//! When the requests of an open loop are due. Times only: nobody waits here.
+//! Computes when the requests of an open loop are due. These are times only: nothing waits here.
 
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Prng};
 
-/// How the gaps between arrivals are distributed.
+/// The distribution of the gaps between arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArrivalKind {
@@ -25,8 +25,8 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// A stream of `rate_per_s` arrivals per second whose first gap is shifted by `phase` of a gap
-    /// (0 to 1), so that several uniform streams interleave.
+    /// Makes a stream of `rate_per_s` arrivals per second whose first gap is shifted by `phase` of a gap (0 to 1), so
+    /// that several uniform streams interleave.
     ///
     /// # Panics
     /// If the rate is not a positive number.
@@ -36,7 +36,7 @@ impl Arrivals {
         Self { kind, gap_ns: 1e9 / rate_per_s, due_gaps }
     }
 
-    /// The next due time.
+    /// Returns the next due time.
     pub fn next_due(&mut self, prng: &mut Prng) -> Nanos {
         self.due_gaps += match self.kind {
             ArrivalKind::Uniform => 1.0,

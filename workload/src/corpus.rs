@@ -1,4 +1,4 @@
-//! A corpus: the files of a directory, joined, of which values are slices.
+//! A corpus: the joined files of a directory. Values are slices of it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,15 +10,15 @@ pub struct Corpus {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why a directory gave no corpus; the operator must act.
+/// The reason why a directory gave no corpus. The operator must act.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file or directory could not be read.
     #[error("cannot read {path} of the corpus: {error}", path = path.display())]
     Unreadable {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The directory has no bytes in regular files.
@@ -61,7 +61,7 @@ fn regular_files(directory: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     Ok(files)
 }
 
-/// More would only cost start-up time: a value is at most 1 GiB and typically far below 1 MiB.
+/// The largest corpus. More would only cost start-up time: a value is at most 1 GiB and typically far below 1 MiB.
 const CORPUS_BYTES_MAX: u64 = 256 << 20;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Where a service's cycles go: reads CPU profiles (`perf script` text and folded stacks as a stream, pprof), in
-//! bounded memory, and sorts their samples by an ordered file of rules into the categories of Accelerometer's tables 2
-//! and 3. It opens no file, resolves no symbols and knows nothing of what acceleration would give.
+//! Shows where a service's cycles go. It reads CPU profiles (`perf script` text and folded stacks as a stream, pprof)
+//! in bounded memory, and sorts their samples by an ordered file of rules into the categories of \[Accelerometer\]
+//! tables 2 and 3. It opens no file, resolves no symbols, and knows nothing of the gains of acceleration.
 
 mod advice;
 mod breakdown;

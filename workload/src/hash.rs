@@ -1,17 +1,17 @@
-//! A keyed hash of small integers, from which sizes, names and offsets of a key follow without
-//! being stored. Not for tables that an adversary fills.
+//! A keyed hash of small integers. Sizes, names and offsets of a key follow from it without being stored. It is not for
+//! tables that an adversary fills.
 
-/// 64 well mixed bits of `id` under `seed`: two rounds of an odd-multiplier xor-shift finaliser.
+/// Returns 64 well mixed bits of `id` under `seed`: two rounds of an odd-multiplier xor-shift finaliser.
 pub(crate) fn mix(seed: u64, id: u64) -> u64 {
     finalise(finalise(seed ^ GOLDEN).wrapping_add(id.wrapping_mul(GOLDEN)))
 }
 
-/// The hash as a number in `[0, 1)`.
+/// Returns the hash as a number in `[0, 1)`.
 pub(crate) fn unit(hash: u64) -> f64 {
     (hash >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// The hash reduced to `0..bound`; `bound` must not be zero.
+/// Returns the hash reduced to `0..bound`. `bound` must not be zero.
 pub(crate) fn below(hash: u64, bound: u64) -> u64 {
     ((u128::from(hash) * u128::from(bound)) >> 64) as u64
 }

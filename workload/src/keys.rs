@@ -15,16 +15,15 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Names whose lengths follow `sizes`, within memcached's 250 bytes. The id takes the first
-    /// characters (six bits each), so where `count` needs more of them than a drawn length gives,
-    /// the key is that much longer.
+    /// Makes names whose lengths follow `sizes`, within memcached's 250 bytes. The id takes the first characters (six
+    /// bits each), so if `count` needs more of them than a drawn length gives, the key is that much longer.
     pub fn new(count: u64, sizes: &SizeDist, seed: u64) -> Result<Self, BadSizes> {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         let digits = bits.div_ceil(6).max(1) as usize;
         Ok(Self { count, digits, sizes: Sizes::new(sizes, Weighting::Calls)?, seed })
     }
 
-    /// How many keys there are.
+    /// Returns how many keys there are.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,8 +1,9 @@
-//! What a workload is made of: value sizes, key names and popularity, arrivals, payload bytes, and
-//! the presets of `specs/workloads/` that put published numbers to them; device profiles, what
-//! accelerators are published to cost (`specs/devices/`); and [`cpu`], where a service's cycles go.
-//! Everything is a function of a seed. This crate runs nothing: no threads, sockets or clocks; only
-//! presets, profiles and corpora are read from files.
+//! The parts of a workload: value sizes, key names and popularity, arrivals, payload bytes, and the presets of
+//! `specs/workloads/` that put published numbers to them. There are also device profiles, the published costs of
+//! accelerators (`specs/devices/`), and [`cpu`], which shows where a service's cycles go.
+//!
+//! Everything is a function of a seed. This crate runs nothing: it has no threads, sockets or clocks, and reads only
+//! presets, profiles and corpora from files.
 
 mod arrivals;
 mod corpus;

@@ -1,5 +1,4 @@
-//! Which key a request asks for: ranks by popularity, drawn in constant time and memory whatever
-//! the key count.
+//! Draws the key that a request asks for: ranks by popularity, in constant time and memory whatever the key count.
 
 use units::Prng;
 
@@ -28,8 +27,7 @@ struct Zipf {
 }
 
 impl Popularity {
-    /// A Zipf law: rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. `alpha` 0 is
-    /// uniform.
+    /// Makes a Zipf law: rank `k` (from 0) is drawn in proportion to `(k + 1)^-alpha`. `alpha` 0 is uniform.
     ///
     /// # Panics
     /// If `count` is zero or `alpha` is negative or not a number.
@@ -40,7 +38,7 @@ impl Popularity {
         Self { count, law }
     }
 
-    /// A rank in `0..count`.
+    /// Returns a rank in `0..count`.
     pub fn draw(&self, prng: &mut Prng) -> u64 {
         match &self.law {
             Law::Uniform => prng.below(self.count),
@@ -73,14 +71,14 @@ impl Zipf {
     }
 }
 
-/// The integral of `t^-alpha` from 1 to `x`, without loss of digits near `alpha` = 1.
+/// Returns the integral of `t^-alpha` from 1 to `x`, without loss of digits near `alpha` = 1.
 fn integral(alpha: f64, x: f64) -> f64 {
     let log = x.ln();
     let power = (1.0 - alpha) * log;
     if power.abs() < 1e-8 { log * (1.0 + power / 2.0) } else { log * power.exp_m1() / power }
 }
 
-/// The `x` at which [`integral`] has the value `area`.
+/// Returns the `x` at which [`integral`] has the value `area`.
 fn inverse(alpha: f64, area: f64) -> f64 {
     // Rounding can push the argument just below -1 at the far end of the range.
     let power = (area * (1.0 - alpha)).max(-1.0);

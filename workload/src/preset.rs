@@ -1,5 +1,5 @@
-//! Presets: published workloads as data files, each number with its source and what we had to
-//! assume. Those of `specs/workloads/` are compiled in; any other is read from a file.
+//! Presets: published workloads as data files, each number with its source and our assumptions. Those of
+//! `specs/workloads/` are compiled in. Any other is read from a file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,9 +13,9 @@ use crate::{BadSizes, PayloadClass, SizeDist, Sizes, Weighting};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// The name it is asked for by; for a compiled-in preset also its file's.
+    /// The name that callers ask for. For a compiled-in preset it is also its file's.
     pub name: String,
-    /// What it is, in one sentence.
+    /// A description in one sentence.
     pub about: String,
     /// Sizes of values.
     pub value_bytes: Sourced<SizeDist>,
@@ -25,7 +25,7 @@ pub struct Preset {
     pub zipf_alpha: Sourced<f64>,
     /// The fraction of requests that are gets; the others are sets.
     pub get_share: Sourced<f64>,
-    /// What the values look like.
+    /// The kind of bytes that values have.
     pub payload: Sourced<PayloadClass>,
     /// The published mean of the value sizes, against which the distribution is tested (bytes).
     pub mean_value_bytes: Option<Sourced<f64>>,
@@ -37,13 +37,13 @@ pub struct Preset {
 pub struct Sourced<T> {
     /// The number.
     pub value: T,
-    /// The document and the address in it, or "none" where nothing is published.
+    /// The paper or page and the address in it, or "none" if nothing is published.
     pub source: String,
-    /// What was assumed beyond the source.
+    /// The assumption beyond the source, if any.
     pub assumption: Option<String>,
 }
 
-/// Why there is no such preset; the caller who named it must act.
+/// The reason why there is no such preset. The caller who named it must act.
 #[derive(Debug, thiserror::Error)]
 pub enum PresetError {
     /// No preset of that name is compiled in.
@@ -57,9 +57,9 @@ pub enum PresetError {
     /// The file could not be read.
     #[error("cannot read preset {path}: {error}", path = path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The text is not a preset.
@@ -67,7 +67,7 @@ pub enum PresetError {
     Malformed {
         /// The file or the compiled-in name.
         origin: String,
-        /// What and where.
+        /// The error and its place.
         error: Box<toml::de::Error>,
     },
     /// A number is out of its range.
@@ -83,12 +83,12 @@ pub enum PresetError {
 }
 
 impl Preset {
-    /// The names of the compiled-in presets.
+    /// Returns the names of the compiled-in presets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         COMPILED_IN.iter().map(|(name, _)| *name)
     }
 
-    /// A compiled-in preset by its name, or the file at that path when it ends in `.toml`.
+    /// Returns a compiled-in preset by its name, or the file at that path when it ends in `.toml`.
     pub fn find(name: &str) -> Result<Self, PresetError> {
         if name.ends_with(".toml") {
             return Self::read(Path::new(name));
@@ -110,7 +110,7 @@ impl Preset {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a preset from its text; `origin` is what errors call it.
+    /// Reads a preset from its text. Errors call it `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PresetError> {
         let preset: Self = toml::from_str(text).map_err(|error| PresetError::Malformed {
             origin: origin.to_owned(),
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// What its publication lets one derive: shares of calls from a size on, and the mean.
+    /// The test checks what can be derived from the publication: shares of calls from a size on, and the mean.
     #[test]
     fn feed1_is_as_published_and_cache1_smaller() {
         let sizes = |name| {

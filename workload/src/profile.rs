@@ -1,6 +1,6 @@
-//! Device profiles: the timing and limits of accelerators, and of software on a stated core, as data
-//! files, each number with its source, its range and what we had to assume. Those of `specs/devices/`
-//! are compiled in; any other is read from a file. It times and emulates nothing.
+//! Device profiles: the timing and limits of accelerators, and of software on a stated core, as data files. Each number
+//! has its source, its range and our assumptions. Those of `specs/devices/` are compiled in. Any other is read from a
+//! file. The module times and emulates nothing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,11 +22,12 @@ pub use submission::{Accelerator, Attachment, SubmitBatchPoint};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
-    /// The name it is asked for by; for a compiled-in profile also its file's.
+    /// The name that callers ask for. For a compiled-in profile it is also its file's.
     pub name: String,
-    /// What it is, in one sentence.
+    /// A description in one sentence.
     pub about: String,
-    /// How jobs reach it and how many it holds. Software on a core has none of this: a job runs where it is asked for.
+    /// The way in which jobs reach it, and how many it holds. Software on a core has none of this: a job runs where it
+    /// is asked for.
     pub accelerator: Option<Accelerator>,
     /// The history that it writes and reads with; every profile that compresses or decompresses has one.
     pub window_log2: Option<Figure<u64>>,
@@ -35,7 +36,7 @@ pub struct DeviceProfile {
     /// A completion that comes this much after it is due is late: the device's own 99th percentile
     /// over its median.
     pub late_after_ns: Figure<u64>,
-    /// Which of the compress curves holds.
+    /// The compress curve that holds.
     pub huffman: Option<Figure<Huffman>>,
     /// Compression by kind of Huffman code.
     pub compress: Option<CompressProfile>,
@@ -55,33 +56,33 @@ pub struct DeviceProfile {
     pub fault_tail: Option<FaultTail>,
 }
 
-/// A number with its standing: who says so, how sure it is, and how far off it may be.
+/// A number with its standing: its source, how sure it is, and how far off it may be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure<T> {
     /// The number.
     pub value: T,
-    /// How it came about.
+    /// The origin of the number.
     pub kind: Kind,
-    /// The document and the address in it, or "none" where nothing is published.
+    /// The paper or page and the address in it, or "none" if nothing is published.
     pub source: String,
     /// The lowest and the highest that it may be; an assumed or calibrated number always has both.
     pub range: Option<[T; 2]>,
-    /// How it was derived or assumed.
+    /// The derivation or the assumption.
     pub assumption: Option<String>,
 }
 
-/// How a number came about.
+/// The origin of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// The source states it.
     Published,
-    /// Arithmetic on what the source states.
+    /// The number is arithmetic on what the source states.
     Derived,
     /// Fitted to published results, which the assumption names: agreeing with those proves nothing.
     Calibrated,
-    /// Nothing published says it.
+    /// Nothing published states it.
     Assumed,
 }
 
@@ -105,7 +106,7 @@ pub struct CompressProfile {
     pub dynamic: Option<OpProfile>,
 }
 
-/// Which end of the ranges a profile's costs take.
+/// The end of the ranges that a profile's costs take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variant {
     /// Every cost with a range at its lowest: the fastest device that the sources leave room for.
@@ -117,7 +118,7 @@ pub enum Variant {
     High,
 }
 
-/// Why there is no such profile; the caller who named it must act.
+/// The reason why there is no such profile. The caller who named it must act.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name is compiled in.
@@ -131,9 +132,9 @@ pub enum ProfileError {
     /// The file could not be read.
     #[error("cannot read device profile {path}: {error}", path = path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
     /// The text is not a profile.
@@ -141,7 +142,7 @@ pub enum ProfileError {
     Malformed {
         /// The file or the compiled-in name.
         origin: String,
-        /// What and where.
+        /// The error and its place.
         error: Box<toml::de::Error>,
     },
     /// A number or its standing is not valid.
@@ -155,12 +156,12 @@ pub enum ProfileError {
 }
 
 impl DeviceProfile {
-    /// The names of the compiled-in profiles.
+    /// Returns the names of the compiled-in profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         COMPILED_IN.iter().map(|(name, _)| *name)
     }
 
-    /// A compiled-in profile by its name, or the file at that path when it ends in `.toml`.
+    /// Returns a compiled-in profile by its name, or the file at that path when it ends in `.toml`.
     pub fn find(name: &str) -> Result<Self, ProfileError> {
         if name.ends_with(".toml") {
             return Self::read(Path::new(name));
@@ -182,7 +183,7 @@ impl DeviceProfile {
         read.and_then(|_| Self::parse(&text, &path.display().to_string()))
     }
 
-    /// Reads a profile from its text; `origin` is what errors call it.
+    /// Reads a profile from its text. Errors call it `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
         let profile: Self = toml::from_str(text).map_err(|error| ProfileError::Malformed {
             origin: origin.to_owned(),
@@ -193,7 +194,7 @@ impl DeviceProfile {
         Ok(profile)
     }
 
-    /// The profile with its costs at one end of their ranges; its name then says which.
+    /// Returns the profile with its costs at one end of their ranges. Its name then says which.
     pub fn variant(mut self, variant: Variant) -> Self {
         let suffix = match variant {
             Variant::Low => "-low",
@@ -207,7 +208,7 @@ impl DeviceProfile {
         self
     }
 
-    /// Compression with the Huffman code that the profile chose, if it compresses.
+    /// Returns compression with the Huffman code that the profile chose, if it compresses.
     pub fn compress(&self) -> Option<&OpProfile> {
         let compress = self.compress.as_ref()?;
         match self.huffman.as_ref()?.value {
@@ -216,35 +217,38 @@ impl DeviceProfile {
         }
     }
 
-    /// Whether it is software on a core: nothing to submit to, and the calling core's time is spent.
+    /// Returns whether it is software on a core: there is nothing to submit to, and the calling core's time is spent.
     pub fn is_core(&self) -> bool {
         self.accelerator.is_none()
     }
 
-    /// What a lone submission of so many bytes costs the calling core.
+    /// Returns the cost of a lone submission of so many bytes for the calling core.
     pub fn submit(&self, bytes: u64) -> Nanos {
         self.submit_nth(bytes, 1)
     }
 
-    /// What the `nth` of several submissions that go out together costs the calling core; from 1 on.
+    /// Returns the cost of the `nth` of several submissions that go out together for the calling core. `nth` counts
+    /// from 1.
     pub fn submit_nth(&self, bytes: u64, nth: u64) -> Nanos {
-        self.accelerator.as_ref().map_or(Nanos(0), |own| own.submit(bytes, nth))
+        self.accelerator.as_ref().map_or(Nanos(0), |accelerator| accelerator.submit(bytes, nth))
     }
 
-    /// When the first poll of a typical job pays.
+    /// Returns the time at which the first poll of a typical job pays.
     pub fn expected_poll(&self) -> Nanos {
-        let expected_ns = self.accelerator.as_ref().map(|own| own.expected_poll_ns.value);
+        let expected_ns =
+            self.accelerator.as_ref().map(|accelerator| accelerator.expected_poll_ns.value);
         Nanos(expected_ns.unwrap_or(0))
     }
 
-    /// How much after its due time a completion is late.
+    /// Returns the time after its due time from which a completion is late.
     pub fn late_after(&self) -> Nanos {
         Nanos(self.late_after_ns.value)
     }
 
     fn costs_mut(&mut self) -> Vec<&mut Figure<u64>> {
         let compress = self.compress.as_mut();
-        let codes = compress.into_iter().flat_map(|own| [&mut own.fixed, &mut own.dynamic]);
+        let codes =
+            compress.into_iter().flat_map(|compress| [&mut compress.fixed, &mut compress.dynamic]);
         let others = [
             &mut self.decompress,
             &mut self.encrypt,

@@ -13,7 +13,7 @@ pub enum SizeDist {
     Fixed { bytes: u64 },
     /// Every size from `min_bytes` to `max_bytes` alike.
     Uniform { min_bytes: u64, max_bytes: u64 },
-    /// Log-normal with the given mean and the standard deviation `sigma` of its logarithm.
+    /// A log-normal distribution with the given mean and the standard deviation `sigma` of its logarithm.
     LogNormal { mean_bytes: f64, sigma: f64, min_bytes: u64, max_bytes: u64 },
     /// Generalized Pareto: `location + scale ((1 - u)^-shape - 1) / shape`.
     GeneralizedPareto { location: f64, scale: f64, shape: f64, min_bytes: u64, max_bytes: u64 },
@@ -38,11 +38,11 @@ pub enum SizeDist {
 pub struct SizePart {
     /// The fraction of all draws; the shares of a mixture sum to 1.
     pub share: f64,
-    /// What those draws follow; not a mixture itself.
+    /// The distribution that those draws follow. It is not a mixture itself.
     pub sizes: SizeDist,
 }
 
-/// What a distribution counts.
+/// The unit that a distribution counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weighting {
@@ -58,11 +58,11 @@ pub enum Weighting {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} is {value}; {valid}")]
 pub struct BadSizes {
-    /// Which field.
+    /// The field.
     pub field: &'static str,
     /// Its value, printed.
     pub value: String,
-    /// What it may be.
+    /// The values that are valid.
     pub valid: &'static str,
 }
 
@@ -77,7 +77,7 @@ pub struct Sizes {
 }
 
 impl SizeDist {
-    /// The largest size that can be drawn.
+    /// Returns the largest size that can be drawn.
     pub fn max_bytes(&self) -> u64 {
         match self {
             Self::Fixed { bytes } => *bytes,
@@ -113,7 +113,7 @@ impl SizeDist {
         }
     }
 
-    /// The size at `u` in `[0, 1)`, unrounded, of a checked distribution.
+    /// Returns the size at `u` in `[0, 1)`, unrounded, of a checked distribution.
     fn at(&self, u: f64) -> f64 {
         match self {
             Self::Fixed { bytes } => *bytes as f64,
@@ -159,23 +159,23 @@ impl Sizes {
         Ok(Self { dist: dist.clone(), mean_bytes, by_bytes })
     }
 
-    /// The size at `u` in `[0, 1)`: the same `u` always gives the same size.
+    /// Returns the size at `u` in `[0, 1)`. The same `u` always gives the same size.
     pub fn at(&self, u: f64) -> usize {
         let u = if self.by_bytes.is_empty() { u } else { self.byte_weighted(u) };
         self.dist.at(u).round() as usize
     }
 
-    /// A random size.
+    /// Returns a random size.
     pub fn draw(&self, prng: &mut Prng) -> usize {
         self.at(prng.unit())
     }
 
-    /// The mean size of a draw, to about a percent.
+    /// Returns the mean size of a draw, to about a percent.
     pub fn mean_bytes(&self) -> f64 {
         self.mean_bytes
     }
 
-    /// Where among the calls the byte at `u` of all bytes lies.
+    /// Returns where among the calls the byte at `u` of all bytes lies.
     fn byte_weighted(&self, u: f64) -> f64 {
         let cells = &self.by_bytes;
         let index = cells.partition_point(|cell| cell.0 <= u).min(cells.len() - 1);
@@ -186,7 +186,7 @@ impl Sizes {
     }
 }
 
-/// Ends of the cells over which sums are taken: even, and ever finer towards 1, where heavy tails
+/// Returns the ends of the cells over which sums are taken. They are even, and ever finer towards 1, where heavy tails
 /// have their bytes.
 fn grid() -> Vec<(f64, f64)> {
     let cell = 1.0 / GRID_CELLS as f64;
@@ -214,7 +214,7 @@ fn at_parts(parts: &[SizePart], u: f64) -> f64 {
     last.sizes.at(((u - start) / last.share).min(UNIT_BELOW_ONE))
 }
 
-/// `(e^(shape log) - 1) / shape`, which is `log` itself at shape 0.
+/// Returns `(e^(shape log) - 1) / shape`, which is `log` itself at shape 0.
 fn box_cox(log: f64, shape: f64) -> f64 {
     if shape.abs() < 1e-9 { log } else { (shape * log).exp_m1() / shape }
 }
@@ -254,7 +254,7 @@ fn check_points(points: &[(f64, u64)]) -> Result<(), BadSizes> {
         return refuse(format!("{points:?}"), "probabilities must run from 0 to 1");
     }
     for pair in points.windows(2) {
-        // Written so that a probability that is not a number fails too.
+        // The comparison is written so that a probability that is not a number fails too.
         let rises = pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
         if !rises {
             return refuse(format!("{pair:?}"), "probabilities must rise and sizes must not fall");
@@ -281,8 +281,8 @@ fn check_parts(parts: &[SizePart]) -> Result<(), BadSizes> {
     Ok(())
 }
 
-/// The quantile of the standard normal distribution (Acklam's rational approximation; relative
-/// error below 2e-9).
+/// Returns the quantile of the standard normal distribution (Acklam's rational approximation; relative error below
+/// 2e-9).
 fn normal_quantile(u: f64) -> f64 {
     let horner = |terms: &[f64], x: f64| terms.iter().fold(0.0, |sum, term| sum * x + term);
     let tail = |u: f64| {
@@ -299,10 +299,9 @@ fn normal_quantile(u: f64) -> f64 {
     }
 }
 
-/// Cells of the even part of the grid; sums over the presets change by less than 0.1 % with twice
-/// as many.
+/// The cells of the even part of the grid. Sums over the presets change by less than 0.1 % with twice as many.
 const GRID_CELLS: usize = 4_096;
-/// Refinements of the last cell: down to one call in four billion.
+/// The refinements of the last cell: down to one call in four billion.
 const GRID_HALVINGS: i32 = 20;
 /// A size above memcached's largest `-I` is a mistake in a file, not a workload.
 const SIZE_BYTES_MAX: u64 = 1 << 30;

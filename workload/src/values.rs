@@ -15,14 +15,14 @@ use crate::{Corpus, PayloadClass, Sizes};
 /// The values of every key; clones share the pool.
 #[derive(Clone, Debug)]
 pub struct Values {
-    /// Empty for values of one repeated character.
+    /// The pool. It is empty for values of one repeated character.
     pool: Arc<[u8]>,
     sizes: Sizes,
     length_max: usize,
     seed: u64,
 }
 
-/// A value that is not what was written.
+/// The difference between a value and what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Mismatch {
@@ -35,17 +35,17 @@ pub enum Mismatch {
 }
 
 impl Values {
-    /// Values of a synthetic class. Sizes are cut to `length_max`.
+    /// Makes values of a synthetic class. Sizes are cut to `length_max`.
     pub fn synthetic(class: PayloadClass, sizes: Sizes, length_max: usize, seed: u64) -> Self {
         Self { pool: class.pool(POOL_BYTES, mix(seed, 0)).into(), sizes, length_max, seed }
     }
 
-    /// Values that are slices of a corpus; one that is longer than the corpus repeats it.
+    /// Makes values that are slices of a corpus. A value that is longer than the corpus repeats it.
     pub fn from_corpus(corpus: Corpus, sizes: Sizes, length_max: usize, seed: u64) -> Self {
         Self { pool: corpus.bytes.into(), sizes, length_max, seed }
     }
 
-    /// The length of the value of key `id`, in every version (bytes).
+    /// Returns the length of the value of key `id`, in every version (bytes).
     pub fn length(&self, id: u64) -> usize {
         self.sizes.at(unit(mix(self.seed ^ SIZE_STREAM, id))).min(self.length_max)
     }
@@ -68,7 +68,7 @@ impl Values {
         self.slices(id, version, body, |slice| out.extend_from_slice(slice));
     }
 
-    /// Whether `bytes` are some version of the value of key `id`; gives that version.
+    /// Returns the version of the value of key `id` that `bytes` are.
     pub fn check(&self, id: u64, bytes: &[u8]) -> Result<u32, Mismatch> {
         let (got, expected) = (bytes.len(), self.length(id));
         if got != expected {
@@ -119,18 +119,18 @@ impl Values {
     }
 }
 
-/// The version that a header states.
+/// Returns the version that a header states.
 fn version_of(header: &[u8]) -> Result<u32, Mismatch> {
     let digits = std::str::from_utf8(&header[HEADER_BYTES / 2..]).ok();
     let version = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
     version.ok_or(Mismatch::Bytes { offset: HEADER_BYTES / 2 })
 }
 
-/// Large enough that few values of a run share more than a window's worth of bytes at the same
-/// place.
+/// The pool is large enough that few values of a run share more than a window's worth of bytes at the same place.
 const POOL_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 16;
-/// Below this the header would be a large part of the value and change how it compresses.
+/// The least bytes of a value with a header. Below this the header would be a large part of the value and change how it
+/// compresses.
 const VERSIONED_BYTES_MIN: usize = 64;
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 const SIZE_STREAM: u64 = 0x5349_5A45;

@@ -1,5 +1,5 @@
-//! One queue and everything around it that a check would otherwise repeat: buffers between
-//! canaries, tags, waiting as the device says, and an exact account of what is inside.
+//! One queue and everything around it that a check would otherwise repeat: buffers between canaries, tags, waiting in
+//! the device's way, and an exact account of the jobs inside.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ pub(super) struct Harness {
     pool: Pool,
     intact: Arc<AtomicBool>,
     tag: u64,
-    /// What a job's buffer holds at first, as if left by someone.
+    /// The byte that fills a job's buffer at first, as if left by someone.
     pub(super) fill: u8,
-    /// Whose jobs they are.
+    /// The tenant of the jobs.
     pub(super) tenant: TenantId,
     inside: HashMap<u64, Mark>,
 }
 
-/// What must come back with a tag.
+/// The job and the buffers that must come back with a tag.
 struct Mark {
     job: *const Job,
     input: *const u8,
@@ -56,7 +56,7 @@ impl Harness {
         }
     }
 
-    /// A job with room for exactly so much. Its header space and output hold the fill byte.
+    /// Makes a job with room for exactly so much. Its header space and output hold the fill byte.
     pub(super) fn job(&mut self, task: &Task, input: Bytes, output_capacity: usize) -> Box<Job> {
         let mut output = self.pool.take(HEADER_BYTES + output_capacity);
         output.space().fill(self.fill);
@@ -92,7 +92,7 @@ impl Harness {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Everything that one poll gives.
+    /// Returns everything that one poll gives.
     pub(super) fn poll(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         let count = self.queue.poll(&mut done);
@@ -104,7 +104,7 @@ impl Harness {
         done
     }
 
-    /// Waits as the device says until nothing is inside.
+    /// Waits in the device's way until nothing is inside.
     pub(super) fn drain(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         let give_up = Instant::now() + PATIENCE;
@@ -124,7 +124,7 @@ impl Harness {
         done
     }
 
-    /// Runs one job to its end; passing faults and refusals are met by doing it again.
+    /// Runs one job to its end, and does it again after passing faults and refusals.
     pub(super) fn run(
         &mut self,
         task: &Task,
@@ -156,7 +156,7 @@ impl Harness {
         job.output.freeze(start..start + output_bytes)
     }
 
-    /// The pool that jobs' outputs come from.
+    /// Returns the pool that jobs' outputs come from.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -263,7 +263,7 @@ impl Drop for GuardedBlock {
     }
 }
 
-/// Header space of every job, at least; what it and the rest of the buffer hold at first.
+/// The least header space of every job, which holds the same bytes as the rest of the buffer at first.
 const HEADER_BYTES: usize = 16;
 const FILL: u8 = 0xA5;
 
@@ -271,8 +271,8 @@ const FILL: u8 = 0xA5;
 const CANARY_BYTES: usize = 128;
 const CANARY: u8 = 0x5A;
 
-/// A job that comes back at all comes back within this time, on a machine however busy.
+/// A job that comes back at all comes back within this time, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Faults come by count, so that two in a row are the most that a plan for the suite makes.
+/// The most attempts at a job. Faults come by count, and a plan for the suite makes at most two in a row.
 const ATTEMPTS: usize = 16;

@@ -1,7 +1,7 @@
-//! A slow, strict reader of raw deflate that remembers how far back a stream reaches: what a device
-//! with a small window would have to see. For checking streams, not for serving them.
+//! A slow, strict reader of raw deflate that remembers how far back a stream reaches, which is what a device with a
+//! small window would have to see. It is for checking streams, not for serving them.
 
-/// What a stream holds.
+/// The content of a stream.
 #[derive(Debug)]
 pub struct Inflated {
     /// The original.
@@ -10,8 +10,8 @@ pub struct Inflated {
     pub reach_bytes: usize,
 }
 
-/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes; none if it is anything
-/// else, bytes after its end included.
+/// Reads one whole stream (RFC 1951) of at most `bytes_max` original bytes. Returns none for anything else, including
+/// bytes after its end.
 pub fn inflate(stream: &[u8], bytes_max: usize) -> Option<Inflated> {
     let mut bits = Bits { stream, position: 0 };
     let mut inflated = Inflated { bytes: Vec::new(), reach_bytes: 0 };
@@ -172,7 +172,7 @@ fn dynamic_codes(bits: &mut Bits<'_>) -> Option<(Code, Code)> {
     Some((Code::new(literals), Code::new(distances)))
 }
 
-/// Base and extra bits of a distance symbol: two symbols a doubling after the first four.
+/// Returns base and extra bits of a distance symbol: two symbols per doubling after the first four.
 fn distance_base(symbol: usize) -> Option<(usize, u32)> {
     match symbol {
         0..=3 => Some((symbol + 1, 0)),

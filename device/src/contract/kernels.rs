@@ -1,5 +1,6 @@
 //! The contract of the kernels beside the codecs: published answers, round trips, damage, room, and that a job learns
-//! nothing of what was in its device or its buffer before. What a device does not advertise is not asked of it here.
+//! nothing of what was in its device or its buffer before. A device is not asked for kernels that it does not
+//! advertise.
 
 use bytes::Bytes;
 
@@ -11,8 +12,8 @@ use crate::codec::{Codec, Dialect, Level};
 use crate::job::{Outcome, Polynomial, Task, TenantId};
 use crate::queue::Device;
 
-/// AES-GCM as McGrew and Viega's test cases 13 to 15 have it, CRC-32C as RFC 3720 (B.4), CRC-64/XZ as its catalogue's
-/// check value.
+/// Checks the published answers: AES-GCM by McGrew and Viega's test cases 13 to 15, CRC-32C by RFC 3720 (B.4), and
+/// CRC-64/XZ by its catalogue's check value.
 pub fn gives_the_published_answers(device: &dyn Device) {
     let mut harness = Harness::open(device);
     for (task, input, answer) in published() {
@@ -51,7 +52,7 @@ pub fn runs_every_kernel_at_every_size(device: &dyn Device) {
     }
 }
 
-/// The result is right, as the CPU's kernels and a bit by bit calculation see it.
+/// Checks that the result is right, by the CPU's kernels and a bit by bit calculation.
 pub(super) fn check(task: &Task, input: &Bytes, result: &Bytes) {
     match task {
         Task::Encrypt { .. } => assert_eq!(result, &sealed(task, input)),
@@ -129,7 +130,7 @@ pub fn says_that_a_kernel_has_no_room(device: &dyn Device) {
 }
 
 /// A result says nothing of what its device did before for another tenant, nor of what another tenant left in the
-/// buffer: damaged streams, where a reader may be made to read what it has not written, included.
+/// buffer. That includes damaged streams, where a reader may be made to read what it has not written.
 pub fn keeps_nothing_of_another_tenants_job(device: &dyn Device) {
     let input = Bytes::from(Payload::Text.bytes(3_000, 7));
     let others = [Payload::Random, Payload::Text].map(|class| Bytes::from(class.bytes(9_000, 8)));
@@ -185,7 +186,7 @@ fn expect_same(fresh: &mut Harness, used: &mut Harness, task: &Task, stream: Byt
     }
 }
 
-/// Streams whose matches begin before the output does, or reach back by nothing.
+/// Returns streams whose matches begin before the output does, or reach back by nothing.
 fn back_references() -> [(Task, &'static [u8]); 3] {
     let read =
         |codec, original_bytes| Task::Decompress { dialect: Dialect::of(codec), original_bytes };
@@ -199,13 +200,13 @@ fn back_references() -> [(Task, &'static [u8]); 3] {
     ]
 }
 
-/// A task for each kernel that takes an input of so many bytes; decryption is asked for what was encrypted.
+/// Returns a task for each kernel that takes an input of so many bytes. Decryption is asked for what was encrypted.
 pub(super) fn tasks(device: &dyn Device, bytes: usize) -> Vec<Task> {
     let accepted = |task: &Task| device.capabilities().accepts(task, bytes);
     every_kernel().into_iter().filter(accepted).collect()
 }
 
-/// One task a kernel, whatever a device has.
+/// Returns one task per kernel, whatever a device has.
 pub(super) fn every_kernel() -> [Task; 4] {
     [
         Task::Encrypt { key: key(1), nonce: nonce(1) },
@@ -238,7 +239,7 @@ fn nonce(seed: u8) -> Nonce {
     Nonce([seed; NONCE_BYTES])
 }
 
-/// A reflected checksum with all bits inverted before and after, bit by bit.
+/// Returns a reflected checksum with all bits inverted before and after, computed bit by bit.
 fn reflected_crc(polynomial: u64, width: u32, bytes: &[u8]) -> u64 {
     let ones = u64::MAX >> (64 - width);
     let step = |crc: u64| (crc >> 1) ^ if crc & 1 == 1 { polynomial } else { 0 };
@@ -309,5 +310,5 @@ const ZERO_NONCE: &str = "000000000000000000000000";
 const ISCSI_READ: &str = "01c00000000000000000000000000000140000000000040000000014000000182\
                           8000000000000000200000000000000";
 
-/// Both sides of the borders that vector kernels have, and a large one.
+/// Sizes on both sides of the borders that vector kernels have, and a large one.
 const SIZES: [usize; 14] = [0, 1, 2, 15, 16, 17, 63, 64, 65, 255, 4_095, 4_096, 65_537, 300_000];

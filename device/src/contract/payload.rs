@@ -1,5 +1,4 @@
-//! Data to hold devices to: classes that take codecs down different paths, any size, repeatable by
-//! seed.
+//! Test data for devices: classes that take codecs down different paths, in any size, repeatable by seed.
 
 use units::Prng;
 
@@ -10,7 +9,7 @@ pub enum Payload {
     Text,
     /// Lines of figures: few long matches.
     Numbers,
-    /// Does not shrink.
+    /// Bytes that do not shrink.
     Random,
     /// One byte over and over.
     Zeros,
@@ -23,7 +22,7 @@ impl Payload {
     pub const ALL: [Payload; 5] =
         [Payload::Text, Payload::Numbers, Payload::Random, Payload::Zeros, Payload::FarRepeat];
 
-    /// `count` bytes of the class.
+    /// Returns `count` bytes of the class.
     pub fn bytes(self, count: usize, seed: u64) -> Vec<u8> {
         let mut draws = Prng::new(seed ^ self as u64);
         let mut bytes = Vec::with_capacity(count + LINE_BYTES_MAX);
@@ -76,5 +75,5 @@ fn numbers(bytes: &mut Vec<u8>, draws: &mut Prng) {
     bytes.extend_from_slice(line.as_bytes());
 }
 
-/// Longer than any piece the classes add at once, so that filling allocates once.
+/// A length beyond any piece that the classes add at once, so that filling allocates once.
 const LINE_BYTES_MAX: usize = 8_192;

@@ -7,7 +7,7 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
 
-/// A new engine; its contexts are made on first use.
+/// Makes an engine. Its contexts are made on first use.
 pub fn engine() -> Box<dyn Engine> {
     Box::new(Libdeflate::default())
 }
@@ -70,8 +70,8 @@ fn clamped(level: i32) -> CompressionLvl {
 /// Deflate's own window: no stream reaches further back than 32 KiB.
 const OWN: Dialect = Dialect { codec: Codec::Deflate, window_log2: Some(15) };
 
-/// Already better than zlib level 1 on every class; level 0 only stores.
+/// The level is already better than zlib level 1 on every class; level 0 only stores.
 const LEVEL_FAST: i32 = 1;
 
-/// zlib level 6's ratio or better at half its time.
+/// The level has zlib level 6's ratio or better at half its time.
 const LEVEL_HIGH: i32 = 6;

@@ -9,7 +9,7 @@ use lz4_flex::block::{
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
 
-/// A new engine; its tables are made on first use.
+/// Makes an engine. Its tables are made on first use.
 pub fn engine() -> Box<dyn Engine> {
     Box::new(Lz4::default())
 }
@@ -23,8 +23,8 @@ struct Lz4 {
 }
 
 impl Lz4 {
-    /// The library asks for the worst case's space up front. A caller who wants the result only if
-    /// it is smaller than the input has less, so the block is made aside.
+    /// Compresses into scratch space. The library asks for the worst case's space up front. A caller that wants the
+    /// result only if it is smaller than the input has less, so the block is made aside.
     fn compress_aside(&mut self, input: &[u8], output: &mut [u8]) -> Result<usize, EngineError> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let bound = get_maximum_output_size(input.len());
@@ -97,13 +97,14 @@ impl Engine for Lz4 {
 /// A block's offsets have 16 bits.
 const OWN: Dialect = Dialect { codec: Codec::Lz4, window_log2: Some(16) };
 
-/// From here on the library wants its table of 32-bit entries.
+/// The input size from which the library wants its table of 32-bit entries.
 const SMALL_BYTES_END: usize = u16::MAX as usize;
 
-/// Table positions have 32 bits; half of their range keeps every sum of two within it.
+/// The largest input. Table positions have 32 bits, and half of their range keeps every sum of two within it.
 const INPUT_BYTES_MAX: usize = 1 << 31;
 
-/// Enough for a 1 MiB item; a larger block's scratch goes back to the allocator.
+/// The most scratch space that is kept. It is enough for a 1 MiB item; a larger block's scratch goes back to the
+/// allocator.
 const SCRATCH_BYTES_KEPT: usize = get_maximum_output_size((1 << 20) + (64 << 10));
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
 
-/// A new engine; its contexts are made on first use.
+/// Makes an engine. Its contexts are made on first use.
 pub fn engine() -> Box<dyn Engine> {
     Box::new(Zstd::default())
 }
@@ -123,7 +123,7 @@ const fn level_of(level: Level) -> i32 {
     }
 }
 
-/// The library's window parameter; zero is its own choice by level and input size.
+/// Returns the library's window parameter. Zero is its own choice by level and input size.
 fn window_of(dialect: Dialect) -> u32 {
     match dialect.window_log2 {
         Some(window) if window < WINDOW_LOG2_OWN_MAX => u32::from(window.max(WINDOW_LOG2_MIN)),
@@ -131,7 +131,7 @@ fn window_of(dialect: Dialect) -> u32 {
     }
 }
 
-/// The library returns errors as negated codes in a `usize`.
+/// Returns whether a code is this error. The library returns errors as negated codes in a `usize`.
 fn is(code: usize, error: ZSTD_ErrorCode) -> bool {
     code.wrapping_neg() == error as usize
 }
@@ -161,7 +161,8 @@ const REFUSED_PARAMETER: DeviceError = DeviceError::Fault("zstd refused a parame
 mod tests {
     use super::*;
 
-    /// The frame header's descriptor byte follows the magic number, the window byte follows it.
+    /// Returns the descriptor byte and the window byte of a frame header. The descriptor follows the magic number, and
+    /// the window byte follows it.
     fn header(dialect: Dialect, level: Level) -> (u8, u8) {
         let original = crate::contract::payload::Payload::Text.bytes(300_000, 1);
         let mut stream = vec![0; original.len()];

@@ -1,13 +1,13 @@
-//! What a virtual device did, so that a measurement can say what was emulated and whether it holds.
+//! The counters of a virtual device, so that a measurement can say what was emulated and whether it holds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::Nanos;
 
-/// A measurement with a larger share of late completions is not valid.
+/// The largest share of late completions in a valid measurement.
 pub const LATE_SHARE_MAX: f64 = 0.001;
 
-/// What a virtual device did up to some moment, over all of its queues.
+/// The counts of a virtual device up to some moment, over all of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualCounters {
     /// Jobs taken.
@@ -20,19 +20,19 @@ pub struct VirtualCounters {
     pub late: u64,
     /// Completions that were later because the thread was taken off its core while it submitted.
     pub preempted: u64,
-    /// Time that cores spent on the emulation: hashing, looking up, copying, making results (ns).
+    /// The time that cores spent on the emulation: hashing, looking up, copying, making results (ns).
     pub host_ns: u64,
-    /// The part of it that did not fit into what the submissions cost: time that hardware would not
-    /// have taken from the cores (ns).
+    /// The part of that time that did not fit into the cost of the submissions, and that hardware would not have taken
+    /// from the cores (ns).
     pub host_excess_ns: u64,
     /// Jobs refused because the device was full.
     pub refused_full: u64,
-    /// Jobs that waited for a page, where page faults were asked for.
+    /// Jobs that waited for a page, if page faults were asked for.
     pub faulted: u64,
 }
 
 impl VirtualCounters {
-    /// What was done since `earlier`.
+    /// Returns the counts since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             jobs: self.jobs - earlier.jobs,
@@ -47,7 +47,7 @@ impl VirtualCounters {
         }
     }
 
-    /// Each with its name.
+    /// Returns each count with its name.
     pub fn named(self) -> [(&'static str, u64); 9] {
         [
             ("jobs", self.jobs),
@@ -62,22 +62,22 @@ impl VirtualCounters {
         ]
     }
 
-    /// The share of jobs that came back late.
+    /// Returns the share of jobs that came back late.
     pub fn late_share(self) -> f64 {
         if self.jobs == 0 { 0.0 } else { self.late as f64 / self.jobs as f64 }
     }
 
-    /// Whether a measurement over these jobs holds: at most [`LATE_SHARE_MAX`] were late.
+    /// Returns whether a measurement over these jobs holds: at most [`LATE_SHARE_MAX`] were late.
     pub fn is_valid(self) -> bool {
         self.late_share() <= LATE_SHARE_MAX
     }
 }
 
-/// What kept a completion from being on time.
+/// The reason why a completion was not on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delay {
     None,
-    /// The emulation's own work.
+    /// The emulation's own work took too long.
     Emulation,
     /// The thread did not run.
     System,

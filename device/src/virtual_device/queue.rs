@@ -1,6 +1,5 @@
-//! One thread's way into a virtual device. All host work happens in `try_submit`, within the time
-//! that the device would need anyway; `poll` compares times, and with nothing due costs one look at
-//! the clock, with nothing inside none.
+//! One thread's way into a virtual device. All host work happens in `try_submit`, within the time that the device would
+//! need anyway. `poll` compares times. It costs one look at the clock if nothing is due, and none if nothing is inside.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -25,16 +24,16 @@ use crate::queue::{Queue, Refused, RefusedReason};
 pub(super) struct VirtualQueue {
     shared: Arc<Shared>,
     set: EngineSet,
-    /// Where results are made; kept for its capacity.
+    /// The space where results are made, kept for its capacity.
     scratch: Vec<u8>,
     inside: BinaryHeap<Inside>,
     submissions: u64,
-    /// Submissions since the last poll.
+    /// The number of submissions since the last poll.
     burst: u64,
-    /// When the thread had worked so long, at the start of the submission; asked only where the answer may be needed,
-    /// since it takes a system call that may cost as much as a submission.
+    /// The thread's working time at the start of the submission. It is asked only if the answer may be needed, since
+    /// the system call may cost as much as a submission.
     work_start: Option<Nanos>,
-    /// Where page faults are drawn, if they were asked for.
+    /// The generator of page faults, if they were asked for.
     faults: Option<Prng>,
 }
 
@@ -46,8 +45,8 @@ impl VirtualQueue {
         Self { shared, set, scratch, inside, submissions: 0, burst: 0, work_start: None, faults }
     }
 
-    /// The outcome, with the result in the job's output, and the compressed side over the uncompressed one in percent.
-    /// The device owns the buffer until the job is due, so nobody sees that it is there early.
+    /// Returns the outcome, with the result in the job's output, and the compressed side over the uncompressed one in
+    /// percent. The device owns the buffer until the job is due, so nobody sees that the result is there early.
     fn outcome(&mut self, job: &mut Job) -> (Outcome, f64) {
         let offset = job.output_offset;
         let transfer_bytes_max = self.shared.transfer_bytes_max();
@@ -74,7 +73,7 @@ impl VirtualQueue {
         (deliver(job, remembered, room), output_percent)
     }
 
-    /// What is remembered of the job's input, or else made now.
+    /// Returns the remembered result for the job's input, or makes it now.
     fn remembered(&mut self, job: &Job, key: Key) -> Result<Remembered, EngineError> {
         if let Some(remembered) = self.shared.table.get(&key) {
             self.shared.counters.remembered();
@@ -114,7 +113,7 @@ impl VirtualQueue {
         Ok(remembered)
     }
 
-    /// What the profile says that a job takes, and until the device starts another.
+    /// Returns the time that a job takes by the profile, and the time until the device starts another.
     fn cost(&mut self, job: &Job, output_percent: f64) -> (Nanos, Nanos) {
         let shared = &self.shared;
         let op = op(&shared.profile, &job.task).expect("capabilities refuse what no curve is for");
@@ -128,7 +127,7 @@ impl VirtualQueue {
         (latency + waited, op.interval_at(bytes, output_percent))
     }
 
-    /// Whether the emulation's own work on a job whose result is remembered could make it late.
+    /// Returns whether the emulation's own work on a job whose result is remembered could make it late.
     fn is_tight(&self, job: &Job) -> bool {
         let profile = &self.shared.profile;
         let bytes = job.work_bytes() as u64;
@@ -136,7 +135,7 @@ impl VirtualQueue {
         latency + profile.late_after() < Nanos(OWN_WORK_NS + bytes / OWN_WORK_BYTES_PER_NS)
     }
 
-    /// Whose doing it is that a job was not ready in time, `allowed` after it was submitted.
+    /// Returns the cause if a job was not ready in time, `allowed` after it was submitted.
     fn delay(&self, allowed: Nanos) -> Delay {
         let Some(work_start) = self.work_start else { return Delay::System };
         let work = self.shared.work_clock.now().since(work_start);
@@ -144,7 +143,7 @@ impl VirtualQueue {
         if late { Delay::Emulation } else { Delay::System }
     }
 
-    /// The submission is not over before `end` on the calling core.
+    /// Spends time so that the submission is not over before `end` on the calling core.
     fn spend_until(&self, end: Nanos) {
         while self.shared.clock.now() < end {
             hint::spin_loop();
@@ -227,7 +226,7 @@ impl Queue for VirtualQueue {
     }
 }
 
-/// The curve of the task's op, if the profile has one.
+/// Returns the curve of the task's op, if the profile has one.
 fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     match task {
         Task::Compress { .. } => profile.compress(),
@@ -240,13 +239,13 @@ fn op<'a>(profile: &'a DeviceProfile, task: &Task) -> Option<&'a OpProfile> {
     }
 }
 
-/// Puts what is remembered into the job's output, if it fits the room.
+/// Puts the remembered result into the job's output, if it fits the room.
 fn deliver(job: &mut Job, remembered: Remembered, room: usize) -> Outcome {
     let offset = job.output_offset;
     match remembered {
         Remembered::Invalid(what) => Outcome::Failed(DeviceError::InvalidInput(what)),
         Remembered::Result(bytes) if bytes.len() > room => Outcome::DoesNotFit,
-        // What hardware writes costs no core anything: a copy here would.
+        // A write by hardware costs no core anything, and a copy here would.
         Remembered::Result(bytes) if offset == 0 => {
             let output_bytes = bytes.len();
             job.output.adopt(bytes);
@@ -260,7 +259,7 @@ fn deliver(job: &mut Job, remembered: Remembered, room: usize) -> Outcome {
     }
 }
 
-/// The compressed side over the uncompressed one, in percent.
+/// Returns the compressed side over the uncompressed one, in percent.
 fn output_percent(job: &Job, remembered: &Remembered) -> f64 {
     let (compressed, original) = match (&job.task, remembered) {
         (Task::Decompress { original_bytes, .. }, _) => (job.input.len(), *original_bytes),
@@ -270,7 +269,7 @@ fn output_percent(job: &Job, remembered: &Remembered) -> f64 {
     100.0 * compressed as f64 / original.max(1) as f64
 }
 
-/// A job and when it comes back; the greatest is the earliest.
+/// A job and the time when it comes back. The greatest is the earliest.
 struct Inside {
     ready: Nanos,
     submission: u64,
@@ -297,18 +296,18 @@ impl PartialEq for Inside {
 
 impl Eq for Inside {}
 
-/// More than hashing, looking up and copying ever took where no result had to be made (the example `virtual_cost`: 2 us
+/// More than hashing, looking up and copying ever took if no result had to be made (the example `virtual_cost`: 2 us
 /// for 4 KiB, 13 us for 64 KiB, values cold).
 const OWN_WORK_NS: u64 = 2_000;
 const OWN_WORK_BYTES_PER_NS: u64 = 4;
 
-/// What does not shrink, in percent.
+/// The ratio of bytes that do not shrink, in percent.
 const INCOMPRESSIBLE: f64 = 100.0;
 
-/// What the hardware's one level comes nearest to: zlib level 1's ratio.
+/// The level that the hardware's one level comes nearest to: zlib level 1's ratio.
 const LEVEL: Level = Level::Default;
 
-/// Room for the worst case of any deflate writer: stored blocks and an end.
+/// Returns room for the worst case of any deflate writer: stored blocks and an end.
 const fn stream_bytes_max(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }

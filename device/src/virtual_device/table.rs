@@ -1,5 +1,5 @@
-//! Results by the hash of their input, within a bound of bytes. What is remembered is what the
-//! software codec said, errors included; passing faults are not.
+//! Results by the hash of their input, within a bound of bytes. The table remembers what the software codec said,
+//! including errors, but not passing faults.
 
 use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -7,7 +7,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use units::ByteCount;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Which input and what was done to it.
+/// An input and the work that was done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     hash: u128,
@@ -26,12 +26,12 @@ impl Key {
     }
 }
 
-/// What became of an input.
+/// The remembered result of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Remembered {
     /// The result.
     Result(Bytes),
-    /// The stream is none, as the codec said.
+    /// The stream is invalid, as the codec said.
     Invalid(&'static str),
 }
 
@@ -78,12 +78,12 @@ impl Weighter<Key, Remembered> for Weight {
     }
 }
 
-/// Key, slab entry, hash slot and the allocation around the bytes, rounded up.
+/// The size of a key, a slab entry, a hash slot and the allocation around the bytes, rounded up.
 const ITEM_OVERHEAD_BYTES: u64 = 192;
 
-/// For the table's first size only; it grows and shrinks with what it holds.
+/// The typical size of an item. It only decides the table's first size; the table grows and shrinks with its content.
 const ITEM_BYTES_TYPICAL: u64 = 4_096;
 
-/// A shard holds the largest results several times over.
+/// The smallest shard. It holds the largest results several times over.
 const SHARD_BYTES_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;

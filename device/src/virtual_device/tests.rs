@@ -22,7 +22,7 @@ crate::device_contract!(virtual_iaa, {
     Arc::new(Virtual::new(&iaa(), &ENGINES, options).expect("a writer and a reader"))
 });
 
-/// What fits the window whole is compressed, the rest stored.
+/// The engines: an input that fits the window whole is compressed, and the rest is stored.
 const ENGINES: [EngineFactory; 2] = [libdeflate::engine, stored::engine];
 
 fn iaa() -> DeviceProfile {
@@ -33,7 +33,7 @@ fn iaa() -> DeviceProfile {
 /// stands still will do.
 fn unpaced() -> DeviceProfile {
     let mut profile = free_to_submit(iaa());
-    let compress = profile.compress.as_mut().and_then(|own| own.dynamic.as_mut());
+    let compress = profile.compress.as_mut().and_then(|compress| compress.dynamic.as_mut());
     for op in compress.into_iter().chain(&mut profile.decompress) {
         op.batch.iter_mut().for_each(|point| point.ns_per_page.value = 0);
     }
@@ -181,7 +181,7 @@ fn entries_are_shared_by_all_queues_and_a_full_device_refuses() {
     assert_eq!(drain(&mut *second).len(), 65);
 }
 
-/// Moves on by a nanosecond whenever it is read.
+/// A clock that moves on by a nanosecond whenever it is read.
 #[derive(Clone, Default)]
 struct Ticking(Arc<AtomicU64>);
 
@@ -215,7 +215,7 @@ thread_local! {
 
 const SLOW: Nanos = Nanos::micros(100);
 
-/// The stored writer, on a bad day.
+/// The stored writer, slowed down.
 struct Slow(Box<dyn Engine>);
 
 impl Engine for Slow {
@@ -247,9 +247,9 @@ impl Engine for Slow {
 fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
     let clock = TIME.with(ManualClock::clone);
-    let own: Arc<dyn Clock> = Arc::new(clock.clone());
-    let work_clock = Arc::clone(&own);
-    let options = VirtualOptions { clock: own, work_clock, ..VirtualOptions::default() };
+    let device_clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let work_clock = Arc::clone(&device_clock);
+    let options = VirtualOptions { clock: device_clock, work_clock, ..VirtualOptions::default() };
     let device = Virtual::new(&unpaced(), &factories, options).expect("a writer and a reader");
     let mut queue = open(&device);
     queue.try_submit(compress(4_096, 1)).expect("room");
@@ -274,10 +274,10 @@ fn a_result_that_was_not_ready_in_time_is_late_and_a_remembered_one_is_not() {
 #[test]
 fn a_thread_that_did_not_run_is_told_from_an_emulation_that_was_slow() {
     let factories: [EngineFactory; 2] = [|| Box::new(Slow(stored::engine())), libdeflate::engine];
-    let own: Arc<dyn Clock> = Arc::new(TIME.with(ManualClock::clone));
+    let device_clock: Arc<dyn Clock> = Arc::new(TIME.with(ManualClock::clone));
     // Time passes, and the thread has not worked for it.
     let work_clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let options = VirtualOptions { clock: own, work_clock, ..VirtualOptions::default() };
+    let options = VirtualOptions { clock: device_clock, work_clock, ..VirtualOptions::default() };
     let device = Virtual::new(&unpaced(), &factories, options).expect("a writer and a reader");
     let mut queue = open(&device);
     queue.try_submit(compress(4_096, 1)).expect("room");
@@ -292,9 +292,9 @@ fn a_remembered_result_fits_or_not_by_the_room_it_is_given() {
     let mut queue = open(&device);
     let input = Bytes::from(Payload::Random.bytes(4_000, 1));
     let mut outcome_in = |capacity: usize, output_offset: usize| {
-        let mut own = job(COMPRESS, input.clone(), capacity);
-        own.output_offset = own.output.capacity() - capacity + output_offset;
-        queue.try_submit(own).expect("room");
+        let mut job = job(COMPRESS, input.clone(), capacity);
+        job.output_offset = job.output.capacity() - capacity + output_offset;
+        queue.try_submit(job).expect("room");
         clock.advance(Nanos::secs(1));
         drain(&mut *queue).pop().expect("due").outcome
     };
@@ -330,10 +330,14 @@ fn errors_are_remembered_too_and_by_the_stated_size() {
 fn the_table_keeps_within_its_bytes() {
     let clock = ManualClock::default();
     let table_bytes_max = ByteCount::mib(1);
-    let own: Arc<dyn Clock> = Arc::new(clock.clone());
-    let work_clock = Arc::clone(&own);
-    let options =
-        VirtualOptions { table_bytes_max, work_clock, clock: own, ..VirtualOptions::default() };
+    let device_clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let work_clock = Arc::clone(&device_clock);
+    let options = VirtualOptions {
+        table_bytes_max,
+        work_clock,
+        clock: device_clock,
+        ..VirtualOptions::default()
+    };
     let device = Virtual::new(&unpaced(), &ENGINES, options).expect("a writer and a reader");
     let mut queue = open(&device);
     for seed in 0..200 {
@@ -343,7 +347,7 @@ fn the_table_keeps_within_its_bytes() {
         assert!(device.shared.table.bytes() <= table_bytes_max.0);
     }
     assert!(device.shared.table.bytes() > table_bytes_max.0 / 2);
-    // Larger than the table: made each time, and still right.
+    // The input is larger than the table: it is made each time, and is still right.
     for _ in 0..2 {
         queue.try_submit(compress(2 << 20, 1)).expect("room");
         clock.advance(Nanos::secs(1));
@@ -356,7 +360,7 @@ fn the_table_keeps_within_its_bytes() {
 fn it_refuses_what_the_hardware_would_refuse() {
     let device = make(&unpaced(), ManualClock::default());
     let mut queue = open(&device);
-    let mut refused = |own: Box<Job>| queue.try_submit(own).err().map(|refused| refused.reason);
+    let mut refused = |job: Box<Job>| queue.try_submit(job).err().map(|refused| refused.reason);
     let deflate = |window_log2| Dialect { codec: Codec::Deflate, window_log2 };
     let read = |dialect, original_bytes| {
         job(Task::Decompress { dialect, original_bytes }, "x".into(), original_bytes)

@@ -1,5 +1,5 @@
-//! When a job would be done: engines, work-queue entries and the pace of the whole device, shared
-//! by all queues. Arithmetic on times that callers give; it reads no clock, so that a simulator can ask it too.
+//! Computes when a job would be done from engines, work-queue entries and the pace of the whole device, which all
+//! queues share. It is arithmetic on times that callers give. It reads no clock, so that a simulator can ask it too.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,17 +15,17 @@ pub struct Timeline {
 }
 
 struct State {
-    /// When each engine is free.
+    /// The times when the engines are free.
     engines: Vec<Nanos>,
-    /// No job starts before.
+    /// The earliest time at which the next job starts.
     next_start: Nanos,
-    /// When the jobs inside are done; each holds an entry until then.
+    /// The times when the jobs inside are done. Each holds an entry until then.
     inside: BinaryHeap<Reverse<Nanos>>,
-    /// Entries of jobs whose time is not yet known.
+    /// The entries of jobs whose time is not yet known.
     reserved: usize,
 }
 
-/// What one job takes.
+/// The time that one job takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Time on an engine.
@@ -35,7 +35,7 @@ pub struct Cost {
 }
 
 impl Timeline {
-    /// An idle device.
+    /// Makes an idle device.
     pub fn new(profile: &Accelerator) -> Self {
         let entries_total = profile.entries_total.value as usize;
         let state = State {
@@ -47,8 +47,8 @@ impl Timeline {
         Self { entries_total, state: Mutex::new(state) }
     }
 
-    /// Takes an entry for a job that arrives at `arrival`; whether there was one. [`Timeline::admit`] follows, once it
-    /// is known what the job takes.
+    /// Takes an entry for a job that arrives at `arrival`, and returns whether there was one. [`Timeline::admit`]
+    /// follows, once it is known what the job takes.
     pub fn reserve(&self, arrival: Nanos) -> bool {
         let mut state = self.state.lock();
         while state.inside.peek().is_some_and(|Reverse(due)| *due <= arrival) {
@@ -59,7 +59,7 @@ impl Timeline {
         free
     }
 
-    /// When the job that reserved an entry for `arrival` is done.
+    /// Returns when the job that reserved an entry for `arrival` is done.
     pub fn admit(&self, arrival: Nanos, cost: Cost) -> Nanos {
         let mut state = self.state.lock();
         let state = &mut *state;

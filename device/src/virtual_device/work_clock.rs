@@ -1,10 +1,10 @@
-//! The time that the calling thread has run: what a virtual device's own work is measured with, so that a thread that
-//! the system took off its core is told from an emulation that is too slow.
+//! The time that the calling thread has run. A virtual device's own work is measured with it, so that a thread that the
+//! system took off its core is told from an emulation that is too slow.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Clock, Nanos};
 
-/// CPU time of whichever thread asks.
+/// The CPU time of the thread that asks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadTime;
 

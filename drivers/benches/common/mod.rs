@@ -1,4 +1,4 @@
-//! What the benches of several drivers share: a waker for the task that waits. It measures nothing.
+//! The part that the benches of several drivers share: a waker for the task that waits. It measures nothing.
 
 use std::sync::Arc;
 use std::task::Wake;

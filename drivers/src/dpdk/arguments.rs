@@ -1,11 +1,11 @@
-//! The arguments that DPDK's environment abstraction layer (EAL) starts with: the operator's, and before them those
-//! without which it would act beyond what was asked of it. A pure function.
+//! Makes the arguments that DPDK's environment abstraction layer (EAL) starts with: the operator's, and in front of
+//! them those without which it would act beyond what was asked of it. This is a pure function.
 
 use super::names::{Place, full_address};
 
-/// All arguments, the program's name first: what the operator gave (`given`) comes last and wins.
+/// Returns all arguments, the program's name first. The operator's arguments (`given`) come last and win.
 ///
-/// `cpus` is the kernel's list of those that this process may use.
+/// `cpus` is the kernel's list of the processors that this process may use.
 pub(super) fn complete(devices: &[(String, Place)], given: &[String], cpus: &str) -> Vec<String> {
     let mut all: Vec<String> = [
         "rebate",
@@ -28,8 +28,8 @@ pub(super) fn complete(devices: &[(String, Place)], given: &[String], cpus: &str
     if software {
         all.extend(["--no-huge", "--no-pci", "-m", MEGABYTES].map(str::to_owned));
     }
-    // No files under /var/run and no second process: two of us on a machine do not meet. What keeps its memory off the
-    // file system too does not go with memory of the old kind, which does without huge pages.
+    // EAL makes no files under /var/run and no second process, so two of us on a machine do not meet. The option that
+    // keeps its memory off the file system too does not go with memory of the old kind, which does without huge pages.
     let old_memory = software || has(given, &["--no-huge", "--legacy-mem"]);
     all.push(if old_memory { "--no-shconf" } else { "--in-memory" }.to_owned());
     let unnamed = devices.iter().filter(|(device, place)| !mentions(given, device, place));
@@ -42,7 +42,7 @@ pub(super) fn complete(devices: &[(String, Place)], given: &[String], cpus: &str
     all
 }
 
-/// What adds a device to a running EAL.
+/// Returns the text that adds a device to a running EAL.
 pub(super) fn probed(device: &str, place: &Place) -> String {
     match place {
         Place::Virtual => format!("vdev:{device}"),
@@ -74,7 +74,7 @@ fn mentions(given: &[String], device: &str, place: &Place) -> bool {
     parts.any(|part| part == device || is_it(part))
 }
 
-/// Without huge pages EAL's memory has a fixed size; what is not used of it takes none of the machine's.
+/// Without huge pages EAL's memory has a fixed size. The part that is not used takes no memory of the machine.
 const MEGABYTES: &str = "256";
 
 #[cfg(test)]
@@ -88,8 +88,8 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn of(devices: &str, given: &str) -> String {
-        // As of a machine where every device of bus 3 is Mellanox's.
+    fn arguments_for(devices: &str, given: &str) -> String {
+        // This is a machine where every device of bus 3 is Mellanox's.
         let located = |device: String| {
             let place = place(&device, Path::new("/nowhere"));
             let place = match place {
@@ -108,34 +108,40 @@ mod tests {
 
     #[test]
     fn software_devices_need_no_arguments_no_huge_pages_and_no_bus() {
-        let own = "--lcores=0@(0-3,7) --iova-mode=va --no-huge --no-pci -m 256 --no-shconf";
+        let options = "--lcores=0@(0-3,7) --iova-mode=va --no-huge --no-pci -m 256 --no-shconf";
         let devices = "--vdev=compress_isal --vdev=compress_zlib1";
-        assert_eq!(of("compress_isal compress_zlib1", ""), format!("{ALWAYS} {own} {devices}"));
+        assert_eq!(
+            arguments_for("compress_isal compress_zlib1", ""),
+            format!("{ALWAYS} {options} {devices}")
+        );
     }
 
     #[test]
     fn hardware_is_allowed_by_its_address_and_gets_huge_pages() {
-        let own = "--lcores=0@(0-3,7) --iova-mode=va --in-memory";
-        let said = of("03:00.0 0000:3d:01.0_qat_comp", "");
+        let options = "--lcores=0@(0-3,7) --iova-mode=va --in-memory";
+        let said = arguments_for("03:00.0 0000:3d:01.0_qat_comp", "");
         let allowed = "--allow=0000:03:00.0,class=compress --allow=0000:3d:01.0";
-        assert_eq!(said, format!("{ALWAYS} {own} {allowed}"));
-        assert_eq!(of("mlx5_7", ""), format!("{ALWAYS} {own}"), "it is not here");
+        assert_eq!(said, format!("{ALWAYS} {options} {allowed}"));
+        assert_eq!(arguments_for("mlx5_7", ""), format!("{ALWAYS} {options}"), "it is not here");
     }
 
     #[test]
     fn what_the_operator_says_is_not_said_again() {
         let given =
             "-l2 --iova-mode=pa --vdev compress_isal,socket_id=0 -a 0000:03:00.0,class=compress";
-        let said = of("compress_isal 0000:03:00.0", given);
+        let said = arguments_for("compress_isal 0000:03:00.0", given);
         assert_eq!(said, format!("{ALWAYS} --in-memory {given}"));
         for given in ["-a 03:00.0", "-a03:00.0", "--allow=0000:03:00.0,x=1", "-a pci:0000:03:00.0"]
         {
             for device in ["0000:03:00.0", "03:00.0"] {
-                assert!(of(device, given).ends_with(&format!("--in-memory {given}")), "{given}");
+                assert!(
+                    arguments_for(device, given).ends_with(&format!("--in-memory {given}")),
+                    "{given}"
+                );
             }
         }
         let given = "--lcores=1 --iova-mode=va --no-huge";
-        let said = of("compress_isal", given);
+        let said = arguments_for("compress_isal", given);
         assert_eq!(said, format!("{ALWAYS} --no-shconf --vdev=compress_isal {given}"));
     }
 }

@@ -1,6 +1,6 @@
-//! DPDK's environment abstraction layer (EAL): once per process, for every device. It starts on a thread of its own
-//! that then ends, so that no thread of ours is pinned or becomes one of DPDK's; its log goes to ours. It is never
-//! stopped: devices and memory are the kernel's again when the process ends.
+//! DPDK's environment abstraction layer (EAL) runs once per process, for every device. It starts on a thread of its own
+//! that then ends, so that no thread of ours is pinned or becomes one of DPDK's. Its log goes to ours. It is never
+//! stopped: the kernel gets devices and memory back when the process ends.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::arguments;
 use super::names::{self, Place};
 use super::sys::{self, Description};
 
-/// That EAL runs in this process.
+/// The proof that EAL runs in this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Eal(());
 
@@ -56,19 +56,19 @@ impl Eal {
         }
         let has = Self(()).devices();
         for (device, place) in &located {
-            if !has.iter().any(|own| names::same(own, device, sysfs())) {
+            if !has.iter().any(|present| names::same(present, device, sysfs())) {
                 add(device, place)?;
             }
         }
         Ok(Self(()))
     }
 
-    /// The compressdevs that EAL found, in its own order.
+    /// Returns the compressdevs that EAL found, in its own order.
     pub fn devices(self) -> Vec<String> {
         self.descriptions().map(|found| name(&found.name)).collect()
     }
 
-    /// Whether devices see our own addresses.
+    /// Returns whether devices see our own addresses.
     pub(super) fn has_own_addresses(self) -> bool {
         // SAFETY: EAL runs (`Eal` is proof); the call only reads.
         unsafe { sys::rebate_dpdk_iova_is_va() == 1 }
@@ -81,14 +81,14 @@ impl Eal {
     }
 }
 
-/// How EAL was started, and what became of that.
+/// The record of how EAL was started, and with which result.
 struct Started {
     devices: Vec<String>,
     given: Vec<String>,
     result: Result<(), String>,
 }
 
-/// Adds a device to EAL, which runs. That it is no compression device, whoever opens it finds out.
+/// Adds a device to the running EAL. If it is no compression device, opening it fails.
 fn add(device: &str, place: &Place) -> Result<(), DeviceError> {
     let text = CString::new(arguments::probed(device, place)).unwrap_or_default();
     // SAFETY: EAL runs, `STARTED` is locked, and the text is terminated.
@@ -103,7 +103,7 @@ fn add(device: &str, place: &Place) -> Result<(), DeviceError> {
     )))
 }
 
-/// Where names of devices lead to addresses.
+/// Returns the folder that resolves the names of devices to addresses.
 pub(super) fn sysfs() -> &'static Path {
     Path::new("/sys")
 }
@@ -148,7 +148,7 @@ fn init(arguments: &[String]) -> Result<(), String> {
     ))
 }
 
-/// On the thread that EAL takes for its main one.
+/// Starts EAL on the thread that EAL takes for its main one.
 fn start(arguments: Vec<CString>) -> i32 {
     let count = i32::try_from(arguments.len()).expect("a command line's length");
     // EAL permutes the array and keeps pointers to the texts: neither is ever freed.
@@ -160,14 +160,14 @@ fn start(arguments: Vec<CString>) -> i32 {
     unsafe { sys::rebate_dpdk_init(count, array, on_log) }
 }
 
-/// The processors that this process may use, as the kernel lists them.
+/// Returns the processors that this process may use, as the kernel lists them.
 fn processors() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     list.map_or("0", str::trim).to_owned()
 }
 
-/// DPDK's log, into ours.
+/// Writes DPDK's log into ours.
 extern "C" fn on_log(level: u32, text: *const c_char, bytes: usize) {
     // SAFETY: the shim passes `bytes` bytes that are valid for the call.
     let text = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };

@@ -1,5 +1,5 @@
 //! Memory that every device of DPDK reaches: EAL's own heap, of huge pages where it has them. Buffers of a pool over it
-//! go to hardware without a copy. Blocks are initialised; what becomes of their content is the pool's.
+//! go to hardware without a copy. Blocks are initialised. The pool decides about their content.
 
 use std::ptr::NonNull;
 use std::slice;

@@ -1,23 +1,23 @@
-//! What devices are called, and where they are: the operator says a PCI address, DPDK's drivers make names of their own
-//! of it (`0000:3d:01.0_qat_comp`), and mlx5 takes the kernel's for the InfiniBand device (`mlx5_0`). Reads sysfs, and
-//! asks DPDK nothing.
+//! The names and the places of devices. The operator gives a PCI address, DPDK's drivers make names of their own from
+//! it (`0000:3d:01.0_qat_comp`), and mlx5 takes the kernel's name for the InfiniBand device (`mlx5_0`). The module
+//! reads sysfs and asks DPDK nothing.
 
 use std::fs;
 use std::path::Path;
 
-/// How EAL comes to a device.
+/// The way in which EAL finds a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It makes it.
+    /// EAL makes the device.
     Virtual,
-    /// On the PCI bus, the domain always said. The driver for Mellanox devices has to be told what of them to take, or
-    /// it takes their network ports too.
+    /// The device is on the PCI bus. The address always has its domain. The driver for Mellanox devices has to be told
+    /// which of their functions to take, or it takes their network ports too.
     Pci { address: String, mellanox: bool },
-    /// It is not called as anything here is.
+    /// The name is like none that is known here.
     Unknown,
 }
 
-/// Where the device is, by a `/sys` that is another one in tests.
+/// Returns the place of the device. Tests give another folder in place of `/sys`.
 pub(super) fn place(device: &str, sys: &Path) -> Place {
     if is_virtual(device) {
         return Place::Virtual;
@@ -33,7 +33,7 @@ pub(super) fn place(device: &str, sys: &Path) -> Place {
     }
 }
 
-/// Whether two names are one device's.
+/// Returns whether two names belong to one device.
 pub(super) fn same(one: &str, other: &str, sys: &Path) -> bool {
     one == other
         || matches!(
@@ -42,7 +42,7 @@ pub(super) fn same(one: &str, other: &str, sys: &Path) -> bool {
         )
 }
 
-/// A PCI address with its domain, which operators leave out where it is 0.
+/// Returns a PCI address with its domain, which operators leave out where it is 0.
 pub(super) fn full_address(text: &str) -> Option<String> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok();
     let (rest, function) = text.rsplit_once('.')?;
@@ -52,14 +52,14 @@ pub(super) fn full_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
 }
 
-/// Whether a device is one that EAL makes, by the names of DPDK's software compression drivers.
+/// Returns whether EAL makes the device, by the names of DPDK's software compression drivers.
 fn is_virtual(device: &str) -> bool {
     ["compress_isal", "compress_zlib"].iter().any(|driver| device.starts_with(driver))
 }
 
 fn of_infiniband(device: &str, sys: &Path) -> Option<String> {
-    let own = Some(device).filter(|device| !device.contains('/'))?;
-    let target = fs::read_link(sys.join("class/infiniband").join(own).join("device")).ok()?;
+    let name = Some(device).filter(|device| !device.contains('/'))?;
+    let target = fs::read_link(sys.join("class/infiniband").join(name).join("device")).ok()?;
     full_address(target.file_name()?.to_str()?)
 }
 

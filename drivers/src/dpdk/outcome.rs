@@ -1,31 +1,32 @@
-//! What a device says of a finished operation, made into an outcome: a pure function of numbers that may be anything.
-//! A size is believed only where the buffer has room for it. Nothing is read or retried here.
+//! Turns a device's report of a finished operation into an outcome. This is a pure function of numbers that may be
+//! anything. It believes a size only where the buffer has room for it. It reads and retries nothing.
 
 use device::{DeviceError, Outcome};
 
-/// What an operation asked for: all that is needed to judge the answer.
+/// The request of an operation: all that is needed to judge the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) direction: Direction,
     /// Bytes of the input, all of which must be consumed.
     pub(super) input_bytes: usize,
-    /// An error of the device is the stream's fault: it is a program on this core, with no faults of its own to report.
+    /// True if an error of the device is the stream's fault, because the device is a program on this core, with no
+    /// faults of its own to report.
     pub(super) blames_the_stream: bool,
-    /// What the stream was followed by, if it was.
+    /// The bytes that followed the stream, if any.
     pub(super) followed_by: Follow,
 }
 
-/// What the device may read behind a stream, to show whether it misses the stream's end.
+/// The bytes that the device may read behind a stream, to show whether it misses the stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Follow {
     Nothing,
     Zeros,
-    /// The same once more. What comes out of a whole stream is the same as with zeros; a code or a stored block that
-    /// the zeros complete becomes another one.
+    /// The operation runs once more with ones. A whole stream gives the same output as with zeros. A code or a stored
+    /// block that the zeros complete becomes another one.
     Ones,
 }
 
-/// Which way, and into what.
+/// The direction of the work, and the room for its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Compression into `room_bytes`.
@@ -34,9 +35,9 @@ pub(super) enum Direction {
     Decompress { original_bytes: usize },
 }
 
-/// What became of it, by `status` (`enum rte_comp_op_status`) and the bytes that it says to have consumed and produced.
-/// None: the device consumed some of the zeros that followed, because it reads ahead or because the stream has no end;
-/// doing it once more with ones tells which.
+/// Returns the outcome, from `status` (`enum rte_comp_op_status`) and the numbers of bytes that the device says it
+/// consumed and produced. Returns none if the device consumed some of the zeros that followed, because it reads ahead
+/// or because the stream has no end. Another run with ones tells which.
 pub(super) fn outcome(asked: Asked, status: u32, consumed: u32, produced: u32) -> Option<Outcome> {
     let (consumed, produced) = (consumed as usize, produced as usize);
     Some(match asked.direction {
@@ -79,7 +80,7 @@ fn other(status: u32) -> Outcome {
     Outcome::Failed(error(status))
 }
 
-/// What an operation that was not done came to.
+/// Returns the error of an operation that was not done.
 pub(super) fn error(status: u32) -> DeviceError {
     DeviceError::Fault(match status {
         NOT_PROCESSED => "the device did not process the operation",
@@ -99,7 +100,7 @@ fn invalid(what: &'static str) -> Outcome {
     Outcome::Failed(DeviceError::InvalidInput(what))
 }
 
-/// The same stream became something else with other bytes behind it.
+/// Returns the outcome for a stream that became something else with other bytes behind it.
 pub(super) fn ends_early() -> Outcome {
     invalid("deflate stream ends early")
 }
@@ -138,8 +139,8 @@ mod tests {
         })
     }
 
-    /// Only a success is a result, a result fits its room and has the stated size, what one direction can end with
-    /// ends no other, and only a whole result that read zeros is asked for again.
+    /// Checks four facts: only a success is a result; a result fits its room and has the stated size; an outcome that
+    /// belongs to one direction never ends the other; and only a whole result that read zeros is asked for again.
     fn check(asked: Asked, status: u32, consumed: u32, produced: u32) {
         let (read_bytes, written_bytes) = (consumed as usize, produced as usize);
         let judged = outcome(asked, status, consumed, produced);

@@ -1,5 +1,5 @@
-//! A compressdev that runs: configured and started once per process, shared by everyone who opens it. Its queue pairs
-//! are all set up at the start, since DPDK adds none to a running device; here they are lent and returned.
+//! A running compressdev: configured and started once per process, and shared by everyone who opens it. All of its
+//! queue pairs are set up at the start, since DPDK adds none to a running device. Here they are lent and returned.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -27,20 +27,20 @@ pub(super) struct Port {
     pub(super) windows: Windows,
     pub(super) compresses: bool,
     pub(super) decompresses: bool,
-    /// Over memory that the device reaches; for copies of what is elsewhere.
+    /// The pool over memory that the device reaches, for copies of data from elsewhere.
     pub(super) pool: Pool,
     pub(super) counters: Counters,
     dynamic: bool,
     queue_pairs: u16,
     free_pairs: Mutex<Vec<u16>>,
     shared: Mutex<Vec<(Kind, Transform)>>,
-    /// Of queues that are closed: what the device did not let go of.
+    /// The remains of closed queues: operations that the device did not let go of.
     leftovers: Mutex<Vec<Leftover>>,
     /// The statuses that were logged.
     said: Mutex<Vec<u32>>,
 }
 
-/// What only this kind of device counts.
+/// The counters that only this kind of device has.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) copies: AtomicU64,
@@ -48,7 +48,7 @@ pub(super) struct Counters {
     pub(super) abandoned_jobs: AtomicU64,
 }
 
-/// What a transform of the device does: decompression at level 0.
+/// The work of a transform. Decompression has level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) level: i32,
@@ -63,7 +63,7 @@ pub(super) struct Transform(pub(super) NonNull<c_void>);
 unsafe impl Send for Transform {}
 
 impl Port {
-    /// The running device of that name, started now if it was not.
+    /// Returns the running device of that name, and starts it if necessary.
     pub(super) fn open(
         eal: Eal,
         wanted: &str,
@@ -144,7 +144,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Whether the device makes such a transform: capabilities do not tell the directions apart.
+    /// Returns whether the device makes such a transform, because capabilities do not tell the directions apart.
     fn can(&self, kind: Kind) -> bool {
         let made = self.make(kind);
         if let Some(transform) = made {
@@ -153,12 +153,12 @@ impl Port {
         made.is_some()
     }
 
-    /// Keeps what a closed queue has with the device, until that lets go of it.
+    /// Keeps the operations of a closed queue that are with the device, until the device lets go of them.
     pub(super) fn keep(&self, leftover: Leftover) {
         lock(&self.leftovers).push(leftover);
     }
 
-    /// Logs what a status means, once in the device's life: outcomes have room for no numbers.
+    /// Logs the meaning of a status, once in the device's life, because outcomes have no room for numbers.
     pub(super) fn say_once(&self, status: u32, what: &DeviceError) {
         let mut said = lock(&self.said);
         if said.len() < SAID_MAX && !said.contains(&status) {
@@ -167,7 +167,8 @@ impl Port {
         }
     }
 
-    /// A queue pair for one thread; those of closed queues, that the device has let go of since, are among them.
+    /// Returns a queue pair for one thread. The pairs of closed queues that the device has let go of since are among
+    /// them.
     pub(super) fn take_pair(&self) -> Result<u16, DeviceError> {
         lock(&self.leftovers).retain_mut(|leftover| !leftover.is_over(self));
         lock(&self.free_pairs).pop().ok_or_else(|| {
@@ -182,10 +183,10 @@ impl Port {
         lock(&self.free_pairs).push(pair);
     }
 
-    /// A transform that any operations may use at once; of a device that allows it.
+    /// Returns a transform that any operations may use at once, for a device that allows that.
     pub(super) fn shared(&self, kind: Kind) -> Option<Transform> {
         let mut shared = lock(&self.shared);
-        if let Some((_, transform)) = shared.iter().find(|(own, _)| *own == kind) {
+        if let Some((_, transform)) = shared.iter().find(|(known, _)| *known == kind) {
             return Some(*transform);
         }
         let transform = self.create(kind)?;
@@ -193,7 +194,7 @@ impl Port {
         Some(transform)
     }
 
-    /// A new transform, the caller's to free.
+    /// Makes a transform that the caller has to free.
     pub(super) fn make(&self, kind: Kind) -> Option<Transform> {
         let _one_at_a_time = lock(&self.shared);
         self.create(kind)
@@ -231,13 +232,13 @@ fn unknown(eal: Eal, wanted: &str) -> DeviceError {
     ))
 }
 
-/// One for each thread of a server that uses all processors, and some for who looks in.
+/// One queue pair for each thread of a server that uses all processors, and some for occasional users.
 fn default_pairs() -> u16 {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     u16::try_from(threads + 4).unwrap_or(u16::MAX)
 }
 
-/// No panic leaves these lists half changed.
+/// Locks a list. No panic leaves these lists half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -248,7 +249,8 @@ const SAID_MAX: usize = 16;
 /// DPDK's drivers that work on the calling core, inside of a submission.
 const SOFTWARE: [&str; 2] = ["compress_isal", "compress_zlib"];
 
-/// Jobs that one queue holds at most: hides the way to a device, and bounds what an owner who does not poll piles up.
+/// The most jobs that one queue holds. It hides the way to a device, and bounds the jobs that an owner who does not
+/// poll piles up.
 pub(super) const QUEUE_DEPTH: usize = 64;
 
 /// A ring of DPDK holds one less than its size, which must be a power of two.

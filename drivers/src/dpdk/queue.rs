@@ -1,6 +1,6 @@
 //! One thread's way into a compressdev: a queue pair, as many operations as it holds at most, and the jobs that these
-//! carry. The bytes of a job stay where they are until its operation is back; nothing here waits, but a drop, and that
-//! for a few milliseconds.
+//! carry. The bytes of a job stay where they are until its operation is back. Only a drop waits, for a few
+//! milliseconds.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ use super::sys::{self, RawQueue, Report, Request};
 use super::transforms::Transforms;
 use super::{Limits, stream_bytes_max};
 
-/// A queue pair and what is inside.
+/// A queue pair and the jobs inside.
 pub(super) struct DpdkQueue {
     port: Arc<Port>,
     capabilities: Capabilities,
@@ -29,10 +29,10 @@ pub(super) struct DpdkQueue {
     pair: u16,
     raw: Raw,
     transforms: Transforms,
-    /// By slot: the job that the slot's operation carries.
+    /// The job that each slot's operation carries.
     slots: Vec<Option<Inside>>,
     free_slots: Vec<u32>,
-    /// Answered without the device.
+    /// Jobs that were answered without the device.
     answered: Vec<Completion>,
 }
 
@@ -43,18 +43,18 @@ struct Inside {
     kind: Kind,
     room_bytes: usize,
     transform: Transform,
-    /// Copies, where the device does not reach the job's own bytes.
+    /// Copies, if the device does not reach the job's own bytes.
     input: Option<Buffer>,
     output: Option<Buffer>,
     submitted: Instant,
-    /// Known of a device that works inside of the submission.
+    /// The service time, if the device works inside of the submission.
     service: Option<Nanos>,
-    /// What came out with zeros behind the stream, where it is done once more with ones.
+    /// The hash of the result with zeros behind the stream, if the job runs once more with ones.
     first_result: Option<u64>,
 }
 
 impl Inside {
-    /// All that the device may have written.
+    /// Returns all bytes that the device may have written.
     fn written(&mut self) -> &mut [u8] {
         let start = self.job.output_offset;
         match self.output.as_mut() {
@@ -70,9 +70,9 @@ impl Inside {
     }
 }
 
-/// What to do about a job.
+/// The next step for a job.
 enum Plan {
-    /// Known without the device.
+    /// The outcome is known without the device.
     Answer(Outcome),
     Run(Steps),
 }
@@ -163,7 +163,7 @@ impl DpdkQueue {
         Plan::Run(Steps { asked, kind, room_bytes })
     }
 
-    /// The job's operation, handed over; or the job back, with what is in the way.
+    /// Hands over the job's operation, or returns the job with the obstacle.
     fn run(&mut self, job: Box<Job>, steps: Steps) -> Result<(), (Box<Job>, Obstacle)> {
         let Some(slot) = self.free_slots.last().copied() else {
             return Err((job, Obstacle::Full));
@@ -197,7 +197,7 @@ impl DpdkQueue {
         Err((back.job, obstacle))
     }
 
-    /// The operation of a slot, to the device, which may take none now, or never this one.
+    /// Hands the operation of a slot to the device, which may take none now, or never this one.
     fn hand_over(&mut self, slot: u32) -> Result<(), Obstacle> {
         let Some(inside) = self.slots[slot as usize].as_mut() else { return Err(Obstacle::Full) };
         let from = inside.input.as_deref().unwrap_or(&inside.job.input[..]).as_ptr();
@@ -235,14 +235,15 @@ impl DpdkQueue {
         Ok(())
     }
 
-    /// Copies of what the device does not reach, and an output for a result of nothing, which still needs a place.
+    /// Makes copies of the data that the device does not reach, and an output for an empty result, which still needs a
+    /// place.
     fn copies(&self, job: &Job, room_bytes: usize) -> Result<(Option<Buffer>, Option<Buffer>), ()> {
-        let own = self.port.pool.memory();
+        let registered = self.port.pool.memory();
         let take = |bytes: usize| {
             let buffer = self.port.pool.take(bytes);
-            if buffer.memory() == own { Ok(buffer) } else { Err(()) }
+            if buffer.memory() == registered { Ok(buffer) } else { Err(()) }
         };
-        let reaches = |memory| !self.limits.registered_only || memory == own;
+        let reaches = |memory| !self.limits.registered_only || memory == registered;
         let input = match reaches(job.input.memory()) {
             true => None,
             false => {
@@ -298,7 +299,7 @@ impl DpdkQueue {
         Some(Completion { job: inside.job, outcome: judged, service })
     }
 
-    /// What the device has finished, up to one burst.
+    /// Takes the operations that the device has finished, up to one burst.
     fn dequeue(&mut self, done: &mut Vec<Completion>) {
         let mut reports = [Report::default(); BURST];
         for report in self.raw.dequeue(&mut reports) {
@@ -346,14 +347,14 @@ impl Queue for DpdkQueue {
 }
 
 impl Drop for DpdkQueue {
-    /// Waits a little for what is inside. What does not come back then is the device's until it does: its buffers, the
-    /// operations and the queue pair wait with the port.
+    /// Waits a little for the operations inside. An operation that does not come back by then stays the device's until
+    /// it does: its buffers, the operations and the queue pair wait with the port.
     fn drop(&mut self) {
         let give_up = Instant::now() + DRAIN;
         let slots = std::mem::take(&mut self.slots);
         let mut leftover = Leftover { pair: self.pair, raw: Raw(self.raw.0), slots };
         loop {
-            // What the device let go of while this thread had no core came in time.
+            // Operations that the device let go of while this thread had no core came in time.
             let over = Instant::now() > give_up;
             if leftover.is_over(&self.port) {
                 return;
@@ -385,7 +386,7 @@ struct Raw(NonNull<RawQueue>);
 unsafe impl Send for Raw {}
 
 impl Raw {
-    /// What the device has finished.
+    /// Returns the operations that the device has finished.
     fn dequeue<'r>(&mut self, reports: &'r mut [Report; BURST]) -> &'r [Report] {
         // SAFETY: the queue is the caller's alone, and there is room for `BURST` reports.
         let count = unsafe {
@@ -395,7 +396,7 @@ impl Raw {
     }
 }
 
-/// What a closed queue has with its device. Nobody waits for the jobs any more.
+/// The operations of a closed queue that are still with its device. Nobody waits for the jobs any more.
 pub(super) struct Leftover {
     pair: u16,
     raw: Raw,
@@ -431,9 +432,10 @@ impl std::fmt::Debug for Leftover {
     }
 }
 
-/// How much a reader may see behind the stream. DPDK's software drivers take a stream whose end is missing for a whole
-/// one, and compress_isal looks for more input for ever if it has several segments. So something follows it, enough to
-/// fill any output: a symbol of at most 48 bits gives three bytes, one of 15 bits one.
+/// Returns the number of bytes that a reader may see behind the stream. DPDK's software drivers take a stream whose end
+/// is missing for a whole one, and compress_isal looks for more input for ever if the stream has several segments. So
+/// something follows it, enough to fill any output: a symbol of at most 48 bits gives three bytes, and one of 15 bits
+/// gives one.
 fn spill_bytes(inside: &Inside) -> u32 {
     match inside.asked.followed_by {
         Follow::Nothing => 0,
@@ -441,16 +443,17 @@ fn spill_bytes(inside: &Inside) -> u32 {
     }
 }
 
-/// Why an operation was not handed over.
+/// The reason why an operation was not handed over.
 enum Obstacle {
     Full,
-    /// By the driver, for what it is.
+    /// The driver refused the operation for what it is.
     Refused(DeviceError),
-    /// Of the kind that devices reach, or for a transform.
+    /// There is no memory of the kind that devices reach, or no memory for a transform.
     NoMemory,
 }
 
-/// Nothing, compressed: a last block of the fixed code with its end alone. Devices refuse an empty input.
+/// Answers a job with nothing, compressed: a last block of the fixed code with its end alone. Devices refuse an empty
+/// input.
 fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
     const EMPTY: [u8; 2] = [0x03, 0x00];
     let (start, end) = (job.output_offset, job.output_offset + EMPTY.len());
@@ -462,7 +465,7 @@ fn nothing(mut job: Box<Job>) -> (Box<Job>, Outcome) {
     (job, Outcome::Done { output_bytes: EMPTY.len() })
 }
 
-/// On the scale of DPDK's, 1 to 9, which drivers map to what they have.
+/// Returns the level on DPDK's scale, 1 to 9, which drivers map to the levels that they have.
 const fn level_of(level: Level) -> i32 {
     match level {
         Level::Fast | Level::Default => 1,
@@ -473,9 +476,9 @@ const fn level_of(level: Level) -> i32 {
 /// Completions that one poll takes from the device at most.
 const BURST: usize = 32;
 
-/// A dynamic block's header at its longest and some more.
+/// The longest header of a dynamic block, and some more.
 const SPILL_BYTES: u32 = 4_096;
 
-/// How long a drop waits for operations, on a thread that serves others: above a healthy device's time for a full queue
-/// of small ones.
+/// The time that a drop waits for operations, on a thread that serves others. It is above a healthy device's time for a
+/// full queue of small ones.
 const DRAIN: Duration = Duration::from_millis(5);

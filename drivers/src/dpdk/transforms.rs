@@ -1,5 +1,5 @@
-//! The transforms of one queue: of a device that shares them each kind is made once for all queues; of any other an
-//! operation has one to itself, and those that are idle are used again.
+//! The transforms of one queue. If the device shares transforms, each kind is made once for all queues. Otherwise an
+//! operation has one to itself, and idle ones are used again.
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use super::port::{Kind, Port, Transform};
 /// One queue's transforms.
 pub(super) struct Transforms {
     port: Arc<Port>,
-    /// Shareable: every kind asked for so far. Else those that no operation has.
+    /// Every kind asked for so far if transforms are shareable; otherwise the transforms that no operation has.
     known: Vec<(Kind, Transform)>,
-    /// Not shareable: how many there are, idle and in use.
+    /// The number of transforms, idle and in use, if they are not shareable.
     owned: usize,
     owned_max: usize,
 }
 
 impl Transforms {
-    /// At most `owned_max` operations have one at the same time.
+    /// Makes an empty set. At most `owned_max` operations have a transform at the same time.
     pub(super) fn new(port: Arc<Port>, owned_max: usize) -> Self {
         Self { port, known: Vec::new(), owned: 0, owned_max }
     }
 
-    /// A transform for one operation; [`Transforms::give_back`] must follow. None if the device makes no more.
+    /// Returns a transform for one operation. [`Transforms::give_back`] must follow. Returns none if the device makes
+    /// no more.
     pub(super) fn take(&mut self, kind: Kind) -> Option<Transform> {
-        let found = self.known.iter().position(|(own, _)| *own == kind);
+        let found = self.known.iter().position(|(known, _)| *known == kind);
         if self.port.shareable {
             if let Some(index) = found {
                 return Some(self.known[index].1);
@@ -45,7 +46,7 @@ impl Transforms {
         Some(transform)
     }
 
-    /// The operation is over.
+    /// Takes back the transform of an operation that is over.
     pub(super) fn give_back(&mut self, kind: Kind, transform: Transform) {
         if !self.port.shareable {
             self.known.push((kind, transform));
@@ -54,7 +55,7 @@ impl Transforms {
 }
 
 impl Drop for Transforms {
-    /// What operations still have is not here, and stays theirs.
+    /// Frees the transforms that are here. Operations keep those that they still have.
     fn drop(&mut self) {
         if !self.port.shareable {
             for (_, transform) in self.known.drain(..) {

@@ -1,4 +1,4 @@
-//! The windows that a device compresses within, and which of them keeps a promise. A pure function.
+//! The windows that a device compresses within, and the choice of one that keeps a promise. This is a pure function.
 
 /// The windows that a device compresses within, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,14 +9,14 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// What a device states, within what deflate has.
+    /// Makes the windows that a device states, within the windows that deflate has.
     pub(super) fn new(min: u8, max: u8, step: u8) -> Self {
         let max = max.min(DEFLATE_MAX);
         Self { min: min.clamp(WINDOW_MIN, max.max(WINDOW_MIN)), max, step }
     }
 
-    /// The widest that keeps what a window of `asked` promises; the narrowest, where none does because the input is
-    /// smaller than any.
+    /// Returns the widest window that keeps what a window of `asked` promises. Returns the narrowest if none does
+    /// because the input is smaller than any.
     pub(super) fn within(self, asked: u8) -> u8 {
         let mut steps = (self.min..=self.max).step_by(self.step.max(1).into());
         let widest = steps.rfind(|window| *window <= asked);
@@ -25,7 +25,7 @@ impl Windows {
     }
 }
 
-/// Deflate's own widest window; and below the narrowest here zlib makes no raw streams.
+/// Deflate's own widest window. Below the narrowest one here zlib makes no raw streams.
 const DEFLATE_MAX: u8 = 15;
 const WINDOW_MIN: u8 = 9;
 

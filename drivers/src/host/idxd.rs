@@ -1,5 +1,5 @@
-//! Intel IAA and DSA as their driver idxd shows them under /sys/bus/dsa, and what keeps a process from a work queue
-//! (Linux, Documentation/ABI/stable/sysfs-driver-dma-idxd). The kernel calls an IAA `iax`.
+//! Intel IAA and DSA as their driver idxd shows them under /sys/bus/dsa, and the obstacles between a process and a work
+//! queue (Linux, Documentation/ABI/stable/sysfs-driver-dma-idxd). The kernel calls an IAA `iax`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use super::files::Files;
 use super::process::Process;
 
-/// Which of the two.
+/// The kind of an idxd device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdxdKind {
     /// Compression, checksums, filters.
@@ -17,7 +17,7 @@ pub enum IdxdKind {
 }
 
 impl IdxdKind {
-    /// The field's name.
+    /// Returns the name that the field uses.
     pub const fn name(self) -> &'static str {
         match self {
             IdxdKind::Iaa => "Intel IAA",
@@ -38,15 +38,15 @@ impl IdxdKind {
 pub struct IdxdDevice {
     /// The kernel's name, as `iax1`.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: IdxdKind,
     /// Its generation, from 1.
     pub generation: Option<u64>,
     /// `enabled` or `disabled`.
     pub state: String,
-    /// Where it is; none where the kernel does not know, which counts as anywhere.
+    /// Its NUMA node. None means that the kernel does not know it, which counts as anywhere.
     pub numa_node: Option<u16>,
-    /// Whether processes may hand it their own addresses (SVM).
+    /// True if processes may hand it their own addresses (SVM).
     pub shared_memory: bool,
     /// The entries that all its queues share.
     pub entries: Option<u64>,
@@ -69,19 +69,19 @@ pub struct WorkQueue {
     pub owner: String,
     /// The driver that it is bound to or meant for.
     pub driver: String,
-    /// The group of engines that works on it; none if nobody has given it one.
+    /// The group of engines that works on it. None means that nobody has given it one.
     pub group: Option<u64>,
-    /// Entries.
+    /// The number of its entries.
     pub entries: u64,
-    /// From so many used entries on a shared queue refuses.
+    /// The number of used entries from which a shared queue refuses.
     pub threshold: u64,
-    /// Whether the device waits for pages that are not there.
+    /// True if the device waits for pages that are not there.
     pub block_on_fault: bool,
-    /// The largest input and output of a job, where the kernel says (bytes).
+    /// The largest input and output of a job, if the kernel states it (bytes).
     pub transfer_bytes_max: Option<u64>,
     /// The file that a process opens.
     pub node: Node,
-    /// What keeps this process from it; empty if nothing does.
+    /// The obstacles between this process and the queue; empty if there are none.
     pub obstacles: Vec<Obstacle>,
 }
 
@@ -92,18 +92,18 @@ pub enum Node {
     Absent,
     /// There is one.
     Present {
-        /// Whether this process may read and write it.
+        /// True if this process may read and write it.
         usable: bool,
-        /// Who owns it.
+        /// The user that owns it.
         uid: u32,
-        /// Whose group it is.
+        /// The group that owns it.
         gid: u32,
         /// Its permissions.
         mode: u32,
     },
 }
 
-/// What keeps a process from a work queue through QPL, which takes shared ones only.
+/// An obstacle between a process and a work queue through QPL, which takes shared ones only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// Without shared virtual memory no process can use any queue of the device.
@@ -123,14 +123,14 @@ pub enum Obstacle {
 }
 
 impl IdxdDevice {
-    /// The work queues that nothing keeps this process from.
+    /// Returns the work queues without an obstacle for this process.
     pub fn usable(&self) -> impl Iterator<Item = &WorkQueue> {
         self.queues.iter().filter(|queue| queue.obstacles.is_empty())
     }
 }
 
 impl WorkQueue {
-    /// Where its file is.
+    /// Returns the path of its file.
     pub fn node_path(&self, device: &IdxdDevice) -> String {
         node_path(device.kind, &self.name)
     }
@@ -208,7 +208,7 @@ fn node(files: &Files, process: &Process, path: &str) -> Node {
     Node::Present { usable: process.may_use(uid, gid, mode), uid, gid, mode }
 }
 
-/// In the order in which they have to be mended.
+/// Returns the obstacles in the order in which they have to be fixed.
 fn obstacles(queue: &WorkQueue, device_enabled: bool, shared_memory: bool) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut test = |holds: bool, obstacle| found.extend(holds.then_some(obstacle));
@@ -234,13 +234,13 @@ fn node_path(kind: IdxdKind, queue: &str) -> String {
     format!("/dev/{}/{queue}", kind.prefix())
 }
 
-/// Whether a name is `prefixN.M`.
+/// Returns whether a name is `prefixN.M`.
 fn is_child(name: &str, prefix: &str) -> bool {
     let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('.'));
-    numbers.is_some_and(|(device, own)| [device, own].iter().all(|n| n.parse::<u32>().is_ok()))
+    numbers.is_some_and(|(device, queue)| [device, queue].iter().all(|n| n.parse::<u32>().is_ok()))
 }
 
-/// The numbers of a name, so that `wq1.10` comes after `wq1.9`.
+/// Returns the numbers of a name, so that `wq1.10` comes after `wq1.9`.
 fn ordinal(name: &str) -> Vec<u32> {
     let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     numbers.filter_map(|number| number.parse().ok()).collect()

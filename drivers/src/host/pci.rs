@@ -1,18 +1,18 @@
-//! Accelerators by their numbers on the PCI bus: what is there even where no driver is loaded. Numbers from Linux
+//! Accelerators by their numbers on the PCI bus. They are found even if no driver is loaded. The numbers are from Linux
 //! (drivers/dma/idxd, drivers/crypto/intel/qat: adf_accel_devices.h) and from DPDK (drivers/common/mlx5).
 
 use super::files::Files;
 
-/// What it is.
+/// The kind of an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PciKind {
     /// Intel IAA, driven by idxd.
     Iaa,
     /// Intel DSA, driven by idxd.
     Dsa,
-    /// Intel QAT, the physical function: the kernel's, which makes virtual ones of it.
+    /// Intel QAT, the physical function. The kernel drives it, and makes virtual functions of it.
     Qat,
-    /// A virtual function of an Intel QAT: what DPDK drives.
+    /// A virtual function of an Intel QAT, which DPDK drives.
     QatVirtual,
     /// An NVIDIA BlueField with a compression engine.
     BlueField,
@@ -23,13 +23,13 @@ pub enum PciKind {
 pub struct PciAccelerator {
     /// Its address, as `0000:6b:00.0`.
     pub address: String,
-    /// What it is.
+    /// Its kind.
     pub kind: PciKind,
-    /// What its vendor calls it.
+    /// The name that its vendor uses.
     pub product: &'static str,
-    /// The kernel's driver that has it.
+    /// The kernel driver that has it.
     pub driver: Option<String>,
-    /// Where it is, where the kernel knows.
+    /// Its NUMA node, if the kernel knows it.
     pub numa_node: Option<u16>,
 }
 

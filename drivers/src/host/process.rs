@@ -1,9 +1,9 @@
-//! The reading process as far as devices ask: who it is, what it may, how much memory it may lock.
+//! The reading process, as far as devices ask about it: its user, its rights, and the memory that it may lock.
 
 use super::field;
 use super::files::Files;
 
-/// The process that reads.
+/// The process that reads the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Its effective user.
@@ -12,7 +12,7 @@ pub struct Process {
     pub gids: Vec<u32>,
     /// Its effective capabilities, as the kernel's bits.
     pub capabilities: u64,
-    /// How much memory it may lock, where the kernel says.
+    /// The memory that it may lock, if the kernel states it.
     pub memory_lock: Option<MemoryLock>,
 }
 
@@ -27,10 +27,10 @@ pub enum Capability {
     SysRawio = 17,
 }
 
-/// How much memory a process may lock.
+/// The memory that a process may lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLock {
-    /// As much as it likes.
+    /// There is no limit.
     Unlimited,
     /// So many bytes.
     Bytes(u64),
@@ -57,12 +57,12 @@ impl Process {
         }
     }
 
-    /// Whether it has the capability.
+    /// Returns whether it has the capability.
     pub fn has(&self, capability: Capability) -> bool {
         self.capabilities & (1 << capability as u32) != 0
     }
 
-    /// Whether it may read and write a file of this owner and mode.
+    /// Returns whether it may read and write a file of this owner and mode.
     pub(super) fn may_use(&self, uid: u32, gid: u32, mode: u32) -> bool {
         let shift = match () {
             () if self.has(Capability::DacOverride) => return true,
@@ -74,7 +74,7 @@ impl Process {
     }
 }
 
-/// The soft limit of the table's line `Max locked memory`.
+/// Reads the soft limit of the table's line `Max locked memory`.
 fn memory_lock(limits: &str) -> Option<MemoryLock> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     match line.split_whitespace().next()? {
@@ -85,5 +85,5 @@ fn memory_lock(limits: &str) -> Option<MemoryLock> {
 
 const READ_WRITE: u32 = 0o6;
 
-/// Whoever cannot be told is nobody: it may use what all may use.
+/// An unknown user counts as nobody, and may use what all may use.
 const UID_NOBODY: u32 = 65_534;

@@ -1,4 +1,4 @@
-//! A made-up machine: what its files say is what is read, and what they do not say is absent.
+//! Tests with a made-up machine: a fact in its files is read, and a fact that is not there is absent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Files by their path under the root.
+/// Writes files by their path under the root.
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
         let path = root.join(path);

@@ -1,6 +1,6 @@
-//! Jobs and answers as entries of the rings: eight words each, in the machine's own byte order. Reading one never
-//! fails on account of where it came from, only of what it says: every field has its range, and a word that must be
-//! zero is. Whether offsets lie within anything is the memory's to say.
+//! Encodes jobs and answers as entries of the rings: eight words each, in the machine's own byte order. Reading one
+//! fails only for its content, never for its origin: every field has its range, and a word that must be zero is zero.
+//! The memory checks whether offsets lie within anything.
 
 use device::{Class, Codec, Dialect, Level, Task, TenantId};
 use units::Nanos;
@@ -12,31 +12,31 @@ type Words = [u64; ENTRY_WORDS];
 /// A job on its way to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Submission {
-    /// The client's own, returned with the answer.
+    /// The client's own mark, which the answer returns.
     pub(super) mark: u64,
     pub(super) task: Task,
     pub(super) class: Class,
     pub(super) tenant: TenantId,
-    /// Where the input is among the client's blocks, and how long.
+    /// The place and the size of the input among the client's blocks.
     pub(super) offset: u64,
     pub(super) input_bytes: u32,
     /// The longest result that is of use.
     pub(super) output_bytes: u32,
-    /// What is left until the job's deadline.
+    /// The time that is left until the job's deadline.
     pub(super) time_left: Option<Nanos>,
 }
 
-/// What became of a job.
+/// The fate of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Done,
     DoesNotFit,
     InvalidInput,
-    /// A device failed it.
+    /// A device failed the job.
     Fault,
-    /// No room for it.
+    /// There was no room for the job.
     Busy,
-    /// Nothing that the service could run.
+    /// The service could not run this job.
     Refused,
 }
 
@@ -45,14 +45,14 @@ pub(super) enum Answer {
 pub(super) struct Completion {
     pub(super) mark: u64,
     pub(super) answer: Answer,
-    /// Where the result is among the service's blocks, and how long.
+    /// The place and the size of the result among the service's blocks.
     pub(super) offset: u64,
     pub(super) output_bytes: u32,
     pub(super) service: Nanos,
 }
 
 impl Submission {
-    /// The entry; none for a task that has none.
+    /// Returns the entry. Returns none for a task that has none.
     pub(super) fn encode(&self) -> Option<Words> {
         let (op, dialect, level) = match self.task {
             Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
@@ -81,7 +81,7 @@ impl Submission {
         Some([self.mark, what, self.offset, sizes, time_left, 0, 0, 0])
     }
 
-    /// What the entry says; the mark alone where that is no job.
+    /// Reads the entry. Returns the mark alone if it is no job.
     pub(super) fn decode(words: Words) -> Result<Self, u64> {
         let [mark, what, offset, sizes, time_left, rest @ ..] = words;
         let task = task(what, (sizes >> 32) as usize).filter(|_| rest == [0; 3]);
@@ -110,7 +110,7 @@ impl Completion {
         [self.mark, self.answer as u64 + 1, self.offset, sizes, self.service.0, 0, 0, 0]
     }
 
-    /// What the entry says, if it says something.
+    /// Reads the entry. Returns none if it is no answer.
     pub(super) fn decode(words: Words) -> Option<Self> {
         let [mark, answer, offset, sizes, service, rest @ ..] = words;
         let answer = ANSWERS.get(usize::try_from(answer).ok()?.checked_sub(1)?).copied()?;
@@ -134,7 +134,7 @@ fn task(what: u64, output_bytes: usize) -> Option<Task> {
     let dialect = Dialect { codec, window_log2 };
     match (what & 0xFF, byte(what, 3)) {
         (OP_COMPRESS, level) => {
-            let level = LEVELS.into_iter().find(|own| level_code(*own) == level)?;
+            let level = LEVELS.into_iter().find(|known| level_code(*known) == level)?;
             Some(Task::Compress { dialect, level })
         }
         (OP_DECOMPRESS, 0) => Some(Task::Decompress { dialect, original_bytes: output_bytes }),
@@ -168,7 +168,7 @@ const ANSWERS: [Answer; 6] = [
 const OP_COMPRESS: u64 = 1;
 const OP_DECOMPRESS: u64 = 2;
 
-/// A window may be of one byte, so that zero is not free to mean none.
+/// The code for no window. A window may be of one byte, so zero is not free to mean none.
 const NO_WINDOW: u64 = 0xFF;
 const WINDOW_LOG2_MAX: u8 = 31;
 

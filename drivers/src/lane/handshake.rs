@@ -10,8 +10,8 @@
 //! A sleep has a number that is never used again. The publisher rings once for a number: many entries published during
 //! one sleep cost one bell, and a bell that was rung for an earlier sleep is never taken for this one's.
 
-/// Publishes by `store` (a release store of the tail); whether the other must be woken. `rung` is the sleep that was
-/// last rung for.
+/// Publishes by `store` (a release store of the tail), and returns whether the other side must be woken. `rung` is the
+/// sleep that was last rung for.
 pub(super) fn publish(
     store: impl FnOnce(),
     fence: impl FnOnce(),
@@ -28,7 +28,7 @@ pub(super) fn publish(
     must_ring
 }
 
-/// Says by `store` that this side sleeps from now on; whether it may, or `is_news` after all.
+/// Announces by `store` that this side sleeps from now on, and returns whether it may. It may not if `is_news`.
 pub(super) fn fall_asleep(
     store: impl FnOnce(),
     fence: impl FnOnce(),
@@ -62,9 +62,9 @@ mod tests {
         fence(Ordering::SeqCst);
     }
 
-    /// Orders of `entries` published one by one against a reader that sleeps whenever it sees nothing: it gets them
-    /// all. A missed bell would leave it asleep for ever, which the model reports as a deadlock. All orders, or those
-    /// with so many preemptions at most.
+    /// Publishes `entries` one by one against a reader that sleeps whenever it sees nothing, and checks that the reader
+    /// gets them all. A missed bell would leave it asleep for ever, which the model reports as a deadlock. The model
+    /// tries all orders, or those with at most `preemptions_max` preemptions.
     fn nothing_is_missed(entries: u64, preemptions_max: Option<usize>, fence: fn()) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = preemptions_max;

@@ -1,5 +1,5 @@
-//! The client's end of one lane, shared by its queue and by whoever watches the socket: both halves of the memory, the
-//! socket, and whether the service is still there. It is never made again: its end is final.
+//! The client's end of one lane, shared by its queue and the watcher of the socket. It has both halves of the memory
+//! and the socket, and knows whether the service is still there. It is never made again: its end is final.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,28 +12,28 @@ use tokio::sync::Notify;
 use units::ByteCount;
 
 use super::handshake::{self, AWAKE};
-use super::memory::{ENTRIES, Own, Region, Theirs, Word};
+use super::memory::{ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use super::socket::{self, Heard, Users};
 use super::{Counts, Problem};
 
 pub(super) struct Link {
-    pub(super) own: Own,
-    /// Inputs; of all lanes to this service.
+    pub(super) local: LocalHalf,
+    /// The inputs of all lanes to this service.
     pub(super) region: Arc<Region>,
     socket: Arc<UnixStream>,
-    theirs: OnceLock<Theirs>,
+    peer: OnceLock<PeerHalf>,
     gone: AtomicBool,
-    /// Held by whoever reads the socket: a watcher and the queue's owner may both want to.
+    /// The lock of the side that reads the socket, because a watcher and the queue's owner may both want to.
     reading: Mutex<()>,
-    /// Jobs that somebody waits for: without an answer, and not given up.
+    /// The number of jobs that somebody waits for: without an answer, and not given up.
     inside: AtomicUsize,
-    /// The service's sleep that was last rung for.
+    /// The sleep of the service that was last rung for.
     rung: Mutex<u64>,
-    /// Own sleeps so far.
+    /// The number of this side's sleeps so far.
     sleeps: AtomicU64,
-    /// Of them, those of which no bell is left unread.
+    /// The number of these sleeps that have no unread bell.
     sleeps_read: AtomicU64,
-    /// Tells a watcher that sleeps of jobs to poll for.
+    /// Tells a sleeping watcher that there are jobs to poll for.
     pub(super) submitted: Notify,
     pub(super) counts: Arc<Counts>,
     name: String,
@@ -49,15 +49,15 @@ impl Link {
         name: &str,
     ) -> Result<Self, Problem> {
         Users::here().check(&socket).map_err(Problem::Peer)?;
-        let own = Own::new().map_err(Problem::Memory)?;
-        let greeted = socket::greet(&socket, own.file(), region.file(), work_bytes_max.0);
+        let local = LocalHalf::new().map_err(Problem::Memory)?;
+        let greeted = socket::greet(&socket, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         counts.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
-            own,
+            local,
             region: Arc::clone(region),
             socket: Arc::new(socket),
-            theirs: OnceLock::new(),
+            peer: OnceLock::new(),
             gone: AtomicBool::new(false),
             reading: Mutex::new(()),
             inside: AtomicUsize::new(0),
@@ -74,9 +74,9 @@ impl Link {
         &self.socket
     }
 
-    /// The service's half, once it has greeted.
-    pub(super) fn theirs(&self) -> Option<&Theirs> {
-        self.theirs.get()
+    /// Returns the service's half, once the service has greeted.
+    pub(super) fn peer(&self) -> Option<&PeerHalf> {
+        self.peer.get()
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -93,12 +93,12 @@ impl Link {
 
     /// Shows the service the first `tail` submissions, and wakes it if it sleeps.
     pub(super) fn publish(&self, tail: u64) {
-        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
-        self.tell(|| self.own.word(Word::Tail).store(tail, Ordering::Release));
+        self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        self.tell(|| self.local.word(Word::Tail).store(tail, Ordering::Release));
     }
 
     fn tell(&self, store: impl FnOnce()) {
-        let asleep = || self.theirs.get().map_or(AWAKE, |theirs| theirs.word(Word::Asleep));
+        let asleep = || self.peer.get().map_or(AWAKE, |peer| peer.word(Word::Asleep));
         let must_ring = {
             let mut rung = self.rung.lock();
             handshake::publish(store, || fence(Ordering::SeqCst), asleep, &mut rung)
@@ -109,62 +109,62 @@ impl Link {
         }
     }
 
-    /// Whether the service has answered something that the queue has not looked at.
+    /// Returns whether the service has answered something that the queue has not looked at.
     pub(super) fn has_answers(&self) -> bool {
-        self.theirs.get().is_some_and(|theirs| theirs.word(Word::Tail) != self.answered())
+        self.peer.get().is_some_and(|peer| peer.word(Word::Tail) != self.answered())
     }
 
-    /// Answers that the queue has read.
+    /// Returns the number of answers that the queue has read.
     pub(super) fn answered(&self) -> u64 {
-        self.own.word(Word::Head).load(Ordering::Relaxed)
+        self.local.word(Word::Head).load(Ordering::Relaxed)
     }
 
-    /// Says that only a bell will wake this side from now on; false if there is something to do after all.
+    /// Says that only a bell will wake this side from now on. Returns false if there is something to do after all.
     pub(super) fn fall_asleep(&self) -> bool {
         let number = self.sleeps.fetch_add(1, Ordering::Relaxed) + 1;
-        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
-        let store = || self.own.word(Word::Asleep).store(number, Ordering::Relaxed);
+        self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        let store = || self.local.word(Word::Asleep).store(number, Ordering::Relaxed);
         let fence = || fence(Ordering::SeqCst);
         handshake::fall_asleep(store, fence, || self.has_answers())
     }
 
-    /// Needs no bell from now on.
+    /// Says that this side needs no bell from now on.
     pub(super) fn wake_up(&self) {
-        self.own.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+        self.local.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Whether the service runs where this thread does, or is not heard of yet.
+    /// Returns whether the service runs where this thread does, or has not greeted yet.
     pub(super) fn shares_its_core(&self) -> bool {
-        self.theirs.get().is_none_or(shares_its_core)
+        self.peer.get().is_none_or(shares_its_core)
     }
 
-    /// As [`Link::listen`], for whoever is told of every bell by itself, whether or not earlier ones were read: reads
-    /// once in a while only, and when the service may be gone.
-    pub(super) fn hear(&self, may_be_gone: bool) -> bool {
+    /// Does the same as [`Link::listen`] for a watcher that learns of every bell by itself, whether or not earlier ones
+    /// were read. It reads only once in a while, and when the service may be gone.
+    pub(super) fn drain_doorbells(&self, may_be_gone: bool) -> bool {
         let sleeps = self.sleeps.load(Ordering::Relaxed);
         // There is a bell for each at most.
         let unread_max = sleeps - self.sleeps_read.load(Ordering::Relaxed);
-        if self.theirs.get().is_some() && !may_be_gone && unread_max < socket::UNREAD_MAX {
+        if self.peer.get().is_some() && !may_be_gone && unread_max < socket::UNREAD_MAX {
             return true;
         }
         self.sleeps_read.store(sleeps, Ordering::Relaxed);
         self.listen()
     }
 
-    /// Reads what came over the socket: the greeting first, then bells, then the end. False if it is the end.
+    /// Reads what came over the socket: the greeting first, then bells, then the end. Returns false at the end.
     pub(super) fn listen(&self) -> bool {
         let _reading = self.reading.lock();
         if self.is_gone() {
             return false;
         }
-        if self.theirs.get().is_none() {
+        if self.peer.get().is_none() {
             match socket::greeting(self.socket.as_fd()).and_then(|handed| match handed {
-                Some(greeting) => Theirs::map(&greeting.handed).map(Some),
+                Some(greeting) => PeerHalf::map(&greeting.handed).map(Some),
                 None => Ok(None),
             }) {
                 Ok(None) => {}
-                Ok(Some(theirs)) => {
-                    let _ = self.theirs.set(theirs);
+                Ok(Some(peer)) => {
+                    let _ = self.peer.set(peer);
                     // What was submitted before could not be rung for.
                     self.tell(|| ());
                 }
@@ -196,17 +196,18 @@ impl Link {
     }
 }
 
-/// How many entries the peer has put into its ring beyond the first `seen`; none if that cannot be.
+/// Returns how many entries the peer has put into its ring beyond the first `seen`. Returns none if that number is
+/// impossible.
 pub(super) fn fresh(tail: u64, seen: u64) -> Option<u64> {
     Some(tail.wrapping_sub(seen)).filter(|fresh| *fresh <= ENTRIES)
 }
 
-/// Whether a peer ran last where this thread runs: while this one polls, it could not.
-pub(super) fn shares_its_core(theirs: &Theirs) -> bool {
-    theirs.word(Word::Cpu) == cpu()
+/// Returns whether a peer ran last where this thread runs. While this thread polls, that peer could not run.
+pub(super) fn shares_its_core(peer: &PeerHalf) -> bool {
+    peer.word(Word::Cpu) == cpu()
 }
 
-/// The processor that this thread runs on, as the word has it.
+/// Returns the processor that this thread runs on, in the encoding of [`Word::Cpu`].
 pub(super) fn cpu() -> u64 {
     sched_getcpu() as u64 + 1
 }

@@ -1,8 +1,8 @@
-//! The memory of a lane: from each side a half with its words and its ring, and a region with its blocks. Whoever makes
-//! one alone writes it: the memory is sealed so that the other can map it for reading only, and cannot make it shorter
-//! under a reader. So nothing that this side wrote can change under it, and everything of the other's may change at any
-//! time: words are read once, values are copied out once, and both are checked by whoever asks. The layout is in
-//! [`super`]; what words mean is none of this file's.
+//! The memory of a lane. Each side has a half with its words and its ring, and a region with its blocks. Only the side
+//! that made a memory writes it: the memory is sealed so that the other side can map it for reading only, and cannot
+//! make it shorter under a reader. So nothing that this side wrote can change under it, and everything of the other
+//! side's may change at any time. Therefore words are read once and values are copied out once, and the caller checks
+//! both. The layout is in [`super`]. This file does not know the meaning of the words.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,31 +24,32 @@ use rustix::fs::{
 /// Words of one ring entry.
 pub(super) const ENTRY_WORDS: usize = 8;
 
-/// Entries of each ring: as many jobs as one lane holds.
+/// The number of entries of each ring, which is the number of jobs that one lane holds.
 pub(super) const ENTRIES: u64 = 256;
 
-/// The single words of a half, by their offset (bytes): each on a cache line of its own, since they change at
+/// The single words of a half, by their offset (bytes). Each is on a cache line of its own, since they change at
 /// different times.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(super) enum Word {
-    /// Entries that the half's owner has put into its ring since the beginning.
+    /// The number of entries that the half's owner has put into its ring since the beginning.
     Tail = 0,
-    /// Entries of the other ring that it is done with.
+    /// The number of entries of the other ring that the owner is done with.
     Head = 64,
-    /// Zero while it is awake; else the number of its sleep, never the same twice.
+    /// Zero while the owner is awake, and otherwise the number of its sleep, which is never the same twice.
     Asleep = 128,
-    /// The processor that it ran on last, plus one.
+    /// The processor that the owner ran on last, plus one.
     Cpu = 192,
 }
 
 const RING_AT: usize = 4_096;
 const HALF_BYTES: usize = RING_AT + ENTRIES as usize * ENTRY_WORDS * 8;
 
-/// A longer region is not mapped: more than any lane needs, and a bound on what a peer can make this process touch.
+/// The longest region that is mapped. It is more than any lane needs, and bounds what a peer can make this process
+/// touch.
 pub(super) const BLOCKS_BYTES_MAX: usize = 256 << 20;
 
-/// What one side hands over to the other.
+/// The memory that one side hands over to the other.
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) half: OwnedFd,
@@ -74,9 +75,9 @@ impl Sealed {
 }
 
 /// The half that this process writes.
-pub(super) struct Own(Sealed);
+pub(super) struct LocalHalf(Sealed);
 
-impl Own {
+impl LocalHalf {
     pub(super) fn new() -> io::Result<Self> {
         Sealed::new(HALF_BYTES).map(Self)
     }
@@ -90,7 +91,7 @@ impl Own {
         self.at(word as usize)
     }
 
-    /// Writes one entry of the ring; whoever publishes it orders it before the tail.
+    /// Writes one entry of the ring. The caller that publishes it orders it before the tail.
     pub(super) fn put(&self, index: u64, words: [u64; ENTRY_WORDS]) {
         let at = entry_at(index);
         for (number, word) in words.into_iter().enumerate() {
@@ -115,7 +116,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Room for values of `bytes` in all.
+    /// Makes a region with room for values of `bytes` in all.
     pub(super) fn new(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.clamp(UNIT_BYTES, BLOCKS_BYTES_MAX) / UNIT_BYTES * UNIT_BYTES;
         let free = Mutex::new(Free { rooms: BTreeMap::from([(0, bytes)]), bytes });
@@ -132,24 +133,24 @@ impl Region {
         self.id
     }
 
-    /// Room for values (bytes).
+    /// Returns the room for values (bytes).
     pub(super) fn bytes(&self) -> usize {
         self.sealed.map.len()
     }
 
-    /// A block of at least `bytes` that nobody else has; none when there is none.
-    pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Option<OwnBlock> {
+    /// Returns a block of at least `bytes` that nobody else has. Returns none if there is no room.
+    pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Option<LocalBlock> {
         self.block_within(bytes, self.bytes())
     }
 
-    /// As `block`, within the first `end` bytes of the region.
-    fn block_within(self: &Arc<Self>, bytes: usize, end: usize) -> Option<OwnBlock> {
+    /// Does the same as `block` within the first `end` bytes of the region.
+    fn block_within(self: &Arc<Self>, bytes: usize, end: usize) -> Option<LocalBlock> {
         let bytes = bytes.max(1).checked_next_multiple_of(UNIT_BYTES)?;
         let offset = self.free.lock().take(bytes, end)?;
-        Some(OwnBlock { region: Arc::clone(self), offset, bytes })
+        Some(LocalBlock { region: Arc::clone(self), offset, bytes })
     }
 
-    /// Where among the blocks these bytes are, if they are.
+    /// Returns the offset of these bytes among the blocks, if they are there.
     pub(super) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let start = self.sealed.map.as_ptr().addr();
         let offset = bytes.as_ptr().addr().checked_sub(start)?;
@@ -157,7 +158,7 @@ impl Region {
         (end <= self.bytes()).then_some(offset as u64)
     }
 
-    /// Bytes of blocks that are in use.
+    /// Returns the bytes of blocks that are in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.bytes() - self.free.lock().bytes
     }
@@ -166,20 +167,20 @@ impl Region {
 /// A pool's view of a region.
 pub(super) struct Blocks {
     region: Arc<Region>,
-    /// What lies beyond is not the pool's.
+    /// The end of the pool's part of the region.
     end: usize,
-    /// Room that each block has beside what was asked for.
+    /// The room that each block has beside what was asked for.
     beside: usize,
 }
 
 impl Blocks {
-    /// All of it, each block with so much room beside what is asked for.
+    /// Makes a view of all of the region. Each block has so much room beside what is asked for.
     pub(super) fn with_room(region: &Arc<Region>, beside: usize) -> Self {
         Self { region: Arc::clone(region), end: region.bytes(), beside }
     }
 
-    /// All but a quarter. A pool's users may keep what they have as long as they like, a client that stalls within a
-    /// value for example; what is copied for a job finds room however much that is.
+    /// Makes a view of all but a quarter of the region. A pool's users, such as a client that stalls within a value,
+    /// may keep their blocks as long as they like. A copy for a job finds room however much that is.
     pub(super) fn beside_copies(region: &Arc<Region>) -> Self {
         let kept_bytes = region.bytes() / KEPT_FOR_COPIES;
         Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, beside: 0 }
@@ -201,15 +202,15 @@ impl Memory for Blocks {
     }
 }
 
-/// A part of the own region that one value has to itself; drop gives it back.
-pub(super) struct OwnBlock {
+/// A part of the local region that one value has to itself. Drop gives it back.
+pub(super) struct LocalBlock {
     region: Arc<Region>,
     offset: usize,
     bytes: usize,
 }
 
-impl OwnBlock {
-    /// Where it is among the blocks.
+impl LocalBlock {
+    /// Returns its offset among the blocks.
     pub(super) fn offset(&self) -> u64 {
         self.offset as u64
     }
@@ -220,9 +221,9 @@ impl OwnBlock {
     }
 }
 
-impl MemoryBlock for OwnBlock {}
+impl MemoryBlock for LocalBlock {}
 
-impl AsRef<[u8]> for OwnBlock {
+impl AsRef<[u8]> for LocalBlock {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: mapped as long as `region` lives, initialised (the system hands out zeros), and this block's alone:
         // the allocator gave the range to nobody else, and the peer cannot write.
@@ -230,14 +231,14 @@ impl AsRef<[u8]> for OwnBlock {
     }
 }
 
-impl AsMut<[u8]> for OwnBlock {
+impl AsMut<[u8]> for LocalBlock {
     fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; the peer may read meanwhile, which this process cannot notice.
         unsafe { slice::from_raw_parts_mut(self.start(), self.bytes) }
     }
 }
 
-impl Drop for OwnBlock {
+impl Drop for LocalBlock {
     fn drop(&mut self) {
         self.region.free.lock().give_back(self.offset, self.bytes);
     }
@@ -247,12 +248,12 @@ impl Drop for OwnBlock {
 /// touches little memory.
 struct Free {
     rooms: BTreeMap<usize, usize>,
-    /// Of all of them.
+    /// The bytes of all free ranges.
     bytes: usize,
 }
 
 impl Free {
-    /// Within the first `end` bytes.
+    /// Takes a range within the first `end` bytes.
     fn take(&mut self, bytes: usize, end: usize) -> Option<usize> {
         let (&offset, &room) = self.rooms.iter().find(|(_, room)| **room >= bytes)?;
         if offset + bytes > end {
@@ -280,36 +281,36 @@ impl Free {
     }
 }
 
-/// What the peer writes.
-pub(super) struct Theirs {
+/// The memory that the peer writes.
+pub(super) struct PeerHalf {
     half: MmapRaw,
     region: MmapRaw,
 }
 
-impl Theirs {
-    /// Maps what the peer handed over.
+impl PeerHalf {
+    /// Maps the memory that the peer handed over.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The memory cannot be used. The text says why.
     pub(super) fn map(handed: &Handed) -> Result<Self, String> {
         let half = map_read_only(&handed.half, HALF_BYTES..=HALF_BYTES)?;
         let region = map_read_only(&handed.region, 1..=BLOCKS_BYTES_MAX)?;
         Ok(Self { half, region })
     }
 
-    /// Room for values (bytes).
+    /// Returns the room for values (bytes).
     pub(super) fn region_bytes(&self) -> usize {
         self.region.len()
     }
 
-    /// The word as it is now; what the peer wrote before it is seen by reads after this.
+    /// Returns the word as it is now. Reads after this see what the peer wrote before it.
     pub(super) fn word(&self, word: Word) -> u64 {
         let value = self.at(word as usize);
         fence(Ordering::Acquire);
         value
     }
 
-    /// One entry, each word read once.
+    /// Returns one entry, each word read once.
     pub(super) fn entry(&self, index: u64) -> [u64; ENTRY_WORDS] {
         let at = entry_at(index);
         std::array::from_fn(|number| self.at(at + number * 8))
@@ -323,7 +324,7 @@ impl Theirs {
         unsafe { ptr::read_volatile(self.half.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies a value out; false if it is not within the blocks.
+    /// Copies a value out. Returns false if it is not within the blocks.
     pub(super) fn copy(&self, offset: u64, to: &mut [u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         if offset.checked_add(to.len()).is_none_or(|end| end > self.region.len()) {
@@ -340,11 +341,12 @@ impl Theirs {
     }
 }
 
-/// As `copy_nonoverlapping`, with the source asked for some way ahead: it comes from the core that wrote it, and a copy
-/// that waits for each line leaves a fifth of what the way between cores carries unused (measured at 64 KiB).
+/// Does the same as `copy_nonoverlapping`, and asks for the source some way ahead. The source comes from the core that
+/// wrote it, and a copy that waits for each line leaves a fifth of the bandwidth between cores unused (measured at 64
+/// KiB).
 ///
 /// # Safety
-/// As for `copy_nonoverlapping`.
+/// The same as for `copy_nonoverlapping`.
 #[inline(never)]
 unsafe fn copy_from_another_core(from: *const u8, to: *mut u8, bytes: usize) {
     let mut asked = 0;
@@ -398,11 +400,11 @@ fn entry_at(index: u64) -> usize {
     RING_AT + (index % ENTRIES) as usize * ENTRY_WORDS * 8
 }
 
-/// The file system that memfds are of, huge pages apart.
+/// The file system that memfds belong to, except for those of huge pages.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// One part in so many of a region of inputs is left to copies by pools: room for one of the largest values at least,
-/// since a region has room for four.
+/// One part in so many of a region of inputs is left to copies by pools. That is room for one of the largest values at
+/// least, since a region has room for four.
 const KEPT_FOR_COPIES: usize = 4;
 
 /// Blocks begin and end at cache lines.
@@ -416,22 +418,23 @@ mod tests {
 
     #[test]
     fn what_one_side_writes_the_other_reads_and_cannot_write() {
-        let (own, region) = (Own::new().expect("memory"), Region::new(1 << 20).expect("memory"));
-        let file = |own: BorrowedFd<'_>| own.try_clone_to_owned().expect("a descriptor");
-        let handed = Handed { half: file(own.file()), region: file(region.file()) };
-        let theirs = Theirs::map(&handed).expect("a half and a region");
-        own.put(300, [1, 2, 3, 4, 5, 6, 7, 8]);
-        own.word(Word::Tail).store(9, Ordering::Release);
-        assert_eq!((theirs.word(Word::Tail), theirs.entry(300 - ENTRIES)[7]), (9, 8));
+        let (local, region) =
+            (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
+        let file = |handle: BorrowedFd<'_>| handle.try_clone_to_owned().expect("a descriptor");
+        let handed = Handed { half: file(local.file()), region: file(region.file()) };
+        let peer = PeerHalf::map(&handed).expect("a half and a region");
+        local.put(300, [1, 2, 3, 4, 5, 6, 7, 8]);
+        local.word(Word::Tail).store(9, Ordering::Release);
+        assert_eq!((peer.word(Word::Tail), peer.entry(300 - ENTRIES)[7]), (9, 8));
         let mut block = region.block(100).expect("room");
         block.as_mut()[..5].copy_from_slice(b"hello");
         let mut read = [0; 5];
-        assert!(theirs.copy(block.offset(), &mut read));
+        assert!(peer.copy(block.offset(), &mut read));
         assert_eq!(&read, b"hello");
         assert_eq!(region.offset_of(&block.as_ref()[..5]), Some(block.offset()));
         assert_eq!(region.offset_of(b"elsewhere"), None);
         for offset in [region.bytes() as u64 - 4, u64::MAX, u64::MAX - 4] {
-            assert!(!theirs.copy(offset, &mut read), "{offset}");
+            assert!(!peer.copy(offset, &mut read), "{offset}");
         }
         for file in [&handed.half, &handed.region] {
             MmapOptions::new().len(4_096).map_raw(file).expect_err("sealed against writers");
@@ -455,7 +458,7 @@ mod tests {
             fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
             assert!(refused(&file, "not 1 to"), "{bytes}");
         }
-        // Where the system has huge pages at all.
+        // The system may have no huge pages at all.
         if let Ok(huge) = memfd_create("huge", flags | MemfdFlags::HUGETLB) {
             ftruncate(&huge, 2 << 20).expect("room");
             fcntl_add_seals(&huge, SealFlags::SHRINK).expect("sealed");
@@ -466,17 +469,17 @@ mod tests {
         let region = Region::new(1 << 20).expect("memory");
         let file = || region.file().try_clone_to_owned().expect("a descriptor");
         let handed = Handed { half: file(), region: file() };
-        assert!(Theirs::map(&handed).is_err_and(|why| why.contains("not 20480")), "no half");
+        assert!(PeerHalf::map(&handed).is_err_and(|why| why.contains("not 20480")), "no half");
     }
 
     #[test]
     fn blocks_never_overlap_and_all_come_home() {
-        let own = Region::new(64 << 10).expect("memory");
+        let region = Region::new(64 << 10).expect("memory");
         let mut draws = Prng::new(5);
-        let mut held: Vec<OwnBlock> = Vec::new();
+        let mut held: Vec<LocalBlock> = Vec::new();
         for round in 0..20_000 {
             if draws.bits().is_multiple_of(2) || held.is_empty() {
-                let Some(mut block) = own.block((draws.bits() % 9_000) as usize) else {
+                let Some(mut block) = region.block((draws.bits() % 9_000) as usize) else {
                     held.swap_remove((draws.bits() % held.len() as u64) as usize);
                     continue;
                 };
@@ -489,9 +492,9 @@ mod tests {
             }
         }
         drop(held);
-        assert_eq!(own.used_bytes(), 0);
-        assert!(own.block(64 << 10).is_some(), "ranges are merged again");
-        assert!(own.block((64 << 10) + 1).is_none());
-        assert!(own.block(usize::MAX).is_none());
+        assert_eq!(region.used_bytes(), 0);
+        assert!(region.block(64 << 10).is_some(), "ranges are merged again");
+        assert!(region.block((64 << 10) + 1).is_none());
+        assert!(region.block(usize::MAX).is_none());
     }
 }

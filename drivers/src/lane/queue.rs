@@ -1,7 +1,7 @@
-//! One thread's way into a lane. An input is read by the service where it is if it lies in the lane's region, and
-//! copied there if not; a result is copied out of the service's region: what the service could change must not be what
-//! a checksum was computed of. A job leaves the queue the moment that it is given up; its input stays until the service
-//! has answered or the lane is over.
+//! One thread's way into a lane. The service reads an input in place if it lies in the lane's region; otherwise the
+//! input is copied there. A result is copied out of the service's region, because the service must not be able to
+//! change bytes after their checksum was computed. A job leaves the queue the moment that it is given up. Its input
+//! stays until the service has answered or the lane is over.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use units::{Clock, Nanos};
 
 use super::entry::{self, Answer, Submission};
 use super::link::{Link, fresh};
-use super::memory::{ENTRIES, OwnBlock, Word};
+use super::memory::{ENTRIES, LocalBlock, Word};
 use super::watch::{self, Watch};
 use super::{LaneOptions, Problem};
 
@@ -27,39 +27,39 @@ pub(super) struct LaneQueue {
     capabilities: Arc<Capabilities>,
     clock: Arc<dyn Clock>,
     timeout: Duration,
-    /// None where there is no service, and never was.
+    /// None if there is no service, and never was.
     link: Option<Arc<Link>>,
     watch: Watch,
     jobs: Slab<Inside>,
-    /// Of them, those that were given up.
+    /// The number of these jobs that were given up.
     given_up: usize,
     finished: Vec<Completion>,
-    /// Entries written, and answers read.
+    /// The numbers of entries written and of answers read.
     submitted: u64,
     answered: u64,
-    /// Tells two users of one place apart.
+    /// Tells two users of one slot apart.
     generation: u32,
-    /// Polls in a row that found nothing.
+    /// The number of polls in a row that found nothing.
     idle_polls: u32,
     waker: Waker,
 }
 
-/// What the service has.
+/// A job that the service has.
 struct Inside {
-    /// None once it was given up.
+    /// None once the job was given up.
     job: Option<Box<Job>>,
     generation: u32,
     _placed: Placed,
 }
 
-/// An input where the service can read it, held until it is done with.
+/// An input where the service can read it, held until the service is done with it.
 enum Placed {
-    /// In a buffer of a pool over the region.
+    /// The input is in a buffer of a pool over the region.
     Here {
         offset: u64,
         _input: Input,
     },
-    Copy(OwnBlock),
+    Copy(LocalBlock),
 }
 
 impl Placed {
@@ -74,7 +74,7 @@ impl Placed {
         Some(Self::Copy(block))
     }
 
-    /// From the beginning of the region.
+    /// Returns the offset from the beginning of the region.
     fn offset(&self) -> u64 {
         match self {
             Placed::Here { offset, .. } => *offset,
@@ -84,7 +84,7 @@ impl Placed {
 }
 
 impl LaneQueue {
-    /// A queue on a socket that the service accepted, or will.
+    /// Makes a queue on a socket that the service accepted, or will accept.
     pub(super) fn new(
         capabilities: Arc<Capabilities>,
         options: &LaneOptions,
@@ -129,7 +129,7 @@ impl LaneQueue {
             time_left: Some(deadline.map_or(timeout, |left| left.min(timeout))),
         };
         let words = submission.encode().expect("the capabilities have no other task");
-        link.own.put(self.submitted, words);
+        link.local.put(self.submitted, words);
         self.submitted = self.submitted.wrapping_add(1);
         self.jobs.insert(Inside { job: Some(job), generation: self.generation, _placed: placed });
         link.set_inside(self.waited_for());
@@ -144,7 +144,7 @@ impl LaneQueue {
     /// Moves jobs that were answered to `finished`.
     fn advance(&mut self) {
         let Some(link) = self.link.clone() else { return };
-        // First: what was answered before the end is still good.
+        // This comes first, because answers from before the end are still good.
         let gone = link.is_gone();
         let before = self.answered;
         if let Err(why) = self.read_answers(&link) {
@@ -154,8 +154,8 @@ impl LaneQueue {
             self.idle_polls = 0;
         } else if !gone && !self.jobs.is_empty() {
             self.idle_polls = self.idle_polls.wrapping_add(1);
-            // Whoever polls without a watcher learns of greeting and end here.
-            if link.theirs().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_LISTEN) {
+            // An owner that polls without a watcher learns of greeting and end here.
+            if link.peer().is_none() || self.idle_polls.is_multiple_of(POLLS_PER_LISTEN) {
                 link.listen();
             }
         }
@@ -167,16 +167,16 @@ impl LaneQueue {
     /// Reads the ring to its end.
     fn read_answers(&mut self, link: &Link) -> Result<(), &'static str> {
         loop {
-            let Some(theirs) = link.theirs() else { return Ok(()) };
-            let count = fresh(theirs.word(Word::Tail), self.answered);
+            let Some(peer) = link.peer() else { return Ok(()) };
+            let count = fresh(peer.word(Word::Tail), self.answered);
             for _ in 0..count.ok_or("it claims answers that cannot be")? {
-                let answer = entry::Completion::decode(theirs.entry(self.answered));
+                let answer = entry::Completion::decode(peer.entry(self.answered));
                 self.answered = self.answered.wrapping_add(1);
                 self.take(link, answer.ok_or("an answer is none")?)?;
             }
             if count != Some(0) {
                 // The service may use the results' blocks again: all copies are made.
-                link.own.word(Word::Head).store(self.answered, Ordering::Release);
+                link.local.word(Word::Head).store(self.answered, Ordering::Release);
                 link.set_inside(self.waited_for());
             }
             // With a thread to watch, this side counts as asleep whenever it does not look.
@@ -212,11 +212,11 @@ impl LaneQueue {
     }
 
     fn is_full(&self) -> bool {
-        // Answers that were not polled yet hold no place of the ring, and yet the depth is the depth.
+        // Answers that were not polled yet hold no place of the ring, but they still count against the depth.
         self.jobs.len() + self.finished.len() >= self.capabilities.queue_depth
     }
 
-    /// Jobs without an answer that were not given up.
+    /// Returns the number of jobs without an answer that were not given up.
     fn waited_for(&self) -> usize {
         self.jobs.len() - self.given_up
     }
@@ -306,7 +306,8 @@ fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch
         return Ok(Watch::None);
     }
     let here = Handle::try_current();
-    let here = here.ok().filter(|own| own.runtime_flavor() == RuntimeFlavor::CurrentThread);
+    let here =
+        here.ok().filter(|executor| executor.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let watch = match here {
         Some(executor) => watch::in_task(link, waker.clone(), &executor),
         None => {
@@ -317,7 +318,7 @@ fn watch_over(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watch
     watch.map_err(Problem::Watch)
 }
 
-/// What is wrong with a job that no service could do anything about.
+/// Returns an error for a job that no service could do anything about.
 fn misfit(job: &Job) -> Option<DeviceError> {
     let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
     if misfits {
@@ -327,14 +328,14 @@ fn misfit(job: &Job) -> Option<DeviceError> {
     is_long.then_some(DeviceError::Fault("the input is too long for a lane"))
 }
 
-/// The size of the result, or the most that there is room for.
+/// Returns the size of the result, or the most that there is room for.
 fn output_bytes_max(job: &Job, capabilities: &Capabilities) -> u32 {
     let exact = job.task.output_bytes(job.input.len());
     let most = || room(job).min(capabilities.work_bytes_max.as_usize());
     u32::try_from(exact.unwrap_or_else(most)).unwrap_or(u32::MAX)
 }
 
-/// What the answer means for its job.
+/// Returns the outcome that the answer means for its job.
 fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     let fault = |what| Outcome::Failed(DeviceError::Fault(what));
     let is_compress = matches!(job.task, Task::Compress { .. });
@@ -359,7 +360,7 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
         return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
     }
     let to = &mut job.output.space()[start..start + output_bytes];
-    if !link.theirs().is_some_and(|theirs| theirs.copy(answer.offset, to)) {
+    if !link.peer().is_some_and(|peer| peer.copy(answer.offset, to)) {
         return Outcome::Failed(DeviceError::Fault(
             "the service's result lies outside of its memory",
         ));
@@ -369,18 +370,18 @@ fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     Outcome::Done { output_bytes }
 }
 
-/// Room for the result (bytes).
+/// Returns the room for the result (bytes).
 fn room(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
 }
 
-/// Jobs that a lane holds at most.
+/// The most jobs that a lane holds.
 pub(super) const DEPTH_MAX: usize = ENTRIES as usize;
 
-/// How often whoever polls in vain asks the socket, too: a system call each time.
+/// The number of polls in vain between two looks at the socket, which cost a system call each.
 const POLLS_PER_LISTEN: u32 = 1_024;
 
-/// Connects without waiting; a service whose queue of callers is full is not there.
+/// Connects without waiting. A service whose queue of callers is full counts as absent.
 pub(super) fn connect(path: &std::path::Path) -> std::io::Result<UnixStream> {
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,

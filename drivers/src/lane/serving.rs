@@ -1,6 +1,7 @@
-//! The service's end of one lane: jobs out of the client's ring, answers into the own. Everything that the client wrote
-//! is read once, checked, and copied before it is used; a client that breaks the rules of the rings loses its lane, and
-//! one that asks for nonsense its job. What a job may cost, and what runs it, is the caller's.
+//! The service's end of one lane: it takes jobs out of the client's ring and puts answers into its own. Everything that
+//! the client wrote is read once, checked, and copied before it is used. A client that breaks the rules of the rings
+//! loses its lane, and a client that asks for nonsense loses its job. The caller decides what a job may cost and what
+//! runs it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,39 +15,39 @@ use device::{Buffer, Class, Pool, Task, TenantId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
+use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
 use super::entry::{Answer, Completion, Submission};
 use super::handshake::{self, AWAKE};
 use super::link::{cpu, fresh, shares_its_core};
-use super::memory::{Blocks, ENTRIES, Own, Region, Theirs, Word};
-use super::patience::{POLL_MAX, Patience};
+use super::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use super::socket::{self, Greeting, Heard, Users};
 use super::{Problem, inputs_bytes, results_bytes};
 
 /// One client's lane, on the thread that serves it.
 pub struct Serving {
     socket: Arc<UnixStream>,
-    own: Own,
-    theirs: Theirs,
+    local: LocalHalf,
+    peer: PeerHalf,
     /// Results, and the pool over them.
     region: Arc<Region>,
     results: Pool,
-    /// Submissions read.
+    /// The number of submissions read.
     taken: u64,
-    /// Answers written, of which the client was shown and has read so many.
+    /// The numbers of answers written, of those that the client was shown, and of those that it has read.
     written: u64,
     shown: u64,
     read: u64,
-    /// Jobs without an answer.
+    /// The number of jobs without an answer.
     inside: u64,
     /// The results of answers that the client has not read.
     unread: VecDeque<Option<Buffer>>,
     rung: u64,
     sleeps: u64,
-    /// Of them, those of which no bell is left unread.
+    /// The number of these sleeps that have no unread bell.
     sleeps_read: u64,
-    patience: Patience,
+    adaptive_polling: AdaptivePolling,
     polling: Option<Polling>,
-    tally: Tally,
+    counters: Tally,
 }
 
 struct Polling {
@@ -54,23 +55,23 @@ struct Polling {
     looks: u32,
 }
 
-/// A job as the client asked for it. Its sizes are as claimed.
+/// A job as the client asked for it. Its sizes are only the client's claim.
 #[derive(Debug)]
 pub struct Request {
     /// The op and its parameters.
     pub task: Task,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// What it must be good at.
+    /// The class of the job.
     pub class: Class,
     /// Size of the input.
     pub input_bytes: usize,
     /// The longest result that is of use.
     pub output_bytes: usize,
-    /// When the client stops waiting, from when it asked.
+    /// The time until the client stops waiting, from the moment when it asked.
     pub time_left: Option<Nanos>,
     offset: u64,
-    /// What its answer must go to.
+    /// The claim to this job's answer.
     pub ticket: Ticket,
 }
 
@@ -78,45 +79,45 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Ticket(u64);
 
-/// What the client's ring had.
+/// The result of a look at the client's ring.
 #[derive(Debug)]
 pub enum Taken {
-    /// No job.
+    /// There was no job.
     Nothing,
-    /// Something that is no job; it has its answer.
+    /// There was something that is no job. It has its answer.
     Refused,
-    /// A job.
+    /// There was a job.
     Job(Request),
 }
 
-/// Why a job has no result.
+/// The reason why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoResult {
-    /// Compression only: it would be longer than what is of use.
+    /// The result would be longer than what is of use. For compression only.
     DoesNotFit,
     /// The input is no valid stream.
     InvalidInput,
-    /// A device failed it.
+    /// A device failed the job.
     Fault,
-    /// No room for it.
+    /// There is no room for the job.
     Busy,
-    /// Nothing that may be run.
+    /// The job is nothing that may be run.
     Refused,
 }
 
-/// What to do until there is more to do.
+/// The next step of a side that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Look again, after others had their turn.
     Look,
-    /// Sleep until the socket is readable, or one of the own jobs is done.
+    /// Sleep until the socket is readable, or one of this side's jobs is done.
     Sleep,
 }
 
-/// What a lane did since it was last asked.
+/// The counters of a lane since the last question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Times that the client was woken.
+    /// The number of times that the client was woken.
     pub bells: u64,
     /// Values copied: inputs into memory that the client cannot change, and results that were made elsewhere.
     pub copies: u64,
@@ -125,11 +126,11 @@ pub struct Tally {
 }
 
 impl Serving {
-    /// Answers a client's greeting; none where it is not there yet. `work_bytes_max` is the largest uncompressed side
-    /// of a job that this service takes: a client whose jobs may be larger is refused. It also decides how much room
-    /// this lane's results have, and how long a region of the client's may be that comes with it. Both are bounds of
-    /// one lane: an honest client hands over one region with all of its lanes, but one that makes another for each is
-    /// bounded only by how many lanes it is given.
+    /// Answers a client's greeting. Returns none if the greeting is not there yet. `work_bytes_max` is the largest
+    /// uncompressed side of a job that this service takes: a client whose jobs may be larger is refused. It also
+    /// decides how much room this lane's results have, and how long the region may be that the client brings. Both are
+    /// bounds of one lane: an honest client hands over one region with all of its lanes, but a client that makes
+    /// another for each is bounded only by how many lanes it is given.
     ///
     /// # Errors
     /// [`Problem`]: this is no client for this process.
@@ -146,25 +147,25 @@ impl Serving {
                 "its values may have {asked}, and this service takes {work_bytes_max}: {both}"
             )));
         }
-        let theirs = Theirs::map(&handed).map_err(Problem::Peer)?;
-        let (bytes, max) = (theirs.region_bytes(), inputs_bytes(work_bytes_max));
+        let peer = PeerHalf::map(&handed).map_err(Problem::Peer)?;
+        let (bytes, max) = (peer.region_bytes(), inputs_bytes(work_bytes_max));
         if bytes > max {
             let why = "and may have at most: it is for longer values than this service takes";
             return Err(Problem::Peer(format!(
                 "its memory has room for {bytes} bytes {why}: {max}"
             )));
         }
-        let own = Own::new().map_err(Problem::Memory)?;
+        let local = LocalHalf::new().map_err(Problem::Memory)?;
         let region = Region::new(results_bytes(work_bytes_max)).map_err(Problem::Memory)?;
-        let greeted = socket::greet(socket, own.file(), region.file(), work_bytes_max.0);
+        let greeted = socket::greet(socket, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // Nothing is retained: what one size gives back, any other may need.
         let blocks = Blocks::with_room(&region, RESULT_AT);
         let results = Pool::registered(Arc::new(blocks), ByteCount(0));
         Ok(Some(Self {
             socket: Arc::clone(socket),
-            own,
-            theirs,
+            local,
+            peer,
             region,
             results,
             taken: 0,
@@ -176,19 +177,19 @@ impl Serving {
             rung: AWAKE,
             sleeps: 0,
             sleeps_read: 0,
-            patience: Patience::default(),
+            adaptive_polling: AdaptivePolling::default(),
             polling: None,
-            tally: Tally::default(),
+            counters: Tally::default(),
         }))
     }
 
-    /// The next job.
+    /// Takes the next job.
     ///
     /// # Errors
     /// [`Problem::Peer`]: the client breaks the rules, and is not to be served any longer.
     pub fn take(&mut self) -> Result<Taken, Problem> {
-        let fresh = fresh(self.theirs.word(Word::Tail), self.taken);
-        // After the tail: who published a job had read enough answers by then to have room for it.
+        let fresh = fresh(self.peer.word(Word::Tail), self.taken);
+        // This comes after the tail: a client that published a job had read enough answers by then to have room for it.
         self.reclaim()?;
         let is_full = self.inside + self.unread.len() as u64 >= ENTRIES;
         match fresh {
@@ -197,7 +198,7 @@ impl Serving {
             Some(_) => return Err(Problem::Peer("it has more jobs than a lane holds".into())),
             None => return Err(Problem::Peer("it claims jobs that cannot be".into())),
         }
-        let words = self.theirs.entry(self.taken);
+        let words = self.peer.entry(self.taken);
         self.taken = self.taken.wrapping_add(1);
         self.inside += 1;
         self.note_work();
@@ -222,27 +223,27 @@ impl Serving {
         }))
     }
 
-    /// Copies the input of a job to where the client cannot change it: the one copy that the service makes of a value.
-    /// False if it does not lie within the client's memory.
+    /// Copies the input of a job to where the client cannot change it. This is the one copy that the service makes of a
+    /// value. Returns false if the input does not lie within the client's memory.
     pub fn copy_input(&mut self, request: &Request, to: &mut Buffer) -> bool {
         let bytes = request.input_bytes;
         let Some(space) = to.space().get_mut(..bytes) else { return false };
-        if !self.theirs.copy(request.offset, space) {
+        if !self.peer.copy(request.offset, space) {
             return false;
         }
         to.set_len(bytes);
-        self.tally.copy(bytes);
+        self.counters.copy(bytes);
         true
     }
 
-    /// Room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it; none when the
-    /// lane's memory is exhausted.
+    /// Returns room for a result of so many bytes, behind [`RESULT_AT`] others, where the client can read it. Returns
+    /// none when the lane's memory is exhausted.
     pub fn output(&self, bytes: usize) -> Option<Buffer> {
         self.results.take_registered(bytes)
     }
 
-    /// Answers with that part of `output`, which is copied if it is not from [`Serving::output`]; false if there was no
-    /// room for the copy, and the answer is [`NoResult::Busy`].
+    /// Answers with that part of `output`, which is copied if it is not from [`Serving::output`]. Returns false if
+    /// there was no room for the copy. Then the answer is [`NoResult::Busy`].
     pub fn finish(
         &mut self,
         ticket: Ticket,
@@ -275,28 +276,29 @@ impl Serving {
         self.unread.push_back(None);
     }
 
-    /// Shows the client all answers since the last call, and wakes it if it sleeps: once, however many they are.
+    /// Shows the client all answers since the last call, and wakes it once if it sleeps, however many answers there
+    /// are.
     pub fn show(&mut self) {
         if self.shown == self.written {
             return;
         }
         self.shown = self.written;
-        self.own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
-        self.own.word(Word::Head).store(self.taken, Ordering::Release);
-        let (own, theirs, written) = (&self.own, &self.theirs, self.written);
+        self.local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        self.local.word(Word::Head).store(self.taken, Ordering::Release);
+        let (local, peer, written) = (&self.local, &self.peer, self.written);
         let must_ring = handshake::publish(
-            || own.word(Word::Tail).store(written, Ordering::Release),
+            || local.word(Word::Tail).store(written, Ordering::Release),
             || fence(Ordering::SeqCst),
-            || theirs.word(Word::Asleep),
+            || peer.word(Word::Asleep),
             &mut self.rung,
         );
         if must_ring {
-            self.tally.bells += 1;
+            self.counters.bells += 1;
             socket::ring(self.socket.as_fd());
         }
     }
 
-    /// What to do after a turn that found no job. `Sleep` was said to the client: a bell will come.
+    /// Returns the next step after a turn that found no job. `Sleep` was announced to the client: a bell will come.
     pub fn pause(&mut self) -> Pause {
         let goes_on = match &mut self.polling {
             Some(polling) => {
@@ -304,33 +306,34 @@ impl Serving {
                 let is_over = polling.looks.is_multiple_of(LOOKS_PER_CLOCK)
                     && polling.since.elapsed() >= POLL_MAX;
                 if is_over {
-                    self.patience.missed();
+                    self.adaptive_polling.missed();
                 }
                 !is_over
             }
-            None => !shares_its_core(&self.theirs) && self.patience.may_poll(),
+            None => !shares_its_core(&self.peer) && self.adaptive_polling.may_poll(),
         };
         if goes_on {
             let begin = || Polling { since: Instant::now(), looks: 0 };
             self.polling.get_or_insert_with(begin);
-            self.own.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+            self.local.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
             return Pause::Look;
         }
         self.polling = None;
         self.sleeps += 1;
-        let (own, theirs, taken, sleeps) = (&self.own, &self.theirs, self.taken, self.sleeps);
-        own.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        let (local, peer, taken, sleeps) = (&self.local, &self.peer, self.taken, self.sleeps);
+        local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
         let may_sleep = handshake::fall_asleep(
-            || own.word(Word::Asleep).store(sleeps, Ordering::Relaxed),
+            || local.word(Word::Asleep).store(sleeps, Ordering::Relaxed),
             || fence(Ordering::SeqCst),
-            || theirs.word(Word::Tail) != taken,
+            || peer.word(Word::Tail) != taken,
         );
         if may_sleep { Pause::Sleep } else { Pause::Look }
     }
 
-    /// For whoever is told of every bell by itself, whether or not earlier ones were read: a bell has come. Bells are
-    /// read once in a while only: a system call less for each, and none of the client's sleeps disturbed by what the
-    /// read gives back to its socket. False if the client is gone, which `may_be_gone` says to look for.
+    /// Notes that a bell has come, for a caller that learns of every bell by itself, whether or not earlier ones were
+    /// read. It reads bells only once in a while. That saves a system call for each, and the client's sleeps are not
+    /// disturbed by what a read gives back to its socket. Returns false if the client is gone. `may_be_gone` asks to
+    /// look for that.
     pub fn hear(&mut self, may_be_gone: bool) -> bool {
         // There is a bell for each sleep at most.
         if !may_be_gone && self.sleeps - self.sleeps_read < socket::UNREAD_MAX {
@@ -340,16 +343,16 @@ impl Serving {
         self.listen()
     }
 
-    /// Reads the bells that have come; false if the client is gone.
+    /// Reads the bells that have come. Returns false if the client is gone.
     pub fn listen(&self) -> bool {
         socket::listen(self.socket.as_fd()) == Heard::Silence
     }
 
-    /// For a thread that serves one lane and nothing else: returns when there may be a job (true), when `limit` has
-    /// passed (true), or when the client is gone (false).
+    /// Waits, for a thread that serves one lane and nothing else. It returns true when there may be a job or when
+    /// `limit` has passed, and false when the client is gone.
     pub fn wait(&mut self, limit: Duration) -> bool {
         while self.pause() == Pause::Look {
-            if self.theirs.word(Word::Tail) != self.taken {
+            if self.peer.word(Word::Tail) != self.taken {
                 return true;
             }
             std::hint::spin_loop();
@@ -362,36 +365,36 @@ impl Serving {
         }
     }
 
-    /// What was counted since the last call.
+    /// Returns the counts since the last call.
     pub fn tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+        std::mem::take(&mut self.counters)
     }
 
-    /// Jobs that were taken and have no answer.
+    /// Returns the number of jobs that were taken and have no answer.
     pub fn inside(&self) -> usize {
         self.inside as usize
     }
 
-    /// Answers that the client was shown since the beginning, and how many of them it has read.
+    /// Returns how many answers the client was shown since the beginning, and how many of them it has read.
     pub fn answers(&self) -> (u64, u64) {
         (self.shown, self.read)
     }
 
-    /// Bytes of results that the client has not read, or a device has not let go of.
+    /// Returns the bytes of results that the client has not read, or that a device has not let go of.
     pub fn held(&self) -> ByteCount {
         ByteCount(self.region.used_bytes() as u64)
     }
 
-    /// A poll that found something was worth it.
+    /// Records that a poll that found something was worth it.
     fn note_work(&mut self) {
         if let Some(polling) = self.polling.take() {
-            self.patience.found(polling.since.elapsed());
+            self.adaptive_polling.found(polling.since.elapsed());
         }
     }
 
     /// Frees the results that the client has read.
     fn reclaim(&mut self) -> Result<(), Problem> {
-        let read = self.theirs.word(Word::Head).wrapping_sub(self.read);
+        let read = self.peer.word(Word::Head).wrapping_sub(self.read);
         if read > self.shown.wrapping_sub(self.read) {
             return Err(Problem::Peer("it claims to have read answers that there are not".into()));
         }
@@ -403,12 +406,12 @@ impl Serving {
     fn write(&mut self, ticket: Ticket, answer: Answer, result: (u64, u32), service: Nanos) {
         let (offset, output_bytes) = result;
         let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
-        self.own.put(self.written, entry.encode());
+        self.local.put(self.written, entry.encode());
         self.written = self.written.wrapping_add(1);
         self.inside -= 1;
     }
 
-    /// The result in the own region, and where in its buffer.
+    /// Returns the result in the local region, and its place in its buffer.
     fn at_home(&mut self, output: Buffer, part: Range<usize>) -> Option<(Buffer, Range<usize>)> {
         if output.memory() == self.region.id() {
             return Some((output, part));
@@ -416,7 +419,7 @@ impl Serving {
         let bytes = part.len();
         let mut copy = self.output(bytes)?;
         copy.extend(&output[part]);
-        self.tally.copy(bytes);
+        self.counters.copy(bytes);
         Some((copy, 0..bytes))
     }
 }
@@ -428,11 +431,11 @@ impl Tally {
     }
 }
 
-/// Where in its buffer a result should begin: behind a few bytes that nobody needs. A device that has results in
-/// memory of its own, as a virtual one does that remembers them, hands that over if a result is to begin at the
-/// beginning. This way it writes them where the client reads, while its time runs, as hardware would, and nothing is
-/// copied after that.
+/// The place in its buffer where a result should begin, behind a few bytes that nobody needs. If a result is to begin
+/// at the beginning, a device that has results in memory of its own (such as a virtual device that remembers them)
+/// hands that memory over. With an offset it writes the result where the client reads, while its time runs, as hardware
+/// would, and nothing is copied after that.
 pub const RESULT_AT: usize = 32;
 
-/// A look at the memory costs less than one at the clock.
+/// The number of looks at the memory per look at the clock, which costs more.
 const LOOKS_PER_CLOCK: u32 = 8;

@@ -1,9 +1,9 @@
-//! The Unix socket beside a lane: set-up, bells, and the end. Each side sends one greeting with its memory; from
-//! then on a byte is a bell, and the end of the stream is the end of the peer, however it came to it.
+//! The Unix socket beside a lane carries the set-up, the bells, and the end. Each side sends one greeting with its
+//! memory. From then on a byte is a bell, and the end of the stream is the end of the peer, whatever its cause.
 //!
-//! Bells are bytes of this socket and not an eventfd, because the flags of an eventfd belong to both who hold it: a
-//! peer could make it a blocking one and fill it, and our next bell would never return. A socket is told per call not
-//! to block. It also makes bell and end one thing to wait for.
+//! Bells are bytes of this socket and not an eventfd, because the flags of an eventfd belong to both holders: a peer
+//! could make it a blocking one and fill it, and our next bell would never return. A socket is told per call not to
+//! block. It also makes bell and end one thing to wait for.
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 
 use super::memory::Handed;
 
-/// What a read of the socket came to.
+/// The result of a read of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// Nothing is left to read now.
@@ -29,13 +29,13 @@ pub(super) enum Heard {
     End,
 }
 
-/// Whose processes may be at the other end.
+/// The users whose processes may be at the other end.
 #[derive(Debug)]
 pub(super) struct Users {
-    own: u32,
+    user: u32,
     root: u32,
-    /// The number by which the system names all users that have none in this process's user namespace; none where all
-    /// have one.
+    /// The number by which the system names all users that have none in this process's user namespace. None if all
+    /// users have one.
     strangers: Option<u32>,
 }
 
@@ -47,32 +47,32 @@ impl Users {
             number.trim().parse().unwrap_or(OVERFLOW_UID_DEFAULT)
         };
         let all = maps_all(&read("/proc/self/uid_map"));
-        Self { own: geteuid().as_raw(), root: 0, strangers: (!all).then(strangers) }
+        Self { user: geteuid().as_raw(), root: 0, strangers: (!all).then(strangers) }
     }
 
-    /// Refuses a peer of another user: lanes are for processes that could read each other's memory anyway. (The call is
-    /// nix's: in another container the peer's process id is 0, which rustix's type has no room for.)
+    /// Refuses a peer of another user, because lanes are for processes that could read each other's memory anyway. (The
+    /// call is nix's: in another container the peer's process id is 0, which rustix's type has no room for.)
     pub(super) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
         let peer = getsockopt(socket, sockopt::PeerCredentials);
         let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
-        let Self { own, root, strangers } = self;
+        let Self { user, root, strangers } = self;
         if *strangers == Some(theirs) {
             return Err(format!(
                 "it runs as user {theirs}, as which the system shows every user that this user \
                  namespace has no number for: run both as another"
             ));
         }
-        if theirs != *own && theirs != *root {
+        if theirs != *user && theirs != *root {
             return Err(format!(
-                "it runs as user {theirs}, and a lane is for user {own} and root only"
+                "it runs as user {theirs}, and a lane is for user {user} and root only"
             ));
         }
         Ok(())
     }
 }
 
-/// Whether a user namespace has a number for every user. A line has the first number inside, the first outside, and how
-/// many there are.
+/// Returns whether a user namespace has a number for every user. A line has the first number inside, the first outside,
+/// and how many there are.
 fn maps_all(uid_map: &str) -> bool {
     let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     uid_map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
@@ -80,7 +80,7 @@ fn maps_all(uid_map: &str) -> bool {
 
 const OVERFLOW_UID_DEFAULT: u32 = 65_534;
 
-/// What a peer says once.
+/// The message that a peer sends once.
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) handed: Handed,
@@ -88,7 +88,7 @@ pub(super) struct Greeting {
     pub(super) work_bytes_max: u64,
 }
 
-/// Sends the greeting with the own half and the own region.
+/// Sends the greeting with the local half and the local region.
 pub(super) fn greet(
     socket: impl AsFd,
     half: BorrowedFd<'_>,
@@ -102,14 +102,14 @@ pub(super) fn greet(
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let words = [MAGIC, VERSION.to_ne_bytes(), work_bytes_max.to_ne_bytes()];
     let parts = words.each_ref().map(|word| IoSlice::new(word));
-    // So short a message is sent whole or not at all.
+    // A message this short is sent whole or not at all.
     sendmsg(socket, &parts, &mut control, flags).map(drop)
 }
 
-/// The peer's memory, once its greeting is there.
+/// Returns the peer's memory, once its greeting is there.
 ///
 /// # Errors
-/// What it sent instead.
+/// The peer sent something else. The text says what.
 pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     let mut words = [[0; 8]; 3];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -124,8 +124,8 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     // Descriptors that nobody asked for are closed with the buffer, or by the system where they did not fit.
     let mut fds = Vec::new();
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(own) = message {
-            fds.extend(own);
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
         }
     }
     if read == 0 {
@@ -145,22 +145,22 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
     Ok(Some(Greeting { handed, work_bytes_max: u64::from_ne_bytes(limit) }))
 }
 
-/// Bells that may be left unread: far fewer than a socket holds, since one that is full takes no more.
+/// The number of bells that may be left unread: far fewer than a socket holds, since a full one takes no more.
 pub(super) const UNREAD_MAX: u64 = 32;
 
-/// Wakes the peer. A socket that is full of bells has woken it; one that is closed is found out by reading.
+/// Wakes the peer. A socket that is full of bells has woken it. A later read finds out that a socket is closed.
 pub(super) fn ring(socket: impl AsFd) {
     let _ = send(socket, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Reads all the bells that are there, so that whoever waits for news of the socket misses none. A peer that rings
-/// without end is as good as gone.
+/// Reads all the bells that are there, so that a side that waits for new bytes on the socket misses none. A peer that
+/// rings without end is as good as gone.
 pub(super) fn listen(socket: impl AsFd) -> Heard {
     let mut bytes = [0; BELLS_AT_ONCE];
     for _ in 0..READS_MAX {
         match recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Heard::End,
-            // What comes after a read that emptied the socket is news.
+            // Bytes that come after a read that emptied the socket are new.
             Ok((_, read)) if read < BELLS_AT_ONCE => return Heard::Silence,
             Ok(_) => {}
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Silence,
@@ -177,7 +177,7 @@ const VERSION: u64 = 3;
 
 const BELL: u8 = b'!';
 
-/// An honest peer has a few under way at most.
+/// An honest peer has at most a few under way.
 const BELLS_AT_ONCE: usize = 1_024;
 
 /// Far more than a socket holds.
@@ -188,7 +188,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    use super::super::memory::{Own, Region, Theirs};
+    use super::super::memory::{LocalHalf, PeerHalf, Region};
     use super::*;
 
     fn pair() -> (UnixStream, UnixStream) {
@@ -198,13 +198,14 @@ mod tests {
     #[test]
     fn a_greeting_hands_over_the_memory_and_bells_follow() {
         let (here, there) = pair();
-        let (own, region) = (Own::new().expect("memory"), Region::new(1 << 20).expect("memory"));
+        let (local, region) =
+            (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
         assert!(greeting(&there).expect("nothing wrong yet").is_none());
-        greet(&here, own.file(), region.file(), 12_345).expect("sent");
+        greet(&here, local.file(), region.file(), 12_345).expect("sent");
         ring(&here);
         let greeting = greeting(&there).expect("a greeting").expect("is there");
         assert_eq!(greeting.work_bytes_max, 12_345);
-        Theirs::map(&greeting.handed).expect("a half and a region");
+        PeerHalf::map(&greeting.handed).expect("a half and a region");
         assert_eq!(listen(&there), Heard::Silence);
         assert_eq!(listen(&there), Heard::Silence);
         drop(here);
@@ -216,14 +217,14 @@ mod tests {
     fn only_the_own_user_and_root_are_peers_and_nobody_who_could_be_anybody() {
         let (here, _there) = pair();
         Users::here().check(&here).expect("this very process");
-        let own = geteuid().as_raw();
-        let (other, another) = (own + 1, own + 2);
-        let allows = |own, root, strangers| Users { own, root, strangers }.check(&here);
-        assert_eq!(allows(own, other, None), Ok(()));
-        assert_eq!(allows(other, own, Some(another)), Ok(()));
+        let user = geteuid().as_raw();
+        let (other, another) = (user + 1, user + 2);
+        let allows = |user, root, strangers| Users { user, root, strangers }.check(&here);
+        assert_eq!(allows(user, other, None), Ok(()));
+        assert_eq!(allows(other, user, Some(another)), Ok(()));
         let refused = allows(other, another, None).expect_err("another user");
-        assert!(refused.contains(&format!("it runs as user {own}, and")), "{refused}");
-        let refused = allows(own, other, Some(own)).expect_err("whoever it is");
+        assert!(refused.contains(&format!("it runs as user {user}, and")), "{refused}");
+        let refused = allows(user, other, Some(user)).expect_err("whoever it is");
         assert!(refused.contains("no number for"), "{refused}");
     }
 

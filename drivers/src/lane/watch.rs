@@ -1,6 +1,6 @@
-//! Learning of answers: a task beside a queue on a tokio executor, or a thread beside one on a thread without. Both end
-//! with the lane. The task polls the memory while that pays (see [`super::patience`]) and sleeps on the socket
-//! otherwise; the thread only sleeps, since its queue's owner may poll as it likes.
+//! Learns of answers: a task beside a queue on a tokio executor, or a thread beside a queue on a thread without one.
+//! Both end with the lane. The task polls the memory while that pays (see [`super::adaptive_polling`]) and sleeps on
+//! the socket otherwise. The thread only sleeps, since its queue's owner may poll as it likes.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::bells::Bells;
+use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
+use super::doorbell::Bells;
 use super::link::Link;
-use super::patience::{POLL_MAX, Patience};
 
-/// Who watches; ended by drop.
+/// The watcher of a lane. Drop ends it.
 pub(super) enum Watch {
     Task(AbortHandle),
-    /// Ends when the socket does.
+    /// The thread ends when the socket does.
     Thread,
     /// The queue's owner polls.
     None,
@@ -36,29 +36,30 @@ impl Drop for Watch {
 
 /// Watches in a task of this thread's executor.
 pub(super) fn in_task(link: &Arc<Link>, waker: Waker, executor: &Handle) -> std::io::Result<Watch> {
-    let bells = {
+    let doorbell = {
         let _inside = executor.enter();
         Bells::of(link.socket())?
     };
-    Ok(Watch::Task(executor.spawn(watch(Arc::clone(link), bells, waker)).abort_handle()))
+    Ok(Watch::Task(executor.spawn(watch(Arc::clone(link), doorbell, waker)).abort_handle()))
 }
 
-async fn watch(link: Arc<Link>, bells: Bells, waker: Waker) {
-    let mut patience = Patience::default();
+async fn watch(link: Arc<Link>, doorbell: Bells, waker: Waker) {
+    let mut adaptive_polling = AdaptivePolling::default();
     loop {
-        let polls = link.inside() > 0 && !link.shares_its_core() && patience.may_poll();
+        let polls = link.inside() > 0 && !link.shares_its_core() && adaptive_polling.may_poll();
         if polls {
             link.wake_up();
-            poll_memory(&link, &waker, &mut patience).await;
+            poll_memory(&link, &waker, &mut adaptive_polling).await;
         }
-        // Answers to jobs that nobody waits for are read with the next job's: their queue may not be polled before.
+        // Answers to jobs that nobody waits for are read with the next job's, because their queue may not be polled
+        // before.
         if !link.fall_asleep() && link.inside() > 0 {
             waker.wake_by_ref();
             give_way().await;
             continue;
         }
         let may_be_gone = tokio::select! {
-            bell = poll_fn(|task| bells.poll(task)) => {
+            bell = poll_fn(|task| doorbell.poll(task)) => {
                 let Ok(may_be_gone) = bell else {
                     link.lose("its socket cannot be watched");
                     return waker.wake();
@@ -67,7 +68,7 @@ async fn watch(link: Arc<Link>, bells: Bells, waker: Waker) {
             }
             () = link.submitted.notified() => false,
         };
-        if !link.hear(may_be_gone) {
+        if !link.drain_doorbells(may_be_gone) {
             return waker.wake();
         }
         if link.inside() > 0 && link.has_answers() {
@@ -78,7 +79,7 @@ async fn watch(link: Arc<Link>, bells: Bells, waker: Waker) {
 }
 
 /// Looks at the memory until nobody waits for a job, or until that does not pay any more.
-async fn poll_memory(link: &Link, waker: &Waker, patience: &mut Patience) {
+async fn poll_memory(link: &Link, waker: &Waker, adaptive_polling: &mut AdaptivePolling) {
     let mut since = Instant::now();
     let mut looks = 0_u32;
     let mut answered = link.answered();
@@ -87,21 +88,21 @@ async fn poll_memory(link: &Link, waker: &Waker, patience: &mut Patience) {
             waker.wake_by_ref();
         }
         give_way().await;
-        // Whoever asks again the moment that it is answered never leaves the lane empty: answers count, too.
+        // An owner that asks again the moment that it is answered never leaves the lane empty, so answers count, too.
         if link.answered() != answered {
             answered = link.answered();
-            patience.found(since.elapsed());
+            adaptive_polling.found(since.elapsed());
             since = Instant::now();
-            if link.inside() == 0 || !patience.pays() {
+            if link.inside() == 0 || !adaptive_polling.pays() {
                 return;
             }
         } else if link.inside() == 0 {
-            // Given up by whoever waited.
+            // The owner that waited has given the jobs up.
             return;
         }
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(LOOKS_PER_CLOCK) && since.elapsed() >= POLL_MAX {
-            return patience.missed();
+            return adaptive_polling.missed();
         }
     }
 }
@@ -140,5 +141,5 @@ pub(super) fn in_thread(link: &Arc<Link>, waker: Waker) -> std::io::Result<Watch
     Ok(Watch::Thread)
 }
 
-/// A look at the memory costs less than one at the clock.
+/// The number of looks at the memory per look at the clock, which costs more.
 const LOOKS_PER_CLOCK: u32 = 8;

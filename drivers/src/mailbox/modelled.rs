@@ -1,6 +1,6 @@
-//! The ring in every order of its two threads' steps with at most three preemptions: the same file as in use, compiled
-//! against a model of threads and memory, which knows what each thread may see and who may look into a cell. Orders
-//! that take more preemptions it does not try.
+//! Runs the ring in every order of its two threads' steps with at most three preemptions. It is the same file as in
+//! use, compiled against a model of threads and memory, which knows what each thread may see and which thread may look
+//! into a cell. It does not try orders that take more preemptions.
 
 #[path = "ring.rs"]
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
@@ -10,14 +10,14 @@ use loom::thread;
 
 use ring::channel;
 
-/// As `super::primitives`.
+/// The model's counterpart of `super::primitives`.
 mod primitives {
     pub(super) use loom::cell::UnsafeCell;
     pub(super) use loom::sync::Arc;
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
 }
 
-/// All orders with at most so many preemptions; all whatsoever take too long.
+/// Tries all orders with at most so many preemptions, because all orders take too long.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -56,11 +56,11 @@ fn what_nobody_reads_is_dropped_once_whoever_goes_last() {
     check(|| {
         let value = loom::sync::Arc::new(());
         let (mut sender, mut receiver) = channel(2);
-        let own = value.clone();
+        let shared = value.clone();
         let writer = thread::spawn(move || {
             for _ in 0..2 {
-                // Whether the receiver is still there or not: a place for each is.
-                assert!(sender.push(own.clone()).is_ok());
+                // There is a place for each, whether the receiver is still there or not.
+                assert!(sender.push(shared.clone()).is_ok());
             }
         });
         drop(receiver.pop());

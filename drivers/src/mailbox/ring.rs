@@ -1,7 +1,7 @@
-//! The ring. A message lies on a line together with its number, and the number says that it is there: what the receiver
-//! looks at is what the sender writes, so that the two share one line a message, where a ring whose end is an index of
-//! its own has two. How far the receiver is, the sender asks only when all places seem taken. The file is compiled
-//! twice: for use, and for a model of threads and memory (`modelled`).
+//! The ring. A message lies on a line together with its number, and the number says that it is there. The receiver
+//! looks at the line that the sender writes, so the two share one line per message. A ring whose end is an index of its
+//! own has two. The sender asks how far the receiver is only when all places seem taken. The file is compiled twice:
+//! for use, and for a model of threads and memory (`modelled`).
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
@@ -25,15 +25,15 @@ pub fn channel<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { ring: Arc::clone(&ring), sent: 0, read: 0 }, Receiver { ring, taken: 0 })
 }
 
-/// Where messages go in.
+/// The end where messages go in.
 pub struct Sender<T> {
     ring: Arc<Ring<T>>,
     sent: u64,
-    /// How many of them were read, as far as this side has asked.
+    /// The number of messages that were read, as far as this side has asked.
     read: u64,
 }
 
-/// Where they come out.
+/// The end where messages come out.
 pub struct Receiver<T> {
     ring: Arc<Ring<T>>,
     taken: u64,
@@ -44,15 +44,16 @@ struct Ring<T> {
     reader: Reader,
 }
 
-/// A line of its own, and not the neighbour of another's: processors fetch lines in pairs.
+/// A place for one message. It has a line of its own, and is not the neighbour of another's, because processors fetch
+/// lines in pairs.
 #[repr(align(128))]
 struct Slot<T> {
-    /// Of the message that lies here or was read from here, counted from one.
+    /// The number of the message that lies here or was read from here, counted from one.
     number: AtomicU64,
     message: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// What the receiver writes.
+/// The word that the receiver writes.
 #[repr(align(128))]
 struct Reader {
     read: AtomicU64,
@@ -101,7 +102,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Whether the receiver is gone: nobody will read what is put in.
+    /// Returns whether the receiver is gone, so that nobody will read what is put in.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.ring.reader.is_gone.load(Ordering::Relaxed)
@@ -109,7 +110,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next message, if there is one.
+    /// Takes the next message, if there is one.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let slot = self.ring.slot(self.taken);

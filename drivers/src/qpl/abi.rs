@@ -1,6 +1,7 @@
-//! What this driver shares with `libqpl.so`: the job structure and the numbers of the public headers. Names and
-//! comments are ours; only what the driver uses is named. The layout is that of QPL 1.6.0 on x86-64 (`qpl_job` in
-//! qpl/c_api/job.h, offsets measured with `offsetof`), and the structure is the same in 1.0 to 1.6. No calls here.
+//! The job structure and the numbers of the public headers that this driver shares with `libqpl.so`. Names and comments
+//! are ours, and only what the driver uses is named. The layout is that of QPL 1.6.0 on x86-64 (`qpl_job` in
+//! qpl/c_api/job.h, offsets measured with `offsetof`), and the structure is the same in 1.0 to 1.6. There are no calls
+//! here.
 
 use std::mem::offset_of;
 
@@ -36,7 +37,7 @@ pub(super) struct RawJob {
     last_index_max_value: u32,
     pub(super) sum_value: u32,
     pub(super) numa_id: i32,
-    /// Where the library keeps its state: five places behind the structure, `NULL`-free after `qpl_init_job`.
+    /// The places where the library keeps its state: five behind the structure, `NULL`-free after `qpl_init_job`.
     pub(super) state: [*mut u8; 5],
     pub(super) path: u32,
 }

@@ -1,8 +1,8 @@
-//! What a QPL device counts beside its jobs: above all which path really ran.
+//! The counters of a QPL device beside its jobs. Above all they tell which path really ran.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     /// Jobs that an IAA took.
@@ -13,7 +13,7 @@ pub(super) enum Count {
     RefusedBusy,
     /// Jobs of several steps that found every work queue busy between two.
     BusyMidway,
-    /// Jobs that failed for a page that was not there.
+    /// Jobs that failed because a page was not there.
     PageFault,
     /// Compressed results that did not decompress to their input.
     VerifyFailed,
@@ -36,7 +36,7 @@ impl Counters {
     }
 }
 
-/// In the order of [`Count`].
+/// The names, in the order of [`Count`].
 const NAMES: [&str; 7] = [
     "jobs_hardware",
     "jobs_software",

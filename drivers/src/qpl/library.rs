@@ -1,5 +1,5 @@
-//! `libqpl.so` at run time: found, opened, its functions taken, its version asked. Nothing of QPL is needed to build
-//! or to start; without the library a device of its name is misconfigured and the error says how to mend it.
+//! Finds and opens `libqpl.so` at run time, takes its functions, and asks its version. Nothing of QPL is needed to
+//! build or to start. Without the library a device of its name is misconfigured, and the error says how to fix it.
 
 use std::error::Error;
 use std::ffi::{CStr, OsString, c_char};
@@ -14,7 +14,8 @@ use super::abi::RawJob;
 /// The environment variable that names the library when [`super::QplOptions`] does not.
 pub const LIBRARY_VARIABLE: &str = "REBATE_QPL_LIBRARY";
 
-/// What the loader looks for when nobody names a library: a developer's name, and what a package without headers has.
+/// The names that the loader looks for when nobody names a library: a developer's name, and the name in a package
+/// without headers.
 const LIBRARIES_DEFAULT: [&str; 2] = ["libqpl.so", "libqpl.so.1"];
 
 /// The major version whose headers [`super::abi`] follows; QPL keeps its ABI within one (its `SONAME`).
@@ -52,16 +53,16 @@ impl Api {
         let (file, library) = found.ok_or_else(|| {
             misconfigured(format!("Intel QPL is not at {}; {MEND}", missing.join("; nor at ")))
         })?;
-        let api = Self::of(&library).map_err(|what| {
+        let api = Self::from_library(&library).map_err(|what| {
             misconfigured(format!("{} is not Intel QPL 1.x: {what}; {MEND}", file.display()))
         })?;
-        // Never closed: its functions and what they left in this process stay valid for its whole life, whichever
-        // job or thread is the last to use them.
+        // The library is never closed: its functions and what they left in this process stay valid for its whole life,
+        // whichever job or thread is the last to use them.
         mem::forget(library);
         Ok(api)
     }
 
-    fn of(library: &Library) -> Result<Self, String> {
+    fn from_library(library: &Library) -> Result<Self, String> {
         // SAFETY: the types are those of the declarations in qpl/c_api/version.h and job.h (QPL 1.6.0). A library
         // that has a function of such a name is QPL: they are its prefix.
         unsafe {
@@ -84,10 +85,12 @@ fn load(file: &Path) -> Result<Library, String> {
     // LD_LIBRARY_PATH; those of QPL (1.6.0, sources/) only fill dispatch tables.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) };
     // The loader's own words are the error's source.
-    library.map_err(|error| error.source().map_or_else(|| error.to_string(), |own| own.to_string()))
+    library.map_err(|error| {
+        error.source().map_or_else(|| error.to_string(), |source| source.to_string())
+    })
 }
 
-/// The function of this name.
+/// Returns the function of this name.
 ///
 /// # Safety
 /// `F` is the type of the function.
@@ -97,7 +100,7 @@ unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
     found.map(|symbol| *symbol).map_err(|_| format!("it has no function {name}"))
 }
 
-/// The version, if it is one whose structures this driver knows.
+/// Returns the version, if this driver knows its structures.
 ///
 /// # Safety
 /// `text` is null or a string that ends with a zero byte.
@@ -110,7 +113,7 @@ unsafe fn known(text: *const c_char) -> Result<String, String> {
     if version.starts_with(VERSION_PREFIX) { Ok(version) } else { Err(format!("it is {version}")) }
 }
 
-/// The library's file, or the names that the loader searches for. An empty variable counts as unset.
+/// Returns the library's file, or the names that the loader searches for. An empty variable counts as unset.
 fn files(named: Option<&Path>, variable: Option<OsString>) -> Vec<PathBuf> {
     let variable = variable.filter(|value| !value.is_empty());
     match named.map(Path::to_owned).or(variable.map(PathBuf::from)) {

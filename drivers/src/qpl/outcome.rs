@@ -1,23 +1,23 @@
-//! What the library says of a finished job, made into an outcome: a pure function of numbers that may be anything. A
-//! size is believed only where the buffer has room for it. Nothing is read or retried here.
+//! Turns the library's report of a finished job into an outcome. This is a pure function of numbers that may be
+//! anything. It believes a size only where the buffer has room for it. It reads and retries nothing.
 
 use device::{DeviceError, Outcome};
 
 use super::abi::status;
 
-/// What a job asked for: all that is needed to judge the answer.
+/// The request of a job: all that is needed to judge the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Compression into `room_bytes`.
     Compress { room_bytes: usize },
     /// Decompression of all of `input_bytes` to exactly `original_bytes`. An error of the program on this core is the
-    /// stream's fault; one of a device may be the device's, and software tells (`blames_the_stream`).
+    /// stream's fault. An error of a device may be the device's, and software tells (`blames_the_stream`).
     Decompress { input_bytes: usize, original_bytes: usize, blames_the_stream: bool },
     /// A checksum of `result_bytes`.
     Checksum { result_bytes: usize },
 }
 
-/// What the library reports.
+/// The report of the library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     /// `qpl_status`.
@@ -28,7 +28,7 @@ pub(super) struct Report {
     pub(super) written_bytes: u32,
 }
 
-/// What became of the job.
+/// Returns the outcome of the job.
 pub(super) fn outcome(asked: Asked, report: Report) -> Outcome {
     let written_bytes = report.written_bytes as usize;
     match (asked, report.status) {
@@ -86,7 +86,7 @@ fn decompressed(
     }
 }
 
-/// What a status means that is about neither input nor output, by who must act.
+/// Returns the error of a status that is about neither input nor output, by who must act.
 fn error(code: u32) -> DeviceError {
     match code {
         status::QUEUES_BUSY => DeviceError::Busy,
@@ -109,7 +109,7 @@ fn error(code: u32) -> DeviceError {
     }
 }
 
-/// Whether the device met a page that was not there, and the library's one repeat did not help.
+/// Returns whether the device met a page that was not there, and the library's one repeat did not help.
 pub(super) const fn is_page_fault(code: u32) -> bool {
     matches!(
         code,
@@ -122,7 +122,7 @@ pub(super) const fn is_page_fault(code: u32) -> bool {
     )
 }
 
-/// Why a path cannot be used at all: what `qpl_init_job` said, and what mends it.
+/// Returns the reason why a path cannot be used at all: what `qpl_init_job` said, and how to fix it.
 pub(super) fn init_problem(code: u32) -> String {
     let what = match code {
         status::NO_HARDWARE => {
@@ -165,8 +165,8 @@ mod tests {
         Asked::Decompress { input_bytes: 300, original_bytes, blames_the_stream }
     }
 
-    /// Only a success is a result, a result has the stated size and fits its room, and what only one kind of job can
-    /// end with ends no other.
+    /// Checks three facts: only a success is a result; a result has the stated size and fits its room; and an outcome
+    /// that belongs to one kind of job never ends another.
     fn check(asked: Asked, report: Report) {
         let written_bytes = report.written_bytes as usize;
         let allowed = match (asked, outcome(asked, report)) {

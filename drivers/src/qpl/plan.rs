@@ -1,21 +1,21 @@
-//! What a job asks of the library, and the jobs that need no library: it takes no empty input and no empty output, so
-//! these are answered here. No calls and no pointers.
+//! Decides what a job asks of the library, and answers the jobs that need no library: it takes no empty input and no
+//! empty output. There are no calls and no pointers.
 
 use device::{DeviceError, Job, Outcome, Polynomial, Task};
 
 use super::outcome::Asked;
 
-/// What becomes of a job.
+/// The next step for a job.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// The answer is known.
     Over(Outcome),
-    /// The library's to answer.
+    /// The library has to answer.
     Run(Asked),
 }
 
-/// The plan for a job whose task is accepted. The answer of one that is over is in its output. `blames_the_stream`:
-/// whether an error of a decompression can only be the stream's.
+/// Returns the plan for a job whose task is accepted. The answer of a job that is over is in its output.
+/// `blames_the_stream` says whether an error of a decompression can only be the stream's.
 pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: bool) -> Plan {
     let room_bytes = job.output.capacity().saturating_sub(job.output_offset);
     let input_bytes = job.input.len();
@@ -48,7 +48,7 @@ pub(super) fn plan(job: &mut Job, transfer_bytes_max: usize, blames_the_stream: 
     }
 }
 
-/// The size of a checksum.
+/// Returns the size of a checksum.
 pub(super) const fn checksum_bytes(polynomial: Polynomial) -> usize {
     match polynomial {
         Polynomial::Crc32c => 4,

@@ -1,5 +1,5 @@
-//! One thread's way into the library: job structures and the jobs in them. On the software path a job is over when
-//! the submission returns and appears in the next poll; on the others polls ask the library, whichever path it took
+//! One thread's way into the library: job structures and the jobs in them. On the software path a job is over when the
+//! submission returns, and appears in the next poll. On the other paths polls ask the library, whichever path it took
 //! inside. A job of several steps (statistics, body, verification) takes each step in a poll.
 
 use std::hint;
@@ -41,7 +41,7 @@ impl QplQueue {
         Ok(Self { shared, idle: vec![first], inside: Vec::new(), finished: Vec::new() })
     }
 
-    /// A job structure that is free, or a further one.
+    /// Returns a free job structure, or makes another one.
     fn take_slot(&mut self) -> Option<Slot> {
         self.idle.pop().or_else(|| match self.shared.slot() {
             Ok(slot) => Some(slot),
@@ -52,8 +52,8 @@ impl QplQueue {
         })
     }
 
-    /// Hands over what is over. `status` is the library's last word on it; `taken` says that a submission was taken
-    /// before.
+    /// Hands over a job that is over. `status` is the library's last word on it. `taken` says that a submission was
+    /// taken before.
     fn finish(&mut self, inside: Inside, status: u32, taken: bool) {
         let Inside { mut slot, mut job, asked, start } = inside;
         let outcome = outcome::outcome(asked, slot.report(status));
@@ -109,7 +109,7 @@ impl QplQueue {
                 self.shared.counters.add(Count::RefusedBusy);
                 return Err(Refused { job, reason: RefusedReason::Full });
             }
-            // Where a device may have it, only the library says when it lets go.
+            // If a device may have the job, only the library says when it lets go.
             status::OK if self.shared.path != Path::Software => {
                 self.inside.push(Inside { slot, job, asked, start });
             }
@@ -163,12 +163,12 @@ impl Queue for QplQueue {
 
 impl Drop for QplQueue {
     /// Waits for jobs under way, since the device writes to their buffers until it is done, and only a poll learns
-    /// that. A device that takes longer than any healthy one is hung: its jobs keep their memory for the rest of the
+    /// that. A device that takes longer than any healthy one is hung. Its jobs keep their memory for the rest of the
     /// process's life, which costs at most a queue of them and can never be written to by the wrong owner.
     fn drop(&mut self) {
         let give_up = Instant::now() + DETACH_WAIT;
         loop {
-            // What was done while this thread had no core was done in time.
+            // Jobs that were done while this thread had no core were done in time.
             let over = Instant::now() >= give_up;
             self.inside.retain_mut(|inside| inside.slot.check() == status::BEING_PROCESSED);
             if over || self.inside.is_empty() {
@@ -183,8 +183,8 @@ impl Drop for QplQueue {
     }
 }
 
-/// In place of a status: there is no further job structure.
+/// The code that stands for a status if there is no further job structure.
 const NO_STRUCTURE: u32 = u32::MAX;
 
-/// Ten times what 2 MiB take with a page fault on every page (9 µs each; QEMU's measurement).
+/// Ten times the time of 2 MiB with a page fault on every page (9 µs each; QEMU's measurement).
 const DETACH_WAIT: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
 //! One job structure of the library, allocated and set up once and used for one job after the other. A slot does not
-//! know whose job it runs; whoever submits keeps the buffers until the slot says that the job is over.
+//! know whose job it runs. The caller that submits keeps the buffers until the slot says that the job is over.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use super::abi::{RawJob, path, status};
 use super::library::Api;
 use super::outcome::{Report, init_problem};
 
-/// The library's own words for a job.
+/// A job in the library's terms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) operation: u32,
@@ -34,7 +34,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A structure for jobs on `path`.
+    /// Makes a structure for jobs on `path`.
     ///
     /// # Errors
     /// [`DeviceError::Misconfigured`]: the path cannot be used, or the library's structures are not those that this
@@ -54,8 +54,8 @@ impl Slot {
         if slot.is_laid_out_as_known() { Ok(slot) } else { Err(layout_unknown(&api.version)) }
     }
 
-    /// Sets the structure up again: what an earlier job left in the library's state is gone. QPL 1.6.0 keeps marks of
-    /// a refused second descriptor and of a page fault in it for ever (qpl_hw_check_job.cpp), and a later job
+    /// Sets the structure up again, so that nothing of an earlier job is left in the library's state. QPL 1.6.0 keeps
+    /// marks of a refused second descriptor and of a page fault in it for ever (qpl_hw_check_job.cpp), and a later job
     /// would stumble over them. Nothing tells of a fault that the library's one repeat overcame: its mark stays, and
     /// the next fault in this structure fails its job, which renews it.
     pub(super) fn renew(&mut self) -> bool {
@@ -92,7 +92,7 @@ impl Slot {
         unsafe { (self.api.submit)(self.memory.as_ptr().cast()) }
     }
 
-    /// A byte of the slot's own, for results that nobody wants.
+    /// Returns a byte of the slot's own, for results that nobody wants.
     pub(super) fn spare(&mut self) -> *mut u8 {
         // SAFETY: the allocation ends with `SPARE_BYTES` that the library was not told of.
         unsafe { self.memory.as_ptr().add(self.layout.size() - SPARE_BYTES) }
@@ -104,21 +104,21 @@ impl Slot {
         unsafe { (self.api.check)(self.memory.as_ptr().cast()) }
     }
 
-    /// The sizes that the library reports.
+    /// Returns the sizes that the library reports.
     pub(super) fn report(&self, status: u32) -> Report {
         let raw = self.raw();
         Report { status, read_bytes: raw.read_bytes, written_bytes: raw.written_bytes }
     }
 
-    /// The checksum of a finished checksum job.
+    /// Returns the checksum of a finished checksum job.
     pub(super) fn crc64(&self) -> u64 {
         self.raw().crc64
     }
 
-    /// Whether the processor ran the job: for counts, and for nothing that depends on it, since the library has no
-    /// function that tells. On the automatic path it shows in what QPL 1.6.0 leaves behind
-    /// (job_execution_api.cpp, qpl_hw_check_job.cpp): its software path begins with the largest first index and touches
-    /// no sum; the device's compression touches neither and its decompression both.
+    /// Returns whether the processor ran the job. This is for counts only, since the library has no function that
+    /// tells. On the automatic path it shows in what QPL 1.6.0 leaves behind (job_execution_api.cpp,
+    /// qpl_hw_check_job.cpp): its software path begins with the largest first index and touches no sum; the device's
+    /// compression touches neither and its decompression both.
     pub(super) fn ran_in_software(&self) -> bool {
         match self.path {
             path::SOFTWARE => true,
@@ -146,7 +146,7 @@ impl Slot {
         unsafe { (self.api.finish)(self.memory.as_ptr().cast()) };
     }
 
-    /// Whether the structure, read with this driver's layout, is as `qpl_init_job` leaves it: the path that was
+    /// Returns whether the structure, read with this driver's layout, is as `qpl_init_job` leaves it: the path that was
     /// asked for, and state behind the structure, in order and within the allocation.
     fn is_laid_out_as_known(&self) -> bool {
         let raw = self.raw();
@@ -167,7 +167,7 @@ impl Drop for Slot {
     }
 }
 
-/// The size of a job structure with the library's state, if it is a likely one.
+/// Returns the size of a job structure with the library's state, if it is a likely one.
 fn job_bytes(api: &Api, path: u32) -> Result<usize, DeviceError> {
     let mut bytes = 0;
     // SAFETY: the second argument is where the library writes one u32 (job.h).
@@ -185,7 +185,7 @@ fn layout_unknown(version: &str) -> DeviceError {
     ))
 }
 
-/// A value of no meaning to the library, to see which fields it touched.
+/// A value without meaning to the library, to see which fields it touched.
 const MARK: u32 = 0x5EBA_7E01;
 
 /// A cache line, and the alignment that the device asks of its completion record.
@@ -194,6 +194,6 @@ const ALIGNMENT_BYTES: usize = 64;
 /// A cache line of its own.
 const SPARE_BYTES: usize = 64;
 
-/// QPL 1.6.0 asks for 189 kB (hardware) to 831 kB (automatic); anything far from it is not a size.
+/// QPL 1.6.0 asks for 189 kB (hardware) to 831 kB (automatic). A number far from that is not a size.
 const JOB_BYTES_MIN: u32 = 4 << 10;
 const JOB_BYTES_MAX: u32 = 16 << 20;

@@ -1,4 +1,4 @@
-//! The driver over a library that is not there: functions of the same types that finish a job after some checks, and
+//! Tests of the driver over a fake library: functions of the same types that finish a job after some checks, and
 //! refuse, fail or lie as a test says. So the hardware path runs under the contract suite on any machine.
 
 mod fake;
@@ -17,7 +17,8 @@ use units::ByteCount;
 use super::{Huffman, NumaNode, Path, Qpl, QplOptions};
 use fake::Script;
 
-// All but what damaged streams must be called: a device's word on them counts for nothing (see below).
+// This is all but the check of what damaged streams must be called: a device's word on them counts for nothing (see
+// below).
 device_contract!(@checks fake_hardware, Arc::new(opened(Path::Hardware)),
     writes_what_every_engine_reads,
     reads_what_every_engine_writes,
@@ -288,7 +289,7 @@ fn what_the_library_would_refuse_is_answered_without_it() {
     assert_eq!(answer(empty.clone(), &stream).0, Outcome::Done { output_bytes: 0 });
     let invalid = |outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
     assert!(invalid(answer(empty.clone(), b"").0));
-    // A stored block of one byte is the library's to answer.
+    // The library has to answer a stored block of one byte.
     let one = answer(empty, &[1, 1, 0, 0xFE, 0xFF, b'x']).0;
     assert!(matches!(one, Outcome::Failed(DeviceError::Fault(_))), "{one:?}");
     let checksum = Task::Checksum { polynomial: Polynomial::Crc32c };

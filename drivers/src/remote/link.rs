@@ -52,7 +52,7 @@ impl Link {
         Self { state, task: task.abort_handle() }
     }
 
-    /// Whether the connection failed or has ended.
+    /// Returns whether the connection failed or has ended.
     pub(super) fn is_gone(&self) -> bool {
         match &*self.state.borrow() {
             State::Connecting => self.state.has_changed().is_err(),
@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// The way in, once there is one.
+    /// Returns the way in, once there is one.
     ///
     /// # Errors
     /// `UNAVAILABLE` when there will be none.

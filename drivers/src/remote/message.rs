@@ -1,5 +1,5 @@
-//! Jobs as requests, and answers as completions. What a service says is not trusted: a result goes into the job's
-//! output only where it has the size that the job allows, and every status is someone's to act on.
+//! Turns jobs into requests, and answers into completions. A service's word is not trusted: a result goes into the
+//! job's output only if it has a size that the job allows, and every status maps to someone who must act.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use units::{ByteCount, Clock, Nanos};
 
 use super::RemoteOptions;
 
-/// What all requests to a service have in common.
+/// The part that all requests to a service have in common.
 #[derive(Clone)]
 pub(super) struct Format {
     origin: Uri,
@@ -55,13 +55,13 @@ impl Format {
         request
     }
 
-    /// Several jobs in one call.
+    /// Returns several jobs as one call.
     pub(super) fn many<'a>(&self, jobs: impl Iterator<Item = &'a Job>) -> Request<RunManyRequest> {
         self.timed(RunManyRequest { jobs: jobs.map(|job| self.message(job)).collect() })
     }
 
-    /// Whether the job may share a call: a short one, whose answer the others need not wait for long, and that has as
-    /// much time as they.
+    /// Returns whether the job may share a call. It must be short, so that the others need not wait long for its
+    /// answer, and have as much time as they.
     pub(super) fn may_share(&self, job: &Job) -> bool {
         job.work_bytes() <= SHARED_WORK_BYTES_MAX && self.less_than_timeout(job).is_none()
     }
@@ -76,14 +76,14 @@ impl Format {
             }
         };
         let dialect = job.task.dialect();
-        let window_log2 = dialect.and_then(|own| own.window_log2);
+        let window_log2 = dialect.and_then(|dialect| dialect.window_log2);
         let class = match job.class {
             Class::LatencyCritical => v1::Class::LatencyCritical,
             Class::Batch => v1::Class::Batch,
         };
         RunRequest {
             op: op.into(),
-            codec: dialect.map_or(v1::Codec::Unspecified, |own| codec(own.codec)).into(),
+            codec: dialect.map_or(v1::Codec::Unspecified, |dialect| codec(dialect.codec)).into(),
             // Any wider window holds all of any value.
             window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
             level: level.into(),
@@ -94,18 +94,18 @@ impl Format {
         }
     }
 
-    /// The time until the job's deadline, if that is sooner than the timeout of all calls.
+    /// Returns the time until the job's deadline, if that is sooner than the timeout of all calls.
     fn less_than_timeout(&self, job: &Job) -> Option<Duration> {
         let left = Duration::from(job.deadline?.since(self.clock.now()));
         Some(left).filter(|left| *left < self.timeout)
     }
 
-    /// The longest answer worth reading (bytes).
+    /// Returns the size of the longest answer worth reading (bytes).
     pub(super) fn answer_bytes_max(&self, job: &Job) -> usize {
         self.output_bytes(job) as usize + api::wire::MESSAGE_SLACK_BYTES
     }
 
-    /// The size of the result, or the most that there is room for.
+    /// Returns the size of the result, or the most that there is room for.
     pub(super) fn output_bytes(&self, job: &Job) -> u32 {
         let exact = job.task.output_bytes(job.input.len());
         let bytes = exact.unwrap_or_else(|| room(job).min(self.work_bytes_max.as_usize()));
@@ -113,13 +113,13 @@ impl Format {
     }
 }
 
-/// What is wrong with a job that no service could do anything about.
+/// Returns an error for a job that no service could do anything about.
 pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
     let misfits = job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > room(job));
     misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
 }
 
-/// The job with what the service made of it.
+/// Returns the job with the service's answer.
 pub(super) fn completion(mut job: Box<Job>, answer: Result<RunResponse, Status>) -> Completion {
     let (outcome, service) = match answer {
         Ok(response) => {
@@ -163,7 +163,7 @@ fn take(job: &mut Job, result: &Bytes) -> Outcome {
     Outcome::Done { output_bytes }
 }
 
-/// Who must act when there is no answer.
+/// Returns an error by who must act when there is no answer.
 fn error(status: &Status) -> DeviceError {
     // A status that the service did not send tells of the connection.
     let of_connection = status.source().is_some();
@@ -181,7 +181,7 @@ fn error(status: &Status) -> DeviceError {
     }
 }
 
-/// Room for the result (bytes).
+/// Returns the room for the result (bytes).
 fn room(job: &Job) -> usize {
     job.output.capacity().saturating_sub(job.output_offset)
 }
@@ -202,7 +202,7 @@ fn level(level: Level) -> v1::Level {
     }
 }
 
-/// At most eight digits, as gRPC over HTTP/2 has it.
+/// Returns a timeout of at most eight digits, as gRPC over HTTP/2 has it.
 fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     let text = match timeout.as_micros() {
         micros if micros <= TIMEOUT_COUNT_MAX => format!("{}u", micros.max(1)),
@@ -211,10 +211,11 @@ fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     MetadataValue::try_from(text).expect("digits and a letter are ASCII")
 }
 
-/// A job that shares a call has no larger side: one takes some tens of microseconds, about what its own call would.
+/// The largest side of a job that shares a call. Such a job takes some tens of microseconds, about as much as its own
+/// call would.
 const SHARED_WORK_BYTES_MAX: usize = 16 << 10;
 
 const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
 
-/// The widest that a service may be asked for.
+/// The widest window that a service may be asked for.
 const WINDOW_LOG2_MAX: u8 = 31;

@@ -1,6 +1,6 @@
-//! The calls of one connection. They are polled where the queue is polled; the jobs never leave the queue, so that a
+//! The calls of one connection. They are polled when the queue is polled. The jobs never leave the queue, so that a
 //! call can be dropped at any time and its job is at hand. Short jobs that are submitted between two polls share a
-//! call; one that comes alone goes alone, and at that poll: nothing waits for company.
+//! call. A job that comes alone goes alone, at that poll: it does not wait for others.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,9 +29,9 @@ pub(super) struct RemoteQueue {
     jobs: Slab<Inside>,
     /// Jobs for the next call of several.
     gathered: Vec<Place>,
-    /// How many such a call may have; one for a service that knows no such calls.
+    /// The most jobs that such a call may have. It is one for a service that knows no such calls.
     jobs_per_call: usize,
-    /// Jobs submitted so far.
+    /// The number of jobs submitted so far.
     submitted: u64,
     finished: Vec<Completion>,
     waker: Waker,
@@ -39,7 +39,7 @@ pub(super) struct RemoteQueue {
     _thread: Option<OwnThread>,
 }
 
-/// Where a job is among those inside, and which: another may have come to that place since.
+/// The place of a job among those inside, and its identity, because another job may have come to that place since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     key: usize,
@@ -48,7 +48,7 @@ struct Place {
 
 type Call = Pin<Box<dyn Future<Output = Ended>>>;
 
-/// What a call came to.
+/// The result of a call.
 enum Ended {
     One(Place, Result<RunResponse, Status>),
     Many(Vec<Place>, Result<RunManyResponse, Status>),
@@ -57,7 +57,7 @@ enum Ended {
 struct Inside {
     job: Box<Job>,
     number: u64,
-    /// None while it has none of its own.
+    /// None while the job has no call of its own.
     call: Option<AbortHandle>,
 }
 
@@ -125,7 +125,7 @@ impl RemoteQueue {
         self.calls.push(Abortable::new(call, registration));
     }
 
-    /// Begins calls for what was gathered: as few as there may be.
+    /// Begins calls for the gathered jobs: as few as there may be.
     fn send_gathered(&mut self) {
         let mut places = std::mem::take(&mut self.gathered);
         // Some may have been cancelled since.
@@ -148,7 +148,7 @@ impl RemoteQueue {
             batch.push(place);
         }
         self.send(batch);
-        // Kept for its capacity.
+        // The list is kept for its capacity.
         self.gathered = places;
     }
 
@@ -195,7 +195,7 @@ impl RemoteQueue {
                     self.finish(place, answers.next().ok_or_else(missing));
                 }
             }
-            // An older service: its jobs come one by one, as all did.
+            // This is an older service: its jobs come one by one, as all did.
             Err(status) if status.code() == Code::Unimplemented => {
                 self.jobs_per_call = 1;
                 for place in
@@ -212,7 +212,7 @@ impl RemoteQueue {
         }
     }
 
-    /// As `advance`, for callers other than `poll`.
+    /// Does the same as `advance`, for callers other than `poll`.
     fn advance_and_signal(&mut self) {
         self.advance();
         if !self.finished.is_empty() {
@@ -244,7 +244,7 @@ impl Queue for RemoteQueue {
         let key = self.jobs.insert(Inside { job, number, call: None });
         let place = Place { key, number };
         if shares {
-            // It goes when whoever submits has no more: at the poll that this asks for.
+            // It goes when the caller has no more jobs to submit: at the poll that this asks for.
             self.gathered.push(place);
             self.waker.wake_by_ref();
         } else {
@@ -279,5 +279,5 @@ impl Queue for RemoteQueue {
     }
 }
 
-/// The larger sides of the jobs of a call together: the first of them waits for the last.
+/// The most bytes of the larger sides of the jobs of one call together, because the first of them waits for the last.
 const CALL_WORK_BYTES_MAX: usize = 64 << 10;

@@ -35,20 +35,20 @@ use workload::DeviceProfile;
 
 #[test]
 fn everyone_reads_what_anyone_writes_in_deflate() {
-    Matrix::of(Codec::Deflate).check([11, 9]);
+    Matrix::new(Codec::Deflate).check([11, 9]);
 }
 
 #[test]
 fn everyone_reads_what_anyone_writes_in_zstd() {
-    Matrix::of(Codec::Zstd).check([5, 5]);
+    Matrix::new(Codec::Zstd).check([5, 5]);
 }
 
 #[test]
 fn everyone_reads_what_anyone_writes_in_lz4() {
-    Matrix::of(Codec::Lz4).check([5, 5]);
+    Matrix::new(Codec::Lz4).check([5, 5]);
 }
 
-/// Those that write and read one codec, and what was written: each different stream once, with all who wrote it.
+/// The parties that write and read one codec, and the streams: each different stream once, with all who wrote it.
 struct Matrix {
     codec: Codec,
     parties: Parties,
@@ -66,7 +66,7 @@ struct Stream {
 }
 
 impl Matrix {
-    fn of(codec: Codec) -> Self {
+    fn new(codec: Codec) -> Self {
         let classes = Payload::ALL.into_iter();
         let values = classes.flat_map(|class| SIZES.map(|bytes| class.bytes(bytes, bytes as u64)));
         let large = Payload::Text.bytes(1 << 20, 1);
@@ -79,7 +79,7 @@ impl Matrix {
         }
     }
 
-    /// Everything, and that so many devices at least took part as writers, and as readers.
+    /// Checks everything, and that at least so many devices took part as writers, and as readers.
     fn check(mut self, [writers, readers]: [usize; 2]) {
         assert!(self.parties.devices.len() >= writers, "{} writers", self.parties.devices.len());
         self.write();
@@ -92,8 +92,10 @@ impl Matrix {
     fn write(&mut self) {
         for (name, device) in &self.parties.devices {
             let can = device.capabilities();
-            let dialects = can.writes.iter().filter(|own| own.codec == self.codec);
-            for (dialect, level) in dialects.flat_map(|own| LEVELS.map(|level| (*own, level))) {
+            let dialects = can.writes.iter().filter(|dialect| dialect.codec == self.codec);
+            for (dialect, level) in
+                dialects.flat_map(|dialect| LEVELS.map(|level| (*dialect, level)))
+            {
                 let task = Task::Compress { dialect, level };
                 let values = self.values.iter().enumerate();
                 let values: Vec<_> =
@@ -118,7 +120,7 @@ impl Matrix {
         }
     }
 
-    /// A stream of deflate reaches no further back than its dialect promises.
+    /// Checks that a stream of deflate reaches no further back than its dialect promises.
     fn keep_their_windows(&self) {
         for (stream, writers) in &self.streams {
             let (Codec::Deflate, Some(window)) = (stream.dialect.codec, stream.dialect.window_log2)
@@ -132,12 +134,12 @@ impl Matrix {
         }
     }
 
-    /// Everybody who reads at all reads every stream that is for it; so many did.
+    /// Makes every party that reads at all read every stream that is for it, and returns how many did.
     fn read(&self) -> usize {
         let mut readers = 0;
         for (name, device) in &self.parties.devices {
             let reads = &device.capabilities().reads;
-            if !reads.iter().any(|own| own.codec == self.codec) {
+            if !reads.iter().any(|dialect| dialect.codec == self.codec) {
                 continue;
             }
             let task = |stream: &Stream| Task::Decompress {
@@ -183,7 +185,7 @@ impl Matrix {
     }
 }
 
-/// Runs the jobs, as many at once as the queue takes; results in the order of the jobs.
+/// Runs the jobs, as many at once as the queue takes. The results are in the order of the jobs.
 fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, Outcome>> {
     let mut queue = open(device);
     let mut results: Vec<_> = jobs.iter().map(|_| None).collect();
@@ -220,7 +222,7 @@ fn run_all(device: &dyn Device, jobs: Vec<(Task, Bytes)>) -> Vec<Result<Bytes, O
     results.into_iter().map(|result| result.expect("every job came back")).collect()
 }
 
-/// Every device of this build, each engine of software alone too, and the services behind some of them.
+/// The parties: every device of this build, each engine of software alone too, and the services behind some of them.
 struct Parties {
     devices: Vec<(String, Arc<dyn Device>)>,
     _lane: lane_service::Service,
@@ -257,13 +259,13 @@ impl Parties {
             devices.extend(dpdk());
         }
         devices.retain(|(_, device)| {
-            device.capabilities().writes.iter().any(|own| own.codec == codec)
+            device.capabilities().writes.iter().any(|dialect| dialect.codec == codec)
         });
         Self { devices, _lane: lane, _remote: remote, _folder: folder }
     }
 }
 
-/// Those that have a codec; of the BlueFields no decompression is published, and they only write.
+/// Returns the virtual devices that have a codec. No decompression of the BlueFields is published, and they only write.
 fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
     let names = ["iaa", "qat-4xxx", "qat-8970", "bluefield2", "bluefield2-arm"];
     names.into_iter().map(|name| {
@@ -274,7 +276,8 @@ fn virtuals() -> impl Iterator<Item = (String, Arc<dyn Device>)> {
     })
 }
 
-/// QPL's paths with either kind of its codes, where the environment names the library; the hardware's where it has any.
+/// Returns QPL's paths with either kind of its codes, if the environment names the library, and the hardware's if it
+/// has any.
 fn qpl() -> Vec<(String, Arc<dyn Device>)> {
     let Some(library) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) else {
         skipped("golden", &format!("QPL: {LIBRARY_VARIABLE} names no libqpl.so"));
@@ -325,7 +328,7 @@ fn dpdk() -> Vec<(String, Arc<dyn Device>)> {
     Vec::new()
 }
 
-/// Each engine of software; one that only writes has a reader behind it.
+/// The engines of software. One that only writes has a reader behind it.
 const EACH: [(&str, &[EngineFactory]); 4] = [
     ("isal", &[drivers::isal::engine, engines::libdeflate::engine]),
     ("libdeflate", &[engines::libdeflate::engine]),
@@ -335,5 +338,6 @@ const EACH: [(&str, &[EngineFactory]); 4] = [
 
 const LEVELS: [Level; 3] = [Level::Fast, Level::Default, Level::High];
 
-/// Nothing, almost nothing, both sides of a small window, and a little over QPL's pieces; one value of 1 MiB beside.
+/// The sizes: nothing, almost nothing, both sides of a small window, and a little over QPL's pieces. One value of 1 MiB
+/// is beside them.
 const SIZES: [usize; 7] = [0, 1, 100, 4_096, 4_097, (32 << 10) + 300, 64 << 10];

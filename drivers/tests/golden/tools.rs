@@ -52,7 +52,7 @@ impl Tool {
             let written = pipe(self.writes, input);
             let written = written.unwrap_or_else(|error| panic!("{}: {error}", self.name));
             let streams = (self.unwrap)(&written);
-            streams.into_iter().map(|own| own.map(Bytes::copy_from_slice)).collect::<Vec<_>>()
+            streams.into_iter().map(|stream| stream.map(Bytes::copy_from_slice)).collect::<Vec<_>>()
         });
         written.collect()
     }
@@ -83,17 +83,17 @@ fn pipe(command: &[&str], input: &[u8]) -> io::Result<Vec<u8>> {
     if output.status.success() { Ok(output.stdout) } else { Err(io::Error::other("it failed")) }
 }
 
-/// As Python gets and gives several.
+/// Returns the bytes behind their length, as Python reads and writes several values.
 fn behind_length(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
-/// The way back.
+/// Splits bytes into the values behind their lengths.
 fn behind_lengths(mut bytes: &[u8]) -> Vec<Option<&[u8]>> {
     let mut all = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {
-        let (own, others) = rest.split_at(u32::from_le_bytes(*length) as usize);
-        all.push(Some(own));
+        let (value, others) = rest.split_at(u32::from_le_bytes(*length) as usize);
+        all.push(Some(value));
         bytes = others;
     }
     all

@@ -25,7 +25,7 @@ use rustix::net::{
 };
 use units::{ByteCount, Nanos};
 
-/// Where words are, by the layout that `drivers::lane` states.
+/// The places of words, by the layout that `drivers::lane` states.
 pub(crate) const TAIL: u64 = 0;
 pub(crate) const HEAD: u64 = 64;
 pub(crate) const ASLEEP: u64 = 128;
@@ -64,7 +64,7 @@ impl Half {
         self.greet_for(socket, 64 << 10);
     }
 
-    /// With that limit for one job's larger side.
+    /// Greets with that limit for one job's larger side.
     pub(crate) fn greet_for(&self, socket: &UnixStream, work_bytes_max: u64) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -77,7 +77,7 @@ impl Half {
     }
 }
 
-/// The half that comes with a greeting.
+/// Returns the half that comes with a greeting.
 pub(crate) fn greeting(socket: &UnixStream) -> File {
     let mut bytes = [0; 24];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -92,7 +92,7 @@ pub(crate) fn greeting(socket: &UnixStream) -> File {
     File::from(half.expect("a half"))
 }
 
-/// A number that is more often a telling one than not.
+/// Returns a number that is more often a telling one than not.
 fn number(draw: &mut dyn FnMut() -> u64, around: u64) -> u64 {
     match draw() % 8 {
         0 => draw(),
@@ -103,7 +103,7 @@ fn number(draw: &mut dyn FnMut() -> u64, around: u64) -> u64 {
     }
 }
 
-/// A client that attacks a service for so many steps.
+/// Runs a client that attacks a service for so many steps.
 pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     let (client, service) = UnixStream::pair().expect("two sockets");
     client.set_nonblocking(true).expect("can be set");
@@ -114,12 +114,12 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
         Serving::greet(&socket, ByteCount::mib(1)).expect("a client").expect("has greeted");
     let pool = Pool::heap(ByteCount(0));
     let (mut tail, mut answers) = (0, 0);
-    // What the region holds of each answer that is not read, and how many are.
+    // The bytes that the region holds of each answer that is not read, and their number.
     let (mut unread, mut head, mut read) = (VecDeque::new(), 0, 0);
     for _ in 0..steps {
         match draw() % 8 {
             0 => {
-                // Often what an honest client would say.
+                // The client often says what an honest one would say.
                 head = if draw().is_multiple_of(2) { answers } else { number(draw, answers) };
                 half.set(HEAD, head);
             }
@@ -146,7 +146,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
             answers += 1;
             assert!(serving.inside() <= ENTRIES as usize);
         }
-        // The loop did not end with an error: so many answers there are to have been read.
+        // The loop did not end with an error, so the client may have read this many answers.
         unread.drain(..(head - read) as usize);
         read = head;
         assert_eq!(serving.held().0, unread.iter().sum(), "results that nobody will read");
@@ -158,7 +158,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
     }
 }
 
-/// Answers a job; how much of the lane's memory its result has (bytes).
+/// Answers a job, and returns how much of the lane's memory its result has (bytes).
 fn answer(serving: &mut Serving, pool: &Pool, request: Request) -> u64 {
     let bytes = request.output_bytes.min(1 << 20);
     let mut input = pool.take(request.input_bytes.min(1 << 20));
@@ -173,7 +173,7 @@ fn answer(serving: &mut Serving, pool: &Pool, request: Request) -> u64 {
     held_bytes
 }
 
-/// A job that is one, nearly one, or none.
+/// Writes a valid job, a nearly valid one, or none.
 pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     let at = RING + tail % ENTRIES * 64;
     let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
@@ -187,7 +187,7 @@ pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     }
 }
 
-/// A service at `path` that attacks a client for so many steps.
+/// Runs a service at `path` that attacks a client for so many steps.
 pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: usize) {
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).expect("a free path");
@@ -267,7 +267,7 @@ fn account(inside: &mut HashSet<u64>, completion: &Completion) {
     }
 }
 
-/// An answer that is one, nearly one, or none.
+/// Writes a valid answer, a nearly valid one, or none.
 fn write_answer(
     half: &Half,
     theirs: &File,

@@ -26,7 +26,7 @@ fn lane(path: &Path) -> Lane {
     Lane::new(path, &options)
 }
 
-/// A service in a folder that goes with it.
+/// A service in a folder that is removed with it.
 struct Placed {
     service: Option<Service>,
     folder: tempfile::TempDir,
@@ -62,7 +62,7 @@ device::device_contract!(contract_polled, served(Waiting::Polled { expected: Nan
 
 fn counter(lane: &Lane, name: &str) -> u64 {
     let counters = lane.counters();
-    counters.iter().find(|(own, _)| *own == name).map(|(_, count)| *count).expect(name)
+    counters.iter().find(|(counter, _)| *counter == name).map(|(_, count)| *count).expect(name)
 }
 
 #[test]
@@ -108,7 +108,10 @@ fn on_a_current_thread_executor_jobs_wake_their_task() {
                     woken.await.expect("is woken");
                 }
             }
-            assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })), "{done:?}");
+            assert!(
+                done.iter().all(|completion| matches!(completion.outcome, Outcome::Done { .. })),
+                "{done:?}"
+            );
             if round.is_multiple_of(20) {
                 // Long enough for both sides to fall asleep.
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -214,7 +217,7 @@ fn an_input_that_finds_no_block_is_refused_as_full() {
     assert_eq!((taken, reason), (64, RefusedReason::Full));
 }
 
-/// A job whose input is in a buffer of that pool.
+/// Makes a job whose input is in a buffer of that pool.
 fn placed_job(inputs: &Pool, input: &[u8], task: Task) -> Box<Job> {
     let mut buffer = inputs.take(input.len() + 3);
     buffer.extend(b"key");
@@ -262,10 +265,11 @@ fn inputs_from_elsewhere_find_room_when_clients_fill_all_that_is_theirs() {
     let lane = Lane::new(&placed.path(), &LaneOptions::default());
     let inputs = Pool::registered(lane.input_memory().expect("a lane has some"), ByteCount(0));
     let mut queue = open(&lane);
-    // Such as of clients that stall within a value each, until none of any size goes in.
+    // The inputs are like those of clients that stall within a value each, until none of any size goes in.
     let mut stalled = Vec::new();
     for bytes in [1_000_000, 70_000, 1] {
-        let in_lane = || Some(inputs.take(bytes)).filter(|own| own.memory() != MemoryId::HEAP);
+        let in_lane =
+            || Some(inputs.take(bytes)).filter(|buffer| buffer.memory() != MemoryId::HEAP);
         stalled.extend(std::iter::from_fn(in_lane));
     }
     let held = stalled.iter().map(device::Buffer::capacity).sum::<usize>();
@@ -277,7 +281,7 @@ fn inputs_from_elsewhere_find_room_when_clients_fill_all_that_is_theirs() {
         queue.try_submit(Box::new(job)).expect("room for a copy");
     }
     let done = outcomes(queue.as_mut(), 16);
-    assert!(done.iter().all(|own| matches!(own, Outcome::Done { .. })), "{done:?}");
+    assert!(done.iter().all(|outcome| matches!(outcome, Outcome::Done { .. })), "{done:?}");
     assert_eq!((counter(&lane, "inputs_in_place"), counter(&lane, "inputs_copied")), (0, 16));
 
     drop(stalled);

@@ -1,5 +1,5 @@
-//! What one side of a lane does when the other breaks a rule, or answers what nobody waits for: step by step, where the
-//! attacks of [`super::hostile`] are drawn.
+//! Tests of one side of a lane when the other breaks a rule, or answers what nobody waits for. They go step by step,
+//! while the attacks of [`super::hostile`] are drawn.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -40,7 +40,7 @@ struct Answerer {
 }
 
 impl Answerer {
-    /// Whether the client waits for a bell.
+    /// Returns whether the client waits for a bell.
     fn is_client_asleep(&self) -> bool {
         let mut word = [0; 8];
         self.client.read_exact_at(&mut word, ASLEEP).expect("a half");
@@ -55,12 +55,12 @@ impl Answerer {
         }
         self.written += 1;
         self.half.set(TAIL, self.written);
-        // Also where nobody sleeps, and as any bell: one that finds no room has been rung before.
+        // This happens also if nobody sleeps, and as with any bell: one that finds no room has been rung before.
         let _ = send(self.socket.as_fd(), b"!", SendFlags::DONTWAIT);
     }
 }
 
-/// The mark of the `number`th job of a queue that has one at a time.
+/// Returns the mark of the `number`th job of a queue that has one at a time.
 fn mark(number: u64) -> u64 {
     number << 32
 }
@@ -71,7 +71,7 @@ fn tagged(tag: u64) -> Box<Job> {
     job
 }
 
-/// On an executor of this thread: the queue of a lane with room for one job, and its service.
+/// Runs a test on an executor of this thread with the queue of a lane with room for one job, and its service.
 fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
     let options = tokio::runtime::LocalOptions::default();
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -91,7 +91,7 @@ fn one_job_lane(test: impl AsyncFnOnce(Box<dyn Queue>, Answerer, Arc<Calls>)) {
     });
 }
 
-/// How often the queue asks to be polled while nobody does.
+/// Returns how often the queue asks to be polled while nobody polls it.
 async fn calls_in_a_while(calls: &Calls) -> usize {
     let before = calls.0.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -164,7 +164,8 @@ fn a_task_that_asks_again_as_soon_as_it_is_answered_keeps_its_lane_awake() {
 
 const ROUNDS: usize = 300;
 
-/// Where the machine is busy with others, an answer may take so long that sleeping is right: not so often in a row.
+/// The most blocks. If the machine is busy with others, an answer may take so long that sleeping is right, but not so
+/// often in a row.
 const BLOCKS_MAX: usize = 100;
 
 fn served(half: &Half) -> (UnixStream, Result<Option<Serving>, Problem>) {
@@ -242,7 +243,7 @@ fn a_service_never_polls_for_a_client_on_its_own_core() {
     std::thread::spawn(in_thread).join().expect("no panic");
 }
 
-/// What a thread of another user does, where this process may become one.
+/// Runs something in a thread of another user, if this process may become one.
 fn as_another_user<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if !geteuid().is_root() {
         eprintln!("skipped: only root can be another user");

@@ -15,17 +15,17 @@ use units::ByteCount;
 
 use crate::support;
 
-/// What becomes of jobs.
+/// The fate of jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Manner {
     Honest,
-    /// Taken and never answered.
+    /// Jobs are taken and never answered.
     Hang,
-    /// Answered as busy.
+    /// Jobs are answered as busy.
     Busy,
 }
 
-/// The service, until it is dropped: then its lanes are cut.
+/// A service. When it is dropped its lanes are cut.
 pub(crate) struct Service {
     pub(crate) path: PathBuf,
     stop: Arc<AtomicBool>,

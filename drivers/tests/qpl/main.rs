@@ -1,6 +1,6 @@
-//! The real library, where `REBATE_QPL_LIBRARY` names one: the contract suite, and what is QPL's own, on its software
-//! and automatic paths. Without it each test says on standard error that it was skipped. Round trips with others are
-//! the golden matrix's. The hardware path needs an IAA; the driver's own tests run it over a library that is not there.
+//! Tests of the real library, if `REBATE_QPL_LIBRARY` names one: the contract suite, and QPL's own features, on its
+//! software and automatic paths. Without it each test says on standard error that it was skipped. Round trips with
+//! others are the golden matrix's. The hardware path needs an IAA; the driver's own tests run it over a fake library.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -19,7 +19,7 @@ use drivers::qpl::{LIBRARY_VARIABLE, Path, Qpl, QplOptions};
 use support::{bound, skipped};
 use units::Nanos;
 
-/// The library that the environment names; without one the test that asks is skipped, and says so.
+/// Returns the library that the environment names. Without one the test that asks is skipped, and says so.
 fn library(test: &str) -> Option<PathBuf> {
     let named = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty());
     if named.is_none() {
@@ -31,7 +31,7 @@ fn library(test: &str) -> Option<PathBuf> {
 fn open(test: &str, path: Path, options: QplOptions) -> Option<Qpl> {
     let options = QplOptions { library: Some(library(test)?), ..options };
     if path == Path::Auto && has_iaa() {
-        // Refused with a device that can be used.
+        // The test is skipped beside a device that can be used.
         skipped(test, "the automatic path, beside an IAA");
         return None;
     }
@@ -99,8 +99,8 @@ fn written(engine: &mut dyn Engine, dialect: Dialect, original: &[u8]) -> Bytes 
     stream.into()
 }
 
-/// In place of the contract's `reports_damaged_streams`: QPL 1.6.0's software takes a stream that lost only the mark
-/// of its end, and says nothing by which to tell. The result is the original even so; anything else is an error.
+/// Replaces the contract's `reports_damaged_streams`: QPL 1.6.0's software takes a stream that lost only the mark of
+/// its end, and says nothing that tells it apart. The result is the original even so. Anything else is an error.
 #[test]
 fn damaged_streams_give_the_original_or_an_error() {
     for path in [Path::Software, Path::Auto] {
@@ -134,7 +134,7 @@ fn is_invalid(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)))
 }
 
-/// Why the software path advertises no more than the hardware does.
+/// This is why the software path advertises no more than the hardware does.
 #[test]
 fn its_software_too_refuses_a_wider_window() {
     let test = "its_software_too_refuses_a_wider_window";
@@ -168,7 +168,7 @@ fn what_ran_is_counted_and_said() {
         assert!(stream.len() * 3 < text.len(), "{} of 10000 bytes of text", stream.len());
         result(run(&mut *queue, decompress(text.len()), stream, text.len()));
         let ran = |name: &str| {
-            device.counters().iter().find(|(own, _)| *own == name).expect("a counter").1
+            device.counters().iter().find(|(counter, _)| *counter == name).expect("a counter").1
         };
         let both = (ran("jobs_software"), ran("jobs_hardware"));
         assert_eq!(both, (2, 0), "a fallback that nobody hears of");
@@ -189,7 +189,7 @@ fn without_a_device_the_hardware_path_says_what_is_missing() {
     assert!(problem.contains("(QPL status 50"), "{problem}");
 }
 
-/// Whether Linux knows of an IAA.
+/// Returns whether Linux knows of an IAA.
 fn has_iaa() -> bool {
     let devices = std::fs::read_dir("/sys/bus/dsa/devices").into_iter().flatten().flatten();
     devices.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("iax"))

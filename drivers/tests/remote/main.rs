@@ -21,7 +21,7 @@ use support::{PATIENCE, Signal, TEXT, compress, decompress, open, pool, wait};
 use tonic::{Code, Status};
 use units::{ByteCount, ManualClock, Nanos};
 
-/// More time than any job here takes, for machines however busy.
+/// A timeout beyond the time of any job here, however busy the machine is.
 fn patient() -> RemoteOptions {
     let work_bytes_max = ByteCount::mib(16);
     let timeout = Duration::from_secs(600);
@@ -203,8 +203,8 @@ fn a_queue_dropped_with_jobs_inside_gives_their_buffers_back_at_once() {
     poll_until("the call ends", || service.inside.load(Ordering::SeqCst) == 0);
 }
 
-/// Whether a queue without its service refuses a job as lost. One that it takes is lost: it may not have learnt yet
-/// that the service is gone.
+/// Returns whether a queue without its service refuses a job as lost. A job that it takes is lost: it may not have
+/// learnt yet that the service is gone.
 fn refuses_as_lost(queue: &mut dyn Queue) -> bool {
     match queue.try_submit(compress(&pool())) {
         Err(refused) => assert_eq!(refused.reason, RefusedReason::Lost),
@@ -219,7 +219,7 @@ fn refuses_as_lost(queue: &mut dyn Queue) -> bool {
 
 #[test]
 fn a_service_that_goes_takes_its_queue_and_a_new_queue_finds_it_again() {
-    // A port that is given up may be another's when it is wanted again.
+    // The port is not used again: one that is given up may be another's when it is wanted again.
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let address = Address::Unix(path.clone());
@@ -262,7 +262,7 @@ fn a_queue_holds_as_many_jobs_as_it_says() {
     assert_eq!(refused.reason, RefusedReason::Full);
 }
 
-/// Jobs that go together: whatever pads the text tells them apart.
+/// Returns jobs that go together. The padding of the text tells them apart.
 fn texts(count: usize) -> Vec<Bytes> {
     (0..count)
         .map(|number| format!("{number} {}", "rose ".repeat(20)).into_bytes().into())
@@ -275,7 +275,7 @@ fn of_text(text: &Bytes) -> Box<Job> {
     job
 }
 
-/// The texts there and back, submitted together; what of them came back as what it was.
+/// Sends the texts there and back, submitted together, and returns how many came back unchanged.
 fn there_and_back(queue: &mut dyn Queue, texts: &[Bytes]) -> usize {
     for (tag, text) in texts.iter().enumerate() {
         queue.try_submit(Box::new(Job { tag: tag as u64, ..*of_text(text) })).expect("room");
@@ -297,20 +297,21 @@ fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
     let shared = || service.shared.load(Ordering::SeqCst);
     assert_eq!((there_and_back(queue.as_mut(), &texts(1)), shared()), (1, 0), "alone");
     assert_eq!((there_and_back(queue.as_mut(), &texts(10)), shared()), (10, 2));
-    // One that cannot be read, among others that can.
+    // One of them cannot be read, among others that can.
     for text in texts(3) {
         queue.try_submit(of_text(&text)).expect("room");
     }
     queue.try_submit(decompress(&pool(), Bytes::from_static(b"x"), 600)).expect("room");
     let outcomes: Vec<Outcome> =
-        wait(queue.as_mut(), 4).into_iter().map(|own| own.outcome).collect();
-    let done = outcomes.iter().filter(|own| matches!(own, Outcome::Done { .. })).count();
-    let invalid = |own: &&Outcome| matches!(own, Outcome::Failed(DeviceError::InvalidInput(_)));
+        wait(queue.as_mut(), 4).into_iter().map(|completion| completion.outcome).collect();
+    let done = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done { .. })).count();
+    let invalid =
+        |outcome: &&Outcome| matches!(outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
     assert_eq!((done, outcomes.iter().filter(invalid).count(), shared()), (3, 1, 3));
-    // More than a call may have.
+    // These are more than a call may have.
     let count = api::wire::JOBS_PER_CALL_MAX + 2;
     assert_eq!((there_and_back(queue.as_mut(), &texts(count)), shared() >= 7), (count, true));
-    // Short ones with much room: three calls of two, and one that alone has more than a call may.
+    // These are short ones with much room: three calls of two, and one that alone has more than a call may.
     let before = shared();
     let third = api::wire::JOBS_BYTES_MAX / 3;
     for room in [third, third, third + 2, third, 3 * third + 3, third, third] {
@@ -319,7 +320,10 @@ fn short_jobs_that_come_together_share_a_call_and_each_has_its_own_answer() {
         queue.try_submit(job).expect("room");
     }
     let done = wait(queue.as_mut(), 7);
-    assert!(done.iter().all(|own| matches!(own.outcome, Outcome::Done { .. })), "{done:?}");
+    assert!(
+        done.iter().all(|completion| matches!(completion.outcome, Outcome::Done { .. })),
+        "{done:?}"
+    );
     assert_eq!(shared() - before, 3);
 }
 
@@ -361,12 +365,13 @@ fn jobs_of_a_call_fail_as_jobs_of_their_own_would() {
         done.map(|completion| completion.outcome).collect::<Vec<_>>()
     };
     let busy = outcomes(Manner::Refuse(Status::resource_exhausted("full")));
-    assert!(busy.iter().all(|own| *own == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
+    assert!(busy.iter().all(|outcome| *outcome == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
     let no_room = RunResponse { outcome: Answer::Busy as i32, ..RunResponse::default() };
     let busy = outcomes(Manner::Say(no_room));
-    assert!(busy.iter().all(|own| *own == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
+    assert!(busy.iter().all(|outcome| *outcome == Outcome::Failed(DeviceError::Busy)), "{busy:?}");
     let few = outcomes(Manner::OneTooFew);
-    let faults = few.iter().filter(|own| matches!(own, Outcome::Failed(DeviceError::Fault(_))));
+    let faults =
+        few.iter().filter(|outcome| matches!(outcome, Outcome::Failed(DeviceError::Fault(_))));
     assert_eq!(faults.count(), 1, "{few:?}");
 }
 
@@ -392,7 +397,7 @@ fn a_job_of_a_shared_call_is_cancelled_before_and_after_the_call_begins() {
         service.inside.load(Ordering::SeqCst) == 2
     });
     cancelled(queue.as_mut(), 3);
-    // Its place is another's now, whose answer is not that of the first call.
+    // Its place belongs to another job now, whose answer is not that of the first call.
     submit(queue.as_mut(), 4..=4);
     assert_eq!(queue.pending(), 2);
     drop(service);

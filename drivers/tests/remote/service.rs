@@ -21,16 +21,16 @@ use tonic::{Request, Response, Status};
 
 use crate::support;
 
-/// What becomes of every call.
+/// The fate of every call.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     Honest,
     Refuse(Status),
     Say(RunResponse),
     Hang,
-    /// As one from before there were calls of several jobs.
+    /// The service is like one from before there were calls of several jobs.
     OneByOne,
-    /// Of several answers the last is missing.
+    /// The last of several answers is missing.
     OneTooFew,
     /// The `grpc-timeout` of the call is its result.
     TellTimeout,
@@ -39,9 +39,9 @@ pub(crate) enum Manner {
 /// The service, on a thread of its own, until it is dropped: then its connections are cut.
 pub(crate) struct Service {
     pub(crate) address: Address,
-    /// Jobs under way.
+    /// The number of jobs under way.
     pub(crate) inside: Arc<AtomicUsize>,
-    /// Calls of several jobs so far.
+    /// The number of calls of several jobs so far.
     pub(crate) shared: Arc<AtomicUsize>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

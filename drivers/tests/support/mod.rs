@@ -1,5 +1,5 @@
-//! What the tests of several drivers share: queues that wake the thread of the test, jobs for them, waiting for what
-//! comes back, and the software that stands behind a service. It checks nothing of a driver's own.
+//! The part that the tests of several drivers share: queues that wake the thread of the test, jobs for them, waiting
+//! for completions, and the software that stands behind a service. It checks nothing of a driver's own.
 #![allow(dead_code, reason = "each test target uses its part")]
 
 use std::io::Write;
@@ -15,7 +15,7 @@ use device::{
 };
 use units::ByteCount;
 
-/// Whatever should happen does so within this, on a machine however busy.
+/// The longest wait. Anything that should happen does so within this time, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The engines of a server's software.
@@ -49,18 +49,18 @@ impl Wake for Signal {
     }
 }
 
-/// A queue that wakes this thread.
+/// Opens a queue that wakes this thread.
 pub(crate) fn open(device: &dyn Device) -> Box<dyn Queue> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     device.open_queue(waker).expect("a queue opens, whether or not a service is there")
 }
 
-/// Memory of the process, kept for nobody.
+/// Returns memory of the process, kept for nobody.
 pub(crate) fn pool() -> Pool {
     Pool::heap(ByteCount(0))
 }
 
-/// A job with room for so much.
+/// Makes a job with room for so much.
 pub(crate) fn job(task: Task, input: Bytes, room: usize) -> Box<Job> {
     Box::new(Job::new(task, Input::heap(input), pool().take(room)))
 }
@@ -71,13 +71,13 @@ pub(crate) fn compress(pool: &Pool) -> Box<Job> {
     Box::new(Job::new(task, Input::heap(Bytes::from_static(TEXT)), pool.take(400)))
 }
 
-/// The way back.
+/// Decompresses a stream into memory of that pool.
 pub(crate) fn decompress(pool: &Pool, stream: Bytes, original_bytes: usize) -> Box<Job> {
     let task = Task::Decompress { dialect: Dialect::of(Codec::Lz4), original_bytes };
     Box::new(Job::new(task, Input::heap(stream), pool.take(original_bytes)))
 }
 
-/// Room for any codec's worst case.
+/// Returns room for any codec's worst case.
 pub(crate) fn bound(bytes: usize) -> usize {
     bytes + bytes / 8 + 1_024
 }
@@ -95,12 +95,12 @@ pub(crate) fn wait(queue: &mut dyn Queue, count: usize) -> Vec<Completion> {
     done
 }
 
-/// What became of them.
+/// Returns the outcomes.
 pub(crate) fn outcomes(queue: &mut dyn Queue, count: usize) -> Vec<Outcome> {
     wait(queue, count).into_iter().map(|completion| completion.outcome).collect()
 }
 
-/// One job to its end on an idle queue, polled for.
+/// Runs one job to its end on an idle queue, and polls for it.
 pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
     queue.try_submit(job).expect("an idle queue takes a job that it advertises");
     let (mut done, start) = (Vec::new(), Instant::now());
@@ -111,7 +111,7 @@ pub(crate) fn run(queue: &mut dyn Queue, job: Box<Job>) -> Completion {
     done.pop().expect("polled")
 }
 
-/// What a job made, or what became of it.
+/// Returns a job's result, or its outcome.
 pub(crate) fn result(completion: Completion) -> Result<Bytes, Outcome> {
     let start = completion.job.output_offset;
     match completion.outcome {
@@ -122,7 +122,7 @@ pub(crate) fn result(completion: Completion) -> Result<Bytes, Outcome> {
     }
 }
 
-/// Says on standard error, where the test harness shows it, what is not checked and why.
+/// Says on standard error, where the test harness shows it, which check is skipped and why.
 pub(crate) fn skipped(test: &str, why: &str) {
     let line = format!("SKIPPED: {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");

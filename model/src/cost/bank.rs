@@ -1,6 +1,6 @@
 //! Lines `y = fixed * x1 + slope * x2` fitted side by side under several hypotheses about the lanes, by least squares
-//! of the relative error, with forgetting and with residuals cut off. Arrays of hypotheses, so that one observation is
-//! a few vector operations each.
+//! of the relative error, with forgetting and with residuals cut off. They are arrays of hypotheses, so that one
+//! observation is a few vector operations each.
 
 use super::curve::turns;
 
@@ -8,12 +8,12 @@ use super::curve::turns;
 const REFERENCE_BYTES: f64 = 4_096.0;
 /// Two sizes (bytes) at which a line keeps its shape while observations say nothing about it.
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
-/// How much the shape is worth: observations, and a share of those in memory.
+/// The weight of the shape: observations, and a share of those in memory.
 const ANCHOR_WEIGHT: f64 = 0.25;
 const ANCHOR_SHARE: f64 = 0.002;
 /// Another hypothesis takes over when its squared error is this fraction of the present one's.
 const TAKE_OVER: f64 = 0.85;
-/// New observations weigh ever more instead of old ones ever less; above this all are scaled back.
+/// The gain above which everything is scaled back. New observations weigh ever more instead of old ones ever less.
 const GAIN_MAX: f64 = 1e60;
 
 /// Jobs served at once and the line of a service.
@@ -25,23 +25,23 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The time (ns) to be waited behind `depth` jobs of `mean_bytes`.
+    /// Returns the time (ns) to wait behind `depth` jobs of `mean_bytes`.
     pub(super) fn wait_ns(&self, depth: f64, mean_bytes: f64) -> f64 {
         turns(depth, self.lanes) * self.service_ns(mean_bytes)
     }
 
-    /// The line at `bytes` (ns).
+    /// Returns the line at `bytes` (ns).
     pub(super) fn service_ns(&self, bytes: f64) -> f64 {
         self.fixed_ns + self.ns_per_byte * bytes
     }
 }
 
-/// As `f64::max`, which takes five instructions to pass over what is no number; here the second is one.
+/// Returns the larger number. `f64::max` takes five instructions to pass over NaN; here the second is a number.
 fn larger(one: f64, other: f64) -> f64 {
     if one > other { one } else { other }
 }
 
-/// As `f64::min`, likewise.
+/// Returns the smaller number, with the same limit.
 fn smaller(one: f64, other: f64) -> f64 {
     if one < other { one } else { other }
 }
@@ -50,7 +50,7 @@ fn smaller(one: f64, other: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bank<const K: usize> {
     lanes: [f64; K],
-    /// `max(0, depth - offset) * rate` services are waited for.
+    /// A job waits for `max(0, depth - offset) * rate` services.
     offset: [f64; K],
     rate: [f64; K],
     fixed_ns: [f64; K],
@@ -73,7 +73,7 @@ pub(super) struct Bank<const K: usize> {
 }
 
 impl<const K: usize> Bank<K> {
-    /// Every hypothesis starts from the same line; the one nearest to `lanes` answers first.
+    /// Makes a bank in which every hypothesis starts from the same line. The one nearest to `lanes` answers first.
     pub(super) fn new(hypotheses: [f64; K], lanes: f64, fixed_ns: f64, ns_per_byte: f64) -> Self {
         // A line of nothing has no shape: one nanosecond gives it one.
         let fixed_ns = if fixed_ns + ns_per_byte > 0.0 { fixed_ns } else { 1.0 };
@@ -105,12 +105,12 @@ impl<const K: usize> Bank<K> {
         bank
     }
 
-    /// What answers: jobs served at once, and the line (ns, ns per byte).
+    /// Returns the answer: jobs served at once, and the line (ns, ns per byte).
     pub(super) fn answer(&self) -> Answer {
         self.answer
     }
 
-    /// Lets everything so far weigh `growth` times less than what comes.
+    /// Makes everything so far weigh `growth` times less than what comes.
     pub(super) fn forget(&mut self, growth: f64) {
         self.gain *= growth;
         if self.gain > GAIN_MAX {
@@ -144,7 +144,7 @@ impl<const K: usize> Bank<K> {
             let predicted = self.shape_fixed[index] * x1 + self.shape_slope[index] * x2;
             let inverse = 1.0 / predicted;
             let (a1, a2) = (x1 * inverse, x2 * inverse);
-            // Not `clamp`, which looks at its bounds anew for every element.
+            // This is not `clamp`, which looks at its bounds anew for every element.
             let residual = y_ns * inverse * self.per_scale[index] - 1.0;
             let residual = smaller(larger(residual, -cut), cut);
             let target = scale_ns * (1.0 + residual);
@@ -176,8 +176,8 @@ impl<const K: usize> Bank<K> {
         self.answer = self.between();
     }
 
-    /// Between the best hypothesis and its better neighbour, where a parabola through the errors has its lowest point:
-    /// lanes are not only powers of two.
+    /// Returns the point between the best hypothesis and its better neighbour where a parabola through the errors has
+    /// its lowest point: lanes are not only powers of two.
     fn between(&self) -> Answer {
         let (best, loss) = (self.best, &self.loss);
         let of = |index: usize| (self.lanes[index], self.fixed_ns[index], self.ns_per_byte[index]);
@@ -196,18 +196,18 @@ impl<const K: usize> Bank<K> {
         Answer { lanes, fixed_ns, ns_per_byte }
     }
 
-    /// First the scale that fits the line's present shape, then the shape, held to the present one at the anchors:
-    /// a device that slowed down is slower at sizes not seen since, and equal sizes leave the shape alone.
+    /// Fits first the scale for the line's present shape, then the shape, held to the present one at the anchors. So a
+    /// device that slowed down is slower at sizes not seen since, and equal sizes leave the shape alone.
     fn solve_one(&mut self, index: usize) {
         let (fixed_ns, ns_per_byte) = (self.fixed_ns[index], self.ns_per_byte[index]);
         let (mut s11, mut s12, mut s22) =
             (self.sum_11[index], self.sum_12[index], self.sum_22[index]);
         let (mut y1, mut y2) = (self.sum_1y[index], self.sum_2y[index]);
         let explained = fixed_ns * y1 + ns_per_byte * y2;
-        let own = fixed_ns * fixed_ns * s11
+        let norm = fixed_ns * fixed_ns * s11
             + 2.0 * fixed_ns * ns_per_byte * s12
             + ns_per_byte * ns_per_byte * s22;
-        let target = self.scale_ns[index] * explained / own;
+        let target = self.scale_ns[index] * explained / norm;
         let weight = ANCHOR_WEIGHT * self.gain + ANCHOR_SHARE * self.weight;
         for bytes in ANCHOR_BYTES {
             let a1 = 1.0 / (self.shape_fixed[index] + self.shape_slope[index] * bytes);

@@ -1,22 +1,22 @@
-//! Cost as a function of size and depth: plain numbers that policies read and a scheduler may send.
+//! The cost as a function of size and depth: plain numbers that policies read and a scheduler may send.
 
 use crate::break_even::BreakEven;
 use crate::parameters::BadParameter;
 
-/// Bounds of size classes.
+/// The number of bounds of size classes.
 pub(super) const KNOTS: usize = 9;
-/// Where size classes meet (bytes); the last class goes on beyond its end.
+/// The sizes where classes meet (bytes). The last class goes on beyond its end.
 pub(super) const KNOT_BYTES: [f64; KNOTS] =
     [0.0, 256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0];
 
-/// The class of a size, and how far along the class it is: 0 at its start, 1 at its end, more beyond the last.
+/// Returns the class of a size, and how far along the class it is: 0 at its start, 1 at its end, more beyond the last.
 pub(super) fn place(bytes: usize) -> (usize, f64) {
     let class = class_of(bytes);
     let (low, high) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
     (class, (bytes as f64 - low) / (high - low))
 }
 
-/// The class of a size.
+/// Returns the class of a size.
 #[inline]
 pub(super) fn class_of(bytes: usize) -> usize {
     // Bounds are powers of four from 256 on: class 0 ends at 2^8, class 1 at 2^10.
@@ -36,14 +36,14 @@ pub struct SizeClass {
     pub from_bytes: u64,
     /// The size where the next class starts (bytes); the last class goes on.
     pub to_bytes: u64,
-    /// Where the line meets size 0 (ns).
+    /// The time where the line meets size 0 (ns).
     pub fixed_ns: f64,
     /// Its slope (ns per byte).
     pub ns_per_byte: f64,
 }
 
 impl SizeCurve {
-    /// One line for all sizes: `fixed_ns + ns_per_byte * bytes`.
+    /// Makes one line for all sizes: `fixed_ns + ns_per_byte * bytes`.
     pub fn line(fixed_ns: f64, ns_per_byte: f64) -> Result<Self, BadParameter> {
         let valid = "a number of at least 0 and at most 1e15";
         for (field, value) in [("fixed_ns", fixed_ns), ("ns_per_byte", ns_per_byte)] {
@@ -54,7 +54,8 @@ impl SizeCurve {
         Ok(Self::of_knots(KNOT_BYTES.map(|bytes| fixed_ns + ns_per_byte * bytes)))
     }
 
-    /// Through these times (ns) at the bounds of the size classes, such as another process sent; what falls is lifted.
+    /// Makes a curve through these times (ns) at the bounds of the size classes, such as another process sent. A time
+    /// that falls is lifted.
     pub fn through(knots_ns: [f64; KNOTS]) -> Result<Self, BadParameter> {
         let valid = "a number of at least 0 and at most 1e22";
         match knots_ns.iter().find(|value| !(0.0..=1e22).contains(*value)) {
@@ -63,12 +64,12 @@ impl SizeCurve {
         }
     }
 
-    /// The times (ns) at the bounds of the size classes.
+    /// Returns the times (ns) at the bounds of the size classes.
     pub const fn knots_ns(&self) -> [f64; KNOTS] {
         self.knots_ns
     }
 
-    /// Through these times at the class bounds; what falls is lifted.
+    /// Makes a curve through these times at the class bounds. A time that falls is lifted.
     pub(super) fn of_knots(mut knots_ns: [f64; KNOTS]) -> Self {
         for index in 1..KNOTS {
             knots_ns[index] = knots_ns[index].max(knots_ns[index - 1]);
@@ -76,14 +77,14 @@ impl SizeCurve {
         Self { knots_ns }
     }
 
-    /// The time (ns) at `bytes`.
+    /// Returns the time (ns) at `bytes`.
     pub fn at(&self, bytes: usize) -> f64 {
         let (class, along) = place(bytes);
         let (low, high) = (self.knots_ns[class], self.knots_ns[class + 1]);
         low + (high - low) * along
     }
 
-    /// The line of every size class.
+    /// Returns the line of every size class.
     pub fn classes(&self) -> [SizeClass; KNOTS - 1] {
         std::array::from_fn(|class| {
             let (from, to) = (KNOT_BYTES[class], KNOT_BYTES[class + 1]);
@@ -98,7 +99,7 @@ impl SizeCurve {
         })
     }
 
-    /// The size from which on this curve stays below `other` for all larger sizes.
+    /// Returns the size from which this curve stays below `other` for all larger sizes.
     pub fn break_even(&self, other: &SizeCurve) -> BreakEven {
         let saved: [f64; KNOTS] =
             std::array::from_fn(|knot| other.knots_ns[knot] - self.knots_ns[knot]);
@@ -122,36 +123,37 @@ impl SizeCurve {
     }
 }
 
-/// What jobs of one op cost on one device.
+/// The cost of jobs of one op on one device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostCurve {
-    /// From submission to completion on the idle device.
+    /// The time from submission to completion on the idle device.
     pub service: SizeCurve,
-    /// Host time of one offload: submission, polling, waking; on the calling core, all of it.
+    /// The host time of one offload: submission, polling, waking. On the calling core it is all of the time.
     pub host: SizeCurve,
-    /// Jobs the device serves at once, as seen from this queue: at depth, it drains `lanes` times as fast as one job.
+    /// The jobs that the device serves at once, as seen from this queue: at depth, it drains `lanes` times as fast as
+    /// one job.
     pub lanes: f64,
-    /// The line under `service`, of which the jobs ahead are made: at size 0 (ns).
+    /// The line under `service`, of which the jobs ahead are made: its value at size 0 (ns).
     pub(super) ahead_fixed_ns: f64,
     /// Its slope (ns per byte).
     pub(super) ahead_ns_per_byte: f64,
-    /// How far off a single estimate is on average, as a fraction of it: noise included, 1 before anything was seen.
+    /// The mean error of a single estimate, as a fraction of it, noise included. It is 1 before anything was seen.
     pub spread: f64,
-    /// Observations so far.
+    /// The number of observations so far.
     pub observations: u64,
 }
 
 impl CostCurve {
-    /// A curve to start from, such as a device profile's: service and host as (ns, ns per byte), and the jobs served
-    /// at once.
+    /// Makes a curve to start from, such as a device profile's, of service and host as (ns, ns per byte), and the jobs
+    /// served at once.
     pub fn prior(service: (f64, f64), host: (f64, f64), lanes: f64) -> Result<Self, BadParameter> {
         let curves = (SizeCurve::line(service.0, service.1)?, SizeCurve::line(host.0, host.1)?);
-        Self::of(curves, lanes, service)
+        Self::new(curves, lanes, service)
     }
 
-    /// A curve from its parts, such as another process sent: service and host, the jobs served at once, and the line
-    /// (ns, ns per byte) of the jobs ahead.
-    pub fn of(
+    /// Makes a curve from its parts, such as another process sent: service and host, the jobs served at once, and the
+    /// line (ns, ns per byte) of the jobs ahead.
+    pub fn new(
         (service, host): (SizeCurve, SizeCurve),
         lanes: f64,
         ahead: (f64, f64),
@@ -165,18 +167,18 @@ impl CostCurve {
         Ok(Self { service, host, lanes, ahead_fixed_ns, ahead_ns_per_byte, spread, observations })
     }
 
-    /// The line (ns, ns per byte) that the jobs ahead are taken to follow.
+    /// Returns the line (ns, ns per byte) that the jobs ahead are taken to follow.
     pub const fn ahead(&self) -> (f64, f64) {
         (self.ahead_fixed_ns, self.ahead_ns_per_byte)
     }
 
-    /// Expected time from submission to completion (ns) of a job of `bytes` that finds `depth_jobs` jobs of
+    /// Returns the expected time from submission to completion (ns) of a job of `bytes` that finds `depth_jobs` jobs of
     /// `backlog_bytes` in all inside the device.
     pub fn estimate(&self, bytes: usize, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         self.service.at(bytes) + self.wait_ns(depth_jobs, backlog_bytes)
     }
 
-    /// Expected time (ns) until one of the lanes takes the next job.
+    /// Returns the expected time (ns) until one of the lanes takes the next job.
     pub fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let turns = turns(depth_jobs as f64, self.lanes);
         if turns <= 0.0 {
@@ -186,19 +188,19 @@ impl CostCurve {
         turns * (self.ahead_fixed_ns + self.ahead_ns_per_byte * mean_bytes)
     }
 
-    /// The share of the device's time that a load takes: jobs and bytes per second over what all lanes drain.
+    /// Returns the share of the device's time that a load takes: jobs and bytes per second over what all lanes drain.
     pub fn occupancy(&self, jobs_per_s: f64, bytes_per_s: f64) -> f64 {
         let work_ns = jobs_per_s * self.ahead_fixed_ns + bytes_per_s * self.ahead_ns_per_byte;
         work_ns * 1e-9 / self.lanes
     }
 }
 
-/// How many mean services a job waits behind `depth` others.
+/// Returns how many mean services a job waits behind `depth` others.
 pub(super) fn turns(depth: f64, lanes: f64) -> f64 {
     (depth - lanes + lanes / (lanes + 1.0)).max(0.0) / lanes
 }
 
-/// So many others, on average, are no reason to wait; more than none.
+/// Returns the number of others that are, on average, no reason to wait; more than none.
 pub(super) fn free_jobs(lanes: f64) -> f64 {
     lanes - lanes / (lanes + 1.0)
 }
@@ -252,7 +254,7 @@ mod tests {
     fn jobs_wait_for_those_ahead() {
         let curve = CostCurve::prior((1_000.0, 1.0), (50.0, 0.0), 1.0).expect("valid");
         assert_eq!(curve.estimate(1_000, 0, 0), 2_000.0);
-        // Half of the one running, and all of the other.
+        // The job waits for half of the one running, and all of the other.
         assert_eq!(curve.estimate(1_000, 2, 2_000), 2_000.0 + 1.5 * 2_000.0);
         let wide = CostCurve::prior((1_000.0, 1.0), (50.0, 0.0), 4.0).expect("valid");
         assert_eq!(wide.wait_ns(3, 9_000), 0.0);
@@ -266,8 +268,8 @@ mod tests {
         let curve = CostCurve::prior((1_000.0, 1.0), (50.0, 0.5), 4.0).expect("valid");
         let sent = [curve.service, curve.host].map(|part| part.knots_ns());
         let [service, host] = sent.map(|knots| SizeCurve::through(knots).expect("valid"));
-        assert_eq!(CostCurve::of((service, host), curve.lanes, curve.ahead()), Ok(curve));
+        assert_eq!(CostCurve::new((service, host), curve.lanes, curve.ahead()), Ok(curve));
         assert!(SizeCurve::through([f64::NAN; KNOTS]).is_err());
-        assert!(CostCurve::of((service, host), 4.0, (-1.0, 0.0)).is_err());
+        assert!(CostCurve::new((service, host), 4.0, (-1.0, 0.0)).is_err());
     }
 }

@@ -1,15 +1,16 @@
-//! A cost curve made ready to be asked for every job: a line for each size class and what a queue adds, divided
-//! beforehand. It answers what the curve answers, but for rounding, and learns nothing.
+//! A cost curve prepared for a question per job: a line for each size class and the extra time of a queue, divided
+//! beforehand. It answers what the curve answers, except for rounding, and learns nothing.
 
 use super::curve::{CostCurve, KNOTS, class_of, free_jobs};
 
-/// What jobs cost on one device as its [`CostCurve`] has it, quickly.
+/// The cost of jobs on one device by its [`CostCurve`], for fast answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimates {
     classes: [Class; KNOTS - 1],
-    /// So many jobs ahead, or fewer, are not waited for.
+    /// The number of jobs ahead that are not waited for.
     free_jobs: f64,
-    /// What each one beyond those adds (ns), and what it adds for each byte of the mean size of those ahead.
+    /// The time that each job beyond those adds (ns), and the time that it adds per byte of the mean size of those
+    /// ahead.
     wait_ns: f64,
     wait_ns_per_byte: f64,
 }
@@ -22,12 +23,12 @@ struct Class {
 }
 
 impl Estimates {
-    /// What this curve says.
+    /// Makes the estimates of this curve.
     pub fn of(curve: &CostCurve) -> Self {
         let (service, host) = (curve.service.classes(), curve.host.classes());
         let classes = std::array::from_fn(|class| {
             let [service, host] =
-                [service[class], host[class]].map(|own| [own.fixed_ns, own.ns_per_byte]);
+                [service[class], host[class]].map(|line| [line.fixed_ns, line.ns_per_byte]);
             Class { service, host }
         });
         let (ahead_ns, ahead_ns_per_byte) = curve.ahead();
@@ -39,7 +40,7 @@ impl Estimates {
         }
     }
 
-    /// As [`CostCurve::estimate`], and beside it the host time (ns) of the job.
+    /// Returns the same as [`CostCurve::estimate`], and beside it the host time (ns) of the job.
     #[inline]
     pub fn at(&self, bytes: usize, depth_jobs: usize, backlog_bytes: usize) -> (f64, f64) {
         let Class { service, host } = &self.classes[class_of(bytes)];
@@ -53,7 +54,7 @@ impl Estimates {
     fn wait_ns(&self, depth_jobs: usize, backlog_bytes: usize) -> f64 {
         let depth = real(depth_jobs);
         let waited_for = depth - self.free_jobs;
-        // Also with none ahead, who have no mean size.
+        // This is also the case with none ahead, which have no mean size.
         if waited_for <= 0.0 {
             return 0.0;
         }
@@ -62,7 +63,8 @@ impl Estimates {
     }
 }
 
-/// Of what a machine holds, as a signed number: one instruction, where an unsigned one takes five.
+/// Returns a count as a number. A machine's counts fit a signed number, which takes one instruction; an unsigned one
+/// takes five.
 #[inline]
 fn real(count: usize) -> f64 {
     count as i64 as f64
@@ -81,9 +83,9 @@ mod tests {
                 let backlog = depth * 3_000;
                 let (latency_ns, host_ns) = estimates.at(bytes, depth, backlog);
                 let expected = [curve.estimate(bytes, depth, backlog), curve.host.at(bytes)];
-                for (own, expected) in [latency_ns, host_ns].into_iter().zip(expected) {
-                    let off = (own - expected).abs();
-                    assert!(off <= 1e-9 * expected, "{bytes} {depth}: {own} {expected}");
+                for (estimated, expected) in [latency_ns, host_ns].into_iter().zip(expected) {
+                    let off = (estimated - expected).abs();
+                    assert!(off <= 1e-9 * expected, "{bytes} {depth}: {estimated} {expected}");
                 }
             }
         }

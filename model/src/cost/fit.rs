@@ -1,20 +1,21 @@
-//! The online fit: observations in, a [`CostCurve`] out. Constant memory, no allocation; time comes with the
-//! observations.
+//! The online fit: observations go in, and a [`CostCurve`] comes out. It has constant memory and makes no allocation.
+//! Time comes with the observations.
 
 use units::Nanos;
 
 use super::bank::Bank;
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
-/// What a device may serve at once.
+/// The numbers of jobs that a device may serve at once.
 const LANES: [f64; 12] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
 /// An observation of this age weighs 1/e of a new one.
 const MEMORY_NS: f64 = 300e6;
 /// However rare jobs are, an observation weighs at least 7/8 of the next.
 const GROWTH_MAX: f64 = 8.0 / 7.0;
-/// While this many have not been seen, memory is also bounded by their number, so that a wrong start is forgotten.
+/// The number of observations up to which memory is also bounded by their number, so that a wrong start is forgotten.
 const COLD: u64 = 1_024;
-/// Lines are brought up to date with every observation at first, then after so many or so long.
+/// The number of observations up to which lines are brought up to date with every one. After that it happens after so
+/// many or so long.
 const SOLVE_ALWAYS: u64 = 64;
 const SOLVE_EVERY: u32 = 32;
 const SOLVE_AFTER: Nanos = Nanos::millis(10);
@@ -22,38 +23,38 @@ const SOLVE_AFTER: Nanos = Nanos::millis(10);
 /// job is observed, memory is as short as it may be, and residuals count up to `CUT_CHANGED`.
 const BIAS_CHANGED: f64 = 0.18;
 const BIAS_NEW: f64 = 1.0 / 8.0;
-/// Below this it may be on the way there.
+/// Below this the device may be on the way to a change.
 const BIAS_STEADY: f64 = BIAS_CHANGED / 2.0;
 /// No residual counts for more than this in that mean: ten jobs in a row say that the device has changed, some
 /// outliers among others do not.
 const BIAS_CUT: f64 = 0.25;
 const CUT_CHANGED: f64 = 1.0;
-/// What is doubted weighs as much as so many observations.
+/// The number of observations that a doubted fit weighs.
 const DOUBTED: f64 = 4.0;
 /// A residual counts up to this many mean residuals, and always up to `CUT_MIN` of the prediction.
 const CUT_RESIDUALS: f64 = 3.0;
 const CUT_MIN: f64 = 0.25;
 const CUT_MAX: f64 = 30.0;
-/// Size classes are corrected once the line is known, and not while it moves.
+/// The number of observations from which size classes are corrected: once the line is known, and not while it moves.
 const CORRECT_FROM: u64 = 32;
 const CORRECT_SPREAD_MAX: f64 = 0.5;
 const CORRECTION_GAIN_MIN: f64 = 1.0 / 32.0;
 const CORRECTION_MAX: f64 = 8.0;
-/// Once the curve is known, one job in so many is observed, and one after so long without any: the first bounds the
-/// cost where jobs are many, the second the delay where they are few.
+/// Once the curve is known, one job in so many is observed, and one after so long without any. The first bounds the
+/// cost if jobs are many, the second the delay if they are few.
 const SAMPLE_EVERY: u32 = 16;
 const SAMPLE_AFTER: Nanos = Nanos::millis(1);
 
-/// One job that a device did, and what it met when it was submitted.
+/// One job that a device did, and the state that it met when it was submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// When it completed, on any clock that does not go back.
+    /// The time when it completed, on any clock that does not go back.
     pub at: Nanos,
     /// Its size (bytes).
     pub bytes: usize,
-    /// From submission to completion.
+    /// The time from submission to completion.
     pub latency: Nanos,
-    /// Jobs inside the device when it was submitted, itself not counted.
+    /// The number of jobs inside the device when it was submitted, itself not counted.
     pub depth_jobs: usize,
     /// Their sizes together (bytes).
     pub backlog_bytes: usize,
@@ -61,7 +62,7 @@ pub struct Observation {
     pub host: Nanos,
 }
 
-/// Learns what one op costs on one device.
+/// Learns the cost of one op on one device.
 #[derive(Clone, Copy, Debug)]
 pub struct CostFit {
     latency: Fit<{ LANES.len() }>,
@@ -70,14 +71,14 @@ pub struct CostFit {
     solved: Nanos,
     unsolved: u32,
     until_due: u32,
-    /// Whether some of the jobs say enough, and whether fewer do.
+    /// True if some of the jobs say enough, and if fewer do.
     is_settled: bool,
     is_steady: bool,
     curve: CostCurve,
 }
 
 impl CostFit {
-    /// A fit that knows nothing but `prior`.
+    /// Makes a fit that knows nothing but `prior`.
     pub fn new(prior: CostCurve) -> Self {
         let service = (prior.ahead_fixed_ns, prior.ahead_ns_per_byte);
         let class = prior.host.classes()[0];
@@ -94,13 +95,13 @@ impl CostFit {
         }
     }
 
-    /// What is known now; at most 32 observations, or what comes within 10 ms, behind.
+    /// Returns the present knowledge. It lags by at most 32 observations, or by those of 10 ms.
     pub fn curve(&self) -> &CostCurve {
         &self.curve
     }
 
-    /// Whether the job that completes at `now` is worth observing: every one while little is known or the device
-    /// changes, then one in 16, or the first after a millisecond without. Call it once a job.
+    /// Returns whether the job that completes at `now` is worth observing. Every job is while little is known or the
+    /// device changes. After that one in 16 is, or the first after a millisecond without one. Call it once per job.
     #[inline]
     pub fn due(&mut self, now: Nanos) -> bool {
         if self.until_due == 0 || !self.is_settled || now.since(self.last) >= SAMPLE_AFTER {
@@ -111,22 +112,22 @@ impl CostFit {
         false
     }
 
-    /// Whether the last job took what such jobs do, and those before it on average what was expected: then fewer of
-    /// them say as much.
+    /// Returns whether the last job took as long as such jobs do, and those before it took on average what was
+    /// expected. Then fewer of them say as much.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.is_steady
     }
 
-    /// All that was observed so far may no longer be so: together it weighs little against what comes. For a device
-    /// that did other jobs than these, or none, for long.
+    /// Says that the observations so far may no longer hold: together they weigh little against new ones. This is for a
+    /// device that did other jobs than these, or none, for long.
     pub fn doubt(&mut self) {
         self.latency.doubt();
         self.host.doubt();
         self.settle();
     }
 
-    /// Asked of every job, answered when it may be another answer.
+    /// Computes whether the fit is settled. Every job asks for it, and it changes only here.
     fn settle(&mut self) {
         self.is_settled = self.curve.observations >= COLD
             && self.latency.spread() < CORRECT_SPREAD_MAX
@@ -134,8 +135,8 @@ impl CostFit {
         self.is_steady = self.is_settled && self.latency.is_steady();
     }
 
-    /// Takes one job that came back well; whether the curve is another one now. Failed, cancelled or timed-out jobs say
-    /// nothing about cost.
+    /// Takes one job that came back well, and returns whether the curve is another one now. Failed, cancelled or
+    /// timed-out jobs say nothing about cost.
     pub fn observe(&mut self, seen: &Observation) -> bool {
         let elapsed =
             if self.curve.observations == 0 { Nanos(0) } else { seen.at.since(self.last) };
@@ -176,7 +177,7 @@ impl CostFit {
     }
 }
 
-/// How much more a new observation weighs than the one before.
+/// Returns how much more a new observation weighs than the one before.
 fn growth(elapsed: Nanos, count: u64) -> f64 {
     let by_time = (1.0 + elapsed.0 as f64 / MEMORY_NS).min(GROWTH_MAX);
     if count >= COLD {
@@ -186,18 +187,18 @@ fn growth(elapsed: Nanos, count: u64) -> f64 {
     by_time.max(memory / (memory - 1.0))
 }
 
-/// A line under hypotheses, and what single size classes deviate from it.
+/// A line under hypotheses, and the deviations of single size classes from it.
 #[derive(Clone, Copy, Debug)]
 struct Fit<const K: usize> {
     bank: Bank<K>,
-    /// Times over the line, at the bounds of size classes.
+    /// The times over the line, at the bounds of size classes.
     correction: [f64; KNOTS],
-    /// Observations near each bound.
+    /// The observations near each bound.
     seen: [f64; KNOTS],
-    /// Mean size of the cut residuals, as sums.
+    /// The mean size of the cut residuals, as sums.
     residuals: f64,
     weight: f64,
-    /// Mean of the last cut residuals, and whether the last one needed no cut.
+    /// The mean of the last cut residuals, and whether the last one needed no cut.
     bias: f64,
     is_usual: bool,
 }
@@ -215,12 +216,12 @@ impl<const K: usize> Fit<K> {
         }
     }
 
-    /// Mean of the cut residuals, as a fraction of the prediction.
+    /// Returns the mean of the cut residuals, as a fraction of the prediction.
     fn spread(&self) -> f64 {
         self.residuals / self.weight
     }
 
-    /// Whether jobs of late were done sooner, or later, than expected, all of them.
+    /// Returns whether recent jobs were all done sooner, or all later, than expected.
     fn has_changed(&self) -> bool {
         self.bias.abs() > BIAS_CHANGED
     }
@@ -251,7 +252,7 @@ impl<const K: usize> Fit<K> {
         let cut = if open { cut.max(CUT_CHANGED) } else { cut };
         let growth = if changed { growth.max(GROWTH_MAX) } else { growth };
         self.bank.forget(growth);
-        // Of a line through zero, a job of nothing is expected to take no time, and no residual is relative to that.
+        // On a line through zero an empty job is expected to take no time, and no residual is relative to that.
         let residual = self.bank.add(y_ns, bytes.max(1) as f64, (depth, mean_bytes), cut);
         self.bias += BIAS_NEW * (residual.clamp(-BIAS_CUT, BIAS_CUT) - self.bias);
         self.is_usual = residual.abs() < cut;
@@ -268,7 +269,7 @@ impl<const K: usize> Fit<K> {
         let along = along.min(1.0);
         let (low, high) = (self.knot_ns(class), self.knot_ns(class + 1));
         let predicted = low + (high - low) * along;
-        // Behind a queue, the job's own time is lost in the error of the wait.
+        // Behind a queue the job's own time is lost in the error of the wait.
         if predicted <= 0.0 || wait_ns > 0.25 * predicted {
             return;
         }

@@ -1,6 +1,6 @@
-//! A cost curve from means of size classes, of which some may be far off: what others reported, not jobs one by one. A
-//! line by least squares of the relative error in which no class counts for more than its residual is usual, and what
-//! is left of each class beside it, as far as there is evidence. Pure: the same means give the same curve.
+//! A cost curve from means of size classes, of which some may be far off: reports of others, not single jobs. It fits a
+//! line by least squares of the relative error, in which no class counts for more than its residual is usual, and adds
+//! the deviation of each class from it, as far as there is evidence. It is pure: the same means give the same curve.
 
 use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 
@@ -9,27 +9,29 @@ use super::curve::{CostCurve, KNOT_BYTES, KNOTS, SizeCurve, place};
 pub struct Mean {
     /// Their mean size (bytes), above 0.
     pub bytes: f64,
-    /// What one took (ns), above 0.
+    /// The mean time of one job (ns), above 0.
     pub ns: f64,
-    /// How many they are, or how much they are to count beside others.
+    /// The number of jobs, or the weight that they are to have beside others.
     pub jobs: f64,
 }
 
 impl CostCurve {
-    /// Through these means. Where they say nothing, the curve has the shape of `ahead` (ns, ns per byte): of sizes not
-    /// seen lately a device that slowed down is slower as well. Without any, or with numbers that are none, nothing.
+    /// Makes a curve through these means. Where they say nothing, the curve has the shape of `ahead` (ns, ns per byte):
+    /// at sizes not seen lately a device that slowed down is slower as well. Returns none without any means, or with
+    /// means that are not numbers.
     pub fn through_means(means: &[Mean], ahead: (f64, f64)) -> Option<Self> {
-        let usable =
-            |own: &&Mean| [own.bytes, own.ns, own.jobs].iter().all(|v| v.is_finite() && *v > 0.0);
+        let usable = |mean: &&Mean| {
+            [mean.bytes, mean.ns, mean.jobs].iter().all(|v| v.is_finite() && *v > 0.0)
+        };
         let means: Vec<Mean> = means.iter().filter(usable).copied().collect();
         let line =
             Line::through(&means, Line { fixed: ahead.0.max(0.0), slope: ahead.1.max(0.0) })?;
         let service = SizeCurve::through(line.with_classes(&means)).ok()?;
         let none = SizeCurve::line(0.0, 0.0).ok()?;
-        let jobs: f64 = means.iter().map(|own| own.jobs).sum();
-        let off = |own: &Mean| own.jobs * (own.ns / line.at(own.bytes) - 1.0).abs().min(1.0);
+        let jobs: f64 = means.iter().map(|mean| mean.jobs).sum();
+        let off = |mean: &Mean| mean.jobs * (mean.ns / line.at(mean.bytes) - 1.0).abs().min(1.0);
         let spread = means.iter().map(off).sum::<f64>() / jobs;
-        let curve = Self::of((service, none), 1.0, (line.fixed, line.slope)).ok()?;
+        let curve = Self::new((service, none), 1.0, (line.fixed, line.slope)).ok()?;
         Some(Self { spread, observations: jobs as u64, ..curve })
     }
 }
@@ -46,21 +48,21 @@ impl Line {
         (self.fixed + self.slope * bytes).max(f64::MIN_POSITIVE)
     }
 
-    /// Through the means, held at two sizes to the shape of `ahead`.
+    /// Makes a line through the means, held at two sizes to the shape of `ahead`.
     fn through(means: &[Mean], ahead: Self) -> Option<Self> {
         let ahead =
             if ahead.fixed + ahead.slope > 0.0 { ahead } else { Self { fixed: 1.0, ..ahead } };
-        let times = means.iter().map(|own| (own.ns / ahead.at(own.bytes), own.jobs)).collect();
+        let times = means.iter().map(|mean| (mean.ns / ahead.at(mean.bytes), mean.jobs)).collect();
         let times = median(times)?;
         let ahead = Self { fixed: ahead.fixed * times, slope: ahead.slope * times };
         let mut line = ahead;
         for _ in 0..ROUNDS {
             let mut sums = Sums::default();
-            for own in means {
-                let expected = line.at(own.bytes);
-                let off = (own.ns / expected - 1.0).abs();
-                let weight = own.jobs.min(JOBS_MAX) * (USUAL / off.max(USUAL));
-                sums.add(own.bytes, own.ns, weight / (expected * expected));
+            for mean in means {
+                let expected = line.at(mean.bytes);
+                let off = (mean.ns / expected - 1.0).abs();
+                let weight = mean.jobs.min(JOBS_MAX) * (USUAL / off.max(USUAL));
+                sums.add(mean.bytes, mean.ns, weight / (expected * expected));
             }
             for bytes in ANCHOR_BYTES {
                 let held = ahead.at(bytes);
@@ -71,14 +73,14 @@ impl Line {
         Some(line)
     }
 
-    /// The times at the bounds of size classes (ns), with what the means are beside the line.
+    /// Returns the times at the bounds of size classes (ns), with the deviation of the means from the line.
     fn with_classes(self, means: &[Mean]) -> [f64; KNOTS] {
         let (mut beside, mut seen) = ([0.0; KNOTS], [0.0; KNOTS]);
-        for own in means {
-            let (class, along) = place(own.bytes as usize);
+        for mean in means {
+            let (class, along) = place(mean.bytes as usize);
             let along = along.min(1.0);
-            let off = (own.ns / self.at(own.bytes)).ln().clamp(-BESIDE_LN_MAX, BESIDE_LN_MAX);
-            let jobs = own.jobs.min(JOBS_MAX);
+            let off = (mean.ns / self.at(mean.bytes)).ln().clamp(-BESIDE_LN_MAX, BESIDE_LN_MAX);
+            let jobs = mean.jobs.min(JOBS_MAX);
             for (knot, near) in [(class, 1.0 - along), (class + 1, along)] {
                 beside[knot] += jobs * near * off;
                 seen[knot] += jobs * near;
@@ -90,7 +92,7 @@ impl Line {
     }
 }
 
-/// Of least squares with two unknowns.
+/// The sums of least squares with two unknowns.
 #[derive(Default)]
 struct Sums {
     s11: f64,
@@ -109,7 +111,7 @@ impl Sums {
         self.y2 += weight * bytes * ns;
     }
 
-    /// The line, neither below nothing nor falling; `otherwise` where there is none.
+    /// Returns the line, neither below zero nor falling, and `otherwise` if there is none.
     fn solve(&self, otherwise: Line) -> Line {
         let determinant = self.s11 * self.s22 - self.s12 * self.s12;
         let fixed = (self.y1 * self.s22 - self.y2 * self.s12) / determinant;
@@ -124,7 +126,7 @@ impl Sums {
     }
 }
 
-/// By weight; nothing of nothing.
+/// Returns the median by weight, and none if there are no values.
 fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: f64 = values.iter().map(|(_, weight)| weight).sum();
@@ -136,19 +138,20 @@ fn median(mut values: Vec<(f64, f64)>) -> Option<f64> {
     values.iter().find(is_middle).map(|(value, _)| *value)
 }
 
-/// Two sizes (bytes) at which a line keeps its shape while means say nothing about it, and how many jobs that is worth.
+/// Two sizes (bytes) at which a line keeps its shape while means say nothing about it, and the number of jobs that this
+/// is worth.
 const ANCHOR_BYTES: [f64; 2] = [64.0, 65_536.0];
 const ANCHOR_JOBS: f64 = 0.5;
 
-/// Beyond so many jobs a class is off the line by what the line is not, not by chance.
+/// The number of jobs beyond which a class is off the line by its own shape, not by chance.
 const JOBS_MAX: f64 = 64.0;
 
-/// A residual beyond this part of the time counts as that, not in proportion.
+/// The residual that is usual. A larger one counts as this part of the time, not in proportion.
 const USUAL: f64 = 0.1;
 
 const ROUNDS: usize = 8;
 
-/// A class is moved off the line as far as it says, at most by a factor of two, from about so many jobs on.
+/// The number of jobs from which a class is moved off the line as far as it says, by at most a factor of two.
 const BESIDE_JOBS: f64 = 24.0;
 const BESIDE_LN_MAX: f64 = 0.7;
 
@@ -199,10 +202,10 @@ mod tests {
     fn what_bends_is_followed_where_there_are_jobs() {
         let bent = |bytes: f64| 5_000.0 + 0.5 * bytes + 0.5 * (bytes - 4_096.0).max(0.0);
         let mut all = means(bent);
-        all.iter_mut().for_each(|own| own.jobs = 1_000.0);
+        all.iter_mut().for_each(|mean| mean.jobs = 1_000.0);
         let curve = CostCurve::through_means(&all, AHEAD).expect("means");
-        for own in &all {
-            assert!(off(&curve, own.bytes, own.ns) < 0.25, "{}: {curve:?}", own.bytes);
+        for mean in &all {
+            assert!(off(&curve, mean.bytes, mean.ns) < 0.25, "{}: {curve:?}", mean.bytes);
         }
     }
 
@@ -213,6 +216,6 @@ mod tests {
         assert!(CostCurve::through_means(&all, AHEAD).is_none());
         let good = Mean { bytes: 100.0, ns: 500.0, jobs: 1.0 };
         let curve = CostCurve::through_means(&[all[0], good], (0.0, f64::NAN));
-        assert!(curve.is_some_and(|own| off(&own, 100.0, 500.0) < 0.05));
+        assert!(curve.is_some_and(|curve| off(&curve, 100.0, 500.0) < 0.05));
     }
 }

@@ -1,42 +1,43 @@
-//! A size in force that follows a proposed one without swinging: the proposal is made under the load that the size in
-//! force causes, so to offload less makes offloading look better. It moves only for a difference that matters and that
-//! lasts, by a bounded step; a step back is smaller than the one before and waits longer, and only steps that go on in
-//! one direction grow again. What does not depend on what is decided, when it changes, makes it quick at once.
+//! A size in force that follows a proposed one without swinging. The proposal is made under the load that the size in
+//! force causes, so offloading less makes offloading look better. The size moves only for a difference that matters and
+//! that lasts, by a bounded step. A step back is smaller than the one before and waits longer, and only steps that go
+//! on in one direction grow again. When something changes that does not depend on the decision, the size moves quickly
+//! at once.
 
 use model::cost::CostCurve;
 
 use super::REFERENCE_BYTES;
 
-/// What does not depend on what is decided, as powers of two.
+/// The quantities that do not depend on the decision, as powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Levels([f64; 3]);
 
 impl Levels {
-    /// Of a device's own time, software's, and jobs per second.
-    pub(super) fn of(device: &CostCurve, software: &CostCurve, jobs_per_s: f64) -> Self {
+    /// Makes the levels from a device's own time, software's, and jobs per second.
+    pub(super) fn new(device: &CostCurve, software: &CostCurve, jobs_per_s: f64) -> Self {
         let service = |curve: &CostCurve| curve.service.at(REFERENCE_BYTES).max(1.0);
         Self([service(device), service(software), jobs_per_s.max(1.0)].map(f64::log2))
     }
 
     fn differ(&self, other: &Levels) -> bool {
-        self.0.iter().zip(other.0).any(|(own, other)| (own - other).abs() > REGIME_LOG2)
+        self.0.iter().zip(other.0).any(|(level, other)| (level - other).abs() > REGIME_LOG2)
     }
 }
 
 /// The smallest offloaded size, over time.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
-    /// In force.
+    /// The size in force.
     log2: f64,
     /// The size of the last step.
     step: f64,
-    /// Its direction, 0 for none yet, and how many in a row had it.
+    /// The direction of the last step, 0 for none yet, and how many steps in a row had it.
     went: i8,
     run: u32,
-    /// Which way proposals lie, and for how many ticks they have.
+    /// The direction in which proposals lie, and for how many ticks they have.
     leans: i8,
     leant: u32,
-    /// Ticks before a step back, and those since the last step.
+    /// The ticks before a step back, and those since the last step.
     pause: u32,
     waited: u32,
     levels: Option<Levels>,
@@ -57,19 +58,19 @@ impl Control {
         }
     }
 
-    /// The size in force as a power of two.
+    /// Returns the size in force as a power of two.
     pub(super) fn log2(&self) -> f64 {
         self.log2
     }
 
-    /// The size in force (bytes).
+    /// Returns the size in force (bytes).
     pub(super) fn bytes_min(&self) -> u64 {
         self.log2.exp2().round() as u64
     }
 
-    /// One tick; true if the size in force moved.
+    /// Makes one tick, and returns true if the size in force moved.
     pub(super) fn follow(&mut self, proposed_log2: f64, levels: Levels) -> bool {
-        if self.levels.is_none_or(|own| own.differ(&levels)) {
+        if self.levels.is_none_or(|known| known.differ(&levels)) {
             self.levels = Some(levels);
             (self.step, self.went, self.run, self.pause) = (STEP_MAX_LOG2, 0, 0, 1);
         }
@@ -99,22 +100,22 @@ impl Control {
     }
 }
 
-/// Up to which size jobs are waited for, over time.
+/// The largest size of jobs that are waited for, over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waits {
-    /// In force; 0 for none.
+    /// The size in force; 0 for none.
     bytes_max: u64,
-    /// For how many ticks another was wanted.
+    /// The number of ticks for which another size was wanted.
     leant: u32,
 }
 
 impl Waits {
-    /// The size in force (bytes).
+    /// Returns the size in force (bytes).
     pub(super) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// One tick; true if the size in force changed. A size next to it is as good.
+    /// Makes one tick, and returns true if the size in force changed. A size next to it counts as the same.
     pub(super) fn follow(&mut self, wanted: u64) -> bool {
         let log2 = |bytes: u64| bytes.checked_ilog2().map_or(-1, |log2| log2 as i32);
         let is_near = (log2(wanted) - log2(self.bytes_max)).abs() <= 1;
@@ -131,25 +132,27 @@ impl Waits {
 /// The shipped `runtime.offload_bytes_min`, 1 KiB.
 const START_LOG2: f64 = 10.0;
 
-/// A size is left for one that differs by more than a factor of 1.4: about what a curve is off by.
+/// A size is left only for one that differs by more than this, a factor of 1.4: about the error of a curve.
 const BAND_LOG2: f64 = 0.5;
 
-/// Twice in a row: one report may be of an odd second.
+/// A proposal must come twice in a row, because one report may be of an odd second.
 const LEAN_TICKS: u32 = 2;
 
-/// At most eight times larger or smaller at once: from the smallest size to the largest takes some seconds.
+/// The largest step: eight times larger or smaller. From the smallest size to the largest takes some seconds.
 const STEP_MAX_LOG2: f64 = 3.0;
 
-/// Less is within what curves are off by.
+/// The smallest step: less is within the error of the curves.
 const STEP_MIN_LOG2: f64 = 0.25;
 
-/// A size that was stepped over is found again in two smaller steps; a third in one direction is on its way elsewhere.
+/// The number of steps in one direction after which steps grow. A size that was stepped over is found again in two
+/// smaller steps. A third step in one direction is on its way to another size.
 const RUN_BEFORE_GROWTH: u32 = 2;
 
-/// Ticks that a size in force is left alone after steps back and forth: what only the load tells is found in so long.
+/// The most ticks for which a size in force is left alone after steps back and forth. A fact that only the load tells
+/// is found within that time.
 const PAUSE_MAX: u32 = 16;
 
-/// A device, software or the load that changed by a factor of two is another situation.
+/// A change of a device, software or the load by this factor of two counts as another situation.
 const REGIME_LOG2: f64 = 1.0;
 
 #[cfg(test)]

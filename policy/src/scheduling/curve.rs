@@ -1,19 +1,19 @@
-//! What one op costs on one device, by all who report it: the last that each reporter said of each size, of these the
-//! middle one, and of what that was over the last reports the middle one again; the curves go through those. Memory is
-//! bounded: of many reporters, those who spoke last count.
+//! The cost of one op on one device, from all who report it. The last report of each reporter on each size counts, of
+//! these the middle one, and of those over the last reports the middle one again. The curves go through these. Memory
+//! is bounded: of many reporters, those that reported last count.
 
 use model::cost::{CostCurve, Mean};
 use units::Nanos;
 
 use super::{Evidence, SizeSums};
 
-/// The curves and what they are made from.
+/// The curves and the reports they are made from.
 #[derive(Debug)]
 pub(super) struct Curve {
     fits: Fits,
     reporters: Vec<Reporter>,
     told: [Told; CLASSES],
-    /// How often in a row what was told was far off, and since when.
+    /// The number of reports in a row that were far off, and since when.
     strange: u32,
     strange_since: Nanos,
     last: Nanos,
@@ -22,8 +22,8 @@ pub(super) struct Curve {
     pub(super) doubted: u64,
 }
 
-/// Of the device's own time, from submission to completion, and of that of the calling core; of the last where it is
-/// looked at.
+/// The curves of the device's own time, of the time from submission to completion, and of the time of the calling core.
+/// The last exists if that time is measured.
 #[derive(Debug)]
 struct Fits {
     service: CostCurve,
@@ -31,7 +31,7 @@ struct Fits {
     host: Option<CostCurve>,
 }
 
-/// What reporters agreed on of one class, the last few times.
+/// The last few values of one class that reporters agreed on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     last: [Option<Agreed>; TOLD_MAX],
@@ -56,16 +56,16 @@ struct Reporter {
 /// One of a cell's times (ns).
 type TimeOf = fn(&Cell) -> f32;
 
-/// What a reporter last said of a class.
+/// The last report of a reporter on a class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// It holds until then.
+    /// The time until which it holds.
     until: Nanos,
     jobs_per_s: f32,
     bytes: f32,
     service_ns: f32,
     latency_ns: f32,
-    /// Not known: not a number.
+    /// It is not a number if the time is not known.
     host_ns: f32,
 }
 
@@ -85,7 +85,7 @@ impl Curve {
         }
     }
 
-    /// When it was last reported.
+    /// Returns when it was last reported.
     pub(super) fn last(&self) -> Nanos {
         self.last
     }
@@ -98,12 +98,12 @@ impl Curve {
         &self.fits.latency
     }
 
-    /// What a job takes of the calling core, where that was looked at.
+    /// Returns the time that a job takes of the calling core, if that was measured.
     pub(super) fn host(&self) -> Option<&CostCurve> {
         self.fits.host.as_ref()
     }
 
-    /// Of those who spoke last, by class of size.
+    /// Returns the rate of the jobs of those who reported last, by class of size.
     pub(super) fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
         let of = |class: usize| {
             let cells = self.reporters.iter().map(|reporter| &reporter.classes[class]);
@@ -112,8 +112,8 @@ impl Curve {
         std::array::from_fn(of)
     }
 
-    /// Learns; returns the classes that occurred. What was counted in less than `tick` is taken to be all of one: a
-    /// reporter that says it took no time is neither heard more often nor of more jobs per second.
+    /// Learns from a report, and returns the classes that occurred. A report over less than `tick` counts as one over a
+    /// whole tick: a reporter that says it took no time is heard neither more often nor with more jobs per second.
     pub(super) fn observe(
         &mut self,
         evidence: &Evidence<'_>,
@@ -123,7 +123,7 @@ impl Curve {
         let mut occurred = Vec::new();
         let slot = self.reporter(evidence.reporter, now);
         for sums in evidence.sizes.iter().filter(|sums| sums.jobs > 0) {
-            match Cell::of(sums, evidence.covered.max(tick), now) {
+            match Cell::from_sums(sums, evidence.covered.max(tick), now) {
                 None => self.refused_jobs = self.refused_jobs.saturating_add(sums.jobs),
                 Some((class, cell)) => {
                     if self.jobs == 0 {
@@ -140,7 +140,7 @@ impl Curve {
         occurred.into_iter().map(|(class, _)| class).collect()
     }
 
-    /// The place of a reporter; the one that was silent for longest makes room.
+    /// Returns the place of a reporter. The one that was silent for longest makes room.
     fn reporter(&mut self, name: &str, now: Nanos) -> usize {
         let known = self.reporters.iter().position(|reporter| *reporter.name == *name);
         let slot = known.unwrap_or_else(|| {
@@ -158,18 +158,18 @@ impl Curve {
         slot
     }
 
-    /// Takes in what reporters agree on, and draws the curves anew; twice in a row far off, all that was before is
-    /// forgotten.
+    /// Takes in the values that reporters agree on, and draws the curves anew. If they are far off twice in a row,
+    /// everything before is forgotten.
     fn feed(&mut self, occurred: &[(usize, u64)], slot: usize, covered: Nanos, now: Nanos) {
         let mut agreed = Vec::new();
         for (class, jobs) in occurred {
-            let own = self.reporters[slot].classes[*class];
+            let reported = self.reporters[slot].classes[*class];
             let Some(cell) = agreed_on(&self.reporters, *class, &self.fits, now) else { continue };
-            let apart = (own.latency_ns / own.bytes) / (cell.latency_ns / cell.bytes);
+            let apart = (reported.latency_ns / reported.bytes) / (cell.latency_ns / cell.bytes);
             if !(1.0 / DOUBT..DOUBT).contains(&apart) {
                 self.doubted += 1;
             }
-            // Many reporters say the same: what they agree on is heard only as often as it is new.
+            // Many reporters say the same, so an agreed value is heard only as often as it is new.
             let told = &mut self.told[*class];
             if told.at.0 == 0 || now.since(told.at).0 >= covered.0 - covered.0 / 4 {
                 told.hear(Agreed { at: now, jobs: *jobs as f64, cell });
@@ -190,7 +190,7 @@ impl Curve {
         if self.strange < STRANGE_FEEDS {
             return;
         }
-        // One that alone reports some sizes is heard of those, and the line follows.
+        // A reporter that alone reports some sizes is heard for those, and the line follows.
         if is_strange(overall(&self.reporters, &self.fits, now)) {
             let since = self.strange_since;
             self.told.iter_mut().for_each(|told| told.forget_before(since));
@@ -199,7 +199,7 @@ impl Curve {
         self.draw(covered, now);
     }
 
-    /// The curves through what was told of late.
+    /// Draws the curves through the recent values.
     fn draw(&mut self, covered: Nanos, now: Nanos) {
         let age_max = Nanos(covered.0.saturating_mul(AGE_REPORTS).max(AGE_MIN.0));
         let means = |curve: &CostCurve, time_ns: TimeOf| -> Vec<Mean> {
@@ -226,14 +226,14 @@ impl Told {
     }
 
     fn forget_before(&mut self, since: Nanos) {
-        let is_old = |own: &Agreed| own.at < since;
+        let is_old = |agreed: &Agreed| agreed.at < since;
         self.last
             .iter_mut()
-            .filter(|own| own.as_ref().is_some_and(is_old))
-            .for_each(|own| *own = None);
+            .filter(|agreed| agreed.as_ref().is_some_and(is_old))
+            .for_each(|agreed| *agreed = None);
     }
 
-    /// The one in the middle by how far it is off the curve, for as many jobs as there were in all.
+    /// Returns the value in the middle by its distance from the curve, with the number of all jobs.
     fn middle(
         &self,
         curve: &CostCurve,
@@ -242,19 +242,20 @@ impl Told {
         now: Nanos,
     ) -> Option<Mean> {
         let is_live =
-            |own: &&Agreed| now.since(own.at) <= age_max && time_ns(&own.cell).is_finite();
+            |agreed: &&Agreed| now.since(agreed.at) <= age_max && time_ns(&agreed.cell).is_finite();
         let live: Vec<&Agreed> = self.last.iter().flatten().filter(is_live).collect();
-        let times = |own: &&Agreed| (times_expected(curve, &own.cell, time_ns), own.jobs as u64);
+        let times =
+            |agreed: &&Agreed| (times_expected(curve, &agreed.cell, time_ns), agreed.jobs as u64);
         let bytes = f64::from(live.last()?.cell.bytes);
         let off = median(live.iter().map(times).collect());
         let ns = off * curve.service.at(bytes as usize).max(1.0);
-        Some(Mean { bytes, ns, jobs: live.iter().map(|own| own.jobs).sum() })
+        Some(Mean { bytes, ns, jobs: live.iter().map(|agreed| agreed.jobs).sum() })
     }
 }
 
 impl Cell {
-    /// The means of a class; nothing if no honest process can have counted it.
-    fn of(sums: &SizeSums, covered: Nanos, now: Nanos) -> Option<(usize, Self)> {
+    /// Returns the means of a class. Returns none if no honest process can have counted it.
+    fn from_sums(sums: &SizeSums, covered: Nanos, now: Nanos) -> Option<(usize, Self)> {
         let class = usize::try_from(sums.log2).ok().filter(|class| *class < CLASSES)?;
         let mean = |sum: u64| sum as f64 / sums.jobs as f64;
         let (bytes, service_ns) = (mean(sums.work_bytes), mean(sums.service_ns));
@@ -279,8 +280,8 @@ impl Cell {
 }
 
 impl Fits {
-    /// Half of the time fixed and half by the byte: one size says nothing of others, and so the ratio of two devices is
-    /// taken to be the same there.
+    /// Makes curves with half of the time fixed and half by the byte. One size says nothing of others, and so the ratio
+    /// of two devices is taken to be the same there.
     fn starting_from(cell: &Cell) -> Self {
         let curve = |time_ns: f32| {
             let (half, bytes) = (f64::from(time_ns) / 2.0, f64::from(cell.bytes));
@@ -290,7 +291,7 @@ impl Fits {
         Self { service: curve(cell.service_ns), latency: curve(cell.latency_ns), host: None }
     }
 
-    /// How many times longer than now expected a cell says that a job takes.
+    /// Returns the time of a job by a cell over the time that is expected now.
     fn times_expected(&self, cell: &Cell) -> f64 {
         times_expected(&self.latency, cell, |cell| cell.latency_ns)
     }
@@ -304,7 +305,7 @@ fn is_strange(times: f64) -> bool {
     !(1.0 / STRANGE..STRANGE).contains(&times)
 }
 
-/// By weight; 1 of nothing.
+/// Returns the median by weight. It is 1 if there are no values.
 fn median(mut values: Vec<(f64, u64)>) -> f64 {
     values.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: u128 = values.iter().map(|(_, weight)| u128::from(*weight)).sum();
@@ -318,15 +319,15 @@ fn median(mut values: Vec<(f64, u64)>) -> f64 {
     1.0
 }
 
-/// What the one in the middle of the reporters says of a class.
+/// Returns the cell of the reporter in the middle, for a class.
 fn agreed_on(reporters: &[Reporter], class: usize, fits: &Fits, now: Nanos) -> Option<Cell> {
     let cells = reporters.iter().map(|reporter| reporter.classes[class]);
     let live = cells.filter(|cell| cell.until > now);
     middle(live.map(|cell| (fits.times_expected(&cell), cell)).collect()).map(|(_, cell)| cell)
 }
 
-/// How many times off the one in the middle of the reporters is, over all of its sizes: each has one voice, however
-/// many sizes or jobs it reports. 1 of nobody.
+/// Returns how many times off the reporter in the middle is, over all of its sizes. Each reporter has one voice,
+/// however many sizes or jobs it reports. Returns 1 if there is none.
 fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     let of = |reporter: &Reporter| {
         let live = reporter.classes.iter().filter(|cell| cell.until > now);
@@ -338,7 +339,8 @@ fn overall(reporters: &[Reporter], fits: &Fits, now: Nanos) -> f64 {
     middle(reporters.iter().filter_map(of).collect()).map_or(1.0, |(times, ())| times)
 }
 
-/// By how many times off they are; of two in the middle, the one nearer to what is known.
+/// Returns the value in the middle by how many times off they are. Of two in the middle, it is the one nearer to what
+/// is known.
 fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
     let off = |times: f64| times.max(f64::MIN_POSITIVE).ln();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -350,26 +352,26 @@ fn middle<T>(mut all: Vec<(f64, T)>) -> Option<(f64, T)> {
 /// Sizes up to 2 GiB, beyond the largest item.
 pub(super) const CLASSES: usize = 31;
 
-/// Of more, those who spoke last are a sample.
+/// The most reporters. Of more, those that reported last are a sample.
 const REPORTERS_MAX: usize = 16;
 
-/// The last times that a class was told of: of seven, three may be far off.
+/// The number of values of a class that are kept. Of seven, three may be far off.
 const TOLD_MAX: usize = 7;
 
-/// What was told is forgotten after so many reports, and not before so long: sizes that are only probed are rare.
+/// A value is forgotten after so many reports, but not before this time: sizes that are only probed are rare.
 const AGE_REPORTS: u64 = 10;
 const AGE_MIN: Nanos = Nanos::secs(10);
 
-/// What a reporter said holds for three of its reports, within these bounds: the first may cover hours.
+/// A report holds for three of its reporter's intervals, within these bounds: the first may cover hours.
 const HOLDS_MIN: Nanos = Nanos::secs(1);
 const HOLDS_MAX: Nanos = Nanos::secs(30);
 
-/// A reporter is doubted where it is so many times off what the others agree on.
+/// A reporter is doubted if it is so many times off what the others agree on.
 const DOUBT: f32 = 4.0;
 
-/// An hour: no job is waited for so long.
+/// The longest latency, an hour: no job is waited for that long.
 const LATENCY_NS_MAX: f64 = 3.6e12;
 
-/// What is so many times off, so often in a row, is another device than it was.
+/// A device that is so many times off, so often in a row, is not the device that it was.
 const STRANGE: f64 = 2.0;
 const STRANGE_FEEDS: u32 = 2;

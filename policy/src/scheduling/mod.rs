@@ -1,26 +1,26 @@
-//! The scheduler's logic: what processes report of their jobs, by size, becomes cost curves per op and device
-//! (`curve`), and those become parameters of [`crate::FittedOffload`]: from which size on a device pays (`worth`,
-//! `control`), and which share each device gets. Pure: reports and the time are arguments. It never asks who reports:
-//! one reporter that is far from the others is outvoted, and one that is alone is believed only as fast as the curves
-//! follow.
+//! The scheduler's logic. The reports of processes on their jobs, by size, become cost curves per op and device
+//! (`curve`). Those become parameters of [`crate::FittedOffload`]: the size from which a device pays (`break_even`,
+//! `control`), and the share that each device gets. The logic is pure: reports and the time are arguments. It never
+//! asks who reports: one reporter that is far from the others is outvoted, and one that is alone is believed only as
+//! fast as the curves follow.
 //!
-//! What is compared is the time from submission to completion as jobs meet it now, a device's with its queue and the
-//! way there, and what a job takes of the calling core: the busier that is, the longer others wait for it.
+//! It compares the time from submission to completion as jobs meet it now, a device's with its queue and the way there,
+//! and the time that a job takes of the calling core: the busier the core is, the longer others wait for it.
 
+mod break_even;
 mod control;
 mod curve;
-mod worth;
 
 use std::collections::BTreeMap;
 
 use model::cost::{CostCurve, SizeCurve};
 use units::{Nanos, Op};
 
+use break_even::{BreakEven, Costs, Known, wait_bytes_max};
 use control::{Control, Levels, Waits};
 use curve::{CLASSES, Curve};
-use worth::{Costs, Known, Worth, wait_bytes_max};
 
-/// What one process did with one op on one device since its last report.
+/// The work of one process with one op on one device since its last report.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// The process.
@@ -31,9 +31,9 @@ pub struct Evidence<'a> {
     pub device: &'a str,
     /// The time in which it was done.
     pub covered: Nanos,
-    /// The share of that time that the process's cores were at work, 0 to 1; 0 where it is not known.
+    /// The share of that time for which the process's cores were at work, 0 to 1. It is 0 if it is not known.
     pub busy: f64,
-    /// By size; each class once.
+    /// The sums by size, each class once.
     pub sizes: &'a [SizeSums],
 }
 
@@ -42,21 +42,21 @@ pub struct Evidence<'a> {
 pub struct SizeSums {
     /// The class.
     pub log2: u32,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
     /// Their sizes together (bytes).
     pub work_bytes: u64,
-    /// Time the device worked, summed (ns).
+    /// The time that the device worked, summed (ns).
     pub service_ns: u64,
-    /// Time jobs waited beside that, summed (ns).
+    /// The time that jobs waited beside that, summed (ns).
     pub queueing_ns: u64,
-    /// Jobs of which it was looked at what they take of the calling core.
+    /// The jobs whose time on the calling core was measured.
     pub host_jobs: u64,
-    /// What these took of it, summed (ns).
+    /// The time that these took of it, summed (ns).
     pub host_ns: u64,
 }
 
-/// What is sent about one op on one device.
+/// The decision about one op on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The kind of work.
@@ -71,7 +71,7 @@ pub struct Decision {
     pub wait_bytes_max: u64,
 }
 
-/// What is known of one op on one device.
+/// The knowledge about one op on one device.
 #[derive(Clone, Copy, Debug)]
 pub struct Fitted<'a> {
     /// The kind of work.
@@ -82,28 +82,28 @@ pub struct Fitted<'a> {
     pub service: &'a CostCurve,
     /// The time from submission to completion, as met now.
     pub latency: &'a CostCurve,
-    /// What a job takes of the calling core; nothing where it was not looked at, as in software.
+    /// The time that a job takes of the calling core. None if it was not measured, as in software.
     pub host: Option<&'a CostCurve>,
-    /// Jobs that this is learnt from.
+    /// The number of jobs that this is learnt from.
     pub jobs: u64,
-    /// Jobs that could not be as they were reported.
+    /// The number of jobs that cannot have been as they were reported.
     pub refused_jobs: u64,
-    /// Times that a reporter was far from what the others agree on.
+    /// The number of times that a reporter was far from what the others agree on.
     pub doubted: u64,
-    /// Sizes of the op that occurred of late (bytes): the start of the smallest class and the end of the largest.
+    /// The sizes of the op that occurred recently (bytes): the start of the smallest class and the end of the largest.
     pub seen_bytes: Option<(u64, u64)>,
-    /// The size from which it pays as far as is known now (bytes), which the decision follows.
+    /// The size from which it pays by present knowledge (bytes), which the decision follows.
     pub break_even_bytes: Option<u64>,
-    /// What is sent about it; nothing of software, nor of what too little is known of.
+    /// The decision about it. None for software, or if too little is known.
     pub decision: Option<&'a Decision>,
 }
 
-/// How jobs that ran compare with all of them in software: times faster.
+/// The comparison of the jobs that ran with all of them in software: times faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// By the curves, each job where the parameters send it.
+    /// The gain by the curves, with each job where the parameters send it.
     pub predicted: f64,
-    /// As they ran.
+    /// The gain as the jobs ran.
     pub measured: f64,
 }
 
@@ -115,11 +115,11 @@ pub struct Scheduling {
     ops: BTreeMap<Op, OpState>,
     probe_every: u32,
     rate: Rate,
-    /// Evidence that found no room.
+    /// The number of reports that found no room.
     pub left_out: u64,
 }
 
-/// Jobs per second of all ops, smoothed; and those that were told of since.
+/// The jobs per second of all ops, smoothed, and the jobs reported since.
 #[derive(Debug)]
 struct Rate {
     jobs_per_s: f64,
@@ -142,7 +142,8 @@ impl Rate {
         }
     }
 
-    /// One job in so many, so that about one probes in [`PROBE_WITHIN_S`]; `now_every`, unless it is well off that.
+    /// Returns one job in so many, so that about one probes in [`PROBE_WITHIN_S`]. It stays `now_every` unless that is
+    /// well off.
     fn probe_every(&self, now_every: u32) -> u32 {
         let (most, least) = (f64::from(PROBE_EVERY), f64::from(PROBE_EVERY_COLD));
         let wanted = (self.jobs_per_s * PROBE_WITHIN_S).clamp(least, most).log2();
@@ -155,9 +156,9 @@ impl Rate {
 #[derive(Debug)]
 struct OpState {
     since: Nanos,
-    /// When each size class last occurred.
+    /// The times when each size class last occurred.
     seen: [Nanos; CLASSES],
-    /// How busy the cores are, smoothed.
+    /// The share of time that the cores are busy, smoothed.
     busy: f64,
     devices: BTreeMap<String, DeviceState>,
 }
@@ -170,12 +171,12 @@ struct DeviceState {
     /// The size that it follows, as a power of two.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
-    /// Who spoke of it first.
+    /// The reporter that named it first.
     reporter: Box<str>,
 }
 
 impl DeviceState {
-    fn of(reporter: &str) -> Self {
+    fn new(reporter: &str) -> Self {
         let (curve, control, reporter) = (Curve::new(), Control::new(), reporter.into());
         let waits = Waits::default();
         Self { curve, control, waits, proposed_log2: None, decision: None, reporter }
@@ -183,19 +184,19 @@ impl DeviceState {
 }
 
 impl Scheduling {
-    /// Decides at most once in so long: reports should come at least as often.
+    /// Makes a scheduler that decides at most once per `tick`. Reports should come at least as often.
     pub fn new(tick: Nanos) -> Self {
         let (ops, next_tick) = (BTreeMap::new(), Nanos(0));
         let rate = Rate { jobs_per_s: 0.0, since: Nanos(0), jobs: 0.0 };
         Self { tick, next_tick, ops, probe_every: PROBE_EVERY_COLD, rate, left_out: 0 }
     }
 
-    /// Decides at another pace.
+    /// Sets another pace of decisions.
     pub fn set_tick(&mut self, tick: Nanos) {
         self.tick = tick;
     }
 
-    /// Learns.
+    /// Learns from a report.
     pub fn observe(&mut self, evidence: &Evidence<'_>, now: Nanos) {
         if !evidence.sizes.iter().any(|sums| sums.jobs > 0) || !self.has_room(evidence, now) {
             return;
@@ -210,7 +211,7 @@ impl Scheduling {
         op.busy += (evidence.busy.clamp(0.0, 1.0) - op.busy) / BUSY_REPORTS;
         let name = evidence.device;
         if !op.devices.contains_key(name) {
-            op.devices.insert(name.to_owned(), DeviceState::of(evidence.reporter));
+            op.devices.insert(name.to_owned(), DeviceState::new(evidence.reporter));
         }
         if let Some(state) = op.devices.get_mut(name) {
             for class in state.curve.observe(evidence, self.tick, now) {
@@ -219,7 +220,7 @@ impl Scheduling {
         }
     }
 
-    /// Whether the curve is there or may be: one of which nothing was heard for long makes room.
+    /// Returns whether the curve is there or may be made. A curve that nothing was heard of for long makes room.
     fn has_room(&mut self, evidence: &Evidence<'_>, now: Nanos) -> bool {
         let known = self.ops.get(&evidence.op);
         if known.is_some_and(|op| op.devices.contains_key(evidence.device)) {
@@ -248,7 +249,7 @@ impl Scheduling {
         true
     }
 
-    /// Decides anew where it is time to; true if anything is decided otherwise than before.
+    /// Decides anew if it is time to, and returns true if any decision differs from before.
     pub fn decide(&mut self, now: Nanos) -> bool {
         if now < self.next_tick {
             return false;
@@ -268,18 +269,18 @@ impl Scheduling {
         changed
     }
 
-    /// What holds now, by op and device.
+    /// Returns the decisions in force, by op and device.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let devices = self.ops.values().flat_map(|op| op.devices.values());
         devices.filter_map(|device| device.decision.as_ref())
     }
 
-    /// One job in so many is to run where it would not.
+    /// Returns the number of jobs of which one is to run where it would not.
     pub fn probe_every(&self) -> u32 {
         self.probe_every
     }
 
-    /// What is known, by op and device.
+    /// Returns the knowledge, by op and device.
     pub fn fitted(&self, now: Nanos) -> impl Iterator<Item = Fitted<'_>> {
         self.ops.iter().flat_map(move |(op, state)| {
             let seen = state.seen(now);
@@ -299,9 +300,9 @@ impl Scheduling {
         })
     }
 
-    /// What offloading gained for these jobs of one op, each with the device where it ran; nothing where software's
-    /// cost is not known. What a job would have taken in software is an estimate of those alone that ran elsewhere:
-    /// the curve says what jobs take now, which may be other than in the time that the jobs are from.
+    /// Returns the gain of offloading for these jobs of one op, each with the device where it ran. Returns none if
+    /// software's cost is not known. The time in software is an estimate only for the jobs that ran on a device: the
+    /// curve says what jobs take now, which may differ from the time when the jobs ran.
     pub fn gain<'a>(
         &self,
         op: Op,
@@ -332,17 +333,18 @@ impl OpState {
         (software.curve.jobs >= JOBS_MIN).then(|| software.curve.service())
     }
 
-    /// The smallest and the largest class that occurred of late.
+    /// Returns the smallest and the largest class that occurred recently.
     fn seen(&self, now: Nanos) -> Option<(usize, usize)> {
         let of_late = |at: &Nanos| at.0 > 0 && now.since(*at) < SEEN;
         let low = self.seen.iter().position(of_late)?;
         Some((low, self.seen.iter().rposition(of_late)?))
     }
 
-    /// What a job takes on average where the decisions send it (ns).
+    /// Returns the mean time of a job where the decisions send it (ns).
     fn expected_ns(&self, bytes: u64, software: &SizeCurve) -> f64 {
         let decided = self.devices.values().filter_map(|device| {
-            let decision = device.decision.as_ref().filter(|own| bytes >= own.bytes_min)?;
+            let decision =
+                device.decision.as_ref().filter(|decision| bytes >= decision.bytes_min)?;
             let weight = f64::from(decision.weight);
             Some((weight, weight * device.curve.latency().service.at(bytes as usize)))
         });
@@ -350,7 +352,7 @@ impl OpState {
         if weights > 0.0 { times / weights } else { software.at(bytes as usize) }
     }
 
-    /// Whether a device is there of which nothing is decided, or nothing is there to compare with.
+    /// Returns whether there is a device without a decision, or nothing to compare with.
     fn is_undecided(&self) -> bool {
         let others = self.devices.iter().filter(|(name, _)| *name != SOFTWARE);
         let decided = others.clone().filter(|(_, device)| device.decision.is_some()).count();
@@ -360,7 +362,7 @@ impl OpState {
     fn decide(&mut self, op: Op, now: Nanos) -> bool {
         let Some(software) = self.software().copied() else { return false };
         let fresh = |device: &DeviceState| now.since(device.curve.last()) < STALE;
-        let known = |own: &DeviceState| now.since(own.curve.last()) < SOFTWARE_STALE;
+        let known = |state: &DeviceState| now.since(state.curve.last()) < SOFTWARE_STALE;
         if !self.devices.get(SOFTWARE).is_some_and(known) {
             return false;
         }
@@ -381,15 +383,16 @@ impl OpState {
                 host: curve.host(),
                 busy,
             };
-            let worth = Worth::of(&Costs::of(&known), &by_class, seen);
+            let break_even = BreakEven::new(&Costs::new(&known), &by_class, seen);
             let waited = device.waits.follow(wait_bytes_max(&known, (seen.0, seen.1 + 1)));
-            device.proposed_log2 = Some(worth.best_log2);
-            let wanted = worth.wanted_log2(device.control.log2());
-            let levels = Levels::of(curve.service(), &software, rate);
+            device.proposed_log2 = Some(break_even.best_log2);
+            let wanted = break_even.wanted_log2(device.control.log2());
+            let levels = Levels::new(curve.service(), &software, rate);
             let moved = device.control.follow(wanted, levels) | waited;
             if moved || device.decision.is_none() {
                 let (device_name, bytes_min) = (name.clone(), device.control.bytes_min());
-                let weight = device.decision.as_ref().map_or(WEIGHT_MAX, |own| own.weight);
+                let weight =
+                    device.decision.as_ref().map_or(WEIGHT_MAX, |decision| decision.weight);
                 let wait_bytes_max = device.waits.bytes_max();
                 device.decision =
                     Some(Decision { op, device: device_name, bytes_min, weight, wait_bytes_max });
@@ -399,18 +402,18 @@ impl OpState {
         self.share() | changed
     }
 
-    /// By class of size, wherever they run.
+    /// Returns the rate by class of size, wherever the jobs run.
     fn jobs_per_s(&self, now: Nanos) -> [f64; CLASSES] {
         let mut sums = [0.0; CLASSES];
         for device in self.devices.values() {
-            let own = device.curve.jobs_per_s(now);
-            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            let rates = device.curve.jobs_per_s(now);
+            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate);
         }
         sums
     }
 
-    /// Gives each device its share, in proportion to how fast it serves. The load is left out: who gets less serves
-    /// sooner, would get more, and the shares would swing.
+    /// Gives each device its share, in proportion to how fast it serves. The load is left out, because a device that
+    /// gets less serves sooner, would get more, and the shares would swing.
     fn share(&mut self) -> bool {
         let speed = |device: &DeviceState| {
             1.0 / device.curve.service().service.at(REFERENCE_BYTES).max(1.0)
@@ -434,7 +437,7 @@ impl OpState {
     }
 }
 
-/// The name of what runs on the calling core.
+/// The name under which the calling core is reported.
 pub const SOFTWARE: &str = "software";
 
 /// The largest share.
@@ -443,48 +446,50 @@ pub const WEIGHT_MAX: u16 = 100;
 /// A size (bytes) at which devices are compared.
 const REFERENCE_BYTES: usize = 4_096;
 
-/// Fewer jobs than this say nothing: one slow one among them would decide.
+/// The fewest jobs that count. Among fewer one slow one would decide.
 pub const JOBS_MIN: u64 = 32;
 
 /// A device that nobody used for this long is not decided about, and may be forgotten.
 const STALE: Nanos = Nanos::secs(30);
 
-/// Software that nothing ran in for this long is not compared with. Where a device takes all jobs and few come, it is
-/// seen rarely; it is the calling core still, and who waits for it to be seen does not leave a device that slowed down.
+/// Software that ran nothing for this long is not compared with. If a device takes all jobs and few come, software is
+/// seen rarely. It is still the calling core, and a scheduler that waited to see it would not leave a device that
+/// slowed down.
 const SOFTWARE_STALE: Nanos = Nanos::secs(600);
 
 /// Sizes that did not occur for this long do not count.
 const SEEN: Nanos = Nanos::secs(60);
 
-/// Each is some 20 KiB; two ops on a hundred devices have room.
+/// The most curves. Each takes some 20 KiB, and two ops on a hundred devices have room.
 const CURVES_MAX: usize = 256;
 
-/// Of these, by one reporter: every op on ten devices. One that makes names up leaves room for others.
+/// The most curves of one reporter: every op on ten devices. A reporter that makes names up leaves room for others.
 const REPORTER_CURVES_MAX: usize = 64;
 
-/// Where few jobs come, more of them probe: every place is seen about once in so long, at a cost that is borne for
-/// as long as nothing is known, too.
+/// The time within which every place is seen about once. If few jobs come, more of them probe. The cost is one that is
+/// also borne for as long as nothing is known.
 const PROBE_WITHIN_S: f64 = 16.0;
 
-/// How many probe is left alone unless it is off by more than a factor of 1.7.
+/// The share of probes is left alone unless it is off by more than a factor of 1.7.
 const PROBE_BAND_LOG2: f64 = 0.75;
 
-/// Rates are smoothed over so many ticks.
+/// The number of ticks over which rates are smoothed.
 const RATE_TICKS: f64 = 8.0;
 
-/// With one job in so many elsewhere, the cost of a place ten times as slow is some 4 % of the mean, and a 99th
-/// percentile does not see it.
+/// The share of probes in the long run. With one job in so many at another place, the cost of a place ten times as slow
+/// is some 4 % of the mean, and a 99th percentile does not see it.
 const PROBE_EVERY: u32 = 256;
 
-/// Until something is known: soon enough for a decision within seconds of the first thousands of jobs.
+/// The share of probes until something is known: soon enough for a decision within seconds of the first thousands of
+/// jobs.
 const PROBE_EVERY_COLD: u32 = 32;
 
-/// What is not known by then is not learnt by probing more.
+/// The time after which more probing does not help to learn what is not known.
 const COLD: Nanos = Nanos::secs(20);
 
-/// Shares are changed for a third and more, and at most doubled or halved at a time.
+/// Shares are changed only for a third and more, and at most doubled or halved at a time.
 const WEIGHT_BAND_LOG2: f64 = 0.4;
 const WEIGHT_STEP: f64 = 2.0;
 
-/// How busy cores are is smoothed over so many reports.
+/// The number of reports over which the cores' load is smoothed.
 const BUSY_REPORTS: f64 = 8.0;

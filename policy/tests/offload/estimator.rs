@@ -1,32 +1,33 @@
-//! Estimates as a runtime makes them: moving averages per size class of what completed, and per device a slope for the
+//! Estimates as a runtime makes them: moving averages of completions per size class, and a slope per device for the
 //! queue. They lag, and they know nothing of engines, content or slowdowns.
 
 use policy::Placement;
 use units::Nanos;
 
-/// The weight of the newest completion, and of one that is the first in a while: what was learnt long ago says little,
-/// and the probes of a place that is not chosen are rare.
+/// The weight of the newest completion, and of one that is the first in a while: old experience says little, and the
+/// probes of a place that is not chosen are rare.
 const NEW: f64 = 1.0 / 8.0;
 const FIRST_IN_A_WHILE: f64 = 1.0 / 2.0;
 
-/// A while, in arrivals of all sizes.
+/// The length of a while, in arrivals of all sizes.
 const WHILE: u64 = 1_000;
 
-/// A class is known after so many completions: one alone says too little, and what looks bad is rarely seen again.
+/// The number of completions from which a class is known. One alone says too little, and a place that looks bad is
+/// rarely seen again.
 const KNOWN_AFTER: u32 = 4;
 
 const CLASSES: usize = 24;
 
 #[derive(Clone)]
 struct Device {
-    /// With an empty queue, by size class.
+    /// The time with an empty queue, by size class.
     alone_ns: [Option<f64>; CLASSES],
     host_ns: [Option<f64>; CLASSES],
-    /// Completions seen, by size class.
+    /// The number of completions seen, by size class.
     seen: [u32; CLASSES],
-    /// When a class was last learnt of, in arrivals.
+    /// The time when a class was last seen, in arrivals.
     learnt: [u64; CLASSES],
-    /// What each job inside adds.
+    /// The time that each job inside adds.
     per_job_ns: f64,
 }
 
@@ -56,9 +57,9 @@ impl Estimator {
         }
     }
 
-    /// A job was not done so long after submission, and done that long after, so many being inside when it was
-    /// submitted. Only what lies outside of that is an error: a core that polls late must not blame the device. The
-    /// error goes to the slope in the measure of the queue's part in it, the rest to the base.
+    /// Learns from a job that was not done so long after submission, and done that long after, with so many inside when
+    /// it was submitted. Only a time outside of that is an error: a core that polls late must not blame the device. The
+    /// error goes to the slope in proportion to the queue's part in it, and the rest to the base.
     pub(crate) fn learn(&mut self, device: usize, bytes: usize, took_ns: (f64, f64), depth: usize) {
         let device = &mut self.devices[device];
         let age = self.arrivals - device.learnt[class(bytes)];
@@ -78,7 +79,7 @@ impl Estimator {
         }
     }
 
-    /// A job came.
+    /// Notes that a job came.
     pub(crate) fn arrived(&mut self, at_ns: f64) {
         self.gap_ns += (at_ns - self.arrived_ns - self.gap_ns) / 64.0;
         self.arrived_ns = at_ns;
@@ -94,18 +95,19 @@ impl Estimator {
         *host += NEW * (took_ns - *host);
     }
 
-    /// Time to completion and host time.
-    pub(crate) fn of(
+    /// Returns time to completion and host time.
+    pub(crate) fn estimate(
         &self,
         device: usize,
         bytes: usize,
         depth: usize,
     ) -> (Option<Nanos>, Option<Nanos>) {
-        let of = &self.devices[device];
+        let known = &self.devices[device];
         let ns = |ns: f64| Nanos(ns as u64);
-        let alone = of.alone_ns[class(bytes)].filter(|_| of.seen[class(bytes)] >= KNOWN_AFTER);
-        let estimated = alone.map(|alone| ns(alone + of.per_job_ns * depth as f64));
-        (estimated, of.host_ns[class(bytes)].map(ns))
+        let alone =
+            known.alone_ns[class(bytes)].filter(|_| known.seen[class(bytes)] >= KNOWN_AFTER);
+        let estimated = alone.map(|alone| ns(alone + known.per_job_ns * depth as f64));
+        (estimated, known.host_ns[class(bytes)].map(ns))
     }
 
     pub(crate) fn remember(&mut self, bytes: usize, place: (usize, Placement)) {

@@ -1,4 +1,4 @@
-//! What comes to the machine: Poisson arrivals of Cache-1-like sizes, seeded.
+//! The load of the machine: Poisson arrivals of Cache-1-like sizes, seeded.
 
 use std::ops::Range;
 
@@ -9,17 +9,17 @@ use units::{Nanos, Prng};
 pub(crate) struct Load {
     pub(crate) jobs: usize,
     pub(crate) per_second: f64,
-    /// Share of the jobs that are batch jobs.
+    /// The share of the jobs that are batch jobs.
     pub(crate) batch: f64,
     pub(crate) seed: u64,
     /// While these jobs come, the first device takes so many times as long.
     pub(crate) slow: Option<(Range<usize>, f64)>,
-    /// From arrival.
+    /// The deadline, counted from arrival.
     pub(crate) deadline: Option<Nanos>,
 }
 
 impl Load {
-    pub(crate) fn of(per_second: f64) -> Self {
+    pub(crate) fn at_rate(per_second: f64) -> Self {
         Self { jobs: 30_000, per_second, batch: 0.0, seed: 11, slow: None, deadline: None }
     }
 }
@@ -30,7 +30,7 @@ pub(crate) struct Arrival {
     pub(crate) at_ns: u64,
     pub(crate) bytes: usize,
     pub(crate) class: Class,
-    /// How the content is, in time.
+    /// The effect of the content, in time.
     pub(crate) factor: f64,
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn arrivals(load: &Load) -> Vec<Arrival> {
     (0..load.jobs).map(&mut one).collect()
 }
 
-/// Cache-1-like sizes, log-uniform within steps: few below 256 B, 85 % under 10 us in software, 2.4 KB in the mean.
+/// Returns Cache-1-like sizes, log-uniform within steps: few below 256 B, 85 % under 10 us in software, 2.4 KB in the
+/// mean.
 fn cache_1(step: f64, within: f64) -> usize {
     const STEPS: [(f64, f64); 9] = [
         (0.00, 64.0),
@@ -68,5 +69,5 @@ fn cache_1(step: f64, within: f64) -> usize {
     (low * (high / low).powf(within)) as usize
 }
 
-/// Times vary about their line by so much either way: content does that.
+/// The variation of times about their line, either way, which content causes.
 pub(crate) const SPREAD: f64 = 0.2;

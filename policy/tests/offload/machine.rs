@@ -11,7 +11,7 @@ use units::{Nanos, Op, Prng};
 use crate::estimator::Estimator;
 use crate::load::{Arrival, Load, arrivals};
 
-/// What time jobs take in a place (ns): `fixed + per_byte * bytes`.
+/// The time that jobs take in a place (ns): `fixed + per_byte * bytes`.
 #[derive(Clone, Copy)]
 pub(crate) struct Line {
     pub(crate) fixed_ns: f64,
@@ -28,11 +28,11 @@ impl Line {
 pub(crate) struct Accelerator {
     pub(crate) engines: usize,
     pub(crate) queue_depth: usize,
-    /// Of the core, to submit.
+    /// The time of the core, to submit.
     pub(crate) setup: Line,
-    /// Of one engine.
+    /// The time of one engine.
     pub(crate) occupied: Line,
-    /// There and back, no engine held.
+    /// The time there and back, with no engine held.
     pub(crate) way_ns: f64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) const BLUEFIELD: Accelerator = Accelerator {
 /// ISA-L on a core: 20 us at 8 KiB.
 pub(crate) const SOFTWARE: Line = Line { fixed_ns: 1_500.0, per_byte_ns: 2.25 };
 
-/// Before the placement, after it, to switch from a task, and to poll.
+/// The time before the placement, after it, to switch from a task, and to poll.
 const BEFORE_NS: u64 = 150;
 const AFTER_NS: u64 = 100;
 const SWITCH_NS: u64 = 40;
@@ -64,9 +64,9 @@ pub(crate) struct Done {
     pub(crate) class: Class,
     pub(crate) choice: Choice,
     pub(crate) latency_ns: u64,
-    /// From placement to the end of the work.
+    /// The time from placement to the end of the work.
     pub(crate) took_ns: u64,
-    /// Of the core, the turns before and after not counted.
+    /// The time of the core, without the turns before and after.
     pub(crate) core_ns: u64,
 }
 
@@ -90,7 +90,7 @@ struct Station {
 }
 
 impl Station {
-    /// When a job submitted now would be done, and on which engine.
+    /// Returns when a job submitted now would be done, and on which engine.
     fn would_end(&self, now: u64, occupied_ns: f64) -> (usize, u64, u64) {
         let there = now + (self.is.way_ns / 2.0) as u64;
         let engines = self.engines_free_ns.iter().enumerate();
@@ -100,12 +100,12 @@ impl Station {
     }
 }
 
-/// What the policy is shown as estimates.
+/// The estimates that the policy sees.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Knows {
-    /// What completions taught, as a runtime would.
+    /// The policy sees what completions taught, as with a runtime.
     Lagging,
-    /// The times this very job will take.
+    /// The policy sees the times that this very job will take.
     Truth,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Machine<'a> {
     done: Vec<Done>,
 }
 
-/// Every job of the load, in the order of completion.
+/// Runs every job of the load, and returns them in the order of completion.
 pub(crate) fn run(
     policy: &dyn Policy,
     knows: Knows,
@@ -266,7 +266,7 @@ impl Machine<'_> {
         let bytes = arrival.bytes;
         let state = |device: usize, depth, capacity| {
             let (estimated, host) = match self.knows {
-                Knows::Lagging => self.estimator.of(device, bytes, depth),
+                Knows::Lagging => self.estimator.estimate(device, bytes, depth),
                 Knows::Truth => self.truth(device, arrival),
             };
             DeviceState { eligible: true, healthy: true, depth, capacity, estimated, host }

@@ -16,22 +16,22 @@ use oracle::{Oracle, hindsight};
 use policy::*;
 use units::Nanos;
 
-/// From idle to past what the device and the core together carry (jobs per second).
+/// The loads, from idle to beyond what the device and the core together carry (jobs per second).
 const LOADS: [f64; 12] =
     [10e3, 25e3, 50e3, 100e3, 140e3, 200e3, 300e3, 350e3, 400e3, 430e3, 460e3, 500e3];
 
 const LEAST_LATENCY: LeastLatency = LeastLatency { inline_bytes_max: 256 << 10 };
 
-/// Saturates at 425,000 jobs per second, below what the core can submit.
+/// One device. It saturates at 425,000 jobs per second, below what the core can submit.
 const ONE: [Accelerator; 1] = [BLUEFIELD];
 
-/// The core saturates first.
+/// A device with four engines. The core saturates first.
 const FOUR: [Accelerator; 1] = [Accelerator { engines: 4, ..BLUEFIELD }];
 
-/// Worth its way for the large only, or where the core is busy.
+/// A far device. It is worth its way only for large jobs, or if the core is busy.
 const FAR: [Accelerator; 1] = [Accelerator { way_ns: 10_000.0, ..BLUEFIELD }];
 
-/// The published modes; `Batch` places as `AsyncOffload` of everything does.
+/// Returns the published modes. `Batch` places jobs as `AsyncOffload` of everything does.
 fn statics() -> [Box<dyn Policy>; 5] {
     [
         Box::new(AlwaysSoftware),
@@ -42,7 +42,7 @@ fn statics() -> [Box<dyn Policy>; 5] {
     ]
 }
 
-/// Without the first tenth, in which the estimates are learnt.
+/// Returns the jobs without the first tenth, in which the estimates are learnt.
 fn settled(done: &[Done]) -> impl Iterator<Item = &Done> {
     done.iter().filter(|one| one.index >= done.len() / 10)
 }
@@ -58,11 +58,11 @@ fn mean_us<'a>(done: impl Iterator<Item = &'a Done>, of: fn(&Done) -> u64) -> f6
     all.iter().sum::<f64>() / all.len() as f64 / 1e3
 }
 
-/// p99 of every static policy, and of `LeastLatency`, at every load.
+/// Prints the p99 of every static policy, and of `LeastLatency`, at every load, and returns them.
 fn table(title: &str, devices: &[Accelerator]) -> Vec<(Vec<f64>, f64)> {
     println!("{title}, p99 (us)\n  jobs/s  software      sync        lc     async     least");
     let row = |per_second: &f64| {
-        let load = Load::of(*per_second);
+        let load = Load::at_rate(*per_second);
         let p99 =
             |policy: &dyn Policy| p99_us(settled(&run(policy, Knows::Lagging, devices, &load)));
         let others: Vec<_> = statics().iter().map(|policy| p99(policy.as_ref())).collect();
@@ -74,7 +74,8 @@ fn table(title: &str, devices: &[Accelerator]) -> Vec<(Vec<f64>, f64)> {
     LOADS.iter().map(row).collect()
 }
 
-/// Loads at which `LeastLatency` beats every static policy by more than 5 %; it may be 10 % worse nowhere.
+/// Returns the number of loads at which `LeastLatency` beats every static policy by more than 5 %. It may be 10 % worse
+/// nowhere.
 fn wins(rows: &[(Vec<f64>, f64)]) -> usize {
     let best = |others: &[f64]| others.iter().copied().fold(f64::INFINITY, f64::min);
     for ((others, least), load) in rows.iter().zip(LOADS) {
@@ -90,18 +91,19 @@ fn least_latency_follows_the_best_static_policy_and_beats_all_where_they_cross()
     assert!(wins(&table("one engine, and one farther away", &[BLUEFIELD, FAR[0]])) >= 2);
 }
 
-/// The bound: estimates know nothing of content, by which a job's time lies up to 20 % to either side. A place is taken
-/// wrongly only where two such errors, and the sixteenth of hysteresis, make up for the difference: at worst, every job
-/// erring as far as it can, 1.2 / 0.8 * 17 / 16, with the probes' 1/256 an excess of 60 %. Errors being uniform, half
-/// of that bounds the mean at a size, and, as most sizes have a clear best, half of that again the mean over all. Above
-/// 400,000 jobs per second the device saturates, and means say more of how long the run was.
+/// The bound has these parts. Estimates know nothing of content, by which a job's time lies up to 20 % to either side.
+/// A place is taken wrongly only if two such errors, and the sixteenth of hysteresis, make up for the difference. At
+/// worst, if every job errs as far as it can, that is 1.2 / 0.8 * 17 / 16, and with the probes' 1/256 an excess of 60
+/// %. Errors are uniform, so half of that bounds the mean at a size. Most sizes have a clear best, so half of that
+/// again bounds the mean over all. Above 400,000 jobs per second the device saturates, and means say more of how long
+/// the run was.
 #[test]
 fn its_regret_against_an_oracle_is_bounded_at_every_load_and_size() {
     const WORST: f64 = (1.0 + SPREAD) / (1.0 - SPREAD) * 17.0 / 16.0 * 257.0 / 256.0 - 1.0;
     println!("mean latency over the oracle's (%), by log2 of the size from 7, and over all");
     for devices in [&ONE, &FOUR] {
         for per_second in LOADS.into_iter().filter(|load| *load <= 400e3) {
-            let load = Load { jobs: 60_000, ..Load::of(per_second) };
+            let load = Load { jobs: 60_000, ..Load::at_rate(per_second) };
             let known = run(&Oracle, Knows::Truth, devices, &load);
             let learnt = run(&LEAST_LATENCY, Knows::Lagging, devices, &load);
             let regret = |of: Range<u32>| {
@@ -121,10 +123,10 @@ fn its_regret_against_an_oracle_is_bounded_at_every_load_and_size() {
     }
 }
 
-/// The same against what has no objective to share with it: fixed places by size, the best in hindsight for this very
-/// run, which know how content and arrivals turned out and pay for no probe. What they cannot do is to look at a queue.
-/// The bound is of the means, where no device is near its end; to do one thing to all jobs is out of it somewhere,
-/// whichever thing that is.
+/// The same comparison with places that do not share the objective: fixed places by size, the best in hindsight for
+/// this very run. They know how content and arrivals turned out and pay for no probe, but they cannot look at a queue.
+/// The bound is on the means, where no device is near its end. A policy that does one thing to all jobs is beyond the
+/// bound at some load, whichever thing that is.
 #[test]
 fn its_mean_latency_is_that_of_the_fixed_places_that_turn_out_best() {
     const BOUND: f64 = 0.1;
@@ -134,9 +136,9 @@ fn its_mean_latency_is_that_of_the_fixed_places_that_turn_out_best() {
     println!("mean latency over that of the best fixed places (%): least; software, sync, async");
     for (devices, per_second) in [&ONE, &FAR]
         .into_iter()
-        .flat_map(|own| [10e3, 50e3, 100e3, 200e3].map(|per_s| (own, per_s)))
+        .flat_map(|devices| [10e3, 50e3, 100e3, 200e3].map(|per_s| (devices, per_s)))
     {
-        let load = Load { jobs: 10_000, ..Load::of(per_second) };
+        let load = Load { jobs: 10_000, ..Load::at_rate(per_second) };
         let mean = |policy: &dyn Policy| {
             let done = run(policy, Knows::Lagging, devices, &load);
             mean_us(settled(&done), |one| one.latency_ns)
@@ -152,7 +154,7 @@ fn its_mean_latency_is_that_of_the_fixed_places_that_turn_out_best() {
     assert!(worst.iter().all(|worst| *worst > BOUND), "{worst:?}");
 }
 
-/// Jobs placed by choice from `from` to before `to`, in the order in which they came.
+/// Returns the jobs placed by choice from `from` to before `to`, in the order in which they came.
 fn chosen(done: &[Done], during: Range<usize>) -> Vec<Done> {
     let by_choice = |one: &&Done| during.contains(&one.index) && one.choice.reason != Reason::Probe;
     let mut chosen: Vec<_> = done.iter().filter(by_choice).copied().collect();
@@ -164,7 +166,7 @@ fn offloaded(done: &[Done]) -> f64 {
     done.iter().filter(|one| one.choice.device() != 0).count() as f64 / done.len() as f64
 }
 
-/// Jobs sent elsewhere than the one before of that size class.
+/// Returns the share of jobs sent to another place than the one before of that size class.
 fn switches(done: &[Done]) -> f64 {
     let mut last = [None; usize::BITS as usize];
     let switched = |one: &&Done| {
@@ -178,12 +180,14 @@ fn switches(done: &[Done]) -> f64 {
 fn it_leaves_a_device_that_slows_tenfold_does_not_swing_and_comes_back() {
     const SLOW: usize = 20_000;
     const FAST: usize = 60_000;
-    /// Eight completions of each size class undo an average; classes are a tenth of the jobs.
+    /// The number of jobs within which a place is left. Eight completions of each size class undo an average, and
+    /// classes are a tenth of the jobs.
     const LEAVES_WITHIN: usize = 200;
-    /// Half a second: what is not chosen is seen by probes only.
+    /// The number of jobs within which a place is used again: half a second, because a place that is not chosen is seen
+    /// by probes only.
     const RETURNS_WITHIN: usize = 20_000;
     let slow = Some((SLOW..FAST, 10.0));
-    let load = Load { jobs: 100_000, slow, ..Load::of(50e3) };
+    let load = Load { jobs: 100_000, slow, ..Load::at_rate(50e3) };
     let done = run(&LEAST_LATENCY, Knows::Lagging, &ONE, &load);
     let before = chosen(&done, SLOW / 2..SLOW);
     let during = chosen(&done, SLOW + LEAVES_WITHIN..FAST);
@@ -192,7 +196,7 @@ fn it_leaves_a_device_that_slows_tenfold_does_not_swing_and_comes_back() {
         let share = 100.0 * offloaded(jobs);
         println!("{when}: offloaded {share:.1} %, switches {:.1} %", 100.0 * switches(jobs));
     }
-    // The few that are left: a busy core and a small job, for which even this device pays.
+    // A few are left: a busy core and a small job, for which even this device pays.
     assert!(offloaded(&during) < 0.05 && switches(&during) < 0.05);
     let first = chosen(&done, SLOW + LEAVES_WITHIN..SLOW + 2 * LEAVES_WITHIN);
     assert!(offloaded(&first) < 0.1, "{}", offloaded(&first));
@@ -206,7 +210,7 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
     let policy = LeastHostCycles { latency_max: BOUND, inline_bytes_max: 256 << 10 };
     println!("core (us a job) and jobs above {} us (%): least, and async", BOUND.0 / 1_000);
     for devices in [&ONE, &FOUR] {
-        for load in LOADS.map(Load::of) {
+        for load in LOADS.map(Load::at_rate) {
             let of = |policy: &dyn Policy| {
                 let done = run(policy, Knows::Lagging, devices, &load);
                 let above = |bound| {
@@ -221,7 +225,7 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
             let cells = [core, 100.0 * late, others[3].0, 100.0 * others[3].1];
             let cells: String = cells.iter().map(|cell| format!("{cell:>9.2}")).collect();
             println!("{:>8}{cells}", load.per_second);
-            // The estimate errs by what the jobs inside differ from the mean.
+            // The estimate errs by the difference of the jobs inside from the mean.
             assert!(later <= 0.02, "{}: {later}", load.per_second);
             for (other_core, other_late, _) in others {
                 let keeps = other_late <= late;
@@ -235,7 +239,7 @@ fn least_host_cycles_frees_the_core_within_its_bound() {
 fn latency_critical_jobs_keep_their_latency_beside_batch_jobs() {
     println!("p99 (us), half of the jobs batch: latency-critical, batch; best static policy");
     for per_second in [300e3, 400e3, 500e3] {
-        let load = Load { batch: 0.5, ..Load::of(per_second) };
+        let load = Load { batch: 0.5, ..Load::at_rate(per_second) };
         let of = |policy: &dyn Policy| {
             let done = run(policy, Knows::Lagging, &ONE, &load);
             let p99 = |class| p99_us(settled(&done).filter(|one| one.class == class));
@@ -254,7 +258,7 @@ fn with_deadlines_no_static_policy_misses_fewer_and_overload_does_not_make_it_co
     println!("deadline 60 us, missed (%): software, sync, lc, async, batch; least");
     for per_second in [50e3, 140e3, 200e3, 300e3, 350e3, 400e3, 430e3, 460e3] {
         let deadline = Some(Nanos::micros(60));
-        let load = Load { deadline, ..Load::of(per_second) };
+        let load = Load { deadline, ..Load::at_rate(per_second) };
         let missed = |policy: &dyn Policy| {
             let done = run(policy, Knows::Lagging, &ONE, &load);
             let late = settled(&done).filter(|one| Some(Nanos(one.latency_ns)) > deadline);
@@ -264,7 +268,7 @@ fn with_deadlines_no_static_policy_misses_fewer_and_overload_does_not_make_it_co
         let best = others.iter().copied().fold(f64::INFINITY, f64::min);
         let least = missed(&LEAST_LATENCY);
         println!("{per_second:>8} {others:6.2?} {least:6.2}");
-        // The jobs by which a place is learnt of may be late.
+        // The jobs that probe a place may be late.
         assert!(least <= best.max(0.1), "{per_second}");
     }
 }

@@ -1,5 +1,5 @@
-//! What `LeastLatency` is measured against. `Oracle` is the same objective written down plainly, without probes or
-//! hysteresis, for a machine that shows it the times that the very job will take: it shows what the policy loses by not
+//! Two references for `LeastLatency`. `Oracle` is the same objective written down plainly, without probes or
+//! hysteresis, for a machine that shows it the times that the very job will take. It shows what the policy loses by not
 //! knowing. `hindsight` has no objective: it tries, and the mean latency of the run decides. It shows what is lost by
 //! the objective, too.
 
@@ -57,8 +57,8 @@ impl Policy for Fixed {
     }
 }
 
-/// The places that turn out best, for this mean over a run: begun with everything in one place, then bettered one size
-/// class at a time for as long as any one of them can be. And that mean.
+/// Returns the mean for the places that turn out best over a run. It begins with everything in one place, and changes
+/// one size class at a time for as long as any change helps.
 pub(crate) fn hindsight(mean: impl Fn(&dyn Policy) -> f64) -> f64 {
     let judged = |places: Fixed| (mean(&places), places);
     let all_in_one = PLACES.map(|place| judged(Fixed([place; CLASSES])));
@@ -83,7 +83,7 @@ pub(crate) fn hindsight(mean: impl Fn(&dyn Policy) -> f64) -> f64 {
 const PLACES: [(usize, Placement); 3] =
     [(0, Placement::Software), (1, Placement::Sync), (1, Placement::Async)];
 
-/// Sizes below 128 B, and from each power of two to the next up to 16 KiB.
+/// The number of classes: sizes below 128 B, and from each power of two to the next up to 16 KiB.
 const CLASSES: usize = 9;
 
 fn class(bytes: usize) -> usize {

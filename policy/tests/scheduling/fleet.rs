@@ -20,17 +20,17 @@ impl Line {
     }
 }
 
-/// The services' cores, which have other work beside jobs: how busy they are decides what holding them costs, and that
-/// where jobs go and how busy they are.
+/// The services' cores, which have other work beside jobs. Their load decides what holding them costs, and that decides
+/// where jobs go, and so their load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cores {
-    /// What a request takes beside its job (ns).
+    /// The time that a request takes beside its job (ns).
     pub(crate) beside_ns: f64,
-    /// What an offloaded job takes to hand over and to come back to (ns).
+    /// The time of an offloaded job to hand over and to come back to (ns).
     pub(crate) host_ns: f64,
-    /// By service: time spent since its last report, for how many jobs (ns).
+    /// For each service the time spent since its last report, and the number of jobs (ns).
     spent: Vec<(f64, f64)>,
-    /// By service: how busy it was up to its last report, and what a request then held the core for (ns).
+    /// For each service its load up to its last report, and the time for which a request then held the core (ns).
     were: Vec<(f64, f64)>,
 }
 
@@ -40,7 +40,7 @@ impl Cores {
         Self { beside_ns, host_ns, spent: nothing.clone(), were: nothing }
     }
 
-    /// What a completion waits for the core on average: for what else it is at.
+    /// Returns the mean time that a completion waits for the core, because of the core's other work.
     fn wait_ns(&self, service: usize) -> f64 {
         let (busy, held_ns) = self.were[service];
         held_ns * busy / (1.0 - busy.min(0.95))
@@ -51,7 +51,7 @@ impl Cores {
         self.spent[service].1 += 1.0;
     }
 
-    /// How busy the core was in the last second.
+    /// Returns the load of the core in the last second.
     fn report(&mut self, service: usize) -> f64 {
         let (spent_ns, jobs) = std::mem::take(&mut self.spent[service]);
         let busy = (spent_ns / 1e9).min(1.0);
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     inside: Vec<f64>,
 }
 
-/// What one of the services says instead of the truth.
+/// The false statement of one of the services.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Nonsense {
     Slow,
@@ -82,7 +82,7 @@ impl Nonsense {
     pub(crate) const ALL: [Nonsense; 5] =
         [Self::Slow, Self::Quick, Self::Huge, Self::WrongSizes, Self::Nothing];
 
-    fn of(self, device: &str, sums: SizeSums) -> SizeSums {
+    fn distort(self, device: &str, sums: SizeSums) -> SizeSums {
         let times = if device == "software" { 100 } else { 1 };
         match self {
             Self::Slow => SizeSums { service_ns: sums.service_ns * times, ..sums },
@@ -102,14 +102,14 @@ pub(crate) struct Fleet {
     pub(crate) scheduling: Scheduling,
     pub(crate) outlier_one_in: u64,
     pub(crate) nonsense: Option<Nonsense>,
-    /// Each service's.
+    /// The rate of each service.
     pub(crate) jobs_per_s: f64,
-    /// None where nobody looks at them.
+    /// The cores. None if nobody measures them.
     pub(crate) cores: Option<Cores>,
-    /// Times that anything was decided otherwise.
+    /// The number of times that a decision changed.
     pub(crate) changes: u64,
     pub(crate) jobs: u64,
-    /// What ran, of all services.
+    /// The jobs that ran, of all services.
     pub(crate) ran: Sums,
     prng: Prng,
     policy: FittedOffload,
@@ -147,7 +147,7 @@ impl Fleet {
         Self { prng: Prng::new(seed), ..self }
     }
 
-    /// The same services with a scheduler that knows nothing.
+    /// Returns the same services with a scheduler that knows nothing.
     pub(crate) fn anew(self) -> Self {
         let scheduling = Scheduling::new(Nanos::secs(1));
         let mut fleet = Self { scheduling, ..self };
@@ -167,13 +167,13 @@ impl Fleet {
         self.decision(device).map_or(0, |decision| decision.bytes_min)
     }
 
-    /// Of what ran.
+    /// Returns the gain of the jobs that ran.
     pub(crate) fn gain(&self) -> Gain {
         let ran = self.ran.iter().map(|((device, _), sums)| (device.as_str(), *sums));
         self.scheduling.gain(Op::Compress, ran).expect("software is known")
     }
 
-    /// Services report one after the other, evenly over the second.
+    /// Runs the services, which report one after the other, evenly over the second.
     pub(crate) fn run_s(&mut self, seconds: u64) {
         let services = self.sums.len();
         for _ in 0..seconds {
@@ -232,19 +232,19 @@ impl Fleet {
         self.jobs += 1;
         let key = (name, bytes.ilog2());
         for sums in [&mut self.sums[service], &mut self.ran] {
-            let own = sums.entry(key.clone()).or_default();
-            own.log2 = bytes.ilog2();
-            own.jobs += 1;
-            own.work_bytes += bytes as u64;
-            own.service_ns += service_ns as u64;
-            own.queueing_ns += waited_ns as u64;
-            own.host_jobs += u64::from(host_ns.is_some());
-            own.host_ns += host_ns.unwrap_or(0.0) as u64;
+            let total = sums.entry(key.clone()).or_default();
+            total.log2 = bytes.ilog2();
+            total.jobs += 1;
+            total.work_bytes += bytes as u64;
+            total.service_ns += service_ns as u64;
+            total.queueing_ns += waited_ns as u64;
+            total.host_jobs += u64::from(host_ns.is_some());
+            total.host_ns += host_ns.unwrap_or(0.0) as u64;
         }
     }
 
-    /// What a job waits beside its service with the core's part in it, and what it takes of the core where that is
-    /// looked at.
+    /// Returns the time that a job waits beside its service, with the core's part in it, and the time that it takes of
+    /// the core if that is measured.
     fn on_core(
         &mut self,
         service: usize,
@@ -268,10 +268,10 @@ impl Fleet {
     fn report(&mut self, reporter: usize) {
         let sums = std::mem::take(&mut self.sums[reporter]);
         let mut by_device: BTreeMap<String, Vec<SizeSums>> = BTreeMap::new();
-        for ((device, _), own) in sums {
+        for ((device, _), size_sums) in sums {
             let lies = self.nonsense.filter(|_| reporter == 0);
-            let own = lies.map_or(own, |nonsense| nonsense.of(&device, own));
-            by_device.entry(device).or_default().push(own);
+            let size_sums = lies.map_or(size_sums, |nonsense| nonsense.distort(&device, size_sums));
+            by_device.entry(device).or_default().push(size_sums);
         }
         let now = self.now();
         let busy = self.cores.as_mut().map_or(0.0, |cores| cores.report(reporter));
@@ -291,12 +291,12 @@ impl Fleet {
         let index = |device: &str| {
             (1..=self.devices.len()).find(|index| name(*index) == device).unwrap_or(0)
         };
-        let offload = |own: &Decision| Offload {
-            op: own.op,
-            device: index(&own.device),
-            bytes_min: own.bytes_min as usize,
-            weight: own.weight,
-            wait_bytes_max: own.wait_bytes_max as usize,
+        let offload = |decision: &Decision| Offload {
+            op: decision.op,
+            device: index(&decision.device),
+            bytes_min: decision.bytes_min as usize,
+            weight: decision.weight,
+            wait_bytes_max: decision.wait_bytes_max as usize,
         };
         let offloads: Vec<Offload> = self.scheduling.decisions().map(offload).collect();
         let every = self.scheduling.probe_every();

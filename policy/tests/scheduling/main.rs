@@ -12,9 +12,9 @@ use units::{Nanos, Op, Prng};
 const SOFTWARE: Line = Line { fixed_ns: 1_000.0, ns_per_byte: 4.0 };
 const DEVICE: Line = Line { fixed_ns: 9_000.0, ns_per_byte: 0.5 };
 
-/// Where the lines cross: 8,000 / 3.5.
+/// The size where the lines cross: 8,000 / 3.5.
 const BREAK_EVEN: f64 = 2_286.0;
-/// Ten times as long for the way there: 89,000 / 3.5.
+/// A line with ten times as long for the way there: 89,000 / 3.5.
 const SLOWER: Line = Line { fixed_ns: 90_000.0, ns_per_byte: 0.5 };
 const BREAK_EVEN_SLOWER: f64 = 25_429.0;
 
@@ -26,7 +26,8 @@ fn off_by(fleet: &Fleet, bytes: f64) -> f64 {
     (fleet.bytes_min("virtual") as f64 / bytes).log2().abs()
 }
 
-/// A threshold is right within the band in which the control leaves it alone and what the curves are off by.
+/// The distance at which a threshold is right: the band in which the control leaves it alone, and the error of the
+/// curves.
 const NEAR_LOG2: f64 = 0.75;
 
 /// Every property holds whatever the draws are.
@@ -122,7 +123,8 @@ fn more_jobs_probe_where_few_come_and_hardly_any_where_many_do() {
 #[test]
 fn with_busy_cores_in_the_loop_it_follows_there_and_back_and_does_not_swing() {
     let software = Line { fixed_ns: 1_000.0, ns_per_byte: 24.0 };
-    // All in software, cores are at work for 47 % of the time, or for 70 %; with the device for little, or a quarter.
+    // If all jobs run in software, cores are at work for 47 % of the time, or for 70 %; with the device for little, or
+    // a quarter.
     for (beside_ns, waits) in [(20_000.0, true), (250_000.0, false)] {
         for seed in 0..2 {
             let mut fleet = Fleet::new(2, software, &[DEVICE]).with_seed(seed);
@@ -166,8 +168,9 @@ fn outliers_do_not_move_it() {
         let mut fleet = fleet(3).with_seed(seed);
         fleet.outlier_one_in = 200;
         fleet.run_s(15);
-        // The mean of what is met is 1.5 times the usual on both sides, that of a class in one report up to 10 times.
-        // Nothing cuts them here as the server does: a size within a factor of three, which costs all jobs some 6 %.
+        // The mean of the measured times is 1.5 times the usual on both sides, and that of a class in one report up to
+        // 10 times. Nothing cuts them here as the server does, so a size within a factor of three is right, which costs
+        // all jobs some 6 %.
         let before = fleet.changes;
         for _ in 0..60 {
             fleet.run_s(1);
@@ -201,7 +204,7 @@ fn a_service_that_reports_nonsense_is_outvoted() {
 
 #[test]
 fn an_overloaded_device_is_given_what_it_bears_and_does_not_swing() {
-    // All of the load would keep it busy 1.6 times over.
+    // All of the load would keep it busy for 1.6 times the time.
     let software = Line { fixed_ns: 50_000.0, ns_per_byte: 40.0 };
     let mut fleet = Fleet::new(4, software, &[Line { fixed_ns: 100_000.0, ns_per_byte: 16.0 }]);
     fleet.run_s(60);

@@ -1,5 +1,5 @@
-//! Requests between packet and answer, and the services that were loaded: who answers a token, and with which
-//! functions. A token that is not in flight is nobody's.
+//! Requests between packet and answer, and the loaded services. It knows which service answers a token, and with which
+//! functions. A token that is not in flight belongs to no request.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ pub struct Flight {
     pub(super) generation: u32,
     /// The packet it came in.
     pub(super) packet: Address,
-    /// Function and the caller's number, once the application has it.
+    /// The function and the caller's number, once the application has the request.
     pub(super) received: Option<(u32, i32)>,
 }
 
 impl Flight {
-    /// The engine's number for the request, as its record has it.
+    /// Returns the engine's number for the request, which its record has too.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The packet that it came in, as [`crate::Completion::about`] names it.
+    /// Returns the packet that it came in, which [`crate::Completion::about`] names too.
     pub fn packet(&self) -> Address {
         self.packet
     }
@@ -34,7 +34,7 @@ struct Loaded {
     generation: u32,
     functions: Arc<dyn Functions>,
     flights: usize,
-    /// Flights of it may still arrive from another engine.
+    /// True if flights of it may still arrive from another engine.
     expects: bool,
 }
 
@@ -46,11 +46,11 @@ impl Loaded {
 
 #[derive(Debug)]
 pub(super) struct Flights {
-    /// By place; a token is a serial number above the place.
+    /// The flights by place. A token is a serial number above the place.
     places: Vec<Option<Flight>>,
     free: Vec<usize>,
     serial: u64,
-    /// The last is the current one.
+    /// The loaded services. The last is the current one.
     loaded: Vec<Loaded>,
 }
 
@@ -71,7 +71,8 @@ impl Flights {
         generation
     }
 
-    /// The same, and what was loaded before stays until [`Flights::all_arrived`].
+    /// Does the same as [`Flights::load`], and keeps the services that were loaded before until
+    /// [`Flights::all_arrived`].
     pub(super) fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.loaded.iter_mut().for_each(|loaded| loaded.expects = true);
         self.load(functions)
@@ -82,7 +83,7 @@ impl Flights {
         self.prune();
     }
 
-    /// Drops what is neither current nor needed.
+    /// Drops services that are neither current nor needed.
     fn prune(&mut self) {
         let current = self.current().generation;
         self.loaded
@@ -101,7 +102,7 @@ impl Flights {
         self.free.is_empty()
     }
 
-    /// A packet takes off, with the functions that are current now; `None` if there is no place.
+    /// Starts the flight of a packet with the functions that are current now. Returns `None` if there is no place.
     pub(super) fn start(&mut self, packet: Address) -> Option<u64> {
         let place = self.free.pop()?;
         self.serial += 1;
@@ -113,7 +114,7 @@ impl Flights {
         Some(token)
     }
 
-    /// The application has it now.
+    /// Notes that the application has the request now.
     pub(super) fn received(&mut self, token: u64, function: u32, sequence: i32) {
         let place = self.place(token);
         if let Some(flight) = self.places[place].as_mut().filter(|flight| flight.token == token) {
@@ -121,7 +122,7 @@ impl Flights {
         }
     }
 
-    /// The request with this token, and its functions.
+    /// Returns the request with this token, and its functions.
     pub(super) fn find(&self, token: u64) -> Option<(Flight, &dyn Functions)> {
         let flight = self.places[self.place(token)].filter(|flight| flight.token == token)?;
         let of = |loaded: &&Loaded| loaded.generation == flight.generation;
@@ -129,8 +130,8 @@ impl Flights {
         Some((flight, &*loaded.functions))
     }
 
-    /// A request that another engine received. Its place is the one that it has there, so it is free here as well;
-    /// false if it is not, or if its functions were never loaded.
+    /// Takes a request that another engine received. Its place is the one that it has there, so it is free here as
+    /// well. Returns false if the place is not free, or if its functions were never loaded.
     pub(super) fn arrive(&mut self, flight: Flight) -> bool {
         let place = self.place(flight.token);
         let of = |loaded: &&mut Loaded| loaded.generation == flight.generation;
@@ -144,7 +145,7 @@ impl Flights {
         true
     }
 
-    /// It was answered, or was no request.
+    /// Ends the flight: the request was answered, or was no request.
     pub(super) fn land(&mut self, token: u64) {
         let place = self.place(token);
         let Some(flight) = self.places[place].take_if(|flight| flight.token == token) else {

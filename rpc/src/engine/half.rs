@@ -1,56 +1,57 @@
-//! What both halves have in common: the five states, the way through them, and what a step tells its driver.
+//! The part that both halves share: the five states, the transitions between them, and the report of a step to its
+//! driver.
 
 use crate::command::Address;
 
-/// One of the two engines in the engine.
+/// One of the two halves of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// Receives: header, dispatch, deserialization.
+    /// The half that receives: header, dispatch, deserialization.
     Rx,
-    /// Responds: serialization, header.
+    /// The half that responds: serialization, header.
     Tx,
 }
 
-/// Where a half is.
+/// The state of a half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Awaits work.
+    /// The half waits for work.
     #[default]
     IdleRecv,
-    /// Works on a message.
+    /// The half works on a message.
     Busy,
-    /// The work is done and its memory operations are not.
+    /// The work is done, but its memory operations are not.
     Drain,
-    /// Tells the core and cleans up.
+    /// The half tells the core and cleans up.
     Done,
-    /// Done, and more work is there already.
+    /// The half is done, and more work is there already.
     IdleResp,
 }
 
 /// A change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whose.
+    /// The half that changed.
     pub half: Half,
-    /// From here.
+    /// The state before.
     pub from: State,
-    /// To here.
+    /// The state after.
     pub to: State,
-    /// What was done on the way: not empty when a half leaves [`State::Busy`].
+    /// The work that was done on the way. It is not empty when a half leaves [`State::Busy`].
     pub work: Work,
-    /// A buffer that the engine is through with, when a half leaves [`State::Done`]: the packet's, or the response's.
-    /// One that was refused is named by the completion that says so.
+    /// A buffer that the engine is through with, when a half leaves [`State::Done`]: the packet's, or the response's. A
+    /// buffer that was refused is named by the completion that says so.
     pub released: Option<Address>,
 }
 
-/// What a message cost, for who keeps time.
+/// The cost of a message, for drivers that keep time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Bytes loaded from the first buffer.
     pub loaded_bytes: usize,
     /// Bytes stored to the second.
     pub stored_bytes: usize,
-    /// The function, once it was known.
+    /// The function, once it is known.
     pub function: Option<u32>,
 }
 
@@ -74,7 +75,7 @@ impl<J> Machine<J> {
         Step { half, from, to, work: Work::default(), released: None }
     }
 
-    /// After the work, and while draining: waits for memory operations in flight.
+    /// Goes on after the work, and while draining: it waits for memory operations in flight.
     pub(super) fn settle(&mut self, half: Half, in_flight: usize) -> Option<Step> {
         match (self.state, in_flight) {
             (State::Drain, 1..) => None,
@@ -83,7 +84,7 @@ impl<J> Machine<J> {
         }
     }
 
-    /// After the message: on to the next, or to rest.
+    /// Goes on after the message: to the next one, or to rest.
     pub(super) fn finish(&mut self, half: Half, more: bool, released: Option<Address>) -> Step {
         let to = if more { State::IdleResp } else { State::IdleRecv };
         Step { released, ..self.enter(half, to) }

@@ -1,5 +1,5 @@
 //! The engine: two halves, each a state machine of its own, between the queues of four interfaces. It moves only when
-//! it is stepped, waits for nothing, and holds no more than its limits let it.
+//! it is stepped, waits for nothing, and holds no more than its limits allow.
 
 mod flights;
 mod half;
@@ -21,12 +21,12 @@ use rx::RxJob;
 use side::{Ready, Side};
 use tx::TxJob;
 
-/// What an engine holds at most.
+/// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packets, responses and reads that wait, each kind for itself. At least 1.
+    /// The most packets, responses and reads that wait, each kind for itself. At least 1.
     pub depth: usize,
-    /// Requests that the application has and has not answered. At least 1.
+    /// The most requests that the application has and has not answered. At least 1.
     pub flights: usize,
     /// The longest string or binary of a request (bytes).
     pub field_bytes_max: usize,
@@ -41,10 +41,10 @@ impl Default for Limits {
 /// A near-cache RPC engine.
 ///
 /// Its halves can also be on two threads: two engines with the same limits and functions, of which one only receives
-/// (`step_rx`) and the other only responds (`step_tx`). What is in flight goes from one to the other by
-/// [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`]; refusals are told at the interface of the core
-/// that is to hear of them, which on either thread is a read that the driver keeps there. Other functions are loaded
-/// into the one that responds first, by [`Engine::load_ahead`].
+/// (`step_rx`) and the other only responds (`step_tx`). Requests in flight go from one to the other by
+/// [`Engine::hand_over`], [`Engine::take_over`] and [`Engine::landed`]. Refusals appear at the interface of the core
+/// that has to learn of them. On either thread that is a read that the driver keeps there. Other functions are loaded
+/// first into the engine that responds, by [`Engine::load_ahead`].
 #[derive(Debug)]
 pub struct Engine {
     limits: Limits,
@@ -56,7 +56,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An idle engine with a service's functions in it, as generation 1.
+    /// Makes an idle engine with a service's functions in it, as generation 1.
     ///
     /// # Panics
     /// If a limit is zero.
@@ -73,34 +73,35 @@ impl Engine {
     }
 
     /// Loads another service's functions and returns their generation. Requests that are in flight finish on the
-    /// functions that received them; these are dropped when the last of them has.
+    /// functions that received them. Those functions are dropped when the last of the requests has finished.
     pub fn load(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load(functions)
     }
 
-    /// The same on an engine that only responds, before the one that receives loads them: what was loaded before stays
-    /// until [`Engine::all_arrived`], as requests that came in with it may still be handed over.
+    /// Does the same on an engine that only responds, before the one that receives loads the functions. The services
+    /// that were loaded before stay until [`Engine::all_arrived`], because requests that came in with them may still be
+    /// handed over.
     pub fn load_ahead(&mut self, functions: Arc<dyn Functions>) -> u32 {
         self.flights.load_ahead(functions)
     }
 
-    /// Every request that came in before the last [`Engine::load_ahead`] was taken over, as is certain once the engine
-    /// that receives holds one service. What none of them needs is dropped.
+    /// Says that every request that came in before the last [`Engine::load_ahead`] was taken over. That is certain once
+    /// the engine that receives holds one service. Services that no request needs are dropped.
     pub fn all_arrived(&mut self) {
         self.flights.all_arrived();
     }
 
-    /// How many services are held: the current one, and those that requests in flight still need.
+    /// Returns how many services are held: the current one, and those that requests in flight still need.
     pub fn generations(&self) -> usize {
         self.flights.generations()
     }
 
-    /// Requests that the application has and has not answered.
+    /// Returns the number of requests that the application has and has not answered.
     pub fn in_flight(&self) -> usize {
         self.flights.count()
     }
 
-    /// Takes a word. What is wrong with it is told by a read of the same core.
+    /// Takes a word. A read of the same core reports what is wrong with it.
     pub fn issue(&mut self, interface: Interface, word: u64) -> Result<(), Stalled> {
         let depth = self.limits.depth;
         let side = match interface.read() {
@@ -133,7 +134,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a read at `interface` returned, the first that completed first; only 2 and 4 are read.
+    /// Returns the result of a read at `interface`, the first that completed first. Only 2 and 4 are read.
     pub fn take(&mut self, interface: Interface) -> Option<Completion> {
         match interface {
             Interface::NetResp => self.net.take(),
@@ -142,25 +143,25 @@ impl Engine {
         }
     }
 
-    /// A request that this engine received, for the one that responds; with its token, as its record has it. Here it is
-    /// in flight until it has [`Engine::landed`].
+    /// Returns a request that this engine received, for the engine that responds. The request's record has its token.
+    /// It is in flight here until it has [`Engine::landed`].
     pub fn hand_over(&self, token: u64) -> Option<Flight> {
         let (flight, _) = self.flights.find(token)?;
         flight.received.is_some().then_some(flight)
     }
 
-    /// A request that another engine received, before its response comes. False if there is no place for it, or it came
-    /// in with functions that this engine was not given.
+    /// Takes a request that another engine received, before its response comes. Returns false if there is no place for
+    /// it, or if it came in with functions that this engine was not given.
     pub fn take_over(&mut self, flight: Flight) -> bool {
         self.flights.arrive(flight)
     }
 
-    /// The engine that took this request over is through with it.
+    /// Says that the engine that took this request over is through with it.
     pub fn landed(&mut self, token: u64) {
         self.flights.land(token);
     }
 
-    /// The state of a half.
+    /// Returns the state of a half.
     pub fn state(&self, half: Half) -> State {
         match half {
             Half::Rx => self.rx.state,

@@ -1,5 +1,5 @@
-//! The RxEngine: a packet in, a record in App.Recv out. A packet that cannot be read is refused at the network, and the
-//! application's read waits on.
+//! The RxEngine: a packet goes in, and a record comes out in App.Recv. A packet that cannot be read is refused at the
+//! network, and the application's read goes on waiting.
 
 use crate::command::{Address, Code};
 use crate::flat::Build;
@@ -10,7 +10,7 @@ use crate::wire::{MessageKind, Wire};
 use super::side::Ready;
 use super::{Engine, Half, State, Step, Work};
 
-/// A packet and where its record goes.
+/// A packet and the place of its record.
 #[derive(Debug)]
 pub(super) struct RxJob {
     packet: Ready,
@@ -19,19 +19,19 @@ pub(super) struct RxJob {
     outcome: Outcome,
 }
 
-/// What became of the packet.
+/// The fate of the packet.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// A record of this length is in App.Recv.
     Record { function: u32, sequence: i32, oneway: bool, length: usize },
     /// The packet is at fault.
     Refused(Code),
-    /// App.Recv is not mapped; the packet is as good as before.
+    /// App.Recv is not mapped. The packet is unchanged.
     NoPlace,
 }
 
 impl Engine {
-    /// Moves the RxEngine on by one state; `None` when it has to wait.
+    /// Moves the RxEngine on by one state. Returns `None` when it has to wait.
     pub fn step_rx(&mut self, memory: &mut (impl Memory + ?Sized)) -> Option<Step> {
         match self.rx.state {
             State::IdleRecv | State::IdleResp => self.rx_begin(),
@@ -79,7 +79,7 @@ impl Engine {
         (outcome, work)
     }
 
-    /// Header, dispatch, `recv`.
+    /// Does header, dispatch and `recv`.
     fn deserialize(
         &self,
         packet: &[u8],
@@ -101,7 +101,7 @@ impl Engine {
         functions.recv(function, &mut wire, &mut build)?;
         wire.end()?;
         let length = RECORD_HEAD_BYTES + build.used();
-        // Nobody awaits an answer to a oneway request: token 0 is nobody's.
+        // Nobody awaits an answer to a oneway request: token 0 belongs to no request.
         Record::head(head, if oneway { 0 } else { token }, function, flight.generation);
         work.stored_bytes = length;
         Ok(Outcome::Record { function, sequence: message.sequence, oneway, length })
@@ -120,7 +120,7 @@ impl Engine {
                 self.flights.received(token, function, sequence);
                 flies = !oneway;
                 if oneway {
-                    // Nothing answers it; the network still learns that the packet is through.
+                    // Nothing answers it, but the network still learns that the packet is through.
                     self.net.tell(Code::Done, packet.at);
                 }
             }

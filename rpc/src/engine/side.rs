@@ -1,11 +1,11 @@
-//! One core's two interfaces: what it wrote and the engine has not taken, its reads that wait, and what they returned.
-//! Every queue is bounded: a side whose core takes no completions stalls.
+//! One core's two interfaces: the writes that the engine has not taken, the reads that wait, and their results. Every
+//! queue is bounded: a side whose core takes no completions stalls.
 
 use std::collections::VecDeque;
 
 use crate::command::{Address, Code, Completion};
 
-/// A buffer with something in it.
+/// A buffer with content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) at: Address,
@@ -34,17 +34,19 @@ impl Side {
         }
     }
 
-    /// News comes of words, and of what was written before: so there is at most twice the depth of it.
+    /// Returns whether the side takes no word. Completions come from words, and from writes before them, so there are
+    /// at most twice the depth of them.
     pub(super) fn takes_no_word(&self) -> bool {
         self.news.len() >= self.depth
     }
 
-    /// What is done comes of reads.
+    /// Returns whether the side takes no read. Results come from reads.
     pub(super) fn takes_no_read(&self) -> bool {
         self.done.len() + self.reads.len() >= 2 * self.depth
     }
 
-    /// The next length is of what lies here. A buffer that was armed before it is forgotten: nothing was started on it.
+    /// Arms the side: the next length is of the bytes here. A buffer that was armed before it is forgotten, because
+    /// nothing was started on it.
     pub(super) fn arm(&mut self, at: Address) {
         self.armed = Some(at);
     }
@@ -53,7 +55,7 @@ impl Side {
         self.armed.take()
     }
 
-    /// What was written and not yet begun.
+    /// Returns the number of writes that are not yet begun.
     pub(super) fn waiting(&self) -> usize {
         self.written.len()
     }
@@ -62,17 +64,17 @@ impl Side {
         self.written.push_back(ready);
     }
 
-    /// Begins on the oldest that was written.
+    /// Begins the oldest write.
     pub(super) fn begin(&mut self) -> Option<Ready> {
         self.written.pop_front()
     }
 
-    /// It could not be begun for want of a place to put it: it is the oldest again.
+    /// Makes a write the oldest again that could not be begun for lack of a place for its result.
     pub(super) fn undo(&mut self, ready: Ready) {
         self.written.push_front(ready);
     }
 
-    /// A read, with a buffer for what it returns. News that waits comes first.
+    /// Takes a read, with a buffer for its result. A completion that waits comes first.
     pub(super) fn read(&mut self, buffer: Address) {
         if let Some((code, about)) = self.news.pop_front() {
             self.complete(code, 0, buffer, about);
@@ -92,7 +94,7 @@ impl Side {
         self.reads.pop_front()
     }
 
-    /// The read was not needed: it is the oldest again, and tells what came up meanwhile.
+    /// Makes a read the oldest again that was not needed. It reports a completion that came up meanwhile.
     pub(super) fn unclaim(&mut self, buffer: Address) {
         match self.news.pop_front() {
             Some((code, about)) => self.complete(code, 0, buffer, about),
@@ -100,7 +102,7 @@ impl Side {
         }
     }
 
-    /// Something was refused, or needs no answer: the oldest read tells of it, or the next one.
+    /// Reports a refusal, or the end of a request that needs no answer, through the oldest read, or the next one.
     pub(super) fn tell(&mut self, code: Code, about: Address) {
         match self.claim() {
             Some(buffer) => self.complete(code, 0, buffer, about),

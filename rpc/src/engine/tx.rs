@@ -1,5 +1,5 @@
-//! The TxEngine: a response in App.Resp in, a frame in Net.Resp out. A response that is none is refused at the
-//! application, its request stays in flight, and the network's read waits on.
+//! The TxEngine: a response goes in at App.Resp, and a frame comes out in Net.Resp. An invalid response is refused at
+//! the application, its request stays in flight, and the network's read goes on waiting.
 
 use crate::command::{Address, Code};
 use crate::memory::{Memory, Unmapped};
@@ -9,7 +9,7 @@ use crate::wire::{Message, MessageKind, Out, exception};
 use super::side::Ready;
 use super::{Engine, Half, State, Step, Work};
 
-/// A response and where its frame goes.
+/// A response and the place of its frame.
 #[derive(Debug)]
 pub(super) struct TxJob {
     response: Ready,
@@ -17,19 +17,19 @@ pub(super) struct TxJob {
     outcome: Outcome,
 }
 
-/// What became of the response.
+/// The fate of the response.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// A frame of this length is in Net.Resp.
     Frame { token: u64, packet: Address, length: usize },
     /// The response is at fault.
     Refused(Code),
-    /// Net.Resp is not mapped; the response is as good as before.
+    /// Net.Resp is not mapped. The response is unchanged.
     NoPlace,
 }
 
 impl Engine {
-    /// Moves the TxEngine on by one state; `None` when it has to wait.
+    /// Moves the TxEngine on by one state. Returns `None` when it has to wait.
     pub fn step_tx(&mut self, memory: &mut (impl Memory + ?Sized)) -> Option<Step> {
         match self.tx.state {
             State::IdleRecv | State::IdleResp => self.tx_begin(),
@@ -76,7 +76,7 @@ impl Engine {
         (outcome, work)
     }
 
-    /// `resp` and header.
+    /// Does `resp` and the header.
     fn serialize(&self, record: &[u8], frame: &mut [u8], work: &mut Work) -> Result<Outcome, Code> {
         let response = Response::read(record)?;
         let (flight, functions) = self.flights.find(response.token).ok_or(Code::Malformed)?;

@@ -1,12 +1,12 @@
-//! A schema to Rust: a view and the slots of each struct, a reader and a writer of each struct and container, and the
-//! service's functions made of them. The text is made for people to read, and for no formatter to change.
+//! Turns a schema into Rust: a view and the slots of each struct, a reader and a writer of each struct and container,
+//! and the service's functions made of them. The text is made for people to read, and needs no formatter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Field, Schema, Struct, Type};
 
-/// The module for a schema; `source` says where the IDL is.
+/// Returns the module for a schema. `source` says where the IDL is.
 pub fn emit(schema: &Schema, source: &str) -> String {
     let mut emitter = Emitter { schema, out: String::new() };
     emitter.head(source);
@@ -28,7 +28,7 @@ struct Emitter<'a> {
     out: String,
 }
 
-/// Writing to a `String` does not fail.
+/// Writes a line. Writing to a `String` does not fail.
 macro_rules! line {
     ($self:ident, $($argument:tt)*) => {
         writeln!($self.out, $($argument)*).expect("a String takes all")
@@ -268,7 +268,7 @@ impl Emitter<'_> {
         line!(self, "}}");
     }
 
-    /// Statements in braces, on one line where they fit.
+    /// Writes statements in braces, on one line if they fit.
     fn braced(&mut self, indent: usize, head: &str, body: &[String]) {
         let line = format!("{:indent$}{head} {{ {} }}", "", body.join(" "));
         if line.len() <= COLUMNS_MAX {
@@ -282,7 +282,7 @@ impl Emitter<'_> {
         line!(self, "{:indent$}}}", "");
     }
 
-    /// Statements that read a value into a slot of `block`.
+    /// Returns statements that read a value into a slot of `block`.
     fn read_into(&self, ty: &Type, slot: &str) -> Vec<String> {
         let word = match ty {
             Type::Bool => "wire.bool()?",
@@ -299,7 +299,7 @@ impl Emitter<'_> {
         vec![format!("to.put(block, {slot}, {word});")]
     }
 
-    /// An expression that writes a value out of a slot of `from`.
+    /// Returns an expression that writes a value out of a slot of `from`.
     fn write_from(&self, ty: &Type, slot: &str) -> String {
         let (method, cast) = match ty {
             Type::Bool => return format!("out.byte(u8::from(from.word({slot})? != 0))"),
@@ -315,7 +315,7 @@ impl Emitter<'_> {
         format!("out.{method}(from.word({slot})? as {cast})")
     }
 
-    /// Containers by name, those inside of others included; a map of names, so that each is emitted once.
+    /// Returns containers by name, including those inside others. It is a map of names, so that each is emitted once.
     fn containers(&self) -> BTreeMap<String, Type> {
         let mut found = BTreeMap::new();
         let mut waiting: Vec<&Type> =
@@ -343,7 +343,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A function's arguments and result have the names of the ways they go.
+    /// Returns the name of a reader. A function's arguments and result have the names of the directions they go.
     fn reader(&self, place: usize) -> String {
         for function in &self.schema.functions {
             let name = snake(&function.name);
@@ -390,7 +390,7 @@ const fn kind_name(ty: &Type) -> &'static str {
     }
 }
 
-/// `StorePost` and `storePost` to `store_post`; what has underscores keeps them.
+/// Turns `StorePost` and `storePost` into `store_post`. A name with underscores keeps them.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     let mut after_lower = false;
@@ -404,19 +404,19 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// A field's name as a method's.
+/// Returns a field's name as a method's.
 fn method(name: &str) -> String {
     let name = snake(name);
     if KEYWORDS.contains(&name.as_str()) { format!("{name}_") } else { name }
 }
 
-/// A field's or a function's name as a constant's; every struct has the constant `SLOTS` itself.
+/// Returns a field's or a function's name as a constant's. Every struct has the constant `SLOTS` itself.
 fn constant(name: &str) -> String {
     let name = snake(name).to_uppercase();
     if name == "SLOTS" { format!("{name}_") } else { name }
 }
 
-/// Rust's words, those that it keeps for later too; `snake` leaves `Self` as `self`.
+/// Rust's keywords, including those that it reserves. `snake` leaves `Self` as `self`.
 const KEYWORDS: [&str; 51] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
     "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",

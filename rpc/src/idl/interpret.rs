@@ -1,5 +1,5 @@
-//! A schema as functions without code of their own: every field is looked up as it comes. What generated code is held
-//! against, and what serves an IDL that was not known at build time.
+//! A schema as functions without code of their own: every field is looked up as it comes. Generated code is tested
+//! against it, and it serves an IDL that was not known at build time.
 
 use crate::command::Code;
 use crate::flat::{Build, View};
@@ -13,7 +13,7 @@ use super::{Schema, Type};
 pub struct Interpreter(Schema);
 
 impl Interpreter {
-    /// The functions of this schema.
+    /// Makes the functions of this schema.
     pub fn new(schema: Schema) -> Self {
         Self(schema)
     }

@@ -1,8 +1,8 @@
-//! Words, numbers and marks of an IDL with their lines. Comments are dropped; literals are not known.
+//! Splits an IDL into words, numbers and marks with their lines. Comments are dropped, and literals are not known.
 
 use super::IdlError;
 
-/// What a piece of text is.
+/// The kind of a piece of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
@@ -10,7 +10,7 @@ pub(super) enum Token {
     Mark(char),
 }
 
-/// The tokens of a text, each with its line.
+/// Returns the tokens of a text, each with its line.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, IdlError> {
     let mut found = Vec::new();
     let (mut rest, mut line) = (text, 1);

@@ -1,6 +1,6 @@
-//! The part of Thrift's IDL that services here are written in: read, checked, turned into code or interpreted. No
-//! includes, constants, defaults, unions, inheritance or recursion: a construct that is not known is refused by its
-//! line.
+//! The part of Thrift's IDL that services here are written in: read, checked, turned into code or interpreted. There
+//! are no includes, constants, defaults, unions, inheritance or recursion: a construct that is not known is refused by
+//! its line.
 
 mod emit;
 mod interpret;
@@ -15,23 +15,23 @@ pub use emit::emit;
 pub use interpret::Interpreter;
 pub use parse::parse;
 
-/// A service with all that its messages are made of.
+/// A service with all the types of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     /// The service's name.
     pub service: String,
-    /// Structs and exceptions, each after those it uses; arguments and results of functions among them.
+    /// The structs and exceptions, each after those it uses. Arguments and results of functions are among them.
     pub structs: Vec<Struct>,
-    /// In the order of the IDL; a function's number is its index.
+    /// The functions in the order of the IDL. A function's number is its index.
     pub functions: Vec<Signature>,
 }
 
 /// Fields in the order of their slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struct {
-    /// As the IDL has it, or the function's name and `Args` or `Result`.
+    /// The name in the IDL, or the function's name and `Args` or `Result`.
     pub name: String,
-    /// At most [`FIELDS_MAX`].
+    /// The fields, at most [`FIELDS_MAX`].
     pub fields: Vec<Field>,
 }
 
@@ -42,9 +42,9 @@ pub struct Field {
     pub id: i16,
     /// The IDL's name for it.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub ty: Type,
-    /// A message without it is malformed.
+    /// True if a message without it is malformed.
     pub required: bool,
 }
 
@@ -69,14 +69,14 @@ pub enum Type {
     Struct(usize),
     /// `list`.
     List(Box<Type>),
-    /// `set`, kept as a list: who sends an item twice gets it twice.
+    /// `set`, kept as a list: a sender that sends an item twice gets it twice.
     Set(Box<Type>),
     /// `map`, kept as a list of keys and values in turn.
     Map(Box<Type>, Box<Type>),
 }
 
 impl Type {
-    /// The wire's number.
+    /// Returns the wire's number.
     pub const fn kind(&self) -> u8 {
         match self {
             Self::Bool => kind::BOOL,
@@ -97,27 +97,27 @@ impl Type {
 /// A function of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// As the wire names it.
+    /// The name on the wire.
     pub name: String,
     /// The struct of its arguments.
     pub args: usize,
-    /// The struct of its result: what it returns, if anything, then its exceptions.
+    /// The struct of its result: the returned value, if any, then its exceptions.
     pub result: usize,
-    /// Whether it returns something: then one field of the result is there, else at most one.
+    /// True if it returns something. Then one field of the result is there, otherwise at most one.
     pub returns: bool,
-    /// Nobody awaits an answer.
+    /// True if nobody awaits an answer.
     pub oneway: bool,
 }
 
-/// What is wrong with an IDL, and where.
+/// An error in an IDL, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what}")]
 pub struct IdlError {
-    /// From 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// In words.
+    /// The error in words.
     pub what: String,
 }
 
-/// A struct's head has a bit for each field.
+/// The most fields of a struct: its head has a bit for each field.
 pub const FIELDS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! An IDL's text to its schema. Names are known from where they are declared on, so that recursion cannot be written.
+//! Turns an IDL's text into its schema. Names are known from their declaration on, so that recursion cannot be written.
 
 use std::collections::HashMap;
 
@@ -229,7 +229,7 @@ impl Parser {
         found
     }
 
-    /// At the token that was read last, or is next.
+    /// Returns an error at the token that was read last, or is next.
     fn error(&self, what: &str) -> IdlError {
         let at = self.at.min(self.tokens.len().saturating_sub(1));
         let line = self.tokens.get(at).map_or(1, |(line, _)| *line);

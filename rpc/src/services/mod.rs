@@ -1,5 +1,5 @@
-//! The services that the engine's workloads call, generated from `rpc/idl`. A test holds these files equal to what the
-//! generator makes of the IDL.
+//! The services that the engine's workloads call, generated from `rpc/idl`. A test holds these files equal to the
+//! generator's output for the IDL.
 
 #[rustfmt::skip]
 pub mod memcached;

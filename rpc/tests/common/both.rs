@@ -12,7 +12,7 @@ pub struct Both<'f> {
     pub interpreter: &'f dyn Functions,
 }
 
-/// Which struct of a service: its function's arguments, or what it answers.
+/// A struct of a service: its function's arguments, or its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Which {
     pub function: u32,
@@ -20,7 +20,7 @@ pub struct Which {
 }
 
 impl Both<'_> {
-    /// What `recv` or `answer` makes of a message's struct, whose strings may be so long.
+    /// Returns what `recv` or `answer` makes of a message's struct, whose strings may be so long.
     pub fn read(self, which: Which, wire: &[u8], field_bytes_max: usize) -> Result<Vec<u8>, Code> {
         let block = read(self.generated, which, wire, field_bytes_max);
         let other = read(self.interpreter, which, wire, field_bytes_max);
@@ -28,7 +28,7 @@ impl Both<'_> {
         block
     }
 
-    /// What `call` or `resp` makes of a block.
+    /// Returns what `call` or `resp` makes of a block.
     pub fn write(self, which: Which, block: &[u8]) -> Result<Vec<u8>, Code> {
         let wire = write(self.generated, which, block);
         assert_eq!(wire, write(self.interpreter, which, block), "{which:?} {block:02x?}");

@@ -1,4 +1,4 @@
-//! What the engine's tests share: an engine with its buffers, and random messages of a schema.
+//! The part that the engine's tests share: an engine with its buffers, and random messages of a schema.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod both;
@@ -31,7 +31,7 @@ impl Bench {
         Self { engine, page, net_recv, app_recv, app_resp, net_resp }
     }
 
-    /// Both halves until neither moves.
+    /// Steps both halves until neither moves.
     pub fn settle(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
@@ -44,7 +44,7 @@ impl Bench {
         }
     }
 
-    /// A packet in Net.Recv, and a read for its frame.
+    /// Puts a packet into Net.Recv, and issues a read for its frame.
     pub fn send(&mut self, packet: &[u8]) {
         let place = self.page.bytes_mut(self.net_recv).expect("mapped");
         place[..packet.len()].copy_from_slice(packet);
@@ -52,7 +52,7 @@ impl Bench {
         api::net_call_engine_read(&mut self.engine, self.net_resp).expect("taken");
     }
 
-    /// What the network's read returned, with its frame.
+    /// Returns the result of the network's read, with its frame.
     pub fn frame(&mut self) -> Option<(Completion, Vec<u8>)> {
         let done = self.engine.take(Interface::NetResp)?;
         let frame = self.page.bytes(done.buffer).map(|bytes| bytes[..done.length].to_vec());
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-/// A block of this struct with fields that are there or not, by chance.
+/// Makes a block of this struct with fields that are there or not, by chance.
 pub fn random(schema: &Schema, place: usize, prng: &mut Prng, to: &mut Build<'_>) -> usize {
     let fields = &schema.structs[place].fields;
     let block = to.block(fields.len()).expect("room");

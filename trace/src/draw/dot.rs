@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::tree::{End, Node, Trace};
 
-/// One cluster a trace; dashed edges to the traces that go on, where they are drawn too.
+/// Returns one cluster per trace, with dashed edges to the traces that go on, if they are drawn too.
 pub fn dot(traces: &[&Trace]) -> String {
     let mut out = String::from("digraph traces {\n");
     let mut put = |text: &str| writeln!(out, "{text}").expect("a string takes any text");
@@ -32,14 +32,14 @@ pub fn dot(traces: &[&Trace]) -> String {
     out
 }
 
-/// Where edges come from, and what is written on them.
+/// The nodes where edges come from, and the labels of the edges.
 type Open = Vec<(usize, &'static str)>;
 
 struct Graph {
     prefix: String,
     next: usize,
     text: String,
-    /// Node, trace that goes on, whether on an answer.
+    /// Each node, the trace that goes on, and whether it does so on an answer.
     tails: Vec<(String, String, bool)>,
 }
 

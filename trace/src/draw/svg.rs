@@ -1,11 +1,11 @@
-//! Traces as railroads in SVG: the path runs from left to right, arms of a branch or fork below each other.
+//! Traces as railroads in SVG: the path runs from left to right, and arms of a branch or fork are below each other.
 
 use std::fmt::Write;
 
 use super::escaped;
 use crate::tree::{Node, Trace};
 
-/// The traces below each other.
+/// Draws the traces below each other.
 pub fn svg(traces: &[&Trace]) -> String {
     let sizes: Vec<Size> = traces.iter().map(|trace| sequence(&trace.body)).collect();
     let heads: Vec<i32> = traces.iter().map(|trace| text_width(&trace.takes.to_string())).collect();
@@ -36,13 +36,13 @@ pub fn svg(traces: &[&Trace]) -> String {
     )
 }
 
-/// What something takes: its width, and how far it reaches above and below its rail.
+/// The space of a part: its width, and its reach above and below its rail.
 #[derive(Clone, Copy, Default)]
 struct Size {
     width: i32,
     up: i32,
     down: i32,
-    /// Nothing follows it.
+    /// True if nothing follows it.
     ends: bool,
 }
 
@@ -79,7 +79,7 @@ fn size_of(node: &Node) -> Size {
     }
 }
 
-/// A head, then arms below each other, then the rails together again.
+/// Returns the size of a head, then arms below each other, then the rails together again.
 fn stacked(head: i32, arms: &[&Vec<Node>], bar: bool) -> Size {
     let sizes: Vec<Size> = arms.iter().map(|arm| sequence(arm)).collect();
     let widest = sizes.iter().map(|size| size.width).max().unwrap_or(0);
@@ -111,7 +111,7 @@ impl Picture {
         self.put(&format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"));
     }
 
-    /// Draws nodes from `x` on along the rail at `y`; where they stop.
+    /// Draws nodes from `x` on along the rail at `y`, and returns where they stop.
     fn block(&mut self, nodes: &[Node], mut x: i32, y: i32) -> i32 {
         for node in nodes {
             x = self.node(node, x, y);
@@ -191,7 +191,7 @@ impl Picture {
         next
     }
 
-    /// What arms leave from or come together in: a line, or a bar where they do so at once.
+    /// Draws the line that arms leave from or come together in, or a bar if they do so at once.
     fn bar(&mut self, x: i32, y: i32, to_y: i32, thick: bool) {
         if thick {
             let (top, bottom) = (y - HALF, to_y + HALF);
@@ -202,7 +202,7 @@ impl Picture {
     }
 }
 
-/// Twelve pixels of a monospaced font, and a margin.
+/// Returns the width of a text in twelve pixels of a monospaced font, with a margin.
 fn text_width(text: &str) -> i32 {
     i32::try_from(text.chars().count()).unwrap_or(i32::MAX / 64) * 15 / 2 + 14
 }

@@ -1,11 +1,11 @@
-//! Lines to text: indentation, blank lines, and the comments of the source between them. A comment stays before what
-//! it stood before, or behind the line that it stood behind.
+//! Turns lines into text: indentation, blank lines, and the comments of the source between them. A comment stays in
+//! front of the line that it stood in front of, or behind the line that it stood behind.
 
 use super::lexer::Comment;
 use super::parser::{Item, Parsed, SourceLine};
 use super::print::{self, Line};
 
-/// The lines of a draft that came from no text.
+/// Returns the lines of a draft that came from no text.
 pub(crate) fn plain(lines: &[Line]) -> String {
     let mut page = Page::default();
     for line in lines {
@@ -14,7 +14,7 @@ pub(crate) fn plain(lines: &[Line]) -> String {
     page.out
 }
 
-/// A text that was read, in its canonical layout.
+/// Returns a text that was read, in its canonical layout.
 pub(crate) fn with_comments(parsed: &Parsed) -> String {
     let lines = lines_in_order(parsed);
     debug_assert_eq!(lines.len(), parsed.lines.len(), "one line for each that was read");
@@ -51,7 +51,7 @@ fn lines_in_order(parsed: &Parsed) -> Vec<Line> {
     lines
 }
 
-/// What was put down last.
+/// The last thing that was put down.
 #[derive(Default, PartialEq, Eq)]
 enum Last {
     #[default]
@@ -71,7 +71,7 @@ struct Page {
     last: Last,
     /// The source's line where the last thing ended.
     end_line: usize,
-    /// The last thing is a line of code that has no comment behind it yet.
+    /// True if the last thing is a line of code that has no comment behind it yet.
     takes_comment: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Text to words, numbers and signs, each with its place. Comments are kept aside for the formatter.
+//! Turns text into words, numbers and signs, each with its place. Comments are kept aside for the formatter.
 
 use super::Place;
 
@@ -15,7 +15,7 @@ pub(crate) enum Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// As an error shows it.
+    /// Returns the token as an error shows it.
     pub(crate) fn shown(self) -> String {
         match self {
             Token::Word(text) | Token::Number(text) | Token::Sign(text) | Token::Stray(text) => {
@@ -31,7 +31,7 @@ impl<'a> Token<'a> {
 pub(crate) struct Comment {
     pub(crate) place: Place,
     pub(crate) text: String,
-    /// Nothing stands before it on its line.
+    /// True if nothing stands in front of it on its line.
     pub(crate) alone: bool,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// A word goes on over letters, digits, `_`, `.` and `-`, unless the `-` begins an arrow.
+/// Returns the length of a word. It goes on over letters, digits, `_`, `.` and `-`, unless the `-` begins an arrow.
 fn word_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let goes_on = |at: usize| match bytes[at] {
@@ -106,5 +106,5 @@ fn word_bytes(text: &str) -> usize {
     (0..bytes.len()).find(|at| !goes_on(*at)).unwrap_or(bytes.len())
 }
 
-/// Longer ones first.
+/// The signs, longer ones first.
 const SIGNS: [&str; 12] = ["->", "==", "!=", "<=", ">=", "<", ">", "{", "}", "(", ")", ","];

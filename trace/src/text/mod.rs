@@ -14,16 +14,16 @@ use crate::catalog::{Catalog, Draft};
 use crate::fault::{Fault, Owner};
 use parser::{Parsed, parse};
 
-/// What is wrong with a text, and where.
+/// An error in a text, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The name of the text, as the caller gave it.
     pub file: String,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// In characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// What was expected, or what is wrong.
+    /// The text that was expected, or the error.
     pub message: String,
 }
 
@@ -42,10 +42,10 @@ pub(crate) struct Place {
     pub(crate) column: usize,
 }
 
-/// The catalog that these texts, each with its name, make together.
+/// Returns the catalog that these texts, each with its name, make together.
 ///
 /// # Errors
-/// The first error of each text that cannot be read; else every fault of what they say.
+/// The first error of each text that cannot be read. If all can be read, every fault of their content.
 pub fn read(files: &[(&str, &str)]) -> Result<Catalog, Vec<TextError>> {
     let parsed: Vec<_> = files.iter().map(|(name, text)| parse(name, text)).collect();
     let errors: Vec<TextError> =
@@ -69,23 +69,23 @@ pub fn read(files: &[(&str, &str)]) -> Result<Catalog, Vec<TextError>> {
     })
 }
 
-/// What a text says, not checked.
+/// Returns the content of a text, not checked.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// The place where it cannot be read.
 pub fn draft(name: &str, text: &str) -> Result<Draft, TextError> {
     parse(name, text).map(|parsed| parsed.draft)
 }
 
-/// The text in its canonical layout, comments kept.
+/// Returns the text in its canonical layout, with comments.
 ///
 /// # Errors
-/// Where it cannot be read. Faults that only a check finds do not matter here.
+/// The place where it cannot be read. Faults that only a check finds do not matter here.
 pub fn format(name: &str, text: &str) -> Result<String, TextError> {
     Ok(layout::with_comments(&parse(name, text)?))
 }
 
-/// The text of a draft: fields, traces, services.
+/// Returns the text of a draft: fields, traces, services.
 pub fn print(draft: &Draft) -> String {
     layout::plain(&print::lines(draft))
 }
@@ -117,7 +117,7 @@ fn locate(fault: Fault, files: &[(&str, &str)], parsed: &[Parsed]) -> TextError 
     TextError { file: String::new(), line: 0, column: 0, message: fault.what.to_string() }
 }
 
-/// Whether the language uses the word itself, so that nothing else can be called so.
+/// Returns whether the language uses the word itself, so that it cannot be a name.
 pub(crate) fn is_reserved(word: &str) -> bool {
     KEYWORDS.contains(&word) || Op::ALL.iter().any(|op| op.name() == word)
 }

@@ -1,5 +1,5 @@
-//! Words to a draft, with the place of everything in it. The first thing that cannot be read ends it; whether what was
-//! read makes sense is for the catalog.
+//! Turns words into a draft, with the place of everything in it. The first thing that cannot be read ends it. The
+//! catalog checks whether the content makes sense.
 
 use units::{Nanos, Op};
 
@@ -16,7 +16,7 @@ use crate::tree::{Branch, End, Field, FieldKind, Fork, Node, Run, TIME_UNITS_NS,
 /// A text that was read, with its places.
 #[derive(Clone, Debug)]
 pub(crate) struct Parsed {
-    /// What it says.
+    /// The content.
     pub(crate) draft: Draft,
     pub(crate) fields: Vec<Located>,
     pub(crate) traces: Vec<Located>,
@@ -26,7 +26,7 @@ pub(crate) struct Parsed {
     pub(crate) comments: Vec<Comment>,
 }
 
-/// Where a part of the draft stands.
+/// The places of a part of the draft.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
     pub(crate) name: Place,
@@ -34,7 +34,7 @@ pub(crate) struct Located {
     pub(crate) nodes: Vec<Place>,
 }
 
-/// What stood where among the others.
+/// The items of the text, and their places among the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Field,
@@ -42,7 +42,7 @@ pub(crate) enum Item {
     Service,
 }
 
-/// What becomes one line of the canonical layout: where it begins, and the line where it ends.
+/// A part that becomes one line of the canonical layout: the place where it begins, and the line where it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLine {
     pub(crate) from: Place,
@@ -108,7 +108,7 @@ struct Parser<'a> {
     draft: Draft,
     located: Vec<Place>,
     lines: Vec<SourceLine>,
-    /// Tests of the condition that is being read.
+    /// The number of tests of the condition that is being read.
     tests: usize,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         Err((self.place, format!("expected {what}, found {}", self.token.shown())))
     }
 
-    /// As [`Parser::expected`], with the nearest of the words that could stand here.
+    /// Does the same as [`Parser::expected`], with the nearest of the words that could stand here.
     fn expected_word<T>(&self, what: &str, words: &[&str]) -> Result<T, Wrong> {
         let hint = match self.token {
             Token::Word(word) => hint(word, words.iter().copied()),
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What began at `from` becomes a line.
+    /// Makes a line of everything from `from` on.
     fn line(&mut self, from: Place) {
         self.lines.push(SourceLine { from, end_line: self.end_line });
     }
@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// A brace that closes, on a line of its own.
+    /// Reads a brace that closes, on a line of its own.
     fn close(&mut self) -> Result<(), Wrong> {
         let from = self.place;
         self.need("}")?;

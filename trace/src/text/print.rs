@@ -1,4 +1,4 @@
-//! A draft as the lines of its canonical layout, without comments: one line a node, arms indented.
+//! Prints a draft as the lines of its canonical layout, without comments: one line per node, arms indented.
 
 use crate::catalog::Draft;
 use crate::service::{Service, Stage};
@@ -11,7 +11,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// Fields, traces, services.
+/// Returns fields, traces, services.
 pub(crate) fn lines(draft: &Draft) -> Vec<Line> {
     let mut out = Vec::new();
     draft.fields.iter().for_each(|field| self::field(field, &mut out));

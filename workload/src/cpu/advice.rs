@@ -1,18 +1,19 @@
-//! What findings suggest, as the seed's table 4: a list to read, chosen by shares. It estimates no gain.
+//! The advice that a profile's findings suggest, from \[Accelerometer\] table 4. It is a list to read, chosen by
+//! shares. It estimates no gain.
 
 use super::breakdown::{Category, CpuProfile, Sums};
 
-/// One finding and what it suggests.
+/// One finding and its suggestion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// What was found, with the numbers.
+    /// The finding, with the numbers.
     pub finding: String,
-    /// What table 4 suggests.
+    /// The suggestion of table 4.
     pub opportunity: &'static str,
 }
 
-/// The findings of a profile, in table 4's order. A share counts as significant from 5 % of all weight on,
-/// orchestration from 40 %, and an IPC as poor below three quarters of the whole profile's: the seed gives no
+/// Returns the findings of a profile, in table 4's order. A share counts as significant from 5 % of all weight on,
+/// orchestration from 40 %, and an IPC as poor below three quarters of the whole profile's. \[Accelerometer\] gives no
 /// thresholds.
 pub fn advice(profile: &CpuProfile) -> Vec<Advice> {
     let mut found = Vec::new();
@@ -67,13 +68,13 @@ fn poor_ipc(profile: &CpuProfile, found: &mut Vec<Advice>) {
     }
 }
 
-/// A category of the leaf table or of the functionalities, or parts of it, if it is significant.
+/// Returns the sums of a category of the leaf table or of the functionalities, or of parts of it, if it is significant.
 fn significant(profile: &CpuProfile, category: &str, parts: &[&str]) -> Option<Sums> {
     let found = profile.leaf.find(category).or_else(|| profile.functionality.find(category))?;
     let mut sums = if parts.is_empty() { found.sums } else { Sums::default() };
-    for (name, own) in &found.parts {
+    for (name, part) in &found.parts {
         if parts.contains(&name.as_str()) {
-            sums.add(*own);
+            sums.add(*part);
         }
     }
     (profile.share(sums) >= SIGNIFICANT).then_some(sums)
@@ -87,10 +88,10 @@ const SIGNIFICANT: f64 = 0.05;
 const ORCHESTRATION: f64 = 0.4;
 const POOR: f64 = 0.75;
 
-/// Functionalities that are not orchestration (seed section 2.4).
+/// The functionalities that are not orchestration (\[Accelerometer\] section 2.4).
 const CORE: [&str; 3] = ["Application logic", "Prediction/ranking", "Feature extraction"];
 
-/// Table 4 from its fourth row on: category, parts of it, what to call it, what it suggests.
+/// Table 4 from its fourth row on: category, parts of it, its name in the finding, and the suggestion.
 const BY_SHARE: [(&str, &[&str], &str, &str); 7] = [
     (
         "Memory",

@@ -1,16 +1,16 @@
-//! What a profile came to: samples by category, and what could not be sorted or read. Values only.
+//! The result of a profile: samples by category, and those that could not be sorted or read. These are values only.
 
 use super::rules::Frames;
 use super::weights::StandsFor;
 
-/// What was added up.
+/// Sums over samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Samples of cycles, or of what stands for them.
+    /// Samples of cycles, or of the event that stands for them.
     pub samples: u64,
-    /// Their weight: cycles where the profile has them, else what its event counts.
+    /// Their weight: cycles if the profile has them, otherwise the counts of its event.
     pub weight: u64,
-    /// Instructions, where they were recorded.
+    /// Instructions, if they were recorded.
     pub instructions: u64,
 }
 
@@ -25,9 +25,9 @@ impl Sums {
 /// Lines that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
-    /// How many, lines that were too long among them.
+    /// The number of lines, including those that were too long.
     pub lines: u64,
-    /// The first few: number and beginning.
+    /// The number and the beginning of the first few.
     pub examples: Vec<(u64, String)>,
 }
 
@@ -50,9 +50,9 @@ const EXAMPLE_BYTES_MAX: usize = 80;
 pub struct Category {
     /// Its name.
     pub name: String,
-    /// Which frames its rules look at; none where they differ.
+    /// The frames that its rules look at. None if they differ.
     pub frames: Option<Frames>,
-    /// What is in it.
+    /// The sums of its samples.
     pub sums: Sums,
     /// Its named parts, the largest first.
     pub parts: Vec<(String, Sums)>,
@@ -63,14 +63,14 @@ pub struct Category {
 /// One table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breakdown {
-    /// The largest first; those without a sample are left out.
+    /// The categories, the largest first. Those without a sample are left out.
     pub categories: Vec<Category>,
-    /// What no rule matched.
+    /// The samples that no rule matched.
     pub uncategorised: Category,
 }
 
 impl Breakdown {
-    /// A category by its name, upper and lower case alike.
+    /// Returns a category by its name, without regard to case.
     pub fn find(&self, name: &str) -> Option<&Category> {
         self.categories.iter().find(|one| one.name.eq_ignore_ascii_case(name))
     }
@@ -81,23 +81,24 @@ impl Breakdown {
 pub struct CpuProfile {
     /// `perf script` or `folded stacks`.
     pub format: &'static str,
-    /// What the weights count: the name of the event, of several kinds of cores several, or `samples`.
+    /// The unit of the weights: the name of the event, several names for several kinds of cores, or `samples`.
     pub event: String,
-    /// Whether weights are cycles.
+    /// True if weights are cycles.
     pub counts_cycles: bool,
-    /// Time on a core that was sampled beside cycles (ns), where it was.
+    /// The time on a core that was sampled beside cycles (ns), if it was.
     pub clock_ns: Option<u64>,
-    /// Everything.
+    /// The sums over everything.
     pub total: Sums,
-    /// What the counts of folded stacks stand for; nothing in other formats.
+    /// The meaning of the counts of folded stacks. None in other formats.
     pub stands_for: Option<StandsFor>,
-    /// As sure as so many independent samples of one weight: fewer than there are where weights differ.
+    /// The number of independent samples of one weight that would be as sure. There are fewer than samples if weights
+    /// differ.
     pub independent_samples: f64,
-    /// By leaf function (table 2).
+    /// The breakdown by leaf function (table 2).
     pub leaf: Breakdown,
-    /// By functionality (table 3).
+    /// The breakdown by functionality (table 3).
     pub functionality: Breakdown,
-    /// What could not be read.
+    /// The lines that could not be read.
     pub malformed: Malformed,
     /// Samples of further events, which are not used.
     pub other_events: u64,
@@ -108,23 +109,23 @@ pub struct CpuProfile {
 }
 
 impl CpuProfile {
-    /// The clock while the profile ran (GHz), where both cycles and the time on cores were sampled.
+    /// Returns the clock while the profile ran (GHz), if both cycles and the time on cores were sampled.
     pub fn clock_ghz(&self) -> Option<f64> {
         self.clock_ns.map(|ns| self.total.weight as f64 / ns as f64)
     }
 
-    /// The fraction of all weight.
+    /// Returns the fraction of all weight.
     pub fn share(&self, sums: Sums) -> f64 {
         if self.total.weight == 0 { 0.0 } else { sums.weight as f64 / self.total.weight as f64 }
     }
 
-    /// Instructions per cycle, where both were recorded.
+    /// Returns instructions per cycle, if both were recorded.
     pub fn ipc(&self, sums: Sums) -> Option<f64> {
         let known = self.counts_cycles && self.total.instructions > 0 && sums.weight > 0;
         known.then(|| sums.instructions as f64 / sums.weight as f64)
     }
 
-    /// A category of either table, functionalities first, and the table it is in.
+    /// Returns a category of either table, functionalities first, and the table it is in.
     pub fn find(&self, name: &str) -> Option<&Category> {
         self.functionality.find(name).or_else(|| self.leaf.find(name))
     }

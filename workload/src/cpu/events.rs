@@ -1,10 +1,10 @@
-//! What an event of `perf` counts, by its name: cycles, time, instructions or something else. Of each kind the first
-//! event is taken, on every kind of core that has it; a second one beside it would count the same again.
+//! Finds out by its name what an event of `perf` counts: cycles, time, instructions or something else. For each kind
+//! the first event is taken, on every kind of core that has it. A second one beside it would count the same again.
 
-/// What samples count, the best to tell shares of cycles by first.
+/// The unit that samples count. The best unit for shares of cycles comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Of the core.
+    /// Cycles of the core.
     Cycles,
     /// Nanoseconds on a core.
     Clock,
@@ -17,8 +17,9 @@ impl Kind {
     pub(super) const ALL: [Kind; KINDS] =
         [Kind::Cycles, Kind::Clock, Kind::Other, Kind::Instructions];
 
-    /// Of an event's name without its PMU and modifiers, which must be all of it: branch-instructions are none.
-    fn of(event: &[u8]) -> Self {
+    /// Returns the kind of an event by its name without its PMU and modifiers. The name must match as a whole:
+    /// branch-instructions are none.
+    fn from_event(event: &[u8]) -> Self {
         match event {
             b"cycles" | b"cpu-cycles" | b"cpu_cycles" => Kind::Cycles,
             b"cpu-clock" | b"task-clock" => Kind::Clock,
@@ -38,15 +39,15 @@ pub(super) struct Events([Option<Known>; KINDS]);
 struct Known {
     event: Vec<u8>,
     modifiers: Vec<u8>,
-    /// As they were met: one, or one for each kind of core.
+    /// The names in the order in which they were met: one, or one for each kind of core.
     names: Vec<String>,
 }
 
 impl Events {
-    /// What the samples of an event count; nothing for one that stands beside another of its kind.
+    /// Returns what the samples of an event count. Returns none for an event that stands beside another of its kind.
     pub(super) fn kind(&mut self, name: &[u8]) -> Option<Kind> {
         let (event, modifiers) = parts(name);
-        let kind = Kind::of(event);
+        let kind = Kind::from_event(event);
         let known = self.0[kind as usize].get_or_insert_with(|| Known {
             event: event.to_vec(),
             modifiers: modifiers.to_vec(),
@@ -55,20 +56,20 @@ impl Events {
         if known.event != event || known.modifiers != modifiers {
             return None;
         }
-        let is_new = !known.names.iter().any(|own| own.as_bytes() == name);
+        let is_new = !known.names.iter().any(|known_name| known_name.as_bytes() == name);
         if is_new && known.names.len() < NAMES_MAX {
             known.names.push(String::from_utf8_lossy(name).into_owned());
         }
         Some(kind)
     }
 
-    /// The names of a kind.
+    /// Returns the names of a kind.
     pub(super) fn names(&self, kind: Kind) -> Option<String> {
         self.0[kind as usize].as_ref().map(|known| known.names.join(", "))
     }
 }
 
-/// `cycles` and `ppp` of `cycles:ppp`, `cpu_core/cycles/ppp` and `cpu/cycles,period=9/ppp`.
+/// Returns `cycles` and `ppp` of `cycles:ppp`, `cpu_core/cycles/ppp` and `cpu/cycles,period=9/ppp`.
 fn parts(name: &[u8]) -> (&[u8], &[u8]) {
     let mut halves = name.splitn(3, |byte| *byte == b'/');
     let first = halves.next().unwrap_or_default();
@@ -103,11 +104,11 @@ mod tests {
     #[test]
     fn kinds_of_cores_are_added_and_a_second_event_is_not() {
         let mut events = Events::default();
-        let of = |events: &mut Events, name: &str| events.kind(name.as_bytes());
-        assert_eq!(of(&mut events, "cpu_core/cycles/u"), Some(Kind::Cycles));
-        assert_eq!(of(&mut events, "cpu_atom/cycles/u"), Some(Kind::Cycles));
-        assert_eq!(of(&mut events, "cycles:k"), None);
-        assert_eq!(of(&mut events, "cpu-cycles:u"), None);
+        let kind_of = |events: &mut Events, name: &str| events.kind(name.as_bytes());
+        assert_eq!(kind_of(&mut events, "cpu_core/cycles/u"), Some(Kind::Cycles));
+        assert_eq!(kind_of(&mut events, "cpu_atom/cycles/u"), Some(Kind::Cycles));
+        assert_eq!(kind_of(&mut events, "cycles:k"), None);
+        assert_eq!(kind_of(&mut events, "cpu-cycles:u"), None);
         let names = events.names(Kind::Cycles);
         assert_eq!(names.as_deref(), Some("cpu_core/cycles/u, cpu_atom/cycles/u"));
         assert_eq!(events.names(Kind::Clock), None);

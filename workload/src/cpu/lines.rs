@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, Read};
 
 use memchr::memchr;
 
-/// Lines of at most as many bytes as the buffer has; longer ones are passed over and counted.
+/// Reads lines of at most as many bytes as the buffer has. Longer ones are passed over and counted.
 pub(super) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// In the middle of a line that is too long.
+    /// True in the middle of a line that is too long.
     skipping: bool,
     number: u64,
     too_long: u64,
@@ -22,14 +22,14 @@ impl<R: Read> Lines<R> {
         Self { input, buffer, start: 0, end: 0, skipping: false, number: 0, too_long: 0 }
     }
 
-    /// The next line without its end.
+    /// Returns the next line without its end.
     pub(super) fn next(&mut self) -> io::Result<Option<&[u8]>> {
         let Some((start, end)) = self.next_range()? else { return Ok(None) };
         let line = &self.buffer[start..end];
         Ok(Some(line.strip_suffix(b"\r").unwrap_or(line)))
     }
 
-    /// The number of the last line, from 1 on.
+    /// Returns the number of the last line, from 1 on.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -68,7 +68,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Counts the line that ended; whether it is whole.
+    /// Counts the line that ended, and returns whether it is whole.
     fn finish_line(&mut self) -> bool {
         self.number += 1;
         let whole = !std::mem::take(&mut self.skipping);
@@ -81,7 +81,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// A reader that gives a few bytes at a time.
     struct Dripping<'a>(&'a [u8], usize);
 
     impl Read for Dripping<'_> {

@@ -1,6 +1,7 @@
-//! pprof's profiles: protobuf, usually gzipped, read straight from its bytes: tables of strings, functions and
-//! locations by their ids, then sample by sample. The format is
-//! <https://github.com/google/pprof/blob/main/proto/profile.proto>; of it, only what a stack and its weight need.
+//! Reads pprof's profiles: protobuf, usually gzipped, straight from its bytes. It reads tables of strings, functions
+//! and locations by their ids, then sample by sample. The format is
+//! <https://github.com/google/pprof/blob/main/proto/profile.proto>. Only the parts that a stack and its weight need are
+//! read.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -9,7 +10,7 @@ use libdeflater::Decompressor;
 
 use super::read::CpuProfileError;
 
-/// What one sample is, frames from the leaf outwards: symbol and library.
+/// One sample. Its frames go from the leaf outwards: symbol and library.
 pub(super) struct Sample<'p> {
     pub(super) weight: u64,
     pub(super) samples: u64,
@@ -19,12 +20,12 @@ pub(super) struct Sample<'p> {
 
 /// A profile's tables, and its samples' bytes.
 pub(super) struct Pprof<'p> {
-    /// What weights count.
+    /// The unit of the weights.
     pub(super) event: String,
     strings: Vec<&'p [u8]>,
-    /// By id: name.
+    /// The names by id.
     functions: HashMap<u64, u64>,
-    /// By id: file name.
+    /// The file names by id.
     mappings: HashMap<u64, u64>,
     locations: HashMap<u64, Location>,
     samples: Vec<&'p [u8]>,
@@ -36,14 +37,14 @@ pub(super) struct Pprof<'p> {
 #[derive(Default)]
 struct Location {
     mapping: u64,
-    /// Innermost first.
+    /// The functions, innermost first.
     functions: Vec<u64>,
 }
 
-/// All of the bytes, unpacked where they are gzipped.
+/// Returns all of the bytes, unpacked if they are gzipped.
 ///
 /// # Errors
-/// More than is read, or what cannot be unpacked.
+/// There are more bytes than may be read, or they cannot be unpacked.
 pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     let mut packed = Vec::new();
     input.take(BYTES_MAX + 1).read_to_end(&mut packed)?;
@@ -70,7 +71,7 @@ pub(super) fn bytes(input: impl Read) -> Result<Vec<u8>, CpuProfileError> {
     }
 }
 
-/// Whether a file that begins like this may be one.
+/// Returns whether a file that begins like this may be a profile.
 pub(super) fn may_be(head: &[u8]) -> bool {
     // The first field is one of a profile's, most often a type of samples.
     let tag = head.first().copied().unwrap_or(0);
@@ -81,9 +82,9 @@ impl<'p> Pprof<'p> {
     /// Reads the tables.
     ///
     /// # Errors
-    /// Bytes that are no profile.
+    /// The bytes are no profile.
     pub(super) fn new(bytes: &'p [u8]) -> Result<Self, CpuProfileError> {
-        let mut own = Self {
+        let mut profile = Self {
             event: String::new(),
             strings: Vec::new(),
             functions: HashMap::new(),
@@ -96,10 +97,10 @@ impl<'p> Pprof<'p> {
         };
         let mut types = Vec::new();
         let mut preferred = 0;
-        own.tables(bytes, &mut types, &mut preferred)?;
-        own.choose(&types, preferred);
+        profile.tables(bytes, &mut types, &mut preferred)?;
+        profile.choose(&types, preferred);
         let none = CpuProfileError::Binary("no text, and no pprof profile with samples");
-        if own.samples.is_empty() || types.is_empty() { Err(none) } else { Ok(own) }
+        if profile.samples.is_empty() || types.is_empty() { Err(none) } else { Ok(profile) }
     }
 
     fn tables(
@@ -115,8 +116,8 @@ impl<'p> Pprof<'p> {
             if let (14, Value::Number(text)) = (number, value) {
                 *preferred = text;
             }
-            if let Value::Bytes(own) = value {
-                entries += self.entry(number, own, types).ok_or_else(broken)?;
+            if let Value::Bytes(message) = value {
+                entries += self.entry(number, message, types).ok_or_else(broken)?;
             }
             if entries > ENTRIES_MAX {
                 return Err(CpuProfileError::Binary(TOO_MANY));
@@ -125,32 +126,32 @@ impl<'p> Pprof<'p> {
         Ok(())
     }
 
-    /// Adds to a table; how many entries that takes.
-    fn entry(&mut self, number: u64, own: &'p [u8], types: &mut Vec<u64>) -> Option<usize> {
+    /// Adds to a table, and returns how many entries that takes.
+    fn entry(&mut self, number: u64, message: &'p [u8], types: &mut Vec<u64>) -> Option<usize> {
         match number {
-            1 => types.push(numbers(own, [1])?[0]),
-            2 => self.samples.push(own),
+            1 => types.push(numbers(message, [1])?[0]),
+            2 => self.samples.push(message),
             3 => {
-                let [id, name] = numbers(own, [1, 5])?;
+                let [id, name] = numbers(message, [1, 5])?;
                 self.mappings.insert(id, name);
             }
             4 => {
-                let (id, location) = location(own)?;
+                let (id, location) = location(message)?;
                 let entries = 1 + location.functions.len();
                 self.locations.insert(id, location);
                 return Some(entries);
             }
             5 => {
-                let [id, name] = numbers(own, [1, 2])?;
+                let [id, name] = numbers(message, [1, 2])?;
                 self.functions.insert(id, name);
             }
-            6 => self.strings.push(own),
+            6 => self.strings.push(message),
             _ => return Some(0),
         }
         Some(1)
     }
 
-    /// Which of a sample's values are which.
+    /// Finds the meaning of a sample's values.
     fn choose(&mut self, types: &[u64], preferred: u64) {
         let names: Vec<&[u8]> = types.iter().map(|name| self.text(*name)).collect();
         let find = |word: &[u8]| names.iter().position(|name| *name == word);
@@ -163,12 +164,12 @@ impl<'p> Pprof<'p> {
         (self.samples_at, self.instructions_at) = (samples_at, instructions_at);
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     pub(super) fn count(&self) -> usize {
         self.samples.len()
     }
 
-    /// One of them; nothing if it cannot be read, or has more frames than any stack that was taken.
+    /// Returns one of the samples. Returns none if it cannot be read, or has more frames than any stack that was taken.
     pub(super) fn sample(&self, index: usize) -> Option<Sample<'p>> {
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         let mut fields = Fields(self.samples.get(index)?);
@@ -218,9 +219,9 @@ fn location(bytes: &[u8]) -> Option<(u64, Location)> {
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
         match (number, value) {
-            (1, Value::Number(own)) => id = own,
-            (2, Value::Number(own)) => location.mapping = own,
-            // One more than a sample may have: it is refused where it is met.
+            (1, Value::Number(number)) => id = number,
+            (2, Value::Number(number)) => location.mapping = number,
+            // This is one more than a sample may have: it is refused when it is met.
             (4, Value::Bytes(line)) if location.functions.len() <= FRAMES_MAX => {
                 location.functions.push(numbers(line, [1])?[0]);
             }
@@ -230,13 +231,14 @@ fn location(bytes: &[u8]) -> Option<(u64, Location)> {
     Some((id, location))
 }
 
-/// The numbers of these fields of a message, 0 where they are not set.
+/// Returns the numbers of these fields of a message, and 0 for those that are not set.
 fn numbers<const N: usize>(bytes: &[u8], wanted: [u64; N]) -> Option<[u64; N]> {
     let mut found = [0; N];
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
-        if let (Some(at), Value::Number(own)) = (wanted.iter().position(|n| *n == number), value) {
-            found[at] = own;
+        if let (Some(at), Value::Number(value)) = (wanted.iter().position(|n| *n == number), value)
+        {
+            found[at] = value;
         }
     }
     Some(found)
@@ -249,12 +251,12 @@ struct Fields<'p>(&'p [u8]);
 enum Value<'p> {
     Number(u64),
     Bytes(&'p [u8]),
-    /// Of a kind that profiles do not use.
+    /// The field is of a kind that profiles do not use.
     Fixed,
 }
 
 impl<'p> Fields<'p> {
-    /// The next field, or the end; nothing where the message breaks off.
+    /// Returns the next field, or the end. Returns nothing if the message breaks off.
     #[allow(clippy::option_option, reason = "an end is no break")]
     fn next(&mut self) -> Option<Option<(u64, Value<'p>)>> {
         if self.0.is_empty() {
@@ -265,9 +267,9 @@ impl<'p> Fields<'p> {
             VARINT => Value::Number(varint(&mut self.0)?),
             BYTES => {
                 let count = usize::try_from(varint(&mut self.0)?).ok()?;
-                let (own, rest) = self.0.split_at_checked(count)?;
+                let (field, rest) = self.0.split_at_checked(count)?;
                 self.0 = rest;
-                Value::Bytes(own)
+                Value::Bytes(field)
             }
             FIXED_64 => self.skip(8)?,
             FIXED_32 => self.skip(4)?,
@@ -283,10 +285,10 @@ impl<'p> Fields<'p> {
 }
 
 impl Value<'_> {
-    /// Adds the numbers of a repeated field, packed or not; nothing if they are more than a sample may have.
+    /// Adds the numbers of a repeated field, packed or not. Adds nothing if they are more than a sample may have.
     fn repeated(self, all: &mut Vec<u64>) -> Option<()> {
         match self {
-            Value::Number(own) => all.push(own),
+            Value::Number(number) => all.push(number),
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
                     if all.len() > FRAMES_MAX {
@@ -332,13 +334,14 @@ const TOO_MANY: &str = "a pprof profile of more than 1,048,576 samples, strings 
 pub(super) const TOO_MANY_FRAMES: &str =
     "a pprof profile of more than 134,217,728 frames; valid are 1 to as many: sample less";
 
-/// All samples together: each costs a look-up.
+/// The most frames of all samples together. Each costs a look-up.
 pub(super) const ALL_FRAMES_MAX: usize = 128 << 20;
 
-/// Some times the deepest stacks that profilers take.
+/// The most frames of a sample: some times the deepest stacks that profilers take.
 const FRAMES_MAX: usize = 4_096;
-/// Each takes some tens of bytes beside its own: with all of them the tables are within 128 MiB.
+/// The most entries of the tables. Each takes some tens of bytes beside its own: with all of them the tables are within
+/// 128 MiB.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// Of a file, and of what it unpacks to. Profiles of minutes are some megabytes.
+/// The most bytes of a file, and of its unpacked form. Profiles of minutes are some megabytes.
 const BYTES_MAX: u64 = 128 << 20;

@@ -1,5 +1,5 @@
-//! Reads `perf script` text and folded stacks line by line, and pprof's profiles sample by sample: nothing is kept of a
-//! sample but which rules its frames match first. Lines that cannot be read are counted, and the rest goes on.
+//! Reads `perf script` text and folded stacks line by line, and pprof's profiles sample by sample. For each sample it
+//! keeps only the first rules that its frames match. It counts lines that cannot be read, and goes on.
 
 use std::io::{self, Read};
 
@@ -13,19 +13,19 @@ use super::rules::{NONE, Ranks, Rules, TABLES, Table};
 use super::symbols::{Symbol, Symbols};
 use super::weights::Weights;
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuProfileError {
     /// The stream failed.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Something else than text.
+    /// The input is not text.
     #[error("this is {0}")]
     Binary(&'static str),
-    /// A profile that would take more memory than one may.
+    /// The profile would take more memory than it may.
     #[error("this is {what} {bytes} bytes; valid are 1 to {bytes_max}: sample less")]
     TooLong {
-        /// Of what, up to the number.
+        /// The part that is too long, up to the number.
         what: &'static str,
         /// Its length.
         bytes: u64,
@@ -38,19 +38,19 @@ pub enum CpuProfileError {
              `perf script`, folded stacks (lines of `frame;frame;leaf COUNT`), or pprof's protobuf"
     )]
     Nothing {
-        /// How many lines there were.
+        /// The number of lines.
         lines: u64,
-        /// The first that could not be read.
+        /// The first line that could not be read.
         example: String,
     },
 }
 
-/// What reading may take.
+/// The bounds of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A longer line is passed over (bytes).
+    /// The longest line that is not passed over (bytes).
     pub line_bytes_max: usize,
-    /// Distinct symbols kept.
+    /// The most distinct symbols that are kept.
     pub symbols_max: usize,
 }
 
@@ -65,7 +65,7 @@ pub fn read(input: impl Read, rules: &Rules) -> Result<CpuProfile, CpuProfileErr
     read_within(input, rules, Limits::default())
 }
 
-/// The same within other limits.
+/// Does the same within other limits.
 pub fn read_within(
     mut input: impl Read,
     rules: &Rules,
@@ -111,7 +111,7 @@ fn read_pprof(
     let profile = Pprof::new(&bytes)?;
     let mut tally = Tally::new(rules, limits.symbols_max);
     let kind = tally.events.kind(profile.event.as_bytes()).unwrap_or(Kind::Other);
-    // Instructions that are the weights of a profile stand for themselves.
+    // Instructions that are the weights of a profile count as another unit.
     let kind = if kind == Kind::Instructions { Kind::Other } else { kind };
     (tally.format, tally.event) = (Some(Format::Pprof), Some(profile.event.clone()));
     let mut malformed = Malformed::default();
@@ -137,7 +137,7 @@ const UNREADABLE: &[u8] = b"a sample with a location that is not there, or above
 const HEAD_BYTES: u64 = 8;
 const EXAMPLE_BYTES: usize = 80;
 
-/// What binary files begin with, and what to do about them.
+/// The beginnings of binary files, and what to do about them.
 const BINARY: [(&[u8], &str); 1] =
     [(b"PERFILE2", "perf.data: run `perf script -i FILE` and give its output")];
 
@@ -148,10 +148,10 @@ enum Format {
     Pprof,
 }
 
-/// A stack, as far as it is kept.
+/// The parts of a stack that are kept.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
-    /// Nothing for a sample that is left out.
+    /// The kind. None for a sample that is left out.
     kind: Option<Kind>,
     count: u64,
     leaf: Option<u32>,
@@ -166,13 +166,13 @@ impl Stack {
     }
 
     fn meets(&mut self, ranks: &[Ranks; TABLES], is_leaf: bool) {
-        for (rank, own) in self.rank.iter_mut().zip(ranks) {
-            *rank = (*rank).min(if is_leaf { own.as_leaf } else { own.above });
+        for (rank, of_symbol) in self.rank.iter_mut().zip(ranks) {
+            *rank = (*rank).min(if is_leaf { of_symbol.as_leaf } else { of_symbol.above });
         }
     }
 }
 
-/// Samples and their weight, by what they count: which kind there is shows only at the end.
+/// Samples and their weight, by their kind. The kinds of a profile are known only at its end.
 type Counts = [Counted; KINDS];
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,7 +193,7 @@ struct Tally<'a> {
     symbols: Symbols,
     format: Option<Format>,
     events: Events,
-    /// What weights count, where the format says it once for all.
+    /// The unit of the weights, if the format states it once for all.
     event: Option<String>,
     open: Option<Stack>,
     total: Counts,
@@ -215,24 +215,24 @@ impl<'a> Tally<'a> {
             open: None,
             total: Counts::default(),
             weights: Default::default(),
-            sums: Table::ALL.map(|table| vec![Counts::default(); rules.of(table).len()]),
+            sums: Table::ALL.map(|table| vec![Counts::default(); rules.in_table(table).len()]),
             uncategorised: [Counts::default(); TABLES],
             left_out: 0,
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.total.iter().all(|own| own.weight == 0)
+        self.total.iter().all(|weighed| weighed.weight == 0)
     }
 
-    /// Whether the line could be read.
+    /// Reads a line, and returns whether it could.
     fn line(&mut self, line: &[u8]) -> bool {
         match self.format {
             Some(Format::Perf) => self.perf(line),
             Some(Format::Folded) => self.folded(line),
             Some(Format::Pprof) => false,
             None if line.trim_ascii().is_empty() || line.starts_with(b"#") => true,
-            // Whichever form a line has first is the profile's.
+            // The form of the first line that has one is the profile's.
             None if header(line).is_some() => {
                 self.format = Some(Format::Perf);
                 self.perf(line)
@@ -333,21 +333,21 @@ impl<'a> Tally<'a> {
         self.total[at].add(samples, weight);
         self.weights[at].add(samples, weight);
         for table in 0..TABLES {
-            let own = self.sums[table].get_mut(usize::from(stack.rank[table]));
-            own.unwrap_or(&mut self.uncategorised[table])[at].add(samples, weight);
+            let counted = self.sums[table].get_mut(usize::from(stack.rank[table]));
+            counted.unwrap_or(&mut self.uncategorised[table])[at].add(samples, weight);
         }
         if let Some(leaf) = stack.leaf {
             self.symbols.add_leaf_weight(leaf, kind, weight);
         }
     }
 
-    /// The kind of sample that tells most.
+    /// Returns the kind of sample that tells most.
     fn kind(&self) -> Kind {
         let has = |kind: &Kind| self.total[*kind as usize].weight > 0;
         Kind::ALL.into_iter().find(has).unwrap_or(Kind::Other)
     }
 
-    /// What counts of these in the end: samples of the kind that tells most, and instructions beside them.
+    /// Returns what counts in the end: samples of the kind that tells most, and instructions beside them.
     fn sums(&self, counts: &Counts) -> Sums {
         let kind = self.kind();
         let Counted { samples, weight } = counts[kind as usize];
@@ -367,12 +367,12 @@ impl<'a> Tally<'a> {
     fn profile(self, malformed: Malformed) -> CpuProfile {
         let kind = self.kind();
         let samples_of = |kind: Kind| self.total[kind as usize].samples;
-        // Time beside cycles tells the clock, and instructions beside all else the IPC.
-        let is_used = |own: &Kind| match own {
+        // Time beside cycles gives the clock, and instructions beside all else give the IPC.
+        let is_used = |sampled: &Kind| match sampled {
             Kind::Clock => kind == Kind::Cycles,
-            own => *own == kind || *own == Kind::Instructions,
+            sampled => *sampled == kind || *sampled == Kind::Instructions,
         };
-        let unused = Kind::ALL.into_iter().filter(|own| !is_used(own)).map(samples_of);
+        let unused = Kind::ALL.into_iter().filter(|sampled| !is_used(sampled)).map(samples_of);
         let other_events = self.left_out + unused.sum::<u64>();
         let named = self.event.clone().or_else(|| self.events.names(kind));
         let (total, weights) = (self.sums(&self.total), &self.weights[kind as usize]);
@@ -403,7 +403,7 @@ impl<'a> Tally<'a> {
     }
 
     fn breakdown(&self, table: Table) -> Breakdown {
-        let rules = self.rules.of(table);
+        let rules = self.rules.in_table(table);
         let mut categories: Vec<Category> = Vec::new();
         for (rule, counts) in rules.iter().zip(&self.sums[table as usize]) {
             let sums = &self.sums(counts);
@@ -416,11 +416,11 @@ impl<'a> Tally<'a> {
                 categories.len() - 1
             });
             let category = &mut categories[at];
-            category.frames = category.frames.filter(|own| *own == frames);
+            category.frames = category.frames.filter(|common| *common == frames);
             category.sums.add(*sums);
             if let Some(name) = &rule.part {
-                match category.parts.iter_mut().find(|(own, _)| own == name) {
-                    Some((_, own)) => own.add(*sums),
+                match category.parts.iter_mut().find(|(part, _)| part == name) {
+                    Some((_, total)) => total.add(*sums),
                     None => category.parts.push((name.clone(), *sums)),
                 }
             }
@@ -446,28 +446,28 @@ impl<'a> Tally<'a> {
         Breakdown { categories, uncategorised }
     }
 
-    /// The leaf functions of a category with the most weight; of none where no category has that name.
+    /// Returns the leaf functions of a category with the most weight. There are none if no category has that name.
     fn top(&self, category: &str) -> Vec<(String, u64)> {
-        let rules = self.rules.of(Table::Leaf);
+        let rules = self.rules.in_table(Table::Leaf);
         let is_of = |symbol: &Symbol| {
             let rank = usize::from(symbol.ranks[Table::Leaf as usize].as_leaf);
             rules.get(rank).map_or(UNCATEGORISED, |rule| rule.category.as_str()) == category
         };
         let all = self.symbols.with_leaf_weights(self.kind());
-        let mut own: Vec<(&Symbol, u64)> =
+        let mut heaviest: Vec<(&Symbol, u64)> =
             all.filter(|(symbol, weight)| *weight > 0 && is_of(symbol)).collect();
-        own.sort_by(|one, other| {
+        heaviest.sort_by(|one, other| {
             other.1.cmp(&one.1).then_with(|| one.0.text().cmp(&other.0.text()))
         });
-        own.truncate(TOP);
-        own.into_iter().map(|(symbol, weight)| (symbol.text(), weight)).collect()
+        heaviest.truncate(TOP);
+        heaviest.into_iter().map(|(symbol, weight)| (symbol.text(), weight)).collect()
     }
 }
 
 const TOP: usize = 5;
 const UNCATEGORISED: &str = "uncategorised";
 
-/// Frames and count of `frame;frame;leaf COUNT`.
+/// Returns frames and count of `frame;frame;leaf COUNT`.
 fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
     let line = line.trim_ascii_end();
     let at = memrchr(b' ', line)?;
@@ -476,7 +476,7 @@ fn folded_count(line: &[u8]) -> Option<(&[u8], u64)> {
     (!frames.is_empty()).then_some((frames, count))
 }
 
-/// A frame of a folded stack without the mark of where it ran; kernel frames get a library that says so.
+/// Returns a frame of a folded stack without the mark of where it ran. Kernel frames get a library that says so.
 fn annotated(frame: &[u8]) -> (&[u8], &[u8]) {
     for mark in [b"_[i]", b"_[j]"] {
         if let Some(symbol) = frame.strip_suffix(mark) {
@@ -486,7 +486,7 @@ fn annotated(frame: &[u8]) -> (&[u8], &[u8]) {
     frame.strip_suffix(b"_[k]").map_or((frame, b"".as_slice()), |symbol| (symbol, KERNEL))
 }
 
-/// What perf calls a symbol that it could not resolve.
+/// The name that perf gives to a symbol that it could not resolve.
 const UNKNOWN: &[u8] = b"[unknown]";
 const KERNEL: &[u8] = b"[kernel.kallsyms]";
 
@@ -494,12 +494,12 @@ const KERNEL: &[u8] = b"[kernel.kallsyms]";
 struct Header<'a> {
     event: &'a [u8],
     period: u64,
-    /// Samples without a stack have their one frame here.
+    /// The one frame of a sample without a stack.
     frame: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// `comm pid [cpu] time: period event:`, any of them but the event perhaps missing; without a stack its one frame
-/// behind.
+/// Reads `comm pid [cpu] time: period event:`, of which any part but the event may be missing. Without a stack its one
+/// frame is behind.
 fn header(line: &[u8]) -> Option<Header<'_>> {
     let line = line.trim_ascii();
     let (head, frame) = if line.ends_with(b":") {
@@ -535,7 +535,7 @@ fn is_time_or_process(word: &[u8]) -> bool {
     word.first().is_some_and(u8::is_ascii_digit) && word.iter().all(numeric)
 }
 
-/// `ADDRESS symbol+0xOFFSET (library)`.
+/// Reads `ADDRESS symbol+0xOFFSET (library)`.
 fn perf_frame(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
@@ -556,7 +556,7 @@ fn perf_frame(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((if symbol.is_empty() { UNKNOWN } else { symbol }, library))
 }
 
-/// A whole number in decimal digits; what is too large counts as the largest.
+/// Returns a whole number in decimal digits. One that is too large counts as the largest.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

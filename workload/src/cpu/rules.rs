@@ -1,10 +1,10 @@
-//! Which category a frame belongs to: an ordered list of patterns in a file, the first that matches wins. Regular
-//! expressions over bytes, in time linear in the symbol whatever the pattern.
+//! Finds the category of a frame by an ordered list of patterns in a file. The first that matches wins. The patterns
+//! are regular expressions over bytes, and take time linear in the symbol whatever the pattern.
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
-/// What is sorted: the two tables of the seed.
+/// The two tables of \[Accelerometer\] that samples are sorted into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
     /// Leaf functions (table 2).
@@ -19,7 +19,7 @@ impl Table {
     /// Both, in the order of their index.
     pub const ALL: [Table; TABLES] = [Table::Leaf, Table::Functionality];
 
-    /// The word that rules files use.
+    /// Returns the word that rules files use.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Leaf => "leaf",
@@ -28,18 +28,18 @@ impl Table {
     }
 }
 
-/// Which frames of a stack a rule looks at.
+/// The frames of a stack that a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frames {
-    /// Where the sample was taken, and no other.
+    /// Only the frame where the sample was taken.
     Leaf,
-    /// Any: whatever a matching function calls is its own.
+    /// Any frame: everything that a matching function calls counts for it.
     Inclusive,
 }
 
 impl Frames {
-    /// The word that rules files use.
+    /// Returns the word that rules files use.
     pub const fn name(self) -> &'static str {
         match self {
             Frames::Leaf => "leaf",
@@ -54,7 +54,7 @@ impl Frames {
 pub struct BadRules {
     /// The file, or the compiled-in name.
     pub origin: String,
-    /// What is wrong, and where.
+    /// The problem, and its place.
     pub problem: String,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Rule {
     libraries: Vec<String>,
 }
 
-/// The first rule that matches a symbol as the leaf of a stack, and as any other frame; `NONE` where none does.
+/// The first rule that matches a symbol as the leaf of a stack, and as any other frame. `NONE` if none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranks {
     pub(super) as_leaf: u16,
@@ -116,28 +116,28 @@ pub struct Rules {
 /// One rule that matches a symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// Of which table.
+    /// The table of the rule.
     pub table: Table,
     /// Its place among that table's rules, from 1 on.
     pub place: usize,
     /// Its category.
     pub category: String,
-    /// And part of it.
+    /// The part of the category, if any.
     pub part: Option<String>,
-    /// Which frames it looks at.
+    /// The frames that it looks at.
     pub frames: Frames,
     /// The pattern that matched.
     pub pattern: String,
 }
 
 impl Rules {
-    /// Those of `specs/rules/tax.toml`.
+    /// Returns the rules of `specs/rules/tax.toml`.
     pub fn compiled_in() -> Result<Self, BadRules> {
         Self::new(&[("tax", COMPILED_IN)])
     }
 
-    /// Those of the texts, each (origin, TOML): rules of earlier ones come first. End with [`Rules::text`] to extend
-    /// the compiled-in rules.
+    /// Returns the rules of the texts, each (origin, TOML). Rules of earlier texts come first. End with [`Rules::text`]
+    /// to extend the compiled-in rules.
     pub fn new(texts: &[(&str, &str)]) -> Result<Self, BadRules> {
         let (mut leaf, mut functionality) = (Vec::new(), Vec::new());
         for (origin, text) in texts {
@@ -146,7 +146,7 @@ impl Rules {
                 return Err(bad(format!("{} bytes; at most {TEXT_BYTES_MAX}", text.len())));
             }
             let file: File = toml::from_str(text).map_err(|error| bad(error.to_string()))?;
-            // Each alone first where there are several, so that the error names the file.
+            // Each text is tried alone first if there are several, so that the error names the file.
             if texts.len() > 1 && *origin != Self::text().0 {
                 for rules in [&file.leaf, &file.functionality] {
                     Ordered::new(rules.clone()).map_err(bad)?;
@@ -162,19 +162,19 @@ impl Rules {
         Ok(Self { tables: [all(leaf)?, all(functionality)?] })
     }
 
-    /// The compiled-in rules, as (origin, TOML).
+    /// Returns the compiled-in rules, as (origin, TOML).
     pub const fn text() -> (&'static str, &'static str) {
         ("tax", COMPILED_IN)
     }
 
-    /// Every rule that matches a symbol, in order, so the first of a table is the one that counts for a leaf.
+    /// Returns every rule that matches a symbol, in order, so the first of a table is the one that counts for a leaf.
     pub fn explain(&self, symbol: &str, library: &str) -> Vec<Explained> {
-        let of = |table: Table| {
-            let own = &self.tables[table as usize];
-            let matches = own.matches(symbol.as_bytes(), library.as_bytes());
+        let explained = |table: Table| {
+            let rule_set = &self.tables[table as usize];
+            let matches = rule_set.matches(symbol.as_bytes(), library.as_bytes());
             let mut found: Vec<Explained> = matches
                 .map(|(index, pattern)| {
-                    let rule = &own.rules[usize::from(index)];
+                    let rule = &rule_set.rules[usize::from(index)];
                     Explained {
                         table,
                         place: usize::from(index) + 1,
@@ -188,16 +188,16 @@ impl Rules {
             found.sort_by_key(|one| one.place);
             found
         };
-        Table::ALL.into_iter().flat_map(of).collect()
+        Table::ALL.into_iter().flat_map(explained).collect()
     }
 
     pub(super) fn ranks(&self, symbol: &[u8], library: &[u8]) -> [Ranks; TABLES] {
         Table::ALL.map(|table| {
-            let own = &self.tables[table as usize];
+            let rule_set = &self.tables[table as usize];
             let mut ranks = Ranks { as_leaf: NONE, above: NONE };
-            for (index, _) in own.matches(symbol, library) {
+            for (index, _) in rule_set.matches(symbol, library) {
                 ranks.as_leaf = ranks.as_leaf.min(index);
-                if own.rules[usize::from(index)].frames(table) == Frames::Inclusive {
+                if rule_set.rules[usize::from(index)].frames(table) == Frames::Inclusive {
                     ranks.above = ranks.above.min(index);
                 }
             }
@@ -205,7 +205,7 @@ impl Rules {
         })
     }
 
-    pub(super) fn of(&self, table: Table) -> &[Rule] {
+    pub(super) fn in_table(&self, table: Table) -> &[Rule] {
         &self.tables[table as usize].rules
     }
 }
@@ -232,7 +232,7 @@ impl Ordered {
         Ok(Self { rules, symbols, libraries })
     }
 
-    /// Rule and pattern of each match.
+    /// Returns rule and pattern of each match.
     fn matches<'a>(
         &'a self,
         symbol: &'a [u8],
@@ -250,9 +250,10 @@ impl Rule {
 }
 
 impl Patterns {
-    fn new(rules: &[Rule], of: fn(&Rule) -> &Vec<String>) -> Result<Self, String> {
+    fn new(rules: &[Rule], patterns_of: fn(&Rule) -> &Vec<String>) -> Result<Self, String> {
         let numbered = rules.iter().zip(0u16..);
-        let owned = numbered.flat_map(|(rule, index)| of(rule).iter().map(move |one| (one, index)));
+        let owned = numbered
+            .flat_map(|(rule, index)| patterns_of(rule).iter().map(move |one| (one, index)));
         let (texts, owners): (Vec<String>, Vec<u16>) =
             owned.map(|(text, index)| (text.clone(), index)).unzip();
         if texts.len() > PATTERNS_MAX {
@@ -310,13 +311,13 @@ mod tests {
 
     #[test]
     fn rules_given_first_win_and_can_look_at_leaves_only() {
-        let own = r#"
+        let custom = r#"
             [[functionality]]
             category = "Application logic"
             frames = "leaf"
             symbols = ['^ZSTD_']
         "#;
-        let rules = Rules::new(&[("own", own), Rules::text()]).expect("valid");
+        let rules = Rules::new(&[("own", custom), Rules::text()]).expect("valid");
         let table = Table::Functionality;
         assert_eq!(first(&rules, table, "ZSTD_compress").as_deref(), Some("Application logic"));
         let ranks = rules.ranks(b"ZSTD_compress", b"")[table as usize];

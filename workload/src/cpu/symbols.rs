@@ -1,18 +1,18 @@
-//! The distinct symbols of a profile: each is matched against the rules once. Bounded: symbols beyond the bound are
-//! counted and match nothing.
+//! The distinct symbols of a profile. Each is matched against the rules once. Symbols beyond the bound are counted and
+//! match nothing.
 
 use super::events::{KINDS, Kind};
 use super::rules::{Ranks, Rules, TABLES};
 
-/// What is known of one symbol.
+/// The facts about one symbol.
 pub(super) struct Symbol {
-    /// Symbol, and behind a zero byte its library.
+    /// The symbol, and behind a zero byte its library.
     name: Box<[u8]>,
     pub(super) ranks: [Ranks; TABLES],
 }
 
 impl Symbol {
-    /// For a person: `symbol (library)`.
+    /// Returns the text for a person: `symbol (library)`.
     pub(super) fn text(&self) -> String {
         let mut halves = self.name.splitn(2, |byte| *byte == 0).map(String::from_utf8_lossy);
         let (symbol, library) = (halves.next().unwrap_or_default(), halves.next());
@@ -20,13 +20,13 @@ impl Symbol {
     }
 }
 
-/// All of them, by name. A table of our own indices: a lookup makes no key.
+/// All symbols, by name. It is a table of our own indices, so that a lookup makes no key.
 pub(super) struct Symbols {
     hasher: ahash::RandomState,
-    /// Open addressing; a position in `symbols` plus 1, or 0.
+    /// Open addressing: a position in `symbols` plus 1, or 0.
     slots: Vec<u32>,
     symbols: Vec<Symbol>,
-    /// Of each, the weight of the samples that have it as their leaf, by what they count.
+    /// For each symbol the weight of the samples that have it as their leaf, by their kind.
     leaf_weights: Vec<[u64; KINDS]>,
     bytes: usize,
     symbols_max: usize,
@@ -42,7 +42,7 @@ impl Symbols {
         Self { hasher, slots, symbols, leaf_weights, bytes: 0, symbols_max, name, beyond: 0 }
     }
 
-    /// The symbol's index; none beyond the bound.
+    /// Returns the symbol's index. Returns none beyond the bound.
     pub(super) fn index(&mut self, rules: &Rules, symbol: &[u8], library: &[u8]) -> Option<u32> {
         self.name.clear();
         self.name.extend_from_slice(&symbol[..symbol.len().min(SYMBOL_BYTES_MAX)]);
@@ -92,13 +92,13 @@ impl Symbols {
     }
 
     pub(super) fn add_leaf_weight(&mut self, index: u32, kind: Kind, weight: u64) {
-        let own = &mut self.leaf_weights[index as usize][kind as usize];
-        *own = own.saturating_add(weight);
+        let total = &mut self.leaf_weights[index as usize][kind as usize];
+        *total = total.saturating_add(weight);
     }
 
-    /// All of them, each with the weight of the samples of a kind that have it as their leaf.
+    /// Returns all symbols, each with the weight of the samples of a kind that have it as their leaf.
     pub(super) fn with_leaf_weights(&self, kind: Kind) -> impl Iterator<Item = (&Symbol, u64)> {
-        let weights = self.leaf_weights.iter().map(move |own| own[kind as usize]);
+        let weights = self.leaf_weights.iter().map(move |by_kind| by_kind[kind as usize]);
         self.symbols.iter().zip(weights)
     }
 
@@ -106,7 +106,7 @@ impl Symbols {
         self.symbols.len()
     }
 
-    /// Frames whose symbol fell out.
+    /// Returns the number of frames whose symbol was beyond the bound.
     pub(super) fn beyond(&self) -> u64 {
         self.beyond
     }
@@ -115,7 +115,7 @@ impl Symbols {
 const SYMBOL_BYTES_MAX: usize = 1_024;
 const LIBRARY_MAX: usize = 255;
 const NAME_BYTES_MAX: usize = SYMBOL_BYTES_MAX + 1 + LIBRARY_MAX;
-/// All names together.
+/// The most bytes of all names together.
 const NAMES_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

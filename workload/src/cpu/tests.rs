@@ -30,7 +30,7 @@ fn folded_stacks_are_sorted_leaf_and_inclusive() {
     let profile = read_text(FOLDED);
     assert_eq!((profile.format, profile.event.as_str()), ("folded stacks", "samples"));
     assert_eq!((profile.total.weight, profile.total.samples), (100, 100));
-    // The copy that the compressor calls is a leaf of its own, and compression by functionality.
+    // The copy that the compressor calls is a leaf of its own, and counts as compression by functionality.
     let leaf = |name| profile.leaf.find(name).map_or(0, |one| one.sums.weight);
     assert_eq!([leaf("ZSTD"), leaf("Memory"), leaf("Kernel")], [30, 10, 20]);
     assert_eq!(share(&profile, "Compression"), 0.4);
@@ -87,7 +87,7 @@ fn perf_script_without_stacks_has_a_sample_a_line() {
     assert_eq!(parts, [("copy", 200), ("allocation", 100)]);
 }
 
-/// One sample after the other of one function each: what is counted, the period and the function.
+/// Makes samples of one function each: the event, the period and the function.
 fn perf(samples: &[(&str, u64, &str)]) -> CpuProfile {
     let line = |(event, period, symbol): &(&str, u64, &str)| {
         format!("srv  42 [000]  55.1:  {period} {event}:  7f00 {symbol}+0x5 (/srv/x)\n")
@@ -233,8 +233,8 @@ fn put(all: &mut Vec<u8>, mut value: u64) {
     all.push(value as u8);
 }
 
-/// `main -> compress_response -> ZSTD_compressBlock_fast`, the last two inlined into one place, and a sample of `main`
-/// alone; values are samples and nanoseconds.
+/// Makes `main -> compress_response -> ZSTD_compressBlock_fast`, the last two inlined into one place, and a sample of
+/// `main` alone. Values are samples and nanoseconds.
 fn pprof() -> Vec<u8> {
     let strings: [&[u8]; 8] = [
         b"",
@@ -294,7 +294,7 @@ fn a_sample_has_no_more_frames_than_a_stack() {
     let line = field(4, &numbers(&[(1, 1)]));
     let mut all = pprof();
     all.extend(field(4, &[numbers(&[(1, 70)]), line.repeat(4_000)].concat()));
-    // Inlined functions of a few places multiply: so do the frames of one sample.
+    // Inlined functions of a few places multiply, and so do the frames of one sample.
     for count in [1, 2, 1_000_000] {
         let ids = vec![70; count];
         all.extend(field(2, &[field(1, &ids), numbers(&[(2, 1), (2, 10_000)])].concat()));

@@ -1,19 +1,19 @@
-//! How sure shares of weighted samples are: how many independent samples of one weight say as much. Of folded stacks,
-//! whose counts may be of samples or of cycles and nanoseconds, first what the counts stand for.
+//! Tells how sure shares of weighted samples are: how many independent samples of one weight say as much. For folded
+//! stacks, whose counts may be of samples or of cycles and nanoseconds, it first finds the meaning of the counts.
 
-/// What the counts of folded stacks stand for.
+/// The meaning of the counts of folded stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandsFor {
     /// Each is a number of samples.
     Samples,
-    /// Each is so many for every sample: their greatest common divisor is too large for numbers of samples.
+    /// Each sample counts so much: the counts' greatest common divisor is too large for numbers of samples.
     Each(u64),
-    /// No stack has as few as numbers of samples go down to, and nothing tells how many a sample has.
+    /// No stack has a count as low as numbers of samples go, and nothing tells how much a sample counts.
     Unknown,
 }
 
 impl StandsFor {
-    /// The samples behind lines that count so much: of what is not known, one a line.
+    /// Returns the samples behind lines that count so much. If the meaning is not known, that is one per line.
     pub(super) fn samples(self, lines: u64, weight: u64) -> u64 {
         match self {
             StandsFor::Samples => weight,
@@ -23,34 +23,34 @@ impl StandsFor {
     }
 }
 
-/// Weights as they come.
+/// Sums of weights as they come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weights {
     samples: u64,
     sum: f64,
-    /// Of the squares of single samples.
+    /// The sum of the squares of single samples.
     squares: f64,
     divisor: u64,
     least: u64,
 }
 
 impl Weights {
-    /// So many samples that weigh so much together; without a sample, what belongs to others.
+    /// Adds so many samples that weigh so much together. Without a sample the weight belongs to others.
     pub(super) fn add(&mut self, samples: u64, weight: u64) {
         if samples == 0 || weight == 0 {
             return;
         }
-        let own = weight as f64;
+        let weight_f64 = weight as f64;
         self.least = if self.samples == 0 { weight } else { self.least.min(weight) };
         self.samples = self.samples.saturating_add(samples);
-        self.sum += own;
-        self.squares += own * own / samples as f64;
+        self.sum += weight_f64;
+        self.squares += weight_f64 * weight_f64 / samples as f64;
         if self.divisor != 1 {
             self.divisor = greatest_common_divisor(self.divisor, weight);
         }
     }
 
-    /// Of the lines of folded stacks.
+    /// Returns the meaning of the counts on the lines of folded stacks.
     pub(super) fn stands_for(&self) -> StandsFor {
         match () {
             () if self.divisor >= PERIOD_MIN => StandsFor::Each(self.divisor),
@@ -59,13 +59,13 @@ impl Weights {
         }
     }
 
-    /// Kish's effective size of a weighted sample: the square of the sum over the sum of the squares.
+    /// Returns Kish's effective size of a weighted sample: the square of the sum over the sum of the squares.
     pub(super) fn independent(&self) -> f64 {
         if self.squares > 0.0 { self.sum * self.sum / self.squares } else { 0.0 }
     }
 
-    /// The same of folded stacks: all of their samples where these can be told, else the least that there were, as if
-    /// each line were one.
+    /// Returns the same for folded stacks: all of their samples if their number is known, otherwise the least number
+    /// that there were, as if each line were one.
     pub(super) fn independent_folded(&self) -> f64 {
         match self.stands_for() {
             StandsFor::Samples => self.sum,
@@ -82,14 +82,15 @@ fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// Samplers take one for so many events or nanoseconds at least; of numbers of samples the least are a few.
+/// The least period. Samplers take one sample for so many events or nanoseconds at least, and the least numbers of
+/// samples are a few.
 const PERIOD_MIN: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(weights: impl IntoIterator<Item = u64>) -> Weights {
+    fn weights_from(weights: impl IntoIterator<Item = u64>) -> Weights {
         let mut all = Weights::default();
         weights.into_iter().for_each(|weight| all.add(1, weight));
         all
@@ -97,16 +98,16 @@ mod tests {
 
     #[test]
     fn counts_of_samples_are_told_from_periods() {
-        let counts = of([40, 30, 10, 20, 50_000]);
+        let counts = weights_from([40, 30, 10, 20, 50_000]);
         assert_eq!(
             (counts.stands_for(), counts.independent_folded()),
             (StandsFor::Samples, 50_100.0)
         );
-        let periods = of([3_000_000, 1_000_000, 6_000_000]);
+        let periods = weights_from([3_000_000, 1_000_000, 6_000_000]);
         let each = StandsFor::Each(1_000_000);
         assert_eq!((periods.stands_for(), periods.independent_folded()), (each, 10.0));
         assert_eq!(each.samples(3, 10_000_000), 10);
-        let drifting = of([1_000_003, 999_983, 2_000_001]);
+        let drifting = weights_from([1_000_003, 999_983, 2_000_001]);
         assert_eq!(drifting.stands_for(), StandsFor::Unknown);
         assert!(drifting.independent_folded() < 3.0, "{drifting:?}");
         assert_eq!(StandsFor::Unknown.samples(3, 4_000_000), 3);
@@ -114,9 +115,11 @@ mod tests {
 
     #[test]
     fn samples_of_different_weight_say_less_than_as_many_alike() {
-        assert_eq!(of([5; 100]).independent(), 100.0);
-        // One sample as heavy as the other hundred together.
-        assert!((of([1; 100].into_iter().chain([100])).independent() - 3.96).abs() < 0.01);
+        assert_eq!(weights_from([5; 100]).independent(), 100.0);
+        // One sample is as heavy as the other hundred together.
+        assert!(
+            (weights_from([1; 100].into_iter().chain([100])).independent() - 3.96).abs() < 0.01
+        );
         let mut alike = Weights::default();
         alike.add(40, 200);
         alike.add(60, 300);

@@ -1,7 +1,6 @@
-//! Payload classes and the generators of their bytes: text with the redundancy of real documents,
-//! so that what a codec gains on it is what it gains on theirs. The measured ratios stand in the
-//! test below; the documents themselves are not copied, and a slice of a pool need not be a
-//! well-formed document.
+//! Payload classes and the generators of their bytes: text with the redundancy of real documents, so that a codec gains
+//! on it what it gains on theirs. The measured ratios are in the test below. The documents themselves are not copied,
+//! and a slice of a pool need not be a well-formed document.
 
 mod html;
 mod json;
@@ -16,7 +15,7 @@ use units::Prng;
 
 use text::Text;
 
-/// What the bytes of values look like.
+/// The kind of bytes that values have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadClass {
@@ -42,7 +41,7 @@ impl PayloadClass {
     /// Every class.
     pub const ALL: [Self; 5] = [Self::Html, Self::Json, Self::Numeric, Self::Random, Self::Repeat];
 
-    /// The word for it in configuration and on the command line.
+    /// Returns the word for it in configuration and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -53,7 +52,7 @@ impl PayloadClass {
         }
     }
 
-    /// `length` bytes of this class, the same for the same seed; of [`Self::Repeat`], none.
+    /// Returns `length` bytes of this class, the same for the same seed. Returns none for [`Self::Repeat`].
     pub(crate) fn pool(self, length: usize, seed: u64) -> Vec<u8> {
         let prng = Prng::new(seed);
         match self {
@@ -93,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// The median ratio of original to deflated bytes over slices of `length`.
+    /// Returns the median ratio of original to deflated bytes over slices of `length`.
     fn ratio(pool: &[u8], length: usize) -> f64 {
         let mut compressor = Compressor::new(CompressionLvl::new(1).expect("level 1 exists"));
         let mut out = vec![0; compressor.deflate_compress_bound(length)];

@@ -39,12 +39,12 @@ impl Text {
         self.out.write_fmt(arguments).expect("a vector takes every write");
     }
 
-    /// A frequent word of the language.
+    /// Writes a frequent word of the language.
     pub(super) fn word(&mut self) -> &'static str {
         self.words[self.ranks.draw(&mut self.prng) as usize]
     }
 
-    /// Any word, all alike.
+    /// Writes any word, all with the same probability.
     pub(super) fn rare_word(&mut self) -> &'static str {
         self.words[self.prng.below(self.words.len() as u64) as usize]
     }
@@ -57,7 +57,7 @@ impl Text {
         self.prng.unit() < probability
     }
 
-    /// A whole number from `low` to `high`.
+    /// Writes a whole number from `low` to `high`.
     pub(super) fn number(&mut self, low: u64, high: u64) -> u64 {
         low + self.prng.below(high - low + 1)
     }

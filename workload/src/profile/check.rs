@@ -1,4 +1,4 @@
-//! Whether a profile can be used: each number in its range and with its standing, curves that rise.
+//! Checks whether a profile can be used: each number must be in its range and have its standing, and curves must rise.
 //! A problem names the key, the value and what is valid.
 
 use super::{
@@ -9,8 +9,8 @@ pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
     let p = profile;
     number("transfer_bytes_max", &p.transfer_bytes_max, 4_096, 1 << 30)?;
     number("late_after_ns", &p.late_after_ns, 0, SECOND_NS)?;
-    if let Some(own) = &p.accelerator {
-        accelerator(own)?;
+    if let Some(hardware) = &p.accelerator {
+        accelerator(hardware)?;
     }
     codec(p)?;
     let all = ops(p);
@@ -26,53 +26,53 @@ pub(super) fn profile(profile: &DeviceProfile) -> Result<(), String> {
         points(key, op, p.is_core())?;
     }
     for variant in [Variant::Low, Variant::Stated, Variant::High] {
-        let own = p.clone().variant(variant);
-        for (key, op) in ops(&own) {
+        let varied = p.clone().variant(variant);
+        for (key, op) in ops(&varied) {
             rising(&format!("{key}.latency"), &op.latency, variant)?;
-            holds_its_submission(key, op, &own, variant)?;
+            holds_its_submission(key, op, &varied, variant)?;
         }
-        if let Some(own) = &own.accelerator {
-            rising("accelerator.submit", &own.submit, variant)?;
-            whole_batches_cost_more(own, variant)?;
+        if let Some(accelerator) = &varied.accelerator {
+            rising("accelerator.submit", &accelerator.submit, variant)?;
+            whole_batches_cost_more(accelerator, variant)?;
         }
     }
     p.fault_tail.as_ref().map_or(Ok(()), fault_tail)
 }
 
-fn accelerator(own: &Accelerator) -> Result<(), String> {
-    standing("accelerator.attachment", &own.attachment)?;
-    number("accelerator.engines", &own.engines, 1, 1_024)?;
-    if let Some(queues) = &own.work_queues {
+fn accelerator(accelerator: &Accelerator) -> Result<(), String> {
+    standing("accelerator.attachment", &accelerator.attachment)?;
+    number("accelerator.engines", &accelerator.engines, 1, 1_024)?;
+    if let Some(queues) = &accelerator.work_queues {
         number("accelerator.work_queues", queues, 1, 1_024)?;
     }
-    number("accelerator.entries_total", &own.entries_total, 1, 65_536)?;
-    number("accelerator.expected_poll_ns", &own.expected_poll_ns, 0, SECOND_NS)?;
-    for point in &own.submit {
+    number("accelerator.entries_total", &accelerator.entries_total, 1, 65_536)?;
+    number("accelerator.expected_poll_ns", &accelerator.expected_poll_ns, 0, SECOND_NS)?;
+    for point in &accelerator.submit {
         let key = format!("accelerator.submit at {} bytes", point.bytes);
         number(&key, &point.ns, 0, 1_000_000)?;
     }
-    sizes("accelerator.submit", &own.submit, 1)?;
-    let jobs: Vec<_> = own.submit_batch.iter().map(|point| point.jobs).collect();
+    sizes("accelerator.submit", &accelerator.submit, 1)?;
+    let jobs: Vec<_> = accelerator.submit_batch.iter().map(|point| point.jobs).collect();
     if !jobs.is_sorted_by(|a, b| a < b) || jobs.first().is_some_and(|first| *first != 1) {
         return Err(format!("accelerator.submit_batch: jobs are {jobs:?}; from 1 on, rising"));
     }
-    for point in &own.submit_batch {
+    for point in &accelerator.submit_batch {
         let key = format!("accelerator.submit_batch at {} jobs", point.jobs);
         number(&key, &point.ns_per_job, 1, 1_000_000)?;
     }
     Ok(())
 }
 
-/// A published latency begins before the submission.
+/// Checks that a published latency is at least the submission, because it begins in front of it.
 fn holds_its_submission(
     key: &str,
     op: &OpProfile,
-    own: &DeviceProfile,
+    profile: &DeviceProfile,
     variant: Variant,
 ) -> Result<(), String> {
-    let below = op.latency.iter().find(|point| own.submit(point.bytes).0 > point.ns.value);
+    let below = op.latency.iter().find(|point| profile.submit(point.bytes).0 > point.ns.value);
     below.map_or(Ok(()), |point| {
-        let (submit, bytes, ns) = (own.submit(point.bytes).0, point.bytes, point.ns.value);
+        let (submit, bytes, ns) = (profile.submit(point.bytes).0, point.bytes, point.ns.value);
         Err(format!(
             "{key}.latency at {bytes} bytes ({variant:?}): ns is {ns}; at least the submission in \
              it, {submit}"
@@ -80,8 +80,8 @@ fn holds_its_submission(
     })
 }
 
-fn whole_batches_cost_more(own: &Accelerator, variant: Variant) -> Result<(), String> {
-    let total = own.submit_batch.iter().map(|point| point.jobs * point.ns_per_job.value);
+fn whole_batches_cost_more(accelerator: &Accelerator, variant: Variant) -> Result<(), String> {
+    let total = accelerator.submit_batch.iter().map(|point| point.jobs * point.ns_per_job.value);
     let totals: Vec<_> = total.collect();
     if totals.is_sorted() {
         return Ok(());
@@ -92,7 +92,7 @@ fn whole_batches_cost_more(own: &Accelerator, variant: Variant) -> Result<(), St
     ))
 }
 
-/// A profile with a codec says its window, and one that compresses its code.
+/// Checks that a profile with a codec states its window, and that one that compresses states its code.
 fn codec(p: &DeviceProfile) -> Result<(), String> {
     if let Some(window) = &p.window_log2 {
         number("window_log2", window, 9, 15)?;
@@ -128,8 +128,8 @@ fn fault_tail(tail: &FaultTail) -> Result<(), String> {
 }
 
 fn ops(p: &DeviceProfile) -> Vec<(&'static str, &OpProfile)> {
-    let fixed = p.compress.as_ref().and_then(|own| own.fixed.as_ref());
-    let dynamic = p.compress.as_ref().and_then(|own| own.dynamic.as_ref());
+    let fixed = p.compress.as_ref().and_then(|compress| compress.fixed.as_ref());
+    let dynamic = p.compress.as_ref().and_then(|compress| compress.dynamic.as_ref());
     let all = [
         ("compress.fixed", fixed),
         ("compress.dynamic", dynamic),

@@ -1,12 +1,12 @@
-//! What one op costs as a function of its size and of how well the data compresses, and how close
-//! together jobs can follow. Arithmetic on a profile's points; it knows no device.
+//! The cost of one op as a function of its size and of how well the data compresses, and the pace at which jobs can
+//! follow. It is arithmetic on a profile's points, and knows no device.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use super::Figure;
 
-/// What one op costs.
+/// The cost of one op.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpProfile {
@@ -15,7 +15,7 @@ pub struct OpProfile {
     /// Time per page when several are inside; counts rise. Software on a core has none.
     #[serde(default)]
     pub batch: Vec<BatchPoint>,
-    /// How the time depends on the data; without points it does not.
+    /// The dependence of the time on the data. Without points it does not depend on them.
     #[serde(default)]
     pub ratio: Vec<RatioPoint>,
 }
@@ -40,7 +40,7 @@ pub struct BatchPoint {
     pub ns_per_page: Figure<u64>,
 }
 
-/// How the time depends on how well the data compresses.
+/// The dependence of the time on how well the data compresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RatioPoint {
@@ -52,26 +52,26 @@ pub struct RatioPoint {
 }
 
 impl OpProfile {
-    /// Latency of a lone job on the data that the curve was measured with: linear between two points, on beyond the
-    /// last with the last slope, and the first point's below it.
+    /// Returns the latency of a lone job on the data that the curve was measured with. It is linear between two points,
+    /// goes on beyond the last with the last slope, and is the first point's below it.
     pub fn latency(&self, bytes: u64) -> Nanos {
         Nanos(line(&self.latency, bytes).round() as u64)
     }
 
-    /// Latency of a lone job on data whose compressed side is so many percent of the other.
+    /// Returns the latency of a lone job on data whose compressed side is so many percent of the other.
     pub fn latency_at(&self, bytes: u64, output_percent: f64) -> Nanos {
         let whole = line(&self.latency, bytes);
         let fixed = self.latency.first().map_or(0.0, |point| point.ns.value as f64);
         Nanos((fixed + (whole - fixed) * self.factor(output_percent)).round() as u64)
     }
 
-    /// The least time between the starts of two jobs on the whole device, however many engines are
-    /// free: the time per page of the largest batch, in proportion to the size.
+    /// Returns the least time between the starts of two jobs on the whole device, however many engines are free: the
+    /// time per page of the largest batch, in proportion to the size.
     pub fn interval(&self, bytes: u64) -> Nanos {
         Nanos(self.interval_ns(bytes).round() as u64)
     }
 
-    /// The same on data whose compressed side is so many percent of the other.
+    /// Returns the same on data whose compressed side is so many percent of the other.
     pub fn interval_at(&self, bytes: u64, output_percent: f64) -> Nanos {
         Nanos((self.interval_ns(bytes) * self.factor(output_percent)).round() as u64)
     }
@@ -81,7 +81,7 @@ impl OpProfile {
         page_ns as f64 * bytes as f64 / PAGE_BYTES
     }
 
-    /// Time on such data over the curve's; that of the nearest point outside the points.
+    /// Returns the time on such data over the curve's. Outside the points it is that of the nearest point.
     fn factor(&self, output_percent: f64) -> f64 {
         let at =
             |point: &RatioPoint| (point.output_percent as f64, point.time_percent.value as f64);
@@ -104,7 +104,8 @@ impl OpProfile {
     }
 }
 
-/// Linear between two points, on beyond the last with the last slope, and the first point's below it (ns).
+/// Returns the value of a line through the points (ns). It is linear between two points, goes on beyond the last with
+/// the last slope, and is the first point's below it.
 pub(super) fn line(points: &[LatencyPoint], bytes: u64) -> f64 {
     let after = points.iter().position(|point| bytes <= point.bytes);
     let index = after.unwrap_or(points.len().saturating_sub(1));

@@ -1,12 +1,12 @@
-//! Page faults that a device has to wait for: how often, and for how long. A draw from a profile's
-//! points; who asks for it decides whether jobs suffer them.
+//! Page faults that a device has to wait for: how often they come, and how long they take. A draw is made from a
+//! profile's points. The caller decides whether jobs suffer them.
 
 use serde::{Deserialize, Serialize};
 use units::{Nanos, Prng};
 
 use super::Figure;
 
-/// How often a job meets a page fault, and how long such faults took where they were counted.
+/// How often a job meets a page fault, and how long such faults took, if they were counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultTail {
@@ -14,9 +14,9 @@ pub struct FaultTail {
     pub jobs_per_million: Figure<u64>,
     /// Faults by how long each took.
     pub faults: Vec<FaultBucket>,
-    /// The mean (us), where it is published.
+    /// The mean (us), if it is published.
     pub mean_us: Option<Figure<u64>>,
-    /// The longest (us), where it is published.
+    /// The longest (us), if it is published.
     pub max_us: Option<Figure<u64>>,
 }
 
@@ -28,12 +28,12 @@ pub struct FaultBucket {
     pub from_us: u64,
     /// Less than (us).
     pub to_us: u64,
-    /// How many.
+    /// The number of such faults.
     pub count: Figure<u64>,
 }
 
 impl FaultTail {
-    /// The time that the next job waits for a page, mostly none. Within a bucket every time is as
+    /// Returns the time that the next job waits for a page, which is mostly none. Within a bucket every time is as
     /// likely, up to the longest that is published.
     pub fn draw(&self, random: &mut Prng) -> Nanos {
         if random.below(1_000_000) >= self.jobs_per_million.value {

@@ -1,5 +1,5 @@
-//! How jobs reach an accelerator and what that costs the submitting core. Arithmetic on a profile's
-//! points; it submits nothing.
+//! The way in which jobs reach an accelerator, and its cost for the submitting core. It is arithmetic on a profile's
+//! points, and submits nothing.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -7,29 +7,29 @@ use units::Nanos;
 use super::Figure;
 use super::curve::{LatencyPoint, line};
 
-/// How jobs reach an accelerator and how many it holds.
+/// The way in which jobs reach an accelerator, and how many it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerator {
-    /// Where the submitting core is.
+    /// The place of the submitting core.
     pub attachment: Figure<Attachment>,
     /// Jobs that run at the same time.
     pub engines: Figure<u64>,
-    /// Queues that the engines take jobs from, where it is published.
+    /// The number of queues that the engines take jobs from, if it is published.
     pub work_queues: Option<Figure<u64>>,
     /// Jobs that all queues hold together; above it a submission is refused.
     pub entries_total: Figure<u64>,
-    /// When the first poll of a typical job pays.
+    /// The time at which the first poll of a typical job pays.
     pub expected_poll_ns: Figure<u64>,
-    /// What a lone submission costs the core that makes it, by the bytes of the job; one point is a constant, and
-    /// beyond the last the last slope goes on.
+    /// The cost of a lone submission for the core that makes it, by the bytes of the job. One point is a constant, and
+    /// beyond the last point the last slope goes on.
     pub submit: Vec<LatencyPoint>,
-    /// What submissions that go out together cost each; without points they cost what lone ones do.
+    /// The cost of each of several submissions that go out together. Without points they cost as much as lone ones.
     #[serde(default)]
     pub submit_batch: Vec<SubmitBatchPoint>,
 }
 
-/// Where the submitting core is.
+/// The place of the submitting core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attachment {
@@ -39,7 +39,7 @@ pub enum Attachment {
     OffChip,
 }
 
-/// What each of several submissions costs that go out together.
+/// The cost of each of several submissions that go out together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitBatchPoint {
@@ -50,8 +50,8 @@ pub struct SubmitBatchPoint {
 }
 
 impl Accelerator {
-    /// What the `nth` of several submissions without a poll between them costs, so that the first n
-    /// cost n times what the curve says for n. By size in proportion to the lone ones.
+    /// Returns the cost of the `nth` of several submissions without a poll between them, so that the first n cost n
+    /// times what the curve says for n. By size it is in proportion to the lone ones.
     pub(super) fn submit(&self, bytes: u64, nth: u64) -> Nanos {
         let lone = line(&self.submit, bytes);
         let Some(first) = self.submit_batch.first().filter(|_| nth > 1) else {
@@ -62,7 +62,7 @@ impl Accelerator {
         Nanos((lone * share).round() as u64)
     }
 
-    /// What the first `jobs` cost together (ns); beyond the last point each costs what it says.
+    /// Returns the cost of the first `jobs` together (ns). Beyond the last point each costs what that point says.
     fn batch_total(&self, jobs: u64) -> f64 {
         let after = self.submit_batch.iter().position(|point| jobs <= point.jobs);
         let total = |point: &SubmitBatchPoint| (point.jobs * point.ns_per_job.value) as f64;

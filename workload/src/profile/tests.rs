@@ -1,4 +1,4 @@
-//! The compiled-in profiles read, and a wrong file is told what is wrong with it.
+//! The compiled-in profiles are read, and a wrong file gets an error that says what is wrong with it.
 
 use super::*;
 
@@ -59,10 +59,10 @@ fn variants_take_the_ends_of_the_ranges_and_say_so() {
 #[test]
 fn the_low_dynamic_curve_is_the_fixed_one() {
     let low = iaa().variant(Variant::Low);
-    let fixed = iaa().compress.and_then(|own| own.fixed).expect("published");
+    let fixed = iaa().compress.and_then(|compress| compress.fixed).expect("published");
     for point in &fixed.latency {
-        let own = low.compress().expect("it compresses");
-        assert_eq!(own.latency(point.bytes), Nanos(point.ns.value));
+        let compress = low.compress().expect("it compresses");
+        assert_eq!(compress.latency(point.bytes), Nanos(point.ns.value));
     }
 }
 
@@ -105,9 +105,9 @@ fn a_number_without_its_standing_is_refused() {
     let accelerator = |p: &mut DeviceProfile| p.accelerator.take().expect("it is one");
     for source in ["", "none"] {
         let mut profile = iaa();
-        let mut own = accelerator(&mut profile);
-        own.engines.source = source.into();
-        profile.accelerator = Some(own);
+        let mut changed = accelerator(&mut profile);
+        changed.engines.source = source.into();
+        profile.accelerator = Some(changed);
         let problem = check::profile(&profile).expect_err("refused");
         assert!(problem.contains("accelerator.engines: source is"), "{problem}");
     }
@@ -154,20 +154,20 @@ fn a_profile_that_could_not_be_followed_is_refused() {
         "{accelerator}"
     );
     let mut slow = find("bluefield2");
-    let own = slow.accelerator.as_mut().expect("it is one");
-    own.submit.truncate(1);
-    own.submit[0].ns.value = 5_000;
-    own.submit[0].ns.range = None;
+    let accelerator = slow.accelerator.as_mut().expect("it is one");
+    accelerator.submit.truncate(1);
+    accelerator.submit[0].ns.value = 5_000;
+    accelerator.submit[0].ns.range = None;
     let problem = check::profile(&slow).expect_err("refused");
     assert!(problem.contains("at least the submission in it, 5000"), "{problem}");
     let mut dsa = find("dsa");
-    let own = dsa.accelerator.as_mut().expect("it is one");
-    own.submit_batch[0].jobs = 2;
+    let accelerator = dsa.accelerator.as_mut().expect("it is one");
+    accelerator.submit_batch[0].jobs = 2;
     let problem = check::profile(&dsa).expect_err("refused");
     assert!(problem.contains("submit_batch: jobs are [2, 8, 128]; from 1 on"), "{problem}");
 }
 
-/// By hand from the published points.
+/// The expected numbers are computed by hand from the published points.
 #[test]
 fn hand_computed_points_of_every_profile() {
     let compress = |name: &str, bytes| find(name).compress().expect("has").latency(bytes);
@@ -182,7 +182,7 @@ fn hand_computed_points_of_every_profile() {
     let dsa = find("dsa");
     let copy = dsa.copy.as_ref().expect("has");
     assert_eq!((copy.latency(4_096), copy.interval(8_192)), (Nanos(1_737), Nanos(290)));
-    // Table 4.2, sync offload less what is not compression: 26.50 - 16.55 us.
+    // [OffloadSched] table 4.2, sync offload less what is not compression: 26.50 - 16.55 us.
     assert_eq!(compress("bluefield2", 8_192), Nanos(9_948));
     // 2241 ns of setup, and 9285 ns over 1.25.
     assert_eq!(compress("bluefield2-arm", 8_192), Nanos(9_669));
@@ -191,24 +191,27 @@ fn hand_computed_points_of_every_profile() {
     assert_eq!(find("bluefield2").submit(8_192), Nanos(663));
     assert_eq!(find("epyc7542-isal").submit(8_192), Nanos(0));
     let attachments = ["bluefield2", "bluefield2-arm"]
-        .map(|name| find(name).accelerator.map(|own| own.attachment.value));
+        .map(|name| find(name).accelerator.map(|accelerator| accelerator.attachment.value));
     assert_eq!(attachments, [Some(Attachment::OffChip), Some(Attachment::OnChip)]);
 }
 
 #[test]
 fn the_ratio_scales_what_a_job_takes_beyond_the_first_point_and_the_pace() {
     let profile = find("epyc7542-isal");
-    let own = profile.compress().expect("has");
-    let fixed = own.latency(64);
-    let scaled = |percent| own.latency_at(8_192, percent) - fixed;
-    assert_eq!(scaled(100.0), own.latency(8_192) - fixed);
-    let exact = (own.latency(8_192) - fixed).0 as f64 * 0.77;
+    let compress = profile.compress().expect("has");
+    let fixed = compress.latency(64);
+    let scaled = |percent| compress.latency_at(8_192, percent) - fixed;
+    assert_eq!(scaled(100.0), compress.latency(8_192) - fixed);
+    let exact = (compress.latency(8_192) - fixed).0 as f64 * 0.77;
     assert!((scaled(22.0).0 as f64 - exact).abs() <= 1.0);
     assert_eq!((scaled(0.0), scaled(300.0)), (scaled(1.0), scaled(100.0)));
-    assert_eq!(own.latency_at(64, 1.0), fixed);
+    assert_eq!(compress.latency_at(64, 1.0), fixed);
     let qat = find("qat-4xxx");
-    let own = qat.compress().expect("has");
-    assert_eq!((own.interval(4_096), own.interval_at(4_096, 100.0)), (Nanos(859), Nanos(3_007)));
+    let compress = qat.compress().expect("has");
+    assert_eq!(
+        (compress.interval(4_096), compress.interval_at(4_096, 100.0)),
+        (Nanos(859), Nanos(3_007))
+    );
     assert_eq!(find("bluefield2").compress().expect("has").latency_at(8_192, 3.0), Nanos(9_948));
 }
 
@@ -249,6 +252,6 @@ fn decompress(profile: &DeviceProfile) -> &OpProfile {
 }
 
 fn dynamic(profile: &mut DeviceProfile) -> &mut OpProfile {
-    let dynamic = profile.compress.as_mut().and_then(|own| own.dynamic.as_mut());
+    let dynamic = profile.compress.as_mut().and_then(|compress| compress.dynamic.as_mut());
     dynamic.expect("it compresses")
 }

@@ -1,5 +1,5 @@
-//! What profiles other than IAA's add: kernels, software on a core, submissions that go out together,
-//! time by the data, page faults; and that the calibrated ones meet the rows they were fitted to.
+//! Tests of what profiles other than IAA's add: kernels, software on a core, submissions that go out together, time by
+//! the data, and page faults. The calibrated profiles must meet the rows they were fitted to.
 
 use super::*;
 use crate::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
@@ -20,7 +20,8 @@ fn profile(name: &str) -> DeviceProfile {
 const DEFLATE: Dialect = Dialect::of(Codec::Deflate);
 const CRC32C: Task = Task::Checksum { polynomial: Polynomial::Crc32c };
 
-/// A job of those bytes at either ratio: the stored writer shrinks nothing, and what fits a window whole is compressed.
+/// Makes a job of those bytes at either ratio: the stored writer shrinks nothing, and an input that fits a window whole
+/// is compressed.
 fn deflate(input: Bytes) -> Box<Job> {
     let capacity = input.len() + 1_024;
     job(Task::Compress { dialect: DEFLATE, level: Level::Fast }, input, capacity)
@@ -29,7 +30,7 @@ fn deflate(input: Bytes) -> Box<Job> {
 #[test]
 fn every_profile_makes_a_device_that_does_its_ops_and_no_other() {
     for name in DeviceProfile::names() {
-        let (own, device) = (profile(name), device(name));
+        let (published, device) = (profile(name), device(name));
         assert_eq!(device.name(), format!("virtual-{name}"));
         let accepts = |task: &Task| device.capabilities().accepts(task, 4_096);
         let compress = Task::Compress { dialect: DEFLATE, level: Level::Fast };
@@ -37,16 +38,17 @@ fn every_profile_makes_a_device_that_does_its_ops_and_no_other() {
         let (key, nonce) = (Key::new(&[1; KEY_BYTES]), Nonce([1; NONCE_BYTES]));
         let crc64 = Task::Checksum { polynomial: Polynomial::Crc64 };
         for (task, has) in [
-            (compress, own.compress.is_some() && name != "iaa"),
-            (decompress, own.decompress.is_some()),
-            (Task::Encrypt { key: key.clone(), nonce }, own.encrypt.is_some()),
-            (Task::Decrypt { key, nonce }, own.decrypt.is_some()),
-            (CRC32C, own.crc32c.is_some()),
-            (crc64, own.crc64.is_some()),
-            (Task::Copy, own.copy.is_some()),
+            (compress, published.compress.is_some() && name != "iaa"),
+            (decompress, published.decompress.is_some()),
+            (Task::Encrypt { key: key.clone(), nonce }, published.encrypt.is_some()),
+            (Task::Decrypt { key, nonce }, published.decrypt.is_some()),
+            (CRC32C, published.crc32c.is_some()),
+            (crc64, published.crc64.is_some()),
+            (Task::Copy, published.copy.is_some()),
         ] {
             // IAA keeps no window but its own, which what fits it whole satisfies.
-            let small = name == "iaa" && own.compress.is_some() && task.op() == units::Op::Compress;
+            let small =
+                name == "iaa" && published.compress.is_some() && task.op() == units::Op::Compress;
             assert_eq!(accepts(&task), has || small, "{name} {task:?}");
         }
     }
@@ -54,9 +56,9 @@ fn every_profile_makes_a_device_that_does_its_ops_and_no_other() {
 
 #[test]
 fn a_kernel_takes_the_time_of_its_curve() {
-    let own = free_to_submit(profile("dsa"));
+    let dsa = free_to_submit(profile("dsa"));
     let clock = ManualClock::default();
-    let mut queue = open(&make(&own, clock.clone()));
+    let mut queue = open(&make(&dsa, clock.clone()));
     let input = Bytes::from(Payload::Text.bytes(4_096, 1));
     for (task, latency_ns) in [(Task::Copy, 1_737), (CRC32C, 1_302)] {
         queue.try_submit(job(task, input.clone(), 4_096)).expect("room");
@@ -71,8 +73,8 @@ fn a_kernel_takes_the_time_of_its_curve() {
 #[test]
 fn software_on_a_core_is_done_when_its_submission_returns_and_spends_all_of_its_time() {
     let clock = Ticking::default();
-    let own = profile("epyc7542-isal");
-    let device = make(&own, clock.clone());
+    let core = profile("epyc7542-isal");
+    let device = make(&core, clock.clone());
     assert_eq!(device.capabilities().waiting, Waiting::Inline);
     let mut queue = open(&device);
     for (bytes, latency_ns) in [(64, 2_919), (8_192, 20_414)] {
@@ -99,11 +101,11 @@ fn submissions_without_a_poll_between_them_go_out_together_where_the_profile_say
         let input = Bytes::from_static(&[7; 64]);
         let start = clock.now();
         for _ in 0..8 {
-            let own = match name {
+            let job = match name {
                 "dsa" => job(Task::Copy, input.clone(), 64),
                 _ => deflate(input.clone()),
             };
-            queue.try_submit(own).expect("room");
+            queue.try_submit(job).expect("room");
             if polled {
                 drain(&mut *queue);
             }
@@ -122,14 +124,14 @@ fn submissions_without_a_poll_between_them_go_out_together_where_the_profile_say
 fn time_depends_on_how_well_the_data_compresses_where_the_profile_says_so() {
     let clock = ManualClock::default();
     let service = |name: &str, class: Payload| {
-        let own = free_to_submit(profile(name));
-        let mut queue = open(&make(&own, clock.clone()));
+        let published = free_to_submit(profile(name));
+        let mut queue = open(&make(&published, clock.clone()));
         queue.try_submit(deflate(class.bytes(8_192, 1).into())).expect("room");
         clock.advance(Nanos::secs(1));
         drain(&mut *queue).pop().expect("due").service
     };
-    let own = profile("qat-4xxx");
-    let beyond_ns = compression(&own).latency(8_192).0 - 7_327;
+    let qat = profile("qat-4xxx");
+    let beyond_ns = compression(&qat).latency(8_192).0 - 7_327;
     let hard = service("qat-4xxx", Payload::Random).0 - 7_327;
     assert!(hard.abs_diff(beyond_ns * 7 / 2) <= 2, "3.5 times the rest: {hard} {beyond_ns}");
     assert!(service("qat-4xxx", Payload::Text) < Nanos(13_000));
@@ -139,14 +141,14 @@ fn time_depends_on_how_well_the_data_compresses_where_the_profile_says_so() {
 
 #[test]
 fn page_faults_come_only_when_asked_for_and_the_same_from_the_same_seed() {
-    let mut own = unpaced();
-    own.fault_tail.as_mut().expect("published").jobs_per_million.value = 100_000;
+    let mut faulty = unpaced();
+    faulty.fault_tail.as_mut().expect("published").jobs_per_million.value = 100_000;
     let run = |page_faults: Option<u64>| {
         let clock = ManualClock::default();
         let (own_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(clock.clone()));
         let options =
             VirtualOptions { clock: own_clock, work_clock, page_faults, ..Default::default() };
-        let device = Virtual::new(&own, &ENGINES, options).expect("able");
+        let device = Virtual::new(&faulty, &ENGINES, options).expect("able");
         let mut queue = open(&device);
         let services: Vec<_> = (0..1_000)
             .map(|_| {
@@ -157,7 +159,7 @@ fn page_faults_come_only_when_asked_for_and_the_same_from_the_same_seed() {
             .collect();
         (services, device.counters().faulted)
     };
-    let lone = compression(&own).latency(4_096);
+    let lone = compression(&faulty).latency(4_096);
     assert_eq!(run(None), (vec![lone; 1_000], 0));
     let (first, faulted) = run(Some(7));
     assert_eq!((first.clone(), faulted), run(Some(7)));
@@ -190,8 +192,8 @@ fn the_thread_is_asked_how_long_it_worked_only_where_the_emulation_could_be_late
         let (clock, work) = (ManualClock::default(), Ticking::default());
         let (own_clock, work_clock) = (Arc::new(clock.clone()), Arc::new(work.clone()));
         let options = VirtualOptions { clock: own_clock, work_clock, ..VirtualOptions::default() };
-        let own = free_to_submit(profile(name));
-        let mut queue = open(&Virtual::new(&own, &ENGINES, options).expect("able"));
+        let published = free_to_submit(profile(name));
+        let mut queue = open(&Virtual::new(&published, &ENGINES, options).expect("able"));
         let input = Bytes::from(Payload::Random.bytes(1_024, 1));
         let mut submit = || {
             let before = work.now();
@@ -205,8 +207,8 @@ fn the_thread_is_asked_how_long_it_worked_only_where_the_emulation_could_be_late
     assert_eq!(asked("dsa", &Task::Copy), (1, 1), "as fast as the emulation");
 }
 
-/// One request of table 4.2: 8 KiB encrypted on the core, and compressed. Throughput and median of each row, as far off
-/// as they are from each other: 4.3 % around the middle.
+/// One request of \[OffloadSched\] table 4.2: 8 KiB encrypted on the core, and compressed. Throughput and median of
+/// each row are as far off as they are from each other: 4.3 % around the middle.
 #[test]
 fn the_calibrated_profiles_meet_table_4_2() {
     let (core, device) = (profile("epyc7542-isal"), profile("bluefield2"));
@@ -226,8 +228,8 @@ fn the_calibrated_profiles_meet_table_4_2() {
     assert!((27.6 / 1.045..38.4 * 1.045).contains(&sync));
 }
 
-/// Chapter 2: the break-even near 256 B at the median of the data, and on-chip within 25 % of off-chip from 8 KiB on,
-/// without what the submitting core spends.
+/// \[OffloadSched\] chapter 2: the break-even is near 256 B at the median of the data, and on-chip is within 25 % of
+/// off-chip from 8 KiB on, without what the submitting core spends.
 #[test]
 fn the_calibrated_profiles_meet_what_chapter_2_was_asked() {
     let [core, host, arm] = ["epyc7542-isal", "bluefield2", "bluefield2-arm"].map(profile);
@@ -237,8 +239,8 @@ fn the_calibrated_profiles_meet_what_chapter_2_was_asked() {
     let off = software(256, 100.0) / offload(256);
     assert!((0.95..1.05).contains(&off), "{off}");
     assert!(software(1_024, 37.0) > offload(1_024));
-    let device = |own: &DeviceProfile, bytes| {
-        (compression(own).latency(bytes).0 - own.submit(bytes).0) as f64
+    let device = |published: &DeviceProfile, bytes| {
+        (compression(published).latency(bytes).0 - published.submit(bytes).0) as f64
     };
     for bytes in [8_192, 16_384, 65_536, 1 << 20] {
         assert!(device(&host, bytes) <= 1.2501 * device(&arm, bytes), "{bytes}");

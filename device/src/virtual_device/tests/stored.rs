@@ -1,10 +1,10 @@
-//! Deflate of stored blocks: the plainest writer that keeps any window, for tests without foreign
-//! code. It shrinks nothing and reads nothing.
+//! Deflate of stored blocks: the plainest writer that keeps any window, for tests without foreign code. It shrinks
+//! nothing and reads nothing.
 
 use crate::codec::{Codec, Dialect, Engine, EngineError, Level};
 use crate::job::DeviceError;
 
-/// A new engine.
+/// Makes an engine.
 pub(super) fn engine() -> Box<dyn Engine> {
     Box::new(Stored)
 }
@@ -54,6 +54,6 @@ impl Engine for Stored {
     }
 }
 
-/// A block's length has 16 bits; in front are the kind, the length and its complement.
+/// The largest block. Its length has 16 bits. In front are the kind, the length and its complement.
 const BLOCK_BYTES_MAX: usize = 65_535;
 const HEADER_BYTES: usize = 5;

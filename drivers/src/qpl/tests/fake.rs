@@ -10,27 +10,27 @@ use device::contract::inflate::inflate;
 use super::super::abi::{RawJob, operation, path, status};
 use super::super::library::Api;
 
-/// How the fake behaves on this thread.
+/// The behaviour of the fake on this thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
-    /// How often a job is asked after before it is done.
+    /// The number of checks until a job is done.
     pub(super) checks: u32,
     pub(super) busy_submissions: u32,
-    /// Whether there is an IAA.
+    /// True if there is an IAA.
     pub(super) hardware: bool,
     /// The status with which a device refuses a job.
     pub(super) submit_status: u32,
-    /// The status of a finished job, whatever came of it.
+    /// The status of a finished job, whatever its result.
     pub(super) last_status: Option<u32>,
     /// The size stated for a result.
     pub(super) written_bytes: Option<u32>,
-    /// On the automatic path: whether the processor does it.
+    /// True if the processor does the job on the automatic path.
     pub(super) falls_back: bool,
-    /// What a device is handed looks as if the processor had run it.
+    /// True if a job that a device got looks as if the processor had run it.
     pub(super) looks_like_software: bool,
     pub(super) job_bytes: u32,
     pub(super) init_status: u32,
-    /// As of a library whose structure is longer.
+    /// True if the structure is that of a library with a longer one.
     pub(super) shifted_state: bool,
 }
 
@@ -62,12 +62,12 @@ pub(super) fn set(script: Script) {
     SCRIPT.set(script);
 }
 
-/// How many job structures this thread set up.
+/// Returns how many job structures this thread set up.
 pub(super) fn initialised() -> u32 {
     INITIALISED.get()
 }
 
-/// Flags and NUMA choice of this thread's last submission.
+/// Returns flags and NUMA choice of this thread's last submission.
 pub(super) fn submitted() -> (u32, i32) {
     SUBMITTED.get()
 }

@@ -1,16 +1,16 @@
-//! The places open to one job, what each would cost, and the choice among them that `LeastLatency` and
-//! `LeastHostCycles` share: least cost within a latency, with hysteresis and a bounded share of probes. What cost is,
-//! the policies say. Every job for which no answer stands pays for the choice: places are looked at once, and what is
-//! kept of them fits in registers. Only a probe, one job in some hundred, looks again.
+//! The places open to one job, the cost of each, and the choice among them that `LeastLatency` and `LeastHostCycles`
+//! share: the least cost within a latency, with hysteresis and a bounded share of probes. The policies define the cost.
+//! Every job for which no answer stands pays for the choice, so places are looked at once, and the values that are kept
+//! of them fit in registers. Only a probe, one job in some hundred, looks again.
 
 use device::Class;
 use units::Nanos;
 
 use crate::placement::{Choice, DeviceState, JobFacts, Placement, Reason, Snapshot};
 
-/// A policy that wants the least of something.
-pub(crate) trait Weighs {
-    /// What it wants for this job.
+/// A policy that minimises a cost.
+pub(crate) trait CostObjective {
+    /// Returns the policy's objective for this job.
     fn objective(
         &self,
         job: &JobFacts,
@@ -18,12 +18,13 @@ pub(crate) trait Weighs {
     ) -> Objective<impl Fn(&Arm) -> f64 + Copy>;
 }
 
-/// What a policy wants of a place.
+/// The objective of a policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Objective<F> {
     /// The largest job that may hold the calling core where a device is open.
     pub(crate) inline_bytes_max: usize,
-    /// Places slower than this are taken only when all are; then the quickest is. Deadlines are a matter of cost.
+    /// The latency above which a place is taken only when all are slower. Then the quickest is. Deadlines are a matter
+    /// of cost.
     pub(crate) latency_max: Option<Nanos>,
     /// The cost of a place (ns).
     pub(crate) cost: F,
@@ -35,7 +36,8 @@ impl<F: Fn(&Arm) -> f64> Objective<F> {
         self.latency_max.is_some_and(|max| arm.latency_ns > real(max.0))
     }
 
-    /// Of two places the one of the lower rank is taken: each that is slow is above all that are not.
+    /// Returns a place's rank. Of two places the one with the lower rank is taken. Each slow place ranks above all that
+    /// are not slow.
     #[inline(always)]
     fn rank(&self, arm: &Arm) -> f64 {
         if self.is_slow(arm) { SLOW * (1.0 + arm.latency_ns) } else { (self.cost)(arm) }
@@ -47,51 +49,51 @@ impl<F: Fn(&Arm) -> f64> Objective<F> {
 pub(crate) struct Arm {
     pub(crate) device: usize,
     pub(crate) placement: Placement,
-    /// Until the job is done (ns).
+    /// The time until the job is done (ns).
     pub(crate) latency_ns: f64,
-    /// Of that, how long the calling core is held (ns).
+    /// The part of that time for which the calling core is held (ns).
     pub(crate) core_ns: f64,
 }
 
 impl Arm {
-    /// The calling core, if it is known what it would take.
+    /// Returns the calling core, if the time that it would take is known.
     #[inline(always)]
-    fn software(home: &DeviceState) -> Option<Self> {
-        let latency_ns = real(home.host?.0);
+    fn software(software: &DeviceState) -> Option<Self> {
+        let latency_ns = real(software.host?.0);
         let placement = Placement::Software;
         Some(Self { device: 0, placement, latency_ns, core_ns: latency_ns })
     }
 
-    /// Another device, the core doing other work, if it is known what that would take.
+    /// Returns another device while the core does other work, if the time that it would take is known.
     #[inline(always)]
-    fn elsewhere(device: usize, state: &DeviceState) -> Option<Self> {
+    fn device(device: usize, state: &DeviceState) -> Option<Self> {
         let latency = state.estimated?;
         let core_ns = real(state.host.unwrap_or(latency).0);
         let placement = Placement::Async;
         Some(Self { device, placement, latency_ns: real(latency.0), core_ns })
     }
 
-    /// The same, the core waiting.
+    /// Returns the same device while the core waits.
     #[inline(always)]
     fn waited_for(self) -> Self {
         Self { placement: Placement::Sync, core_ns: self.latency_ns, ..self }
     }
 
     #[inline(always)]
-    fn place(&self) -> Place {
-        Place::of(self.device, self.placement)
+    fn place(&self) -> ArmKey {
+        ArmKey::new(self.device, self.placement)
     }
 }
 
 /// Device and placement in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place(usize);
+struct ArmKey(usize);
 
-impl Place {
-    const NOWHERE: Place = Place(usize::MAX);
+impl ArmKey {
+    const NOWHERE: ArmKey = ArmKey(usize::MAX);
 
     #[inline(always)]
-    const fn of(device: usize, placement: Placement) -> Self {
+    const fn new(device: usize, placement: Placement) -> Self {
         Self(device << 2 | placement as usize)
     }
 
@@ -110,52 +112,53 @@ impl Place {
     }
 }
 
-/// The time until the job's deadline (ns), without end if it has none.
+/// Returns the time until the job's deadline (ns), which is infinite if it has none.
 #[inline(always)]
 pub(crate) fn time_left_ns(job: &JobFacts) -> f64 {
     job.time_left.map_or(f64::INFINITY, |left| real(left.0))
 }
 
-/// A count or a time as a number to reckon with. What has a sign is converted by one instruction, what has none by six.
+/// Returns a count or a time as a number to calculate with. A signed integer is converted by one instruction, and an
+/// unsigned one by six.
 #[inline(always)]
 pub(crate) fn real(count: u64) -> f64 {
     count.min(i64::MAX as u64) as i64 as f64
 }
 
-/// The least costly place, the one before it if the gain is too small, or, now and then, a probe.
+/// Chooses the least costly place, the last place if the gain is too small, or, now and then, a probe.
 #[inline(always)]
 pub(crate) fn choose(
-    policy: &impl Weighs,
+    policy: &impl CostObjective,
     job: &JobFacts,
     snapshot: &Snapshot<'_>,
     draw: u64,
 ) -> Choice {
     let objective = policy.objective(job, snapshot);
-    let offer = Offer::of(job, snapshot, objective.inline_bytes_max);
-    let mut ranking = Ranking::of(job);
+    let candidates = Candidates::new(job, snapshot, objective.inline_bytes_max);
+    let mut ranking = Ranking::new(job);
     let (mut all_known, mut some_open) = (true, false);
-    for (device, state) in offer.open() {
+    for (device, state) in candidates.open() {
         some_open = true;
-        let Some(arm) = Arm::elsewhere(device, state) else {
+        let Some(arm) = Arm::device(device, state) else {
             all_known = false;
             continue;
         };
-        if offer.sync {
+        if candidates.sync {
             ranking.see(arm.waited_for(), objective);
         }
         ranking.see(arm, objective);
     }
-    if let Some(home) = offer.home(some_open) {
-        match Arm::software(home) {
+    if let Some(software) = candidates.software(some_open) {
+        match Arm::software(software) {
             Some(arm) => ranking.see(arm, objective),
             None => all_known = false,
         }
     }
     let Ranking { best, .. } = ranking;
-    if best == Place::NOWHERE {
+    if best == ArmKey::NOWHERE {
         return unknown(policy, job, snapshot);
     }
-    // Most draws are no probe whatever is there, and so nothing more is looked at for them.
+    // Most draws are no probe whatever the places are, and so nothing more is looked at for them.
     let every = if all_known { PROBE_EVERY } else { UNKNOWN_PROBE_EVERY };
     if half(draw) < DRAWS / every
         && let Some(probe) = probe(policy, (job, snapshot), draw, best)
@@ -169,16 +172,17 @@ pub(crate) fn choose(
     Choice::to(place.device(), place.placement(), Reason::Policy)
 }
 
-/// As [`crate::Policy::stands`] says: if every other place, as it is at `least`, costs no less than the chosen one as
-/// it is at `most`, and holds the core for no less. What a place costs never falls with its times; what one that holds
-/// the core for longer costs more than another never falls with those who wait or come, of whom there are fewest at
-/// `least`; and what it costs more to wait for a device than not to never falls with what that takes. So the chosen
-/// place is the best of all between the two, but for rounding: that is a part in 10^15, and no place is left for less
-/// than a sixteenth.
+/// Does what [`crate::Policy::stands`] says. The choice stands if every other place, as it is at `least`, costs no less
+/// than the chosen one as it is at `most`, and holds the core for no less. Three facts make that enough. The cost of a
+/// place never falls with its times. The extra cost of a place that holds the core for longer than another never falls
+/// with the jobs that wait or come, and those are fewest at `least`. The extra cost of waiting for a device never falls
+/// with the time that it takes. So the chosen place is the best of all between the two, except for rounding: that is a
+/// part in 10^15, and no place is left for less than a sixteenth.
 ///
-/// Not for jobs in a hurry, nor where the core is held, nor where a place is not known: that is tried too often.
+/// There is no answer for jobs in a hurry, for a choice that holds the core, or if a place is not known, because that
+/// is tried too often.
 pub(crate) fn stands(
-    policy: &impl Weighs,
+    policy: &impl CostObjective,
     choice: Choice,
     job: &JobFacts,
     [least, most]: [&Snapshot<'_>; 2],
@@ -188,7 +192,7 @@ pub(crate) fn stands(
         return None;
     }
     let state = most.devices.get(choice.device())?;
-    let chosen = Arm::elsewhere(choice.device(), state)?;
+    let chosen = Arm::device(choice.device(), state)?;
     let objective = policy.objective(job, least);
     if !state.eligible || state.depth >= state.capacity || objective.is_slow(&chosen) {
         return None;
@@ -196,43 +200,43 @@ pub(crate) fn stands(
     let beats = |other: Arm| {
         let is_same = other.device == chosen.device;
         let latency_ns = if is_same { other.latency_ns } else { chosen.latency_ns };
-        let own = Arm { latency_ns, ..chosen };
-        let is_dearer = || objective.rank(&other) >= objective.rank(&own);
-        objective.is_slow(&other) || (other.core_ns >= own.core_ns && is_dearer())
+        let kept = Arm { latency_ns, ..chosen };
+        let is_dearer = || objective.rank(&other) >= objective.rank(&kept);
+        objective.is_slow(&other) || (other.core_ns >= kept.core_ns && is_dearer())
     };
-    let offer = Offer::of(job, least, objective.inline_bytes_max);
+    let candidates = Candidates::new(job, least, objective.inline_bytes_max);
     let others = (1..).zip(least.devices.iter().skip(1));
     for (device, state) in others.filter(|(_, state)| state.eligible) {
-        let arm = Arm::elsewhere(device, state)?;
-        if offer.sync && !beats(arm.waited_for()) || device != chosen.device && !beats(arm) {
+        let arm = Arm::device(device, state)?;
+        if candidates.sync && !beats(arm.waited_for()) || device != chosen.device && !beats(arm) {
             return None;
         }
     }
-    match offer.home(true) {
-        Some(home) if !beats(Arm::software(home)?) => None,
+    match candidates.software(true) {
+        Some(software) if !beats(Arm::software(software)?) => None,
         _ => Some((DRAWS / PROBE_EVERY) as u32),
     }
 }
 
-/// What was seen of the places.
+/// The result of a look at the places.
 struct Ranking {
-    best: Place,
+    best: ArmKey,
     best_rank: f64,
-    /// Where the last such job went.
-    last: Place,
-    /// Without end if that is closed.
+    /// The place of the last such job.
+    last: ArmKey,
+    /// The last place's rank. It is infinite if that place is closed.
     last_rank: f64,
 }
 
 impl Ranking {
     #[inline(always)]
-    fn of(job: &JobFacts) -> Self {
-        let last = job.last.map_or(Place::NOWHERE, |(device, how)| Place::of(device, how));
+    fn new(job: &JobFacts) -> Self {
+        let last = job.last.map_or(ArmKey::NOWHERE, |(device, how)| ArmKey::new(device, how));
         let (best_rank, last_rank) = (f64::INFINITY, f64::INFINITY);
-        Self { best: Place::NOWHERE, best_rank, last, last_rank }
+        Self { best: ArmKey::NOWHERE, best_rank, last, last_rank }
     }
 
-    /// Of equal places the first is the best.
+    /// Takes a place into account. Of equal places the first is the best.
     #[inline(always)]
     fn see<F: Fn(&Arm) -> f64>(&mut self, arm: Arm, objective: Objective<F>) {
         let (place, rank) = (arm.place(), objective.rank(&arm));
@@ -244,43 +248,43 @@ impl Ranking {
         }
     }
 
-    /// Whether the last place is not much worse than the best.
+    /// Returns whether the last place is not much worse than the best.
     #[inline(always)]
     fn stays(&self) -> bool {
         self.last_rank <= self.best_rank + self.best_rank / HYSTERESIS_DIVISOR
     }
 }
 
-/// What is open to a job.
+/// The places that are open to a job.
 #[derive(Clone, Copy)]
-struct Offer<'a> {
+struct Candidates<'a> {
     job: &'a JobFacts,
     snapshot: &'a Snapshot<'a>,
-    /// Whether the calling core may wait for a device.
+    /// True if the calling core may wait for a device.
     sync: bool,
-    /// Whether the job is done on the calling core only where no device is open.
+    /// True if the job is done on the calling core only if no device is open.
     yields: bool,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> Candidates<'a> {
     #[inline(always)]
-    fn of(job: &'a JobFacts, snapshot: &'a Snapshot<'a>, inline_bytes_max: usize) -> Self {
+    fn new(job: &'a JobFacts, snapshot: &'a Snapshot<'a>, inline_bytes_max: usize) -> Self {
         let batch = job.class == Class::Batch;
         let long = job.work_bytes > inline_bytes_max;
-        // A batch job yields the core to whoever waits for it, unless its own deadline may need it.
+        // A batch job yields the core to jobs that wait for it, unless its own deadline may need it.
         let yields = long || (batch && snapshot.waiting > 0 && job.time_left.is_none());
         Self { job, snapshot, sync: !batch && !long, yields }
     }
 
-    /// Software, if it may do the job.
+    /// Returns software, if it may do the job.
     #[inline(always)]
-    fn home(self, some_open: bool) -> Option<&'a DeviceState> {
-        let home = self.snapshot.devices.first().filter(|state| state.eligible);
-        home.filter(|_| !(self.yields && some_open))
+    fn software(self, some_open: bool) -> Option<&'a DeviceState> {
+        let software = self.snapshot.devices.first().filter(|state| state.eligible);
+        software.filter(|_| !(self.yields && some_open))
     }
 
-    /// The devices beside software that have room for a job of this class: batch jobs leave half of a queue to the
-    /// others.
+    /// Returns the devices beside software that have room for a job of this class. Batch jobs leave half of a queue to
+    /// the others.
     #[inline(always)]
     fn open(self) -> impl Iterator<Item = (usize, &'a DeviceState)> + Clone {
         let halved = u32::from(self.job.class == Class::Batch);
@@ -291,37 +295,37 @@ impl<'a> Offer<'a> {
         others.filter(move |(_, state)| state.eligible && room(state))
     }
 
-    /// The one device, of those not chosen, that this job could probe; the draw's upper half picks it.
+    /// Returns the one device, of those not chosen, that this job could probe. The draw's upper half picks it.
     fn candidate(self, chosen: usize, draw: u64) -> Option<usize> {
         let some_open = self.open().next().is_some();
-        let software = self.home(some_open).map(|_| 0).into_iter();
+        let software = self.software(some_open).map(|_| 0).into_iter();
         let open = software.chain(self.open().map(|(device, _)| device));
         let mut others = open.filter(|device| *device != chosen);
         let count = others.clone().count() as u64;
         others.nth((((draw >> 32) * count) >> 32) as usize)
     }
 
-    /// The ways to have the job done there.
+    /// Returns the ways to have the job done on a device.
     fn ways(self, device: usize) -> [Option<Arm>; 2] {
         let state = &self.snapshot.devices[device];
         match device {
             0 => [Arm::software(state), None],
             _ => {
-                let arm = Arm::elsewhere(device, state);
+                let arm = Arm::device(device, state);
                 [arm.filter(|_| self.sync).map(Arm::waited_for), arm]
             }
         }
     }
 }
 
-/// Where a job goes of which nothing is known: to software, which always finishes, and is learnt by that.
+/// Chooses a place if nothing is known: software, which always finishes, and whose cost is learnt in that way.
 #[cold]
 #[inline(never)]
-fn unknown(policy: &impl Weighs, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
+fn unknown(policy: &impl CostObjective, job: &JobFacts, snapshot: &Snapshot<'_>) -> Choice {
     let inline_bytes_max = policy.objective(job, snapshot).inline_bytes_max;
-    let offer = Offer::of(job, snapshot, inline_bytes_max);
-    match offer.open().next() {
-        Some((device, _)) if offer.home(true).is_none() => {
+    let candidates = Candidates::new(job, snapshot, inline_bytes_max);
+    match candidates.open().next() {
+        Some((device, _)) if candidates.software(true).is_none() => {
             Choice::to(device, Placement::Async, Reason::Policy)
         }
         Some(_) => Choice::software(Reason::Policy),
@@ -329,21 +333,21 @@ fn unknown(policy: &impl Weighs, job: &JobFacts, snapshot: &Snapshot<'_>) -> Cho
     }
 }
 
-/// The probe of one place, if the draw's lower half and the bounds allow it.
+/// Returns the probe of one place, if the draw's lower half and the bounds allow it.
 #[cold]
 #[inline(never)]
 fn probe(
-    policy: &impl Weighs,
+    policy: &impl CostObjective,
     (job, snapshot): (&JobFacts, &Snapshot<'_>),
     draw: u64,
-    best: Place,
+    best: ArmKey,
 ) -> Option<Choice> {
     let objective = policy.objective(job, snapshot);
-    let offer = Offer::of(job, snapshot, objective.inline_bytes_max);
-    let device = offer.candidate(best.device(), draw)?;
+    let candidates = Candidates::new(job, snapshot, objective.inline_bytes_max);
+    let device = candidates.candidate(best.device(), draw)?;
     let to = |placement| Some(Choice::to(device, placement, Reason::Probe));
     let cost = |arm: &Arm| (objective.cost)(arm);
-    let ways = offer.ways(device).into_iter().flatten();
+    let ways = candidates.ways(device).into_iter().flatten();
     let Some(arm) = ways.min_by(|one, other| cost(one).total_cmp(&cost(other))) else {
         let state = &snapshot.devices[device];
         let free = device == 0 || state.depth < state.capacity.div_ceil(UNKNOWN_QUEUE_DIVISOR);
@@ -353,52 +357,53 @@ fn probe(
     if half(draw) >= DRAWS / PROBE_EVERY {
         return None;
     }
-    let best = offer.ways(best.device()).into_iter().flatten().find(|arm| arm.place() == best)?;
-    // As in `Objective::rank`: of what is too slow, the latency counts.
+    let best =
+        candidates.ways(best.device()).into_iter().flatten().find(|arm| arm.place() == best)?;
+    // This is as in `Objective::rank`: for a place that is too slow, the latency counts.
     let (cost, best_cost) = match objective.is_slow(&arm) {
         false => (cost(&arm), cost(&best)),
         true => (arm.latency_ns, best.latency_ns),
     };
     let cost = cost.max(best_cost).max(1.0);
     let bearable = cost <= PROBE_COST_RATIO_MAX as f64 * best_cost;
-    // In proportion, so that probing adds the same little whatever the place is like.
+    // The share is in proportion, so that probing adds the same little whatever the place is like.
     let due = half(draw) as f64 * PROBE_EVERY as f64 * cost < best_cost * DRAWS as f64;
     let in_time = arm.latency_ns <= time_left_ns(job);
     if due && bearable && in_time { to(arm.placement) } else { None }
 }
 
-/// As many values has half a draw.
+/// The number of values of half a draw.
 const DRAWS: u64 = 1 << 32;
 
-/// The lower half.
+/// Returns the lower half.
 #[inline(always)]
 fn half(draw: u64) -> u64 {
     draw & (DRAWS - 1)
 }
 
-/// More than any cost.
+/// A number above any cost.
 const SLOW: f64 = 1e60;
 
-/// A place is left for a gain of more than a sixteenth of the best cost: estimates of equal places differ by about so
-/// much from job to job, and to stay costs no more than that.
+/// A place is left only for a gain of more than this part of the best cost: estimates of equal places differ by about
+/// that much from job to job, and to stay costs no more than that.
 const HYSTERESIS_DIVISOR: f64 = 16.0;
 
-/// Of the jobs whose best place is known, one in so many probes another, fewer in proportion to how much worse that
-/// one looks. The mean cost of probing is then below best / 256, and the jobs it touches are well below the one in a
-/// hundred that a 99th percentile sees.
+/// One in so many of the jobs whose best place is known probes another. Fewer do in proportion to how much worse that
+/// place looks. The mean cost of probing is then below best / 256, and the jobs that it touches are well below the one
+/// in a hundred that a 99th percentile sees.
 const PROBE_EVERY: u64 = 256;
 
-/// A place that looks worse than this many times the best is not probed: one such job would be a scandal. It is tried
-/// again when its queue is shorter or its estimate has been forgotten.
+/// A place that looks worse than this many times the best is not probed, because even one such job would be far too
+/// slow. The place is tried again when its queue is shorter or its estimate has been forgotten.
 const PROBE_COST_RATIO_MAX: u64 = 64;
 
-/// One job in so many tries a place of which nothing is known, so that it is known before much waits for the core:
-/// with one in 16, a start under full load left a queue that took the simulated machine longer than its run to work
-/// off. Deadlines do not keep from it: where every job has one, a place would never be known, and more would miss.
+/// One job in so many tries a place of which nothing is known, so that it is known before much waits for the core. With
+/// one in 16, a start under full load left a queue that took the simulated machine longer than its run to work off.
+/// Deadlines do not prevent a try: if every job had one, a place would never be known, and more would miss.
 const UNKNOWN_PROBE_EVERY: u64 = 2;
 
-/// Such a try is made only while less than this part of a queue is taken: what does not answer gets no more jobs. With
-/// less, a device that is busy with sizes that are known would never be known for the others.
+/// Such a try is made only while less than this part of a queue is taken: a device that does not answer gets no more
+/// jobs. With a smaller part, a device that is busy with sizes that are known would never be known for the others.
 const UNKNOWN_QUEUE_DIVISOR: usize = 4;
 
 #[cfg(test)]
@@ -442,7 +447,7 @@ pub(crate) mod tests {
         LeastLatency { inline_bytes_max: 1_000 }.place(job, &Snapshot::of(devices), draw)
     }
 
-    /// Of the draws' lower halves, one in so many probes.
+    /// Returns the number of lower halves of draws per probe.
     fn probed_one_in(job: &JobFacts, devices: &[DeviceState]) -> u64 {
         let step = (1 << 32) / 65_536;
         let draws = (0..65_536).map(|at: u64| at * step);
@@ -470,7 +475,7 @@ pub(crate) mod tests {
         assert_eq!(place(&job(), &with(worst), 0).reason, Reason::Policy);
         let hurried = JobFacts { time_left: Some(Nanos(7_999)), ..job() };
         assert_eq!(place(&hurried, &with(8_000), 0).reason, Reason::Policy);
-        // With several places to probe the share stays what it is for one.
+        // With several places to probe the share stays the same as for one.
         let many = [software(1_000), device(1_001, 0), device(1_001, 0)];
         assert_eq!(probed_one_in(&job(), &many), PROBE_EVERY);
         assert_eq!(place(&job(), &many, 1 << 63).device(), 2);
@@ -486,14 +491,14 @@ pub(crate) mod tests {
         assert_eq!((to(1_700), to(1_701)), (0, 1));
     }
 
-    /// Two states of software and one or two devices, and what lies anywhere between them.
+    /// Two states of software and one or two devices, and random states between them.
     struct Between {
         random: Prng,
         ends: [Vec<DeviceState>; 2],
     }
 
     impl Between {
-        fn of(seed: u64) -> Self {
+        fn new(seed: u64) -> Self {
             let mut random = Prng::new(seed);
             let devices = 2 + random.below(2);
             let end = |random: &mut Prng, index| {
@@ -501,8 +506,8 @@ pub(crate) mod tests {
                 let host_ns = if index == 0 { estimated_ns } else { 300 + random.below(600) };
                 let is_known = random.below(20) > 0;
                 let eligible = random.below(10) > 0;
-                let own = device(estimated_ns, host_ns);
-                if is_known { DeviceState { eligible, ..own } } else { unknown(0) }
+                let known = device(estimated_ns, host_ns);
+                if is_known { DeviceState { eligible, ..known } } else { unknown(0) }
             };
             let least: Vec<_> = (0..devices).map(|index| end(&mut random, index)).collect();
             let most = least.iter().map(|state| {
@@ -522,7 +527,7 @@ pub(crate) mod tests {
             least + self.random.below(most - least + 1)
         }
 
-        /// Only what is said of the chosen device has an upper end.
+        /// Returns a random state between the two ends. Only the values of the chosen device have an upper end.
         fn any(&mut self, chosen: usize) -> Vec<DeviceState> {
             let mut any = self.ends[0].clone();
             for (index, (state, mut most)) in any.iter_mut().zip(self.ends[1].clone()).enumerate() {
@@ -555,7 +560,7 @@ pub(crate) mod tests {
         ];
         let mut stood = [0; 2];
         for (seed, at) in (0..20_000).flat_map(|seed| [(seed, 0), (seed, 1)]) {
-            let (policy, mut between) = (policies[at], Between::of(seed));
+            let (policy, mut between) = (policies[at], Between::new(seed));
             let (waiting, gap) = (between.count(0, 3) as usize, Nanos(500 << between.count(0, 8)));
             let facts = JobFacts { work_bytes: 400 + between.count(0, 800) as usize, ..job() };
             let ends = between.ends.clone();

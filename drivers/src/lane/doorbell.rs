@@ -1,6 +1,6 @@
-//! Word of what comes over a lane's socket, on a tokio executor. It is told of every bell by itself, whether or not
-//! earlier ones were read, and of nothing else: not of room to write, which is there again whenever the peer has read a
-//! bell. It reads nothing.
+//! Watches a lane's socket on a tokio executor. It learns of every bell by itself, whether or not earlier ones were
+//! read. It learns of nothing else, such as room to write, which comes back whenever the peer has read a bell. It reads
+//! nothing.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ impl Bells {
     /// Watches the socket in the executor that this is called in.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system cannot watch the socket.
     pub fn of(socket: &Arc<UnixStream>) -> io::Result<Self> {
         let socket = Arc::clone(socket);
         // SAFETY: the stream has one descriptor from its making to its end, and it lives as long as the value below,
@@ -32,11 +32,11 @@ impl Bells {
         self.0.get_ref()
     }
 
-    /// Ready when something has come since the last time; whether that may be the end, too. It is forgotten by then:
-    /// what comes after is news.
+    /// Is ready when something has come since the last time, and says whether that may also be the end. The event is
+    /// forgotten by then, so that whatever comes after it counts as new.
     ///
     /// # Errors
-    /// That the executor ends.
+    /// The executor ends.
     pub fn poll(&self, task: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut come = ready!(self.0.poll_read_ready(task))?;
         let may_be_the_end = come.ready().is_read_closed();

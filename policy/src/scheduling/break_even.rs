@@ -1,25 +1,25 @@
-//! What offloading from a size on is worth to the jobs that there are, and so from which size on to do it. It looks at
-//! curves and rates, and remembers nothing.
+//! Computes how much the existing jobs gain from offloading from a size on, and so the size from which to do it. It
+//! looks at curves and rates, and remembers nothing.
 
 use model::cost::{CostCurve, SizeCurve};
 
 use super::curve::CLASSES;
 
-/// What one op is known to take of everything.
+/// The known costs of one op.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     pub(super) software: &'a CostCurve,
     /// The device's own time.
     pub(super) service: &'a CostCurve,
-    /// The same with what jobs wait beside it.
+    /// The device's time, and the time that jobs wait beside it.
     pub(super) latency: &'a CostCurve,
-    /// What a job there takes of the core, where that was looked at; software takes it for all of its time.
+    /// The time that a job there takes of the core, if that was measured. Software takes the core for all of its time.
     pub(super) host: Option<&'a CostCurve>,
     /// The share of the time that cores are at work.
     pub(super) busy: f64,
 }
 
-/// What a job of a size costs in software and on a device: its own time, and that of those who wait for the core.
+/// The cost of a job of a size in software and on a device: its own time, and that of those who wait for the core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs<'a> {
     software: &'a SizeCurve,
@@ -27,81 +27,81 @@ pub(super) struct Costs<'a> {
     latency: &'a SizeCurve,
     host: Option<&'a SizeCurve>,
     busy: f64,
-    /// How long others wait for a core that is held for so long.
+    /// The time that others wait for a core, per time that it is held.
     pressure: f64,
 }
 
 impl<'a> Costs<'a> {
-    pub(super) fn of(known: &Known<'a>) -> Self {
+    pub(super) fn new(known: &Known<'a>) -> Self {
         let busy = if known.host.is_some() { known.busy.clamp(0.0, BUSY_MAX) } else { 0.0 };
         Self {
             software: &known.software.service,
             service: &known.service.service,
             latency: &known.latency.service,
-            host: known.host.map(|own| &own.service),
+            host: known.host.map(|host| &host.service),
             busy,
             pressure: pressure(busy),
         }
     }
 
-    /// How many times as much it costs in software, as a logarithm.
+    /// Returns how many times as much a job costs in software, as a logarithm.
     fn gain_ln(&self, bytes: usize) -> f64 {
-        let (software, own) = (self.software.at(bytes), self.service.at(bytes));
+        let (software, device) = (self.software.at(bytes), self.service.at(bytes));
         let held = self.host.map_or(0.0, |host| host.at(bytes));
         let here = software * (1.0 + self.pressure);
-        let there = match is_waited_for(own, self.busy) {
-            true => own + (own + held) * self.pressure,
-            // A completion that finds the core at work waits for the core, not for the device: what takes less of the
-            // core makes that shorter, so it must not speak against it.
+        let there = match is_waited_for(device, self.busy) {
+            true => device + (device + held) * self.pressure,
+            // A completion that finds the core at work waits for the core, not for the device. A device that takes less
+            // of the core makes that wait shorter, so the wait must not speak against it.
             false => {
-                let beside = (self.latency.at(bytes) - own).max(0.0) * (1.0 - self.busy);
-                own + beside + held * self.pressure
+                let beside = (self.latency.at(bytes) - device).max(0.0) * (1.0 - self.busy);
+                device + beside + held * self.pressure
             }
         };
         (here.max(1.0) / there.max(1.0)).ln()
     }
 }
 
-/// The largest of the sizes from 2^`low` to 2^`high` for which to wait costs less than to come back (bytes); 0 for
-/// none, and where it is not known how busy cores are.
+/// Returns the largest of the sizes from 2^`low` to 2^`high` for which waiting costs less than coming back (bytes).
+/// Returns 0 if there is none, or if it is not known how busy cores are.
 pub(super) fn wait_bytes_max(known: &Known<'_>, (low, high): (usize, usize)) -> u64 {
     let busy = if known.host.is_some() { known.busy.min(BUSY_MAX) } else { 0.0 };
     let pays = |log2: &usize| is_waited_for(known.service.service.at(1 << log2), busy);
     (low..=high).take_while(pays).last().map_or(0, |log2| 1 << log2)
 }
 
-/// Whether to hold the core while the device works costs others less than to come back to it costs the request.
+/// Returns whether holding the core while the device works costs others less than coming back to it costs the request.
 fn is_waited_for(held_ns: f64, busy: f64) -> bool {
     busy > 0.0 && held_ns < WAIT_NS_MAX && held_ns * pressure(busy) < COME_BACK_NS
 }
 
-/// What a core held for a moment costs those who come meanwhile, in such moments: the change of the mean wait of an
-/// M/D/1 queue with the time of service.
+/// Returns the cost of a core held for a moment for those who come meanwhile, in such moments: the change of the mean
+/// wait of an M/D/1 queue with the time of service.
 fn pressure(busy: f64) -> f64 {
     let waiting = busy / (1.0 - busy);
     waiting + waiting * waiting / 2.0
 }
 
-/// What each size to begin from is worth.
+/// The gain of each size from which to offload.
 #[derive(Clone, Debug)]
-pub(super) struct Worth {
-    /// The one that is worth most, as a power of two; the end of the sizes that occur where nothing is.
+pub(super) struct BreakEven {
+    /// The size with the largest gain, as a power of two. It is the end of the sizes that occur if no size gains.
     pub(super) best_log2: f64,
-    /// Of each step downwards from the end: the mean of all jobs' gains as logarithms.
+    /// For each step downwards from the end, the mean of all jobs' gains as logarithms.
     gains_ln: Vec<f64>,
     end: usize,
 }
 
-impl Worth {
-    /// To jobs that come so often in each class of size, from the class `low` to `high`.
-    pub(super) fn of(
+impl BreakEven {
+    /// Computes the gains of jobs that come so often in each class of size, from the class `low` to `high`.
+    pub(super) fn new(
         costs: &Costs<'_>,
         jobs_per_s: &[f64; CLASSES],
         (low, high): (usize, usize),
     ) -> Self {
         let total: f64 = jobs_per_s[low..=high].iter().sum();
         let least = (total * RARE).max(f64::MIN_POSITIVE);
-        let all = jobs_per_s[low..=high].iter().map(|own| own.max(least)).sum::<f64>();
+        let all = jobs_per_s[low..=high].iter().map(|rate| rate.max(least)).sum::<f64>();
         let mut gains_ln = vec![0.0];
         let (mut best, mut sum) = (0, 0.0);
         for step in 1..=(high + 1 - low) * STEPS_PER_CLASS {
@@ -117,7 +117,7 @@ impl Worth {
         Self { best_log2: log2_of(high + 1, best), gains_ln, end: high + 1 }
     }
 
-    /// The size to have in place of this one: this one, where the best is hardly better.
+    /// Returns the size to use in place of this one. It returns this one if the best is hardly better.
     pub(super) fn wanted_log2(&self, now_log2: f64) -> f64 {
         let steps = ((self.end as f64 - now_log2) * STEPS_PER_CLASS as f64).round();
         let now = (steps.max(0.0) as usize).min(self.gains_ln.len() - 1);
@@ -132,20 +132,20 @@ fn log2_of(end: usize, step: usize) -> f64 {
 
 const STEPS_PER_CLASS: usize = 8;
 
-/// Sizes of which there are hardly any count for as little.
+/// The least share of a size. Sizes with hardly any jobs count for this little.
 const RARE: f64 = 1e-4;
 
-/// A core that is all but always at work makes others wait for no longer than this says: what is reported is never so
-/// exact.
+/// The largest share of time for which a core counts as busy. Reports are never exact enough to tell how long others
+/// wait for a core that is nearly always at work.
 const BUSY_MAX: f64 = 0.9;
 
-/// What it costs a request to give the core up and come back: waking, switching, and what else is begun meanwhile.
+/// The cost for a request to give the core up and come back: waking, switching, and the work that begins meanwhile.
 const COME_BACK_NS: f64 = 1_000.0;
 
-/// Nothing longer is waited for: others would notice.
+/// The longest job that is waited for: others would notice a longer wait.
 const WAIT_NS_MAX: f64 = 20_000.0;
 
-/// Another size in force must save all jobs together so much of their time: less is within what curves are off by.
+/// The least gain for which the size in force changes, over all jobs together: less is within the error of the curves.
 const WORTH_LN: f64 = 0.01;
 
 #[cfg(test)]
@@ -167,21 +167,21 @@ mod tests {
     #[test]
     fn it_is_worth_most_from_where_the_lines_cross() {
         let (software, device) = (curve(1_000.0, 4.0), curve(9_000.0, 0.5));
-        let costs = Costs::of(&known(&software, &device));
-        let worth = Worth::of(&costs, &jobs(7, 16), (7, 16));
-        assert!((worth.best_log2 - 2_286_f64.log2()).abs() < 0.2, "{}", worth.best_log2);
-        assert_eq!(worth.wanted_log2(11.0), 11.0, "hardly worse");
-        assert_eq!(worth.wanted_log2(14.0), worth.best_log2);
-        assert_eq!(worth.wanted_log2(40.0), worth.best_log2);
+        let costs = Costs::new(&known(&software, &device));
+        let break_even = BreakEven::new(&costs, &jobs(7, 16), (7, 16));
+        assert!((break_even.best_log2 - 2_286_f64.log2()).abs() < 0.2, "{}", break_even.best_log2);
+        assert_eq!(break_even.wanted_log2(11.0), 11.0, "hardly worse");
+        assert_eq!(break_even.wanted_log2(14.0), break_even.best_log2);
+        assert_eq!(break_even.wanted_log2(40.0), break_even.best_log2);
     }
 
     #[test]
     fn a_device_slower_at_every_size_is_worth_nothing() {
         let (software, device) = (curve(1_000.0, 4.0), curve(9_000.0, 5.0));
-        let costs = Costs::of(&known(&software, &device));
-        let worth = Worth::of(&costs, &jobs(7, 16), (7, 16));
-        assert_eq!(worth.best_log2, 17.0);
-        assert_eq!(worth.wanted_log2(10.0), 17.0);
+        let costs = Costs::new(&known(&software, &device));
+        let break_even = BreakEven::new(&costs, &jobs(7, 16), (7, 16));
+        assert_eq!(break_even.best_log2, 17.0);
+        assert_eq!(break_even.wanted_log2(10.0), 17.0);
     }
 
     #[test]
@@ -189,17 +189,18 @@ mod tests {
         let (software, mut knots) = (curve(1_000.0, 4.0), [9_000.0; 9]);
         knots[7..].fill(1e9);
         let odd = SizeCurve::through(knots).expect("valid");
-        let device = CostCurve::of((odd, odd), 1.0, (9_000.0, 0.0)).expect("valid");
-        let costs = Costs::of(&known(&software, &device));
+        let device = CostCurve::new((odd, odd), 1.0, (9_000.0, 0.0)).expect("valid");
+        let costs = Costs::new(&known(&software, &device));
         let mut rates = jobs(7, 17);
         rates[18] = 0.01;
-        let worth = Worth::of(&costs, &rates, (7, 18));
-        assert!((worth.best_log2 - 11.0).abs() < 0.3, "{}", worth.best_log2);
+        let break_even = BreakEven::new(&costs, &rates, (7, 18));
+        assert!((break_even.best_log2 - 11.0).abs() < 0.3, "{}", break_even.best_log2);
     }
 
     #[test]
     fn a_busy_core_makes_what_holds_it_dearer() {
-        // As quick as software and more, and a tenth of the core; half of its time is spent in waiting.
+        // The device is as quick as software and more, and takes a tenth of the core. Half of its time is spent in
+        // waiting.
         let (software, host) = (curve(0.0, 4.0), curve(500.0, 0.0));
         let (service, latency) = (curve(2_000.0, 4.0), curve(4_000.0, 4.0));
         let known = |host, busy| Known {
@@ -210,8 +211,8 @@ mod tests {
             busy,
         };
         let from = |host, busy| {
-            let costs = Costs::of(&known(host, busy));
-            Worth::of(&costs, &jobs(7, 16), (7, 16)).best_log2
+            let costs = Costs::new(&known(host, busy));
+            BreakEven::new(&costs, &jobs(7, 16), (7, 16)).best_log2
         };
         let host = Some(&host);
         assert_eq!(from(host, 0.0), 17.0);

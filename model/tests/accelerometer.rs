@@ -1,6 +1,6 @@
-//! The numbers that the seed prints (Accelerometer, ASPLOS 2020), equal to every printed digit. The seed cuts digits
-//! off instead of rounding (15.7756 % is printed as 15.7 %, 12.79 % as 12.7 %), so these tests do too. Values are
-//! inputs of tables 6 and 7; nothing is tuned, but for C_b, which the seed does not print (see `break_even_of_425`).
+//! The numbers that [Accelerometer] prints, equal to every printed digit. The paper cuts digits off instead of
+//! rounding (15.7756 % is printed as 15.7 %, 12.79 % as 12.7 %), so these tests do too. Values are inputs of tables 6
+//! and 7. Only C_b is tuned, because the paper does not print it (see `break_even_of_425`).
 
 use model::equations::{Switches, equation_1, equation_3, equation_6};
 use model::{
@@ -8,15 +8,15 @@ use model::{
     Threading, Values, Variant, break_even, latency_reduction, select, speedup,
 };
 
-/// The gain (%) with digits behind the point beyond `digits` cut off, as the seed prints it.
+/// Returns the gain (%) with digits behind the point beyond `digits` cut off, as the paper prints it.
 fn printed(ratio: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     ((ratio - 1.0) * 100.0 * scale).trunc() / scale
 }
 
-/// C, α, n, o0, Q, L, o1, A as in tables 6 and 7; NA is 0, and 1 for A.
+/// Makes C, α, n, o0, Q, L, o1, A as in tables 6 and 7. NA is 0, and 1 for A.
 fn parameters([c, alpha, n, o0, q, l, o1, a]: [f64; 8]) -> Parameters {
-    Parameters::new(Values { c, alpha, n, o0, q, l, o1, a }).expect("the seed's are valid")
+    Parameters::new(Values { c, alpha, n, o0, q, l, o1, a }).expect("the paper's are valid")
 }
 
 /// Table 7's compressions of Feed1, with n and α of all of them (first row's n).
@@ -83,7 +83,7 @@ fn feed1() -> SizeHistogram {
     SizeHistogram::of_sizes(exact).expect("valid")
 }
 
-/// C_b of the compressions (cycles per byte). The seed does not print it; with it the mean compression has
+/// C_b of the compressions (cycles per byte). The paper does not print it; with it the mean compression has
 /// α C / n_all / C_b = 4,090 B, which fits figure 19, and section 5's 425 B come out.
 const CYCLES_PER_BYTE: f64 = 5.62;
 

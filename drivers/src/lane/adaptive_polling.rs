@@ -1,0 +1,95 @@
+//! Decides whether polling pays. A side that has nothing to do may look again and again for a short while before it
+//! sleeps. That pays if the other side answers within the time that sleeping and waking would take. Otherwise it wastes
+//! the core, and delays those who wait for the core, perhaps the other side. The time that polls take until they find
+//! something shows which is the case. There are values only, no clock and no memory.
+
+use std::time::Duration;
+
+/// The experience that one side of a lane has of the other.
+#[derive(Debug, Default)]
+pub(super) struct AdaptivePolling {
+    /// The time that recent polls took until they found something or gave up (ns). Each later poll has an eighth of the
+    /// weight.
+    polls_ns: u64,
+    /// The number of sleeps left before the next poll.
+    left: u32,
+}
+
+impl AdaptivePolling {
+    /// Returns whether to poll before this sleep. It says yes always if polling pays, and now and then if it does not,
+    /// to find out whether it would.
+    pub(super) fn may_poll(&mut self) -> bool {
+        if self.pays() || self.left == 0 {
+            return true;
+        }
+        self.left -= 1;
+        false
+    }
+
+    /// Returns whether recent polls took less time than they save.
+    pub(super) fn pays(&self) -> bool {
+        self.polls_ns <= WORTH_NS
+    }
+
+    /// Records a poll that found something.
+    pub(super) fn found(&mut self, after: Duration) {
+        let after_ns = after.min(POLL_MAX).as_nanos() as u64;
+        self.polls_ns = self.polls_ns - self.polls_ns / WEIGHT + after_ns / WEIGHT;
+        // After a poll that paid the next one follows at once, because the experience may be of another time.
+        self.left = if after_ns <= WORTH_NS { 0 } else { TRY_EVERY };
+    }
+
+    /// Records a poll that found nothing within [`POLL_MAX`].
+    pub(super) fn missed(&mut self) {
+        self.found(POLL_MAX);
+    }
+}
+
+/// The worst time of a sleep and a wake across cores on the machines that were measured. A side that polls for so long
+/// and then sleeps has spent at most twice the time that was needed.
+pub(super) const POLL_MAX: Duration = Duration::from_micros(50);
+
+/// The longest poll that pays: the time of a sleep and a wake of either side together where cores are awake (measured
+/// as a round trip of 26 us or more).
+const WORTH_NS: u64 = 30_000;
+
+const WEIGHT: u64 = 8;
+
+/// If polling does not pay, one sleep in so many tries it. That takes under 1 us of processor time per sleep.
+const TRY_EVERY: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_vain_it_gets_rare_and_enough_successes_make_it_the_rule_again() {
+        let mut polling = AdaptivePolling::default();
+        let polls = |polling: &mut AdaptivePolling, outcome: fn(&mut AdaptivePolling)| {
+            let mut polls = 0;
+            for _ in 0..10_000 {
+                if polling.may_poll() {
+                    polls += 1;
+                    outcome(polling);
+                }
+            }
+            polls
+        };
+        let in_vain = polls(&mut polling, AdaptivePolling::missed);
+        assert!((100..200).contains(&in_vain), "{in_vain} polls in 10,000 sleeps");
+        // Answers that come later than a sleep and a wake would take are no better.
+        let late = polls(&mut polling, |polling| polling.found(Duration::from_micros(35)));
+        assert!((100..200).contains(&late), "{late} polls in 10,000 sleeps");
+        let soon = polls(&mut polling, |polling| polling.found(Duration::from_micros(3)));
+        assert!(soon > 9_000, "{soon} polls in 10,000 sleeps");
+    }
+
+    #[test]
+    fn a_slow_answer_now_and_then_is_borne() {
+        let mut polling = AdaptivePolling::default();
+        for number in 0..1_000 {
+            assert!(polling.may_poll(), "after {number}");
+            polling.found(Duration::from_micros(if number % 8 == 7 { 50 } else { 5 }));
+        }
+    }
+}
