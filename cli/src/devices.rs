@@ -1,4 +1,4 @@
-//! The devices of this build: those that a configuration names, for a server. Which job goes where is policy's.
+//! The devices of this build that a configuration names, for a server. A policy decides which job goes where.
 
 mod accelerators;
 mod configuration;
@@ -26,11 +26,11 @@ pub(crate) use list::Devices;
 pub(crate) use opened::{Opened, Refused};
 pub(crate) use sample::sample;
 
-/// Every device that a server with this configuration has: software, compression services, QPL's paths, DPDK's devices,
-/// virtual accelerators, the worker threads.
+/// Opens every device that a server with this configuration has: software, compression services, QPL's paths, DPDK's
+/// devices, virtual accelerators and the worker threads.
 ///
 /// # Errors
-/// The device that cannot be opened, and why.
+/// A device cannot be opened; the error names it and the reason.
 pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     let names = check(&config.runtime)?;
     let mut all: Vec<Arc<dyn Device>> = vec![Arc::new(Software::new(ENGINES))];
@@ -48,14 +48,14 @@ pub(crate) fn open(config: &Config) -> Result<server::Devices, String> {
     }
     let accelerators = all.len() - 1;
     if let Some(threads) = NonZeroUsize::new(config.runtime.workers).filter(|_| names.worker) {
-        // Services that share a host would all pin theirs to its last cores.
+        // The threads are not pinned, because services that share a host would all pin theirs to its last cores.
         let worker = Worker::start_on(WorkerCores::Any, threads, WORKER_QUEUE_DEPTH, ENGINES);
         all.push(Arc::new(worker.map_err(failed)?));
     }
     Ok(server::Devices { all, accelerators })
 }
 
-/// A compression service, by the way that its address says; each says which way that is.
+/// Opens a compression service, over the transport that its address names. The log names the transport.
 fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
     let problem = |error: &dyn std::fmt::Display| format!("runtime.compression: {error}");
     let address: CompressionAddress =
@@ -73,7 +73,7 @@ fn service(address: &str, config: &Config) -> Result<Arc<dyn Device>, String> {
     }
 }
 
-/// A word where a lane would do: the address is this host's.
+/// Returns a hint to use a lane if the address is on this host.
 fn local_hint(address: &api::Address) -> &'static str {
     let is_local = match address {
         api::Address::Unix(_) => true,
@@ -84,7 +84,7 @@ fn local_hint(address: &api::Address) -> &'static str {
     if is_local { "; it is on this host: a lane (lane:/PATH) would cost less" } else { "" }
 }
 
-/// What `runtime.devices` comes to.
+/// The parsed `runtime.devices`.
 #[derive(Debug, Default)]
 pub(crate) struct Named {
     qpl: Vec<qpl::Path>,
@@ -93,10 +93,10 @@ pub(crate) struct Named {
     worker: bool,
 }
 
-/// Whether every device that is named exists and may serve.
+/// Checks that every named device exists and may serve.
 ///
 /// # Errors
-/// The name, and what would be valid.
+/// A name is not valid; the error lists the valid ones.
 pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     let mut named = Named::default();
     let addresses = runtime.compression.iter().map(|name| ("runtime.compression", name));
@@ -116,9 +116,9 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
             named.qpl.push(path);
             continue;
         }
-        if let Some(own) = dpdk::known(name) {
+        if let Some(device) = dpdk::known(name) {
             dpdk::check(name)?;
-            named.dpdk.push(own.to_owned());
+            named.dpdk.push(device.to_owned());
             continue;
         }
         let known = name.strip_prefix(VIRTUAL_PREFIX).ok_or_else(|| unknown(name))?;
@@ -137,7 +137,7 @@ pub(crate) fn check(runtime: &RuntimeSection) -> Result<Named, String> {
     Ok(named)
 }
 
-/// A profile by its name, which may end in the end of its ranges that it takes.
+/// Finds a profile by its name. A suffix of the name may choose an end of the profile's ranges.
 fn profile(name: &str) -> Result<DeviceProfile, workload::ProfileError> {
     let ends = [("-low", Variant::Low), ("-high", Variant::High)];
     let end = ends.iter().find_map(|(end, variant)| Some((name.strip_suffix(end)?, *variant)));
@@ -165,10 +165,10 @@ fn lane_options(config: &Config) -> LaneOptions {
     }
 }
 
-/// How the configuration wants QPL's devices; the library is the environment's to name.
+/// Returns the configured options of QPL's devices. The environment names the library.
 ///
 /// # Errors
-/// The NUMA node is none.
+/// The NUMA node is not valid.
 pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String> {
     let numa = runtime.qpl_numa.parse::<NumaNode>();
     Ok(QplOptions {
@@ -184,7 +184,8 @@ pub(crate) fn qpl_options(runtime: &RuntimeSection) -> Result<QplOptions, String
     })
 }
 
-/// A little less than the runtime waits: a slow job is one job, a silent service a lost one.
+/// Returns a little less time than the runtime waits. A slow job is one lost job, but a silent service would be a lost
+/// service.
 fn service_timeout(config: &Config) -> Duration {
     Duration::from_millis(config.runtime.job_timeout_ms) * 7 / 8
 }
@@ -201,12 +202,12 @@ fn remote_options(config: &Config) -> RemoteOptions {
 
 const VIRTUAL_PREFIX: &str = "virtual-";
 
-/// Jobs that one queue of the worker device holds at most: a few for each thread, so that none idles and a burst
-/// stays on the calling core instead of waiting here.
+/// The most jobs in one queue of the worker device: a few for each thread, so that no thread is idle, and few enough
+/// that a burst stays on the calling core instead of waiting here.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("above zero");
 
-/// Jobs that one worker has at a compression service at most: enough to hide the way there at any rate that a core can
-/// ask at.
+/// The most jobs that one worker has at a compression service: enough to hide the latency at any rate that one core can
+/// request.
 const REMOTE_QUEUE_DEPTH: usize = 256;
 
 #[cfg(test)]
@@ -254,7 +255,7 @@ mod tests {
             assert_eq!((options.queue_depth.get(), options.verify), (7, false));
             assert_eq!(options.transfer_bytes_max, units::ByteCount::kib(64));
         }
-        // What the table of keys admits, the driver reads, and nothing else.
+        // The driver accepts exactly the values that the table of keys accepts.
         let key = server::config_source::Key::named("runtime.qpl_numa").expect("it is a key");
         for word in ["socket", "any", "0", "65535", "65536", "-1", "node0", "", "Any"] {
             word.clone_into(&mut runtime.qpl_numa);

@@ -1,5 +1,5 @@
-//! `rebate doctor`: what keeps the devices of a configuration, and the accelerators of this machine, from working, and
-//! who mends it with which command. It changes nothing; the only jobs that it runs are a few of its own.
+//! `rebate doctor`: finds what keeps the devices of a configuration and the accelerators of this machine from working,
+//! and says who can fix it with which command. It changes nothing. The only jobs that it runs are a few test jobs.
 
 mod accelerators;
 mod dpdk;
@@ -20,7 +20,7 @@ use server::config::Config;
 use units::ByteCount;
 
 use crate::devices::{Configuration, Opened, Refused, WIDTH, qpl_options, wrapped};
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 use finding::{Finding, Mend, Severity};
 use round_trip::RoundTrip;
 
@@ -35,7 +35,7 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
-/// Everything that `rebate doctor` says.
+/// Everything that `rebate doctor` reports.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Whether the devices of the configuration work.
@@ -47,22 +47,22 @@ struct Report {
     round_trips: Vec<RoundTrip>,
 }
 
-/// What of the machine the configuration cannot do without: what is wrong there is a problem, elsewhere a note.
+/// What the configuration needs of the machine. A fault in something needed is a problem, any other fault a note.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
-    /// An IAA.
+    /// The configuration names an IAA.
     iaa: bool,
-    /// It made its round trip: what is wrong with versions and names does not keep it from working.
+    /// The IAA made its round trip, so faults in versions and names do not keep it from working.
     iaa_works: bool,
-    /// Hardware behind DPDK.
+    /// The configuration names hardware behind DPDK.
     dpdk: bool,
-    /// From which nodes QPL takes IAAs, and how large jobs it sends them.
+    /// The nodes from which QPL takes IAAs, and the largest jobs that it sends them.
     numa: NumaNode,
     transfer_bytes: ByteCount,
 }
 
 impl Doctor {
-    /// Prints the findings; exit code 0 if nothing is a problem for the devices of the configuration.
+    /// Prints the findings. The exit code is 0 if the devices of the configuration have no problem.
     pub(crate) fn run(self) -> ExitCode {
         let config = match self.configuration.load() {
             Ok(config) => config,
@@ -73,9 +73,9 @@ impl Doctor {
             Err(problem) => return failed(EXIT_FAILED, &problem),
         };
         if self.json {
-            say(&serde_json::to_string_pretty(&report).unwrap_or_default());
+            print_line(&serde_json::to_string_pretty(&report).unwrap_or_default());
         } else {
-            say(&text(&report));
+            print_line(&text(&report));
         }
         if report.ok { ExitCode::SUCCESS } else { EXIT_FAILED.into() }
     }
@@ -87,7 +87,7 @@ fn failed(code: u8, problem: &str) -> ExitCode {
 }
 
 fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
-    let Opened { devices, refused } = Opened::of(config)?;
+    let Opened { devices, refused } = Opened::from_config(config)?;
     let configured: Vec<_> = devices.all.iter().map(|device| device.name().to_owned()).collect();
     let mut of_devices: Vec<Finding> = refused.iter().map(cannot_serve).collect();
     let mut round_trips = Vec::new();
@@ -97,7 +97,8 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
         round_trips.extend(trip);
     }
     let tried = |name: &str| {
-        configured.iter().any(|own| own == name) || refused.iter().any(|own| own.name == name)
+        configured.iter().any(|device| device == name)
+            || refused.iter().any(|device| device.name == name)
     };
     let options = qpl_options(&config.runtime)?;
     for (finding, trip) in unasked(machine, &options, tried)? {
@@ -108,8 +109,9 @@ fn examine(config: &Config, machine: &Machine) -> Result<Report, String> {
     let mut findings = machine::findings(machine);
     findings.extend(accelerators::findings(machine, wanted));
     findings.extend(dpdk::findings(machine, wanted));
-    let ok = findings.iter().chain(&of_devices).all(|own| own.severity != Severity::Problem);
-    let refused = refused.into_iter().map(|own| own.name);
+    let ok =
+        findings.iter().chain(&of_devices).all(|finding| finding.severity != Severity::Problem);
+    let refused = refused.into_iter().map(|device| device.name);
     let configured = configured.into_iter().chain(refused).collect();
     Ok(Report { ok, configured, machine: findings, devices: of_devices, round_trips })
 }
@@ -118,9 +120,9 @@ impl Wanted {
     fn by(config: &Config, options: &QplOptions, round_trips: &[RoundTrip]) -> Self {
         let names = &config.runtime.devices;
         let hardware = Path::Hardware.device();
-        // Software behind DPDK goes by its driver's name, hardware by an address or the kernel's name.
+        // Software behind DPDK is named by its driver, hardware by an address or the kernel's name.
         let behind_dpdk = |name: &str| {
-            name.strip_prefix("dpdk-").is_some_and(|own| !own.starts_with("compress_"))
+            name.strip_prefix("dpdk-").is_some_and(|driver| !driver.starts_with("compress_"))
         };
         Self {
             iaa: names.iter().any(|name| name == hardware),
@@ -141,7 +143,7 @@ fn cannot_serve(refused: &Refused) -> Finding {
     ))
 }
 
-/// QPL's devices where someone went to the trouble of naming its library, or where there is an IAA for it.
+/// Tries QPL's devices that the configuration does not name, if someone named QPL's library or there is an IAA.
 fn unasked(
     machine: &Machine,
     options: &QplOptions,
@@ -173,7 +175,7 @@ fn text(report: &Report) -> String {
     lines.extend(report.devices.iter().flat_map(Finding::lines));
     let count = |severity| {
         let all = report.machine.iter().chain(&report.devices);
-        all.filter(|own| own.severity == severity).count()
+        all.filter(|finding| finding.severity == severity).count()
     };
     let names = report.configured.join(", ");
     let verdict = match count(Severity::Problem) {

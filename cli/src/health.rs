@@ -1,5 +1,5 @@
-//! `rebate health`: asks a process over gRPC whether it serves, for containers' health checks and for people. It loads
-//! nothing and looks at one process only.
+//! `rebate health`: asks a process over gRPC whether it serves, for the health checks of containers and for people. It
+//! puts no load on the process and looks at one process only.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use units::Nanos;
 
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The flags of `rebate health`.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Prints what the process says of itself: exit code 0 if it serves.
+    /// Prints what the process reports. The exit code is 0 if it serves.
     pub(crate) fn run(self) -> ExitCode {
         let (code, text) = match self.ask() {
             Ok(ServingStatus::Serving) => (ExitCode::SUCCESS, "serving".to_owned()),
@@ -42,7 +42,7 @@ impl Health {
             }
             Err(status) => (EXIT_FAILED.into(), format!("{}: {}", self.address, status.message())),
         };
-        say(&text);
+        print_line(&text);
         code
     }
 

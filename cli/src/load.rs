@@ -1,5 +1,5 @@
-//! `rebate load`: flags as a [`LoadSpec`], a progress bar, and the report as a table or JSON. The load itself is the
-//! crate `load`'s.
+//! `rebate load`: turns flags into a [`LoadSpec`], shows a progress bar, and prints the report as a table or JSON. The
+//! crate `load` generates the load.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use signal_hook::flag;
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, PayloadClass, Preset, SizeDist, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The flags of `rebate load`. A flag that is not given leaves the preset's or the default value.
 #[derive(Debug, Args)]
@@ -136,7 +136,7 @@ impl Load {
             Ok(stop) => stop,
             Err(error) => return fail(EXIT_FAILED, &format!("cannot handle signals: {error}")),
         };
-        let bar = Bar::new();
+        let bar = LoadProgress::new();
         let result = load::run(&spec, |progress| bar.show(progress), &stop);
         bar.0.finish_and_clear();
         match result {
@@ -156,11 +156,11 @@ impl Load {
     fn show(&self, report: &LoadReport) -> ExitCode {
         if self.json {
             match serde_json::to_string_pretty(report) {
-                Ok(text) => say(&text),
+                Ok(text) => print_line(&text),
                 Err(error) => return fail(EXIT_FAILED, &error.to_string()),
             }
         } else {
-            say(report.table().trim_end());
+            print_line(report.table().trim_end());
         }
         if report.wrong.count > 0 {
             return fail(EXIT_FAILED, &format!("{} values read were wrong", report.wrong.count));
@@ -232,10 +232,10 @@ impl From<WeightBy> for Weighting {
     }
 }
 
-/// A bar on stderr, shown only where that is a terminal.
-struct Bar(ProgressBar);
+/// A progress bar on stderr, shown only on a terminal.
+struct LoadProgress(ProgressBar);
 
-impl Bar {
+impl LoadProgress {
     fn new() -> Self {
         let bar = ProgressBar::new(BAR_STEPS);
         let style = ProgressStyle::with_template("{prefix:9} [{wide_bar}] {percent:>3} % {msg}");
@@ -253,7 +253,7 @@ impl Bar {
     }
 }
 
-/// A flag that the first SIGINT or SIGTERM sets; the second ends the process.
+/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process.
 pub(crate) fn stop_on_signal() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -1,7 +1,7 @@
-//! Logging to stderr: the level from the command line, or from RUST_LOG where that is set. Whoever logs only puts a
-//! line into a bounded queue; a thread of its own writes it. So a full disk, a closed pipe or a pipe that is never read
-//! costs lines, never time and never the process. Lost lines are counted (`server::counters::LOG_LOSSES`), and the log
-//! says how many they were once it can be written again.
+//! Logging to stderr. The level comes from RUST_LOG if that is set, otherwise from the command line. Logging only puts
+//! a line into a bounded queue, and a separate thread writes it. So a full disk, a closed pipe or a pipe that is never
+//! read costs lines, but never time and never the process. Lost lines are counted (`server::counters::LOG_LOSSES`).
+//! Once the log can be written again it says how many were lost.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -17,8 +17,8 @@ use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). From here on nothing else may write to stderr: a
-/// panic is logged as well.
+/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). From here on nothing else may write to stderr.
+/// Panics are logged as well.
 pub(crate) fn start(level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let is_terminal = io::stderr().is_terminal();
@@ -34,23 +34,23 @@ pub(crate) fn start(level: &str) {
     std::panic::set_hook(Box::new(log_panic));
 }
 
-/// Puts a line as it is into the log: what an operator must read whatever the level.
+/// Logs a line unchanged. Operators must read it whatever the level.
 pub(crate) fn line(text: &str) {
     match QUEUE.get() {
         Some(queue) => queue.put(format!("{text}\n").as_bytes()),
-        // Logging has not started: nothing is served yet, and stderr may be waited for.
+        // Logging has not started. Nothing is served yet, so waiting for stderr does no harm.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
 }
 
-/// Waits until what was logged is written, a short time at most: the reader may never read.
+/// Waits until everything logged so far is written, for a short time at most, because the reader may never read.
 pub(crate) fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH_LIMIT);
     }
 }
 
-/// A stderr of our own: the standard library's has a lock that a blocked write would hold for ever.
+/// Opens stderr a second time. The standard library's handle has a lock that a blocked write would hold forever.
 fn stderr() -> Option<File> {
     let copy: io::Result<OwnedFd> = io::stderr().as_fd().try_clone_to_owned();
     copy.ok().map(File::from)
@@ -79,12 +79,12 @@ struct Queue {
 #[derive(Debug)]
 enum Entry {
     Line(Box<[u8]>),
-    /// All lines before it are written: the sender is dropped.
+    /// All earlier lines are written once the sender is dropped.
     Flushed(#[expect(dead_code, reason = "its end is what tells")] Sender<()>),
 }
 
 impl Queue {
-    /// Starts the thread that writes to `out`; none where the system has no thread for it.
+    /// Starts the thread that writes to `out`. Returns `None` if the system has no thread for it.
     fn start(out: File) -> Option<Self> {
         let (entries, queued) = bounded(LINES_MAX);
         let bytes: &'static AtomicUsize = Box::leak(Box::default());
@@ -93,7 +93,7 @@ impl Queue {
         Some(Self { entries, bytes })
     }
 
-    /// Takes the line, or counts it as lost. It never waits and never fails.
+    /// Queues the line or counts it as lost. It never waits and never fails.
     fn put(&self, line: &[u8]) {
         let queued = self.bytes.fetch_add(line.len(), Ordering::Relaxed);
         let has_room = queued + line.len() <= BYTES_MAX;
@@ -112,12 +112,12 @@ impl Queue {
     }
 }
 
-/// The thread that writes.
+/// The state of the writing thread.
 struct Writer {
     out: File,
-    /// Whether the last thing written is a part of a line.
+    /// Whether the last write ended in the middle of a line.
     torn: bool,
-    /// The lost lines that the log has told of.
+    /// The number of lost lines that the log has reported.
     told: u64,
 }
 
@@ -139,7 +139,7 @@ impl Writer {
         }
     }
 
-    /// Writes all of the line. A line that was cut off in the middle is ended first.
+    /// Writes the whole line. Ends a line first that was cut off in the middle.
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.torn {
             self.write_part(b"\n")?;
@@ -164,13 +164,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Whoever shares the pipe may have made it one that does not block.
+    /// Waits until the pipe can be written. Another process that shares it may have made it non-blocking.
     fn wait_writable(&self) {
         let _ = poll(&mut [PollFd::new(&self.out, PollFlags::OUT)], None);
     }
 }
 
-/// Takes each event's text, which the subscriber gives in one piece.
+/// Takes each event's text, which the subscriber passes in one piece.
 struct Enqueue;
 
 impl<'w> MakeWriter<'w> for Enqueue {
@@ -194,12 +194,12 @@ impl Write for Enqueue {
     }
 }
 
-/// Lines that wait to be written: seconds of a log at its most talkative, a few hundred KiB as a rule.
+/// The most lines that wait to be written: seconds of the most talkative log, usually a few hundred KiB.
 const LINES_MAX: usize = 8_192;
-/// Bytes of these lines, however long they are.
+/// The most bytes of these lines, however long they are.
 const BYTES_MAX: usize = 4 << 20;
 
-/// A process that ends waits so long for the reader of its log: none that reads needs it.
+/// How long an ending process waits for the reader of its log. A reader that reads needs less.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -209,14 +209,14 @@ mod tests {
 
     use super::*;
 
-    /// One test, since the counts are the process's.
+    /// This is one test, because the counts belong to the process.
     #[test]
     fn lost_lines_are_counted_and_told_of() {
         let (mut reader, writer) = io::pipe().unwrap();
         let queue = Queue::start(File::from(OwnedFd::from(writer))).unwrap();
         let lost = || LOG_LOSSES.queue_full.read();
         let long = vec![b'x'; 1 << 20];
-        // The pipe takes 64 KiB of the first; the queue takes three more.
+        // The pipe takes 64 KiB of the first line, and the queue takes three more lines.
         for _ in 0..10 {
             queue.put(&long);
         }

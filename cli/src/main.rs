@@ -1,6 +1,6 @@
-//! The one binary, `rebate`: reads a command line, builds what it names and says how it went. Exit codes: 0 done,
-//! 1 the work failed, 2 bad usage or input; `rebate memcached` has memcached's. No logic that a test would want to
-//! call lives here.
+//! The one binary, `rebate`. It reads a command line, calls what the line names and reports the result. Exit codes: 0
+//! done, 1 the work failed, 2 bad usage or input; `rebate memcached` has memcached's. No logic that a test would want
+//! to call lives here.
 
 mod demo;
 mod devices;
@@ -92,15 +92,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints a line to stdout at once. Whoever closed the other end has seen enough.
-fn say(line: &str) {
+/// Prints a line to stdout at once. If the other end is closed, its reader has seen enough.
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// The work was tried and failed.
 const EXIT_FAILED: u8 = 1;
-/// The command line or an input cannot be used.
+/// The command line or an input is not valid.
 const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "Examples:

@@ -1,5 +1,5 @@
-//! What a server asks of the operating system before it starts: limits, identity, daemon, locked memory, pid files.
-//! Everything here belongs before the first thread.
+//! What a server asks of the operating system before it starts: limits, identity, daemon, locked memory and pid files.
+//! All of it must run before the first thread starts.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use server::Config;
 /// Raises the limit on open files to what so many connections need.
 ///
 /// # Errors
-/// The limit that cannot be raised, where it is below the number of connections.
+/// The limit cannot be raised and is below the number of connections.
 pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
     let connections = connections_max as rlim_t;
     let reached = raise_open_files(connections.saturating_add(DESCRIPTORS_RESERVED))?;
@@ -28,9 +28,9 @@ pub(crate) fn allow_connections(connections_max: usize) -> Result<(), String> {
     ))
 }
 
-/// Raises the limit on open files to what the configured connections need. Where the system does not allow as many,
-/// `server.connections_max` becomes what fits, with room left for everything else that the process opens; the warning
-/// says so.
+/// Raises the limit on open files to what the configured connections need. If the system does not allow as many,
+/// `server.connections_max` becomes what fits, with room for everything else that the process opens. Then the returned
+/// warning says so.
 pub(crate) fn fit_connections(config: &mut Config) -> Option<String> {
     let wanted = config.server.connections_max;
     let reserved =
@@ -52,7 +52,7 @@ pub(crate) fn fit_connections(config: &mut Config) -> Option<String> {
     ))
 }
 
-/// Raises the limit on open files to `needed`, or as far as it goes; answers how far it is.
+/// Raises the limit on open files to `needed`, or as far as it goes. Returns the limit that was reached.
 fn raise_open_files(needed: rlim_t) -> Result<rlim_t, String> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)
         .map_err(|error| format!("cannot read the limit on open files: {error}"))?;
@@ -88,10 +88,10 @@ pub(crate) enum IdentityError {
     Refused(String),
 }
 
-/// Gives up root for `user`; whoever is not root stays who they are.
+/// Gives up root for `user`. A process that is not root keeps its identity.
 ///
 /// # Errors
-/// If the process would stay root without having been told to.
+/// The process would stay root without having been told to.
 pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     if !Uid::current().is_root() && !Uid::effective().is_root() {
         return Ok(());
@@ -100,7 +100,7 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     let found = User::from_name(name).ok().flatten();
     let user = found.ok_or_else(|| IdentityError::Unknown(name.to_owned()))?;
     match setgroups(&[]) {
-        // Already as small as can be: a container without the capability.
+        // EPERM comes from a container without the capability. The groups are already as few as possible.
         Ok(()) | Err(Errno::EPERM) => {}
         Err(error) => {
             let text = format!("failed to drop supplementary groups: {error}");
@@ -112,7 +112,7 @@ pub(crate) fn become_user(user: Option<&str>) -> Result<(), IdentityError> {
     })
 }
 
-/// Continues in a child that has no terminal; the parent ends with success. Must run before the first thread.
+/// Continues in a child that has no terminal. The parent ends with success. Must run before the first thread starts.
 pub(crate) fn daemonize(keep_directory: bool, keep_output: bool) -> Result<(), String> {
     nix::unistd::daemon(keep_directory, keep_output)
         .map_err(|error| format!("failed to daemon() in order to daemonize: {error}"))
@@ -124,8 +124,8 @@ pub(crate) fn lock_memory() -> Result<(), String> {
         .map_err(|error| format!("warning: -k invalid, mlockall() failed: {error}"))
 }
 
-/// Writes this process's id to `path` in one step, so that nobody reads an empty file. Says when the file named a
-/// process that still runs.
+/// Writes this process's id to `path` in one step, so that nobody reads an empty file. Returns a warning if the file
+/// named a process that still runs.
 pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
     let before = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok());
     let running = before.filter(|&pid| pid > 0 && kill(Pid::from_raw(pid), None).is_ok());
@@ -134,7 +134,7 @@ pub(crate) fn write_pidfile(path: &Path) -> io::Result<Option<String>> {
         .map(|pid| format!("WARNING: The pid file contained the following (running) pid: {pid}")))
 }
 
-/// Replaces the file at `path` in one step, by way of `path.suffix`.
+/// Replaces the file at `path` in one step, through `path.suffix`.
 pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".");
@@ -144,7 +144,7 @@ pub(crate) fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
-/// Descriptors beyond the clients': listeners, epoll, admin pages, logs.
+/// Descriptors other than the clients': listeners, epoll, admin pages and logs.
 const DESCRIPTORS_RESERVED: rlim_t = 128;
 
 #[cfg(test)]

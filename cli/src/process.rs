@@ -1,7 +1,7 @@
-//! The life of a serving process: start, say where it listens, obey signals, drain. SIGTERM, SIGINT and SIGUSR1
-//! drain and a second one ends the process at once; SIGHUP reads the configuration again and keeps the old one where
-//! the new one is wrong or would need a restart. A server that can no longer do its work is drained as well, and the
-//! process ends with a failure, so that whoever started it starts another.
+//! The life of a serving process: it starts, prints where it listens, obeys signals and drains. SIGTERM, SIGINT and
+//! SIGUSR1 drain; a second one ends the process at once. SIGHUP reads the configuration again. The old one stays if the
+//! new one is wrong or would need a restart. A server that can no longer do its work is drained as well, and the
+//! process ends with a failure, so that its supervisor starts another.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,29 +17,29 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::{EXIT_FAILED, devices, log, os, say};
+use crate::{EXIT_FAILED, devices, log, os, print_line};
 
-/// What others learn of a server that is up, besides its output.
+/// What other programs learn about a running server, besides its output.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    /// Holds the process's id.
+    /// The file for the process's id.
     pub(crate) pidfile: Option<PathBuf>,
-    /// Whether the end of the process removes it.
+    /// Whether the file is removed when the process ends.
     pub(crate) remove_pidfile: bool,
-    /// Holds the ports, one per line, in memcached's form.
+    /// The file for the ports, one per line, in memcached's form.
     pub(crate) port_file: Option<PathBuf>,
 }
 
-/// Serves until a signal ends it; `reload` reads the configuration's sources again.
+/// Serves until a signal ends it. `reload` reads the sources of the configuration again.
 ///
 /// # Errors
-/// Why it cannot start.
+/// The reason why it cannot start.
 pub(crate) fn serve(
     loaded: Loaded,
     reload: impl Fn() -> Result<Loaded, Vec<ConfigError>>,
     handover: &Handover,
 ) -> Result<ExitCode, String> {
-    // Values and messages come and go with every request; elsewhere than on glibc the heap stays as it is.
+    // Values and messages come and go with every request. On other systems than glibc the heap stays as it is.
     let _ = drivers::heap::keep_large_blocks();
     let mut signals = stop_signals().map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut config = loaded.config;
@@ -81,7 +81,7 @@ pub(crate) fn serve(
     Ok(if failure.is_some() { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// The process's environment; what is not UTF-8 is none of ours.
+/// Returns the process's environment. Variables that are not UTF-8 are skipped.
 pub(crate) fn environment() -> Vec<(String, String)> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -89,7 +89,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// The first stop signal is ours to act on; with the second the process is gone.
+/// Registers the stop signals: the first is handled here, and the second ends the process.
 fn stop_signals() -> std::io::Result<Signals> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGUSR1] {
@@ -99,32 +99,32 @@ fn stop_signals() -> std::io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
 }
 
-/// The admin address comes first: whoever waits for `listening on` has then seen it.
+/// Prints the addresses. The admin address comes first, so that anyone who waits for `listening on` has seen it.
 fn announce(running: &Running, config: &Config, handover: &Handover) {
     if let Some(address) = running.admin_address() {
-        say(&format!("admin on {address}"));
+        print_line(&format!("admin on {address}"));
     }
     for address in running.grpc_addresses() {
-        say(&format!("grpc on {address}"));
+        print_line(&format!("grpc on {address}"));
     }
     for address in config.server.grpc_listen.iter().filter_map(|text| text.parse().ok()) {
         if let api::Address::Unix(_) = &address {
-            say(&format!("grpc on {address}"));
+            print_line(&format!("grpc on {address}"));
         }
     }
     for address in running.trace_addresses() {
-        say(&format!("traces on {address}"));
+        print_line(&format!("traces on {address}"));
     }
     if let Some(path) = &config.server.lane_listen {
-        say(&format!("lane on {}", path.display()));
+        print_line(&format!("lane on {}", path.display()));
     }
     let addresses = running.addresses();
     for address in addresses {
-        say(&format!("listening on {address}"));
+        print_line(&format!("listening on {address}"));
     }
     let frontend = Services::of(&config.server.roles).frontend;
     if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
-        say(&format!("listening on unix:{}", path.display()));
+        print_line(&format!("listening on unix:{}", path.display()));
     }
     let warn = |path: &Path, error| tracing::warn!("could not write {}: {error}", path.display());
     if let Some(path) = &handover.port_file

@@ -1,5 +1,5 @@
-//! `rebate reproduce EXPERIMENT`: runs a paper's experiment here and sets the published numbers beside ours. It turns
-//! flags into one call of the crate `experiments` and prints what that says.
+//! `rebate reproduce EXPERIMENT`: runs a paper's experiment here and compares the result with the published numbers. It
+//! turns flags into one call of the crate `experiments` and prints the outcome.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use experiments::{Problem, Session, accelerometer, accelflow, arcalis, cache, offload, scheduler};
 
 use crate::load::{fail, stop_on_signal};
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The flags of `rebate reproduce`.
 #[derive(Debug, Args)]
@@ -92,7 +92,7 @@ struct All {
 }
 
 impl Reproduce {
-    /// Runs the experiments and writes what they came to.
+    /// Runs the experiments and writes their results.
     pub(crate) fn run(&self) -> ExitCode {
         let stop = match stop_on_signal() {
             Ok(stop) => stop,
@@ -126,12 +126,12 @@ impl<Options: Args> Run<Options> {
         experiment: fn(&Options, &Session) -> Result<(), Problem>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), Problem> {
-        experiment(&self.options, &Session::new(&self.out, Arc::clone(stop), say))
+        experiment(&self.options, &Session::new(&self.out, Arc::clone(stop), print_line))
     }
 }
 
 impl All {
-    /// Runs each of them, those that are simulated first. One that fails keeps no other from its results.
+    /// Runs every experiment, the simulated ones first. If one fails, the others still produce their results.
     fn run(&self, stop: &Arc<AtomicBool>) -> Result<(), Problem> {
         let mut failed = Vec::new();
         for (name, experiment) in self.experiments() {
@@ -139,7 +139,7 @@ impl All {
                 failed.push(format!("interrupted before {name}"));
                 break;
             }
-            say(&format!("{name}:"));
+            print_line(&format!("{name}:"));
             if let Err(problem) = experiment.run(stop) {
                 failed.push(format!("{name}: {problem}"));
             }

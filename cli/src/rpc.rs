@@ -1,5 +1,5 @@
-//! `rebate rpc`: flags of the Thrift services, of their load and of what is replayed. The services are the crate
-//! `server`'s, the requests and the model that judges answers are the crate `load`'s.
+//! `rebate rpc`: the flags of the Thrift services, of their load and of replays. The services are in the crate
+//! `rpc-server`; the requests and the model that judges answers are in the crate `load`.
 
 mod flags;
 mod load;
@@ -36,8 +36,8 @@ enum Verb {
     Soak(soak::Soak),
 }
 
-/// An exit code and why.
-type Problem = (u8, String);
+/// An exit code and the reason.
+type CliError = (u8, String);
 
 impl Rpc {
     /// Exit codes: 0 done, 1 the work failed, 2 bad usage.

@@ -1,4 +1,4 @@
-//! `rebate serve`: flags as the top layer of the configuration, then the server's life.
+//! `rebate serve`: turns flags into the top layer of the configuration and starts the server.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use server::config_source::{self, Sources};
 
 use crate::devices::{DeviceFlags, flag};
 use crate::process::{self, Handover};
-use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, devices, log, os, print_line};
 
 /// The flags of `rebate serve`.
 #[derive(Debug, Args)]
@@ -84,7 +84,7 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Runs until a signal ends it.
+    /// Serves until a signal ends it.
     pub(crate) fn run(self) -> ExitCode {
         let sources = match self.sources() {
             Ok(sources) => sources,
@@ -98,7 +98,7 @@ impl Serve {
             }
         };
         if self.print_config {
-            say(config_source::print(&loaded).trim_end());
+            print_line(config_source::print(&loaded).trim_end());
             return ExitCode::SUCCESS;
         }
         if let Err(problem) = devices::check(&loaded.config.runtime) {
@@ -108,7 +108,7 @@ impl Serve {
             return usage(&format!("traces.secrets_file: {problem}"));
         }
         if self.check_config {
-            say("the configuration is valid");
+            print_line("the configuration is valid");
             return ExitCode::SUCCESS;
         }
         log::start(match self.verbose {

@@ -1,5 +1,5 @@
-//! `rebate trace`: reads trace files and says what is wrong with them, what they do and what they come to in bytes. It
-//! runs none of them; `call` asks a server that does.
+//! `rebate trace`: reads trace files and reports their faults, what they do and their size in bytes. It runs none of
+//! them; `call` asks a server that does.
 
 mod call;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use trace::limits::TEXT_BYTES_MAX;
 use trace::{ACCELFLOW, Catalog, Head, TextError, Trace};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The commands of `rebate trace`.
 #[derive(Debug, Args)]
@@ -96,8 +96,8 @@ struct Chosen {
     trace: Vec<String>,
 }
 
-/// Exit code and what goes to stderr.
-type Failed = (u8, String);
+/// An exit code and the text for stderr.
+type CliError = (u8, String);
 
 impl TraceCommand {
     /// Exit codes: 0 done, 1 the work failed or files would change, 2 bad usage, or faults in the traces.
@@ -128,7 +128,7 @@ impl TraceCommand {
 }
 
 impl Texts {
-    fn read(&self) -> Result<Result<Catalog, Vec<TextError>>, Failed> {
+    fn read(&self) -> Result<Result<Catalog, Vec<TextError>>, CliError> {
         if self.files.is_empty() {
             return Ok(trace::read(&ACCELFLOW));
         }
@@ -139,13 +139,13 @@ impl Texts {
         Ok(trace::read(&pairs))
     }
 
-    fn catalog(&self) -> Result<Catalog, Failed> {
+    fn catalog(&self) -> Result<Catalog, CliError> {
         self.read()?.map_err(|errors| faults(&errors))
     }
 }
 
 impl Chosen {
-    fn of<'a>(&self, catalog: &'a Catalog) -> Result<Vec<&'a Trace>, Failed> {
+    fn traces<'a>(&self, catalog: &'a Catalog) -> Result<Vec<&'a Trace>, CliError> {
         if self.trace.is_empty() {
             return Ok(catalog.traces().iter().collect());
         }
@@ -160,10 +160,10 @@ impl Chosen {
     }
 }
 
-fn check(texts: &Texts, json: bool) -> Result<(), Failed> {
+fn check(texts: &Texts, json: bool) -> Result<(), CliError> {
     let read = texts.read()?;
     if json {
-        say(&match &read {
+        print_line(&match &read {
             Ok(catalog) => summary(catalog).to_string(),
             Err(errors) => {
                 json!({ "errors": errors.iter().map(place).collect::<Vec<_>>() }).to_string()
@@ -178,9 +178,9 @@ fn check(texts: &Texts, json: bool) -> Result<(), Failed> {
         (catalog.services().len(), "services"),
     ];
     let counts = counts.map(|(count, what)| format!("{count} {what}"));
-    say(&format!("no faults: {}", counts.join(", ")));
+    print_line(&format!("no faults: {}", counts.join(", ")));
     for service in catalog.services() {
-        say(&format!("  {}: {} invocations", service.name, catalog.invocations(service)));
+        print_line(&format!("  {}: {} invocations", service.name, catalog.invocations(service)));
     }
     Ok(())
 }
@@ -209,7 +209,7 @@ fn place(error: &TextError) -> Value {
     })
 }
 
-fn fmt(files: &[PathBuf], check: bool) -> Result<(), Failed> {
+fn fmt(files: &[PathBuf], check: bool) -> Result<(), CliError> {
     let mut problems = String::new();
     let mut code = 0;
     for file in files {
@@ -228,7 +228,7 @@ fn fmt(files: &[PathBuf], check: bool) -> Result<(), Failed> {
             }
             Ok(formatted) if check => {
                 if formatted != text {
-                    say(&file.display().to_string());
+                    print_line(&file.display().to_string());
                     code = code.max(EXIT_FAILED);
                 }
             }
@@ -243,16 +243,16 @@ fn fmt(files: &[PathBuf], check: bool) -> Result<(), Failed> {
     if code == 0 { Ok(()) } else { Err((code, problems)) }
 }
 
-fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), Failed> {
+fn explain(catalog: &Catalog, chosen: &Chosen) -> Result<(), CliError> {
     let texts: Vec<String> =
-        chosen.of(catalog)?.into_iter().map(|trace| trace::explain(catalog, trace)).collect();
+        chosen.traces(catalog)?.into_iter().map(|trace| trace::explain(catalog, trace)).collect();
     print(&texts.join("\n"));
     Ok(())
 }
 
-fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<(), Failed> {
+fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<(), CliError> {
     let mut rows = Vec::new();
-    for trace in chosen.of(catalog)? {
+    for trace in chosen.traces(catalog)? {
         let bytes = catalog.encode(&trace.name, head).map_err(|error| usage(&error.to_string()))?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         rows.push(
@@ -260,18 +260,18 @@ fn encode(catalog: &Catalog, chosen: &Chosen, head: Head, json: bool) -> Result<
         );
         if !json {
             let address = catalog.address(&trace.name).unwrap_or_default();
-            say(&format!("{} at address {address}: {} bytes", trace.name, bytes.len()));
+            print_line(&format!("{} at address {address}: {} bytes", trace.name, bytes.len()));
             print(&trace::dump(&bytes));
         }
     }
     if json {
-        say(&Value::from(rows).to_string());
+        print_line(&Value::from(rows).to_string());
     }
     Ok(())
 }
 
-fn draw(catalog: &Catalog, chosen: &Chosen, dot: bool, out: Option<&Path>) -> Result<(), Failed> {
-    let traces = chosen.of(catalog)?;
+fn draw(catalog: &Catalog, chosen: &Chosen, dot: bool, out: Option<&Path>) -> Result<(), CliError> {
+    let traces = chosen.traces(catalog)?;
     let picture = if dot { trace::draw::dot(&traces) } else { trace::draw::svg(&traces) };
     match out {
         None => print(&picture),
@@ -287,11 +287,11 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// The text of a file, not longer than can be read.
-fn text(file: &Path) -> Result<String, Failed> {
+/// Reads the text of a file. A file that is too long is refused.
+fn text(file: &Path) -> Result<String, CliError> {
     let wrong = |error: std::io::Error| usage(&format!("{}: {error}", file.display()));
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that whoever parses it sees that it is too long.
+    // One byte more than allowed, so that a file that is too long is noticed.
     let limit = TEXT_BYTES_MAX as u64 + 1;
     if is_stdin(file) {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(wrong)?;
@@ -305,19 +305,19 @@ fn text(file: &Path) -> Result<String, Failed> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-fn faults(errors: &[TextError]) -> Failed {
+fn faults(errors: &[TextError]) -> CliError {
     (EXIT_USAGE, errors.iter().map(|error| format!("{error}\n")).collect())
 }
 
-fn usage(problem: &str) -> Failed {
+fn usage(problem: &str) -> CliError {
     (EXIT_USAGE, format!("rebate trace: {problem}\n"))
 }
 
-fn failed(problem: &str) -> Failed {
+fn failed(problem: &str) -> CliError {
     (EXIT_FAILED, format!("rebate trace: {problem}\n"))
 }
 
-/// Whoever closed the other end has seen enough.
+/// Prints text to stdout. If the other end is closed, its reader has seen enough.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,5 +1,5 @@
-//! `rebate doctor` and `rebate devices` before made-up machines: trees of /sys, /proc and /dev in a folder. The jobs
-//! of the round trips are real ones of this machine.
+//! Tests `rebate doctor` and `rebate devices` on made-up machines: trees of /sys, /proc and /dev in a folder. The jobs
+//! of the round trips really run on this machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 use machine::Machine;
 use serde_json::Value;
 
-/// What a command printed, and its exit code.
+/// Returns what a command printed, and its exit code.
 fn run(machine: &Machine, args: &[&str]) -> (String, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rebate"));
     command.args(args).arg("--root").arg(machine.root());
@@ -29,18 +29,19 @@ fn json(machine: &Machine, args: &[&str]) -> (Value, i32) {
     (serde_json::from_str(&text).unwrap(), code)
 }
 
-/// The lines about the machine, which do not depend on the one that the test runs on.
+/// Returns the lines about the machine. They do not depend on the machine on which the test runs.
 fn about_machine(text: &str) -> String {
     let (machine, _) = text.split_once("one round trip").unwrap();
     machine.to_owned()
 }
 
-/// Severity, text and commands of the finding about something; `None` if there is none.
+/// Returns severity, text and commands of the finding about something, or `None` if there is none.
 fn finding(report: &Value, about: &str) -> Option<(String, String, Vec<String>)> {
-    let own = report["machine"].as_array().unwrap().iter().find(|own| own["about"] == about)?;
+    let finding =
+        report["machine"].as_array().unwrap().iter().find(|finding| finding["about"] == about)?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let commands = own["mend"]["commands"].as_array().cloned().unwrap_or_default();
-    Some((text(&own["severity"]), text(&own["what"]), commands.iter().map(text).collect()))
+    let commands = finding["mend"]["commands"].as_array().cloned().unwrap_or_default();
+    Some((text(&finding["severity"]), text(&finding["what"]), commands.iter().map(text).collect()))
 }
 
 #[test]
@@ -78,72 +79,72 @@ fn each_thing_that_is_wrong_with_an_iaa_names_its_mend() {
     type Change = fn(&Machine);
     let cases: [(Change, &str, &str, &str); 9] = [
         (
-            |own| {
-                own.queue(&[("mode", "dedicated")]);
+            |machine| {
+                machine.queue(&[("mode", "dedicated")]);
             },
             "iax1/wq1.0",
             "QPL takes shared queues only",
             "sudo accel-config disable-wq iax1/wq1.0",
         ),
         (
-            |own| {
-                own.mode("dev/iax/wq1.0", 0o600);
+            |machine| {
+                machine.mode("dev/iax/wq1.0", 0o600);
             },
             "iax1/wq1.0",
             "(user 4242) may not read and write",
             "sudo chgrp 77 /dev/iax/wq1.0",
         ),
         (
-            |own| {
-                own.device(&[("pasid_enabled", "0")]).remove("sys/class/iommu");
+            |machine| {
+                machine.device(&[("pasid_enabled", "0")]).remove("sys/class/iommu");
             },
             "IOMMU",
             "the IOMMU is off: iax1 cannot share",
             "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&intel_iommu=on,sm_on /' /etc/default/grub",
         ),
         (
-            |own| {
-                own.queue(&[("size", "0"), ("type", "none"), ("state", "disabled")]);
+            |machine| {
+                machine.queue(&[("size", "0"), ("type", "none"), ("state", "disabled")]);
             },
             "iax1/wq1.0",
             "no work queue of the device is set up",
             "sudo accel-config disable-device iax1",
         ),
         (
-            |own| {
-                own.queue(&[("type", "kernel")]).write("sys/module/iaa_crypto/refcnt", "0");
+            |machine| {
+                machine.queue(&[("type", "kernel")]).write("sys/module/iaa_crypto/refcnt", "0");
             },
             "iax1/wq1.0",
             "iaa_crypto has taken it",
             "sudo modprobe --remove iaa_crypto",
         ),
         (
-            |own| {
-                own.remove("dev/iax");
+            |machine| {
+                machine.remove("dev/iax");
             },
             "iax1/wq1.0",
             "its file under /dev/iax is missing",
             "docker run --device /dev/iax/wq1.0 ...",
         ),
         (
-            |own| {
-                own.queue(&[("max_transfer_size", "65536")]);
+            |machine| {
+                machine.queue(&[("max_transfer_size", "65536")]);
             },
             "wq1.0",
             "max_transfer_size is 64KiB",
             "sudo accel-config disable-wq iax1/wq1.0",
         ),
         (
-            |own| {
-                own.remove("usr/lib64/libaccel-config.so.1");
+            |machine| {
+                machine.remove("usr/lib64/libaccel-config.so.1");
             },
             "accel-config",
             "is missing",
             "sudo apt-get install accel-config libaccel-config1",
         ),
         (
-            |own| {
-                own.remove("sys/bus/dsa").remove("sys/module/idxd");
+            |machine| {
+                machine.remove("sys/bus/dsa").remove("sys/module/idxd");
             },
             "Intel IAA",
             "at 0000:6a:02.0, but its driver idxd is not loaded",
@@ -173,8 +174,8 @@ fn keys_can_suit_the_machine_where_the_machine_does_not_suit_them() {
     let (report, _) = json(&machine, &hardware);
     let mend = |about: &str| {
         let all = report["machine"].as_array().unwrap();
-        let own = all.iter().find(|own| own["about"] == about).unwrap();
-        own["mend"]["how"].as_str().unwrap().to_owned()
+        let finding = all.iter().find(|finding| finding["about"] == about).unwrap();
+        finding["mend"]["how"].as_str().unwrap().to_owned()
     };
     assert!(mend("wq1.0").contains("runtime.qpl_transfer_bytes_max to 64KiB"), "{report:#}");
     assert!(mend("NUMA").contains("runtime.qpl_numa=any"), "{report:#}");
@@ -218,7 +219,7 @@ fn what_costs_speed_alone_is_a_note() {
         let (severity, said, _) = finding(&report, about).unwrap();
         assert!(severity == "note" && said.contains(what), "{about}: {severity} {said}");
     }
-    // The second node is of the first one's socket, or has memory alone.
+    // The second node belongs to the first one's socket, or has only memory.
     for (node, list) in [("node0", "0-1\n"), ("node1", "2\n")] {
         machine.write(&format!("sys/devices/system/node/{node}/cpulist"), list);
     }
@@ -241,8 +242,8 @@ fn a_queue_is_set_up_anew_in_its_own_group_and_commands_can_be_pasted() {
     let (report, _) = json(&machine, &["doctor", "--device", "qpl-hardware"]);
     let (_, _, commands) = finding(&report, "iax1/wq1.0").unwrap();
     assert!(commands.iter().any(|command| command.contains("--group-id=3 ")), "{commands:?}");
-    for own in report["machine"].as_array().unwrap() {
-        for command in own["mend"]["commands"].as_array().into_iter().flatten() {
+    for finding in report["machine"].as_array().unwrap() {
+        for command in finding["mend"]["commands"].as_array().into_iter().flatten() {
             let command = command.as_str().unwrap();
             assert!(!command.contains('#'), "a comment: {command}");
         }
@@ -290,11 +291,11 @@ fn round_trips_of_the_configured_devices_are_made_and_right() {
 
 #[test]
 fn a_service_that_is_not_there_is_a_problem_and_the_others_are_tried_all_the_same() {
-    // Port 1 is nobody's.
+    // Nobody listens on port 1.
     let args = ["doctor", "--set", "runtime.compression=127.0.0.1:1"];
     let (report, code) = json(&Machine::plain(), &args);
     let devices = report["devices"].as_array().unwrap();
-    let of = |name: &str| devices.iter().find(|own| own["about"] == name).unwrap();
+    let of = |name: &str| devices.iter().find(|finding| finding["about"] == name).unwrap();
     assert_eq!(of("remote-127.0.0.1:1")["severity"], "problem", "{report:#}");
     assert_eq!((&of("worker")["severity"], code), (&"ok".into(), 1));
 }
@@ -314,12 +315,12 @@ fn devices_fit_a_terminal_and_say_where_jobs_go() {
     let route = |args: &[&str], op: &str, bytes: u64| {
         let (report, _) = json(&machine, &[&emulated, args].concat());
         let routes = report["routes"]["routes"].as_array().unwrap().clone();
-        let holds = |own: &&Value| {
-            let [low, high] = [0, 1].map(|end| own["bytes"][end].as_u64().unwrap());
-            own["op"] == op && (low..=high).contains(&bytes)
+        let holds = |route: &&Value| {
+            let [low, high] = [0, 1].map(|end| route["bytes"][end].as_u64().unwrap());
+            route["op"] == op && (low..=high).contains(&bytes)
         };
-        let own = routes.iter().find(holds).unwrap_or_else(|| panic!("{op} {bytes}"));
-        format!("{} {}", own["device"], own["reason"]).replace('"', "")
+        let route = routes.iter().find(holds).unwrap_or_else(|| panic!("{op} {bytes}"));
+        format!("{} {}", route["device"], route["reason"]).replace('"', "")
     };
     let iaa = ["--set", "compress.readable_by=iaa"];
     assert_eq!(route(&iaa, "compress", 512), "software small");
@@ -351,5 +352,5 @@ fn a_wrong_configuration_is_bad_usage_and_a_device_that_does_not_open_is_listed_
         println!("libqpl.so is installed here: that a missing one is listed was not tested");
     }
     let names = report["devices"].as_array().unwrap();
-    assert!(names.iter().any(|own| own["name"] == "worker") && code == 0);
+    assert!(names.iter().any(|device| device["name"] == "worker") && code == 0);
 }

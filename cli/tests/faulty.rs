@@ -1,6 +1,6 @@
-//! The compressed cache over a device that does one thing wrong in a hundred jobs, under load, every value checked: no
-//! wrong bytes, no job lost, nothing left behind, and the page says what happened. The server is the one that
-//! `rebate serve` runs, in this process, since no configuration names a device that errs on purpose.
+//! The compressed cache over a device that does one thing wrong in a hundred jobs, under load, with every value
+//! checked: no wrong bytes, no lost job, nothing left behind, and the page reports what happened. The server is the one
+//! that `rebate serve` runs, but in this process, because no configuration names a device that errs on purpose.
 //! `scripts/faults.sh` runs the same for longer, under valgrind.
 
 use std::io::{Read, Write};
@@ -91,7 +91,8 @@ fn all_of_it_at_once() {
     survives(everything, &fallbacks(Reason::Timeout));
 }
 
-/// What a device wrote wrong and nobody read back is a miss, as if it had been evicted: never other bytes.
+/// A wrong result that a device wrote and that was not read back is a miss, as if it had been evicted. It never gives
+/// other bytes.
 #[test]
 fn what_was_written_wrong_and_not_read_back_is_a_miss() {
     let cache = Cache::over(FaultPlan { corrupt_every: EVERY, ..SOUND }, Verify::Nothing);
@@ -102,11 +103,11 @@ fn what_was_written_wrong_and_not_read_back_is_a_miss() {
     cache.end();
 }
 
-/// Loads the cache over such a device until its page has counted `proof`; no request may show it.
+/// Loads the cache over such a device until its page has counted `proof`. No request may be affected.
 fn survives(plan: FaultPlan, proof: &str) {
     let cache = Cache::over(plan, Verify::Everything);
     cache.load_until(proof, |report| {
-        let populated = report.prepopulate.as_ref().map_or(0, |own| own.failed);
+        let populated = report.prepopulate.as_ref().map_or(0, |prepopulate| prepopulate.failed);
         let odd = [report.wrong.count, report.get.misses, report.unanswered, report.failures()];
         assert_eq!((odd, populated), ([0; 4], 0), "{report:#?}");
         assert_eq!(report.connections.lost, 0);
@@ -146,8 +147,8 @@ impl Cache {
         Self { running, device }
     }
 
-    /// Loads it for as long as was asked for, and then until the counter is above zero and a report has shown what is
-    /// looked for.
+    /// Loads it for the requested time, and then until the counter is above zero and a report has shown what `look`
+    /// wants.
     fn load_until(&self, counter: &str, mut look: impl FnMut(&LoadReport) -> bool) {
         let (start, asked) = (Instant::now(), asked());
         let (mut is_shown, mut requests) = (false, 0);
@@ -182,7 +183,7 @@ impl Cache {
         load::run(&spec, |_| {}, &AtomicBool::new(false)).expect("a valid load")
     }
 
-    /// The sum of the samples whose text begins so.
+    /// Returns the sum of the samples whose text begins with `sample`.
     fn counted(&self, sample: &str) -> f64 {
         let page = self.page();
         let values = page.lines().filter(|line| line.starts_with(sample));
@@ -201,7 +202,7 @@ impl Cache {
         page
     }
 
-    /// The server lets go of its connections, and then of the device and all that was inside.
+    /// The server closes its connections, and then drops the device and everything in it.
     fn end(self) {
         let Self { running, device } = self;
         assert!(running.drain(PATIENCE), "a connection is stuck");
@@ -209,7 +210,7 @@ impl Cache {
     }
 }
 
-/// How long each load lasts, where the environment says so.
+/// Returns how long each load lasts, if the environment says so.
 fn asked() -> Option<Duration> {
     let text = std::env::var("REBATE_FAULTS_S").ok()?;
     Some(Duration::from_secs(text.parse().expect("whole seconds")))
@@ -228,10 +229,10 @@ const SOUND: FaultPlan = FaultPlan { seed: 1, ..FaultPlan::SOUND };
 /// One job in a hundred.
 const EVERY: u64 = 100;
 
-/// What a device got wrong and software did again.
+/// Counts wrong results of a device that software computed again.
 const UNREADABLE: &str = "rebate_frame_errors_total{kind=\"device_corrupt\"}";
 
-/// Far above what a healthy job takes, so that a test need not wait long for one that hangs.
+/// Far above the time of a healthy job, but short enough that a test need not wait long for one that hangs.
 const JOB_TIMEOUT_MS: u64 = 200;
 
 const ROUND: Duration = Duration::from_millis(300);

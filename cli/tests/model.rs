@@ -1,4 +1,5 @@
-//! `rebate model` and `rebate reproduce accelerometer` as a user runs them: goldens, bad input, profiles, devices.
+//! Tests `rebate model` and `rebate reproduce accelerometer` as a user runs them: golden files, bad input, profiles and
+//! devices.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +28,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&ran.out).unwrap()
 }
 
-/// A file in a folder that goes away with the test.
+/// Writes a file into a folder that is removed with the test.
 fn file(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
@@ -159,7 +160,7 @@ fn a_profile_gives_categories_and_with_sizes_an_answer() {
     let whole = ["--profile", &stacks, "--kernel", "Compression", "--sizes", &sizes];
     let devices = ["--cycles", "2e9", "--device", "iaa", "--device", "qat-8970"];
     let with = [&whole[..], &devices].concat();
-    // Of however long the profile is, its cycles tell no clock.
+    // The profile may cover any time, so its cycles do not tell a clock.
     let no_clock = rebate(&[&["model"], &with[..]].concat());
     assert_eq!(no_clock.code, Some(2));
     assert!(no_clock.err.contains("--clock-ghz"), "{}", no_clock.err);
@@ -215,7 +216,7 @@ fn weights_are_no_numbers_of_samples() {
     let answer = json(&["--profile", &stacks, "--kernel", "ZSTD"]);
     assert!(answer["notes"][0].as_str().unwrap().contains("are multiples of 10,000,000,000"));
     let [low, high] = [0, 1].map(|end| answer["alpha"]["ci95"][end].as_f64().unwrap());
-    // Ten samples of which one is of it.
+    // One of ten samples belongs to it.
     assert!(low < 0.05 && high > 0.3, "{low} {high}");
 }
 
@@ -247,8 +248,12 @@ fn a_profile_with_time_beside_cycles_needs_no_clock() {
     assert!(notes.contains("at 2.50 GHz (the profile's cycles over its time)"), "{notes}");
     assert!(notes.contains("one and the same while"), "{notes}");
     assert_eq!(answer["sizes"]["provenance"], "configured");
-    let n =
-        answer["parameters"].as_array().unwrap().iter().find(|own| own["symbol"] == "n").unwrap();
+    let n = answer["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|parameter| parameter["symbol"] == "n")
+        .unwrap();
     assert_eq!((&n["provenance"], &n["value"]), (&"configured".into(), &20_000.0.into()));
 }
 
@@ -300,7 +305,7 @@ fn a_stated_transfer_outlives_the_flag_that_moves_the_accelerator() {
         let answer = json(&["--file", path, "--strategy", "off-chip"]);
         answer["speedup"]["value"].as_f64().unwrap()
     };
-    // Who awaits it pays L.
+    // A host that awaits the transfer pays L.
     assert!(value(&free) > value(&plain) + 0.01, "{} {}", value(&free), value(&plain));
 }
 
@@ -333,15 +338,15 @@ fn symbols_are_explained_and_rules_extended() {
     let stacks = file(folder.path(), "stacks.folded", FOLDED);
     let report = json(&["--profile", &stacks, "--rules", &rules]);
     let rows = report["profile"]["functionality"].as_array().unwrap();
-    let own = rows.iter().find(|row| row["category"] == "Our pages").unwrap();
-    assert_eq!(own["share"], 0.4);
+    let category = rows.iter().find(|row| row["category"] == "Our pages").unwrap();
+    assert_eq!(category["share"], 0.4);
     assert!(!rows.iter().any(|row| row["category"] == "Compression"));
     let bad = file(folder.path(), "bad.toml", "[[leaf]]\ncategory = \"x\"\nsymbols = ['(']\n");
     let ran = rebate(&["model", "--profile", &stacks, "--rules", &bad]);
     assert!(ran.code == Some(2) && ran.err.contains("bad.toml"), "{}", ran.err);
 }
 
-/// Numbers measured here are not judged: CI's machine is busy.
+/// Numbers measured here are not judged, because CI's machine is busy.
 #[test]
 fn reproduce_writes_rows_equal_to_every_printed_digit_and_a_row_for_every_case() {
     let folder = tempfile::tempdir().unwrap();
@@ -370,7 +375,7 @@ fn reproduce_writes_rows_equal_to_every_printed_digit_and_a_row_for_every_case()
     for row in &ours {
         let id = row["id"].as_str().unwrap();
         let is_virtual = !row["devices"].as_array().unwrap().is_empty();
-        // What is said of all cases together is said of the emulated ones, too.
+        // A number for all cases together also covers the emulated ones.
         let of_set = id.trim_start_matches("ab.").trim_start_matches("held_out.");
         let of_all = ["error_median", "error_most", "gains"]
             .contains(&of_set.trim_start_matches("held_out_"));
@@ -379,7 +384,7 @@ fn reproduce_writes_rows_equal_to_every_printed_digit_and_a_row_for_every_case()
     }
     for bar in ["ab.error_median", "ab.error_most", "ab.gains", "ab.iaa.sync.error_pct"] {
         let bars = all["bars"].as_array().unwrap();
-        assert!(bars.iter().any(|own| own["id"] == bar), "no bar {bar}");
+        assert!(bars.iter().any(|criterion| criterion["id"] == bar), "no bar {bar}");
     }
     let page = fs::read_to_string(folder.path().join("accelerometer.html")).unwrap();
     assert!(page.contains("id=\"ab-gains\"") && page.contains("id=\"ab-breakdown\""));

@@ -1,5 +1,5 @@
-//! The built binary as a process: what it prints, how it ends, what signals do, and that the memcached face fails
-//! with memcached's exit codes. What clients see of it is tested elsewhere.
+//! Tests the built binary as a process: what it prints, how it ends, what signals do, and that `rebate memcached` fails
+//! with memcached's exit codes. Other tests cover what clients see.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Long enough for a machine whose host takes cores away; only a failure waits for it.
+/// Long enough for a machine whose host takes cores away. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn rebate(args: &[&str]) -> Command {
@@ -46,7 +46,7 @@ impl Serving {
         Self { child, out, err }
     }
 
-    /// The address of the first `listening on` line.
+    /// Returns the address of the first `listening on` line.
     fn address(&mut self) -> String {
         line_with(&mut self.out, "listening on ")
     }
@@ -78,7 +78,7 @@ impl Drop for Serving {
     }
 }
 
-/// What follows `what` on the first line that has it.
+/// Returns the text behind `what` on the first line that has it.
 fn line_with(from: &mut impl BufRead, what: &str) -> String {
     let mut seen = String::new();
     for line in from.lines() {
@@ -113,8 +113,8 @@ fn serve_answers_clients_and_ends_well_on_a_signal() {
     assert_eq!(server.code(), Some(0));
 }
 
-/// Nobody is at the service's address, and a busy machine may keep any job from being done in the little time that a
-/// start has for it: neither keeps the server from starting, and the verdict is logged when there is one.
+/// Nobody is at the service's address, and a busy machine may keep every job from being done in the short time that a
+/// start has for it. Neither keeps the server from starting, and the verdict is logged when there is one.
 #[test]
 fn devices_are_tried_when_a_server_starts() {
     let service = ["--compression", "127.0.0.1:9"];
@@ -124,7 +124,7 @@ fn devices_are_tried_when_a_server_starts() {
     assert_eq!(ask(&address, b"mn\r\n", 4), "MN\r\n");
     let mut tried = server.logged("remote-127.0.0.1:9");
     if !tried.starts_with(" is not qualified: ") {
-        // The start went on without the verdict, and said so.
+        // The start continued without the verdict and said so.
         tried = server.logged("remote-127.0.0.1:9");
     }
     assert!(tried.starts_with(" is not qualified: "), "{tried}");
@@ -140,7 +140,7 @@ fn a_second_signal_ends_a_drain_at_once() {
     let address = server.address();
     let mut client = TcpStream::connect(&address).unwrap();
     client.write_all(b"set k 0 0 10\r\nhalf").unwrap();
-    // The one event loop answers after it has met the set that never ends.
+    // The only event loop answers after it has met the set that never ends.
     assert_eq!(ask(&address, b"mn\r\n", 4), "MN\r\n");
     server.signal(Signal::SIGTERM);
     server.logged("draining");
@@ -366,7 +366,7 @@ fn root_needs_a_user_to_become() {
     assert!(ids.split_whitespace().all(|id| id != "0"), "{ids}");
 }
 
-/// The text of a file that another process puts in place in one step.
+/// Returns the text of a file that another process puts in place in one step.
 fn waited_for(path: &Path) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {

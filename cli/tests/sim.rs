@@ -1,4 +1,4 @@
-//! `rebate sim` as a process: same bytes whatever the threads, resumed sweeps, refusals, errors.
+//! Tests `rebate sim` as a process: the same bytes with any number of threads, resumed sweeps, refusals and errors.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -50,7 +50,7 @@ fn an_interrupted_sweep_is_taken_up_again() {
     let swept = [&SHORT[..], &["--sweep", "hardware.pes=4,8", "--csv", path]].concat();
     assert!(sim(&swept).status.success());
     let whole = std::fs::read_to_string(&file).expect("rows");
-    // As if it had been stopped within the third of four.
+    // As if the program had been stopped within the third of four studies.
     let cut = whole.find("steady,8,relief").expect("the third") + 300;
     std::fs::write(&file, &whole[..cut]).expect("written");
     assert!(sim(&[&swept[..], &["--resume"]].concat()).status.success());
@@ -58,7 +58,7 @@ fn an_interrupted_sweep_is_taken_up_again() {
     let again = sim(&swept);
     assert_eq!(again.status.code(), Some(2), "what is there is not written over");
     assert!(text(&again.stderr).contains("is there already; --resume"), "{}", text(&again.stderr));
-    // Other inputs are other numbers, whatever the columns.
+    // Other inputs give other numbers, even if the columns are equal.
     let set = ["--set", "work.app_stages=2", "--architecture", "relief", "--resume"];
     assert!(
         sim(&[&swept[..SHORT.len() - 2], &swept[SHORT.len()..], &set].concat()).status.success()
@@ -98,8 +98,8 @@ fn a_sweep_that_is_killed_keeps_what_is_finished() {
     let resumed: Vec<String> = swept(&killed).into_iter().chain(["--resume".to_owned()]).collect();
     let resumed: Vec<&str> = resumed.iter().map(String::as_str).collect();
     assert!(sim(&resumed).status.success());
-    let own = swept(&whole);
-    assert!(sim(&own.iter().map(String::as_str).collect::<Vec<_>>()).status.success());
+    let uninterrupted = swept(&whole);
+    assert!(sim(&uninterrupted.iter().map(String::as_str).collect::<Vec<_>>()).status.success());
     let whole = std::fs::read_to_string(&whole).expect("rows");
     assert_eq!(rows(), whole, "as if it had never been stopped");
     let finished = kept.rfind(",all,events,").expect("at least one study");
@@ -148,10 +148,10 @@ fn json_has_rates_results_and_sources_are_listed() {
 fn recorded_arrivals_come_from_a_file_beside_the_specification() {
     let folder = tempfile::tempdir().expect("a folder");
     let (spec, times) = (folder.path().join("own.toml"), folder.path().join("times.txt"));
-    let own = "base = \"accelflow-steady.toml\"\nname = \"own\"\n[load]\n\
+    let text_of_spec = "base = \"accelflow-steady.toml\"\nname = \"own\"\n[load]\n\
                process = { value = \"recorded\", kind = \"assumed\", source = \"me\" }\n\
                recording = { value = \"times.txt\", kind = \"assumed\", source = \"me\" }\n";
-    std::fs::write(&spec, own).expect("written");
+    std::fs::write(&spec, text_of_spec).expect("written");
     let run = |text_of: &str, more: &[&str]| {
         std::fs::write(&times, text_of).expect("written");
         let spec = spec.to_str().expect("text");
@@ -205,7 +205,7 @@ fn who_asks_for_a_precision_hears_whether_it_was_reached() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("rows.csv");
     let path = file.to_str().expect("text");
-    // So few requests that no replication has a percentile.
+    // There are so few requests that no replication has a percentile.
     let asked = [&SHORT[..], &["--precision", "0.9", "--csv", path]].concat();
     let shown = text(&sim(&asked).stdout);
     let said =
@@ -213,7 +213,7 @@ fn who_asks_for_a_precision_hears_whether_it_was_reached() {
     assert!(shown.contains(said), "{shown}");
     let rows = std::fs::read_to_string(&file).expect("rows");
     assert_eq!(rows.matches(",steady,all,precise,0,,\n").count(), 2, "{rows}");
-    // What was kept is not shown, and that is said.
+    // Kept results are not shown, and the output says so.
     let output = sim(&[&asked[..], &["--resume"]].concat());
     assert!(text(&output.stdout).contains("already, not shown: 1."), "{}", text(&output.stdout));
     let whole = rows.find("steady,accelflow").expect("the second");
@@ -233,7 +233,7 @@ fn errors_name_file_line_key_and_range() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("own.toml");
     let path = file.to_str().expect("text");
-    let own = "base = \"accelflow.toml\"\nname = \"own\"\n[hardware]\n\
+    let text_of_spec = "base = \"accelflow.toml\"\nname = \"own\"\n[hardware]\n\
                pes = { value = 999, kind = \"assumed\", source = \"me\" }\n";
     let fault = |text_of: &str, args: &[&str]| {
         std::fs::write(&file, text_of).expect("written");
@@ -241,11 +241,11 @@ fn errors_name_file_line_key_and_range() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         text(&output.stderr)
     };
-    let error = fault(own, &["--spec", path]);
+    let error = fault(text_of_spec, &["--spec", path]);
     let expected =
         format!("{path}:4: hardware.pes is 999; it must be a whole number from 1 to 255");
     assert!(error.contains(&expected), "{error}");
-    let error = fault(&own.replace("pes", "pez"), &["--spec", path]);
+    let error = fault(&text_of_spec.replace("pes", "pez"), &["--spec", path]);
     assert!(error.contains(":4: unknown key hardware.pez; there are hardware."), "{error}");
     assert!(fault("x = [", &["--spec", path]).contains(":1: "));
     assert!(fault("", &["--spec", "nowhere.toml"]).contains("compiled in are steady, window"));

@@ -1,6 +1,6 @@
-//! Keeps the cores awake while an experiment runs. A core with nothing to do sleeps, and on a virtual machine its host
-//! takes tens of microseconds to wake it, at every hop of every request: latency would be the host's, not the
-//! services'. One thread a core spins in the idle scheduling class, where any other thread takes its place at once.
+//! Keeps the cores awake while an experiment runs. An idle core sleeps, and on a virtual machine the host takes tens of
+//! microseconds to wake it, at every hop of every request. The measured latency would be the host's, not the services'.
+//! One thread per core spins in the idle scheduling class, where any other thread takes its place at once.
 
 use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// Starts one thread a core; none if this system cannot put them in the idle class.
+    /// Starts one thread per core. Returns `None` if this system cannot put them in the idle class.
     pub fn start() -> Option<Self> {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let stop = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ impl Drop for Awake {
     }
 }
 
-/// Puts the calling thread in the idle class, on one core.
+/// Puts the calling thread in the idle class and on one core. Returns whether that succeeded.
 fn be_idle(core: usize) -> bool {
     let thread = gettid().as_raw_nonzero().to_string();
     let core = core.to_string();

@@ -1,5 +1,5 @@
-//! Processes under test: this program and memcached, started on ports that are free, asked what they cost, pinned where
-//! the machine allows, and ended when dropped. It knows the machine, and nothing of what is measured.
+//! Starts processes under test, this program and memcached, on free ports; reads their CPU time; pins them where the
+//! machine allows; and ends them when they are dropped. It knows the machine and nothing of what is measured.
 
 mod awake;
 mod machine;

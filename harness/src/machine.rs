@@ -1,23 +1,23 @@
-//! The machine that an experiment runs on: what to call it, and which core each process may have to itself.
+//! Describes the machine that an experiment runs on, and decides which core each process may have to itself.
 
 use serde::Serialize;
 
-/// The machine, in words, and its class.
+/// The machine in words, and its class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processor, cores, memory, kernel.
+    /// Processor, cores, memory and kernel.
     pub description: String,
-    /// `2c`, `16c`: the number of cores.
+    /// The number of cores, as in `2c` or `16c`.
     pub class: String,
-    /// Those that this process may run on.
+    /// The cores that this process may run on.
     #[serde(skip)]
     cores: Vec<usize>,
-    /// Up to the moment that it was looked at.
+    /// The core time up to the moment at which the machine was described.
     #[serde(skip)]
     pub begun: CoreTime,
 }
 
-/// CPU time of the machine's cores since it started, and of it what its host gave to others (ticks).
+/// CPU time of all cores since the machine started, and the part of it that the host gave to others (ticks).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoreTime {
     all: u64,
@@ -29,16 +29,16 @@ impl CoreTime {
         Self::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// Of the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; what comes
-    /// after is counted in the first two.
+    /// Reads the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal. The
+    /// fields after these are already counted in the first two.
     fn parse(text: &str) -> Self {
         let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
         let ticks: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
         Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
     }
 
-    /// The share of the cores' time since then in which the host ran others: measurements of time are of a machine
-    /// that was not alone.
+    /// Returns the share of the cores' time since then in which the host ran others. If it is not zero, times were
+    /// measured on a machine that was not alone.
     pub fn stolen_since(self) -> f64 {
         self.stolen_until(Self::now())
     }
@@ -50,7 +50,7 @@ impl CoreTime {
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -70,15 +70,16 @@ impl Machine {
         Self { description, class: format!("{count}c"), cores, begun: CoreTime::now() }
     }
 
-    /// The core of the n-th process; none where there are fewer cores than processes, and the system deals them out.
+    /// Returns the core of the n-th process. With fewer cores than processes there is none, and the system distributes
+    /// the processes.
     pub fn core(&self, process: usize, processes: usize) -> Option<usize> {
         if self.cores.len() < processes { None } else { self.cores.get(process).copied() }
     }
 
-    /// Keeps the calling thread, and those that it starts, on the first core where each process has one.
+    /// Keeps the calling thread, and the threads that it starts, on the first core if there is a core for each process.
     pub fn keep_to_first_core(&self, processes: usize) {
         if let Some(core) = self.core(0, processes) {
-            // Not being pinned costs precision and nothing else; the page says what was asked for.
+            // Not being pinned costs precision and nothing else. The page names the cores that were requested.
             let _ = device::cores::pin(core);
         }
     }

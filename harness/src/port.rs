@@ -1,13 +1,13 @@
-//! A port of this machine for a process that is started later. It only holds it.
+//! Reserves a port of this machine for a process that is started later.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// A port of 127.0.0.1, held until it is dropped. Its socket is bound and does not listen, and lets others bind it who
-/// ask as servers do (`SO_REUSEADDR`): until one listens, connections are refused, and the system gives the port to
-/// nobody who takes any.
+/// A port of 127.0.0.1, held until it is dropped. Its socket is bound and does not listen. Servers that set
+/// `SO_REUSEADDR` can bind it as well. Until one listens, connections are refused, and the system gives the port to
+/// nobody who asks for any free port.
 #[derive(Debug)]
 pub struct Port {
     address: SocketAddr,
@@ -15,10 +15,10 @@ pub struct Port {
 }
 
 impl Port {
-    /// One that nobody uses.
+    /// Reserves a port that nobody uses.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system refuses a socket or has no port left.
     pub fn free() -> std::io::Result<Self> {
         let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
         let held = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -28,12 +28,12 @@ impl Port {
         Ok(Self { address, _held: held })
     }
 
-    /// Where its server is found, once there is one.
+    /// The address at which the server will be.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its number.
+    /// The port's number.
     pub fn number(&self) -> u16 {
         self.address.port()
     }

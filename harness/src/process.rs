@@ -1,4 +1,5 @@
-//! Processes of an experiment: started, asked what they cost, pinned where the machine allows, ended when dropped.
+//! The processes of an experiment. They are started, pinned where the machine allows, asked for their CPU time, and
+//! ended when dropped.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,18 +19,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// This very binary with these arguments, on one core if one is named.
+    /// Starts this binary with these arguments, on one core if one is named.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's reason, with the process's name.
     pub fn rebate(name: &str, args: &[String], core: Option<usize>) -> Result<Self, String> {
         Self::rebate_with(name, args, core, None)
     }
 
-    /// The same with a variable of its own in the environment.
+    /// Starts this binary as [`Process::rebate`] does, with one more variable in the environment.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's reason, with the process's name.
     pub fn rebate_with(
         name: &str,
         args: &[String],
@@ -41,29 +42,29 @@ impl Process {
     }
 
     fn spawn(name: &str, command: &mut Command) -> Result<Self, String> {
-        // What ends with the experiment complains of those that ended before it.
+        // Processes that are still running at the end complain about those that ended before them.
         command.env("RUST_LOG", "error");
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
         Ok(Self { child, name: name.to_owned() })
     }
 
-    /// What it is in the experiment.
+    /// The name of the process in the experiment.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The rests of the lines of standard output that begin so, read until there is one of each.
+    /// Reads standard output until there is a line with each of these beginnings. Returns the rests of those lines.
     ///
     /// # Errors
-    /// That the process ended first.
+    /// The process ended first, or took longer than [`PATIENCE`].
     pub fn lines_after<const N: usize>(
         &mut self,
         beginnings: [&str; N],
     ) -> Result<[String; N], String> {
         let out = self.child.stdout.take().ok_or("standard output was taken before")?;
         let (tell, lines) = std::sync::mpsc::channel();
-        // It ends with the child's output, or when nobody listens any more.
+        // The thread ends with the child's output, or when nobody listens any more.
         std::thread::spawn(move || {
             let mut lines = BufReader::new(out).lines().map_while(Result::ok);
             lines.all(|line| tell.send(line).is_ok())
@@ -83,8 +84,8 @@ impl Process {
         Err(format!("{} did not serve within {seconds} s, or ended before", self.name))
     }
 
-    /// What all its threads have had of the cores so far, those that have ended included, and how long those that live
-    /// have waited for one.
+    /// Returns the CPU time of all its threads so far, those that have ended included, and how long the living threads
+    /// have waited for a core.
     pub fn spent(&self) -> Spent {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let waited_ns = threads.into_iter().flatten().flatten().filter_map(|thread| {
@@ -94,7 +95,7 @@ impl Process {
         Spent { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
-    /// CPU time of all its threads so far (s); none is left after its end.
+    /// Returns the CPU time of all its threads so far (s). After its end this is zero.
     pub fn cpu_s(&self) -> f64 {
         let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(self.child.id() as i32));
         let time = clock.and_then(ClockId::now).map(Duration::from);
@@ -102,12 +103,12 @@ impl Process {
     }
 }
 
-/// Time of a process's threads.
+/// Times of a process's threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// On a core (s).
+    /// Time on a core (s).
     pub cpu_s: f64,
-    /// Ready to run while the cores ran something else (s).
+    /// Time in which threads were ready to run while the cores ran something else (s).
     pub waited_s: f64,
 }
 
@@ -118,7 +119,7 @@ impl Drop for Process {
     }
 }
 
-/// The program, on one core if one is named.
+/// Builds the program's command, on one core if one is named.
 fn on_core(program: impl AsRef<OsStr>, core: Option<usize>) -> Command {
     let Some(core) = core else { return Command::new(program) };
     let mut command = Command::new("taskset");
@@ -126,23 +127,23 @@ fn on_core(program: impl AsRef<OsStr>, core: Option<usize>) -> Command {
     command
 }
 
-/// A path that nothing has yet, where temporary files are.
+/// Returns a path in the folder for temporary files at which nothing exists yet.
 pub fn free_path() -> PathBuf {
     let name = format!("rebate-{}-{:?}", std::process::id(), Instant::now());
     let name: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     std::env::temp_dir().join(name)
 }
 
-/// Whether memcached can be started.
+/// Tells whether memcached can be started.
 pub fn memcached_is_here() -> bool {
     let version = Command::new("memcached").arg("-V").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
-/// A memcached on a port of its own choice, with that much memory.
+/// Starts a memcached with that much memory. It chooses its port.
 ///
 /// # Errors
-/// Why it does not serve.
+/// The reason why it does not serve.
 pub fn start_memcached(
     memory: ByteCount,
     threads: usize,
@@ -152,7 +153,7 @@ pub fn start_memcached(
     let mib = (memory.0 >> 20).max(1);
     let args = format!("-l 127.0.0.1 -p -1 -U 0 -t {threads} -u nobody -m {mib}");
     let mut command = on_core("memcached", core);
-    // memcached names its port in a file that its environment names.
+    // memcached writes its port into a file that this variable names.
     command.args(args.split(' ')).env("MEMCACHED_PORT_FILENAME", &file);
     let mut process = Process::spawn("memcached", &mut command)?;
     let deadline = Instant::now() + PATIENCE;
@@ -174,10 +175,11 @@ pub fn start_memcached(
     Ok((process, port))
 }
 
-/// The samples of a `/metrics` page whose name begins so: labels as text, and the value.
+/// Reads the samples of a `/metrics` page whose names begin with `name`: the rest of the key, labels included, and the
+/// value.
 ///
 /// # Errors
-/// What the connection says.
+/// The connection failed.
 pub fn metrics(host_port: &str, name: &str) -> Result<Vec<(String, f64)>, String> {
     let page = get(host_port, "/metrics").map_err(|error| format!("{host_port}: {error}"))?;
     let sample = |line: &str| {
@@ -197,6 +199,6 @@ fn get(host_port: &str, path: &str) -> std::io::Result<String> {
     Ok(page)
 }
 
-/// Longer than any pause of a busy machine: who waits so long waits for what hangs.
+/// Longer than any pause of a busy machine. After this time a process counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);

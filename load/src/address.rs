@@ -1,4 +1,4 @@
-//! Where a server listens and what it speaks there, and opening a connection to it without waiting.
+//! The address and protocol of a server. Opens connections to it without waiting.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 /// A server's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: Protocol,
     /// Where it is.
     pub place: Place,
@@ -37,7 +37,7 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-/// The text is no address; the caller must act.
+/// The text is not an address. The caller must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path, \
@@ -50,16 +50,16 @@ pub struct BadAddress {
     pub reason: String,
 }
 
-/// A socket on its way.
+/// A socket that is connected or connecting.
 pub(crate) enum Opening {
     /// Connected already.
     Done(OwnedFd),
-    /// Connected, or failed, once it becomes writable.
+    /// Once it becomes writable it is connected or has failed.
     Pending(OwnedFd),
 }
 
 impl Address {
-    /// Begins a connection; never waits.
+    /// Begins a connection and never waits.
     pub(crate) fn open(&self) -> Result<Opening, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = |family| rustix::net::socket_with(family, SocketType::STREAM, flags, None);
@@ -88,7 +88,7 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// `host:port`, or `unix:/path`, or an absolute path; behind `grpc://` for gRPC.
+    /// Parses `host:port`, `unix:/path` or an absolute path, with `grpc://` in front of it for gRPC.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let (protocol, place) = match text.strip_prefix("grpc://") {
             Some(place) => (Protocol::Grpc, place),

@@ -1,18 +1,17 @@
-//! What the two protocols have in common: the content of requests, and what became of one. It knows
-//! no wire.
+//! What the two protocols have in common: the content of requests and their outcomes. It knows no wire format.
 
 use units::Nanos;
 use workload::{Keys, Values};
 
 use crate::source::Request;
 
-/// What a connection needs to know of the workload.
+/// The part of the workload that a connection needs.
 pub(crate) struct Content<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) values: &'a Values,
     pub(crate) verify: bool,
     pub(crate) exptime_s: i32,
-    /// A longer value than any that was written is refused before its memory is taken.
+    /// A value longer than any that was written is refused before memory is taken for it.
     pub(crate) value_bytes_max: usize,
 }
 
@@ -23,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) outcome: Outcome,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Hit {
@@ -39,8 +38,8 @@ pub(crate) enum Outcome {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// gRPC's word for it; none on memcached.
+    /// The gRPC status; `None` on memcached.
     pub(crate) status: Option<&'static str>,
-    /// In the server's words, or how the connection ended.
+    /// The server's words, or how the connection ended.
     pub(crate) message: String,
 }

@@ -1,5 +1,5 @@
-//! One connection: bytes out, bytes in, and the requests in flight in their order. It measures
-//! nothing: what was answered is handed up.
+//! One connection: outgoing bytes, incoming bytes, and the requests in flight in their order. It measures nothing and
+//! hands up what was answered.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// How long to wait before the next attempt to reconnect.
     pub(crate) backoff: Nanos,
-    /// Whether the engine has it on its list of connections to flush.
+    /// Whether the engine has this connection on its list of connections to flush.
     pub(crate) dirty: bool,
     in_flight: VecDeque<InFlight>,
     out: Vec<u8>,
@@ -36,9 +36,9 @@ pub(crate) struct Connection {
 
 /// Whether a connection can be used.
 pub(crate) enum State {
-    /// Lost; to be opened again at this time.
+    /// Lost. It is opened again at this time.
     Down { retry_at: Nanos },
-    /// Being opened, given up at this time.
+    /// Being opened. It is given up at this time.
     Opening { socket: OwnedFd, give_up_at: Nanos },
     /// In use.
     Up(OwnedFd),
@@ -75,19 +75,19 @@ impl Connection {
         }
     }
 
-    /// Whether another request may be sent with fewer than `depth` in flight.
+    /// Tells whether another request may be sent, with fewer than `depth` in flight.
     pub(crate) fn has_room(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight.len() < depth
             && self.out.len() - self.out_sent < OUT_BYTES_ENOUGH
     }
 
-    /// When the oldest unanswered request was sent.
+    /// Returns when the oldest unanswered request was sent.
     pub(crate) fn oldest_sent(&self) -> Option<Nanos> {
         self.in_flight.front().map(|in_flight| in_flight.sent)
     }
 
-    /// Composes `request`; nothing is written before [`Connection::flush`].
+    /// Composes `request`. [`Connection::flush`] writes it.
     pub(crate) fn push(
         &mut self,
         request: Request,
@@ -120,7 +120,7 @@ impl Connection {
         self.in_flight.push_back(in_flight);
     }
 
-    /// Writes what the socket takes; gives the number of bytes.
+    /// Writes as much as the socket takes and returns the number of bytes.
     pub(crate) fn flush(&mut self) -> Result<usize, Lost> {
         let State::Up(socket) = &self.state else { return Ok(0) };
         let before = self.out_sent;
@@ -147,8 +147,8 @@ impl Connection {
         self.writable = true;
     }
 
-    /// Reads until the socket has no more, to its end if it is `closing`; appends what was answered
-    /// and gives the number of bytes.
+    /// Reads until the socket is empty, or to its end if it is `closing`. Appends the answers and returns the number of
+    /// bytes.
     pub(crate) fn receive(
         &mut self,
         closing: bool,
@@ -173,7 +173,7 @@ impl Connection {
             self.input_end += bytes;
             received += bytes;
             self.take_answers(content, answers)?;
-            // A short read has emptied the socket; later bytes, or its end, bring another event.
+            // A short read has emptied the socket. Later bytes, or the end, cause another event.
             if bytes < asked && !closing {
                 return Ok(received);
             }
@@ -219,7 +219,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves what is left to the front, with room for `whole` bytes in all.
+    /// Moves the remaining bytes to the front, with room for `whole` bytes in all.
     fn compact(&mut self, whole: usize) {
         if self.input_start > 0 {
             self.input.copy_within(self.input_start..self.input_end, 0);
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Drops the socket and gives back what was in flight.
+    /// Drops the socket and returns the requests that were in flight.
     pub(crate) fn lose(&mut self, now: Nanos) -> VecDeque<InFlight> {
         self.state = State::Down { retry_at: now + self.backoff };
         self.backoff = Nanos(self.backoff.0 * 2).min(BACKOFF_LAST);
@@ -246,14 +246,14 @@ impl Connection {
         self.writable = true;
     }
 
-    /// The connection works: a later loss starts with the shortest backoff again.
+    /// Notes that the connection works, so that a later loss starts with the shortest backoff again.
     pub(crate) fn reset_backoff(&mut self) {
         self.backoff = BACKOFF_FIRST;
     }
 }
 
 impl InFlight {
-    /// A value with its CR LF arrived for this request.
+    /// Takes a value with its CR LF for this request.
     fn take_value(
         &mut self,
         key: &[u8],
@@ -281,8 +281,8 @@ impl InFlight {
         Ok(())
     }
 
-    /// What `response`, the last line of an answer, means for this request; none if it answers
-    /// another command.
+    /// Returns the outcome that `response`, the last line of an answer, means for this request. It is `None` if the
+    /// response answers another command.
     fn outcome(&mut self, response: &Response<'_>) -> Option<Outcome> {
         match (self.request.op, response) {
             (_, Response::Error { kind, message }) => {
@@ -312,7 +312,7 @@ fn error(line: &str) -> Outcome {
 
 fn bounded(value_bytes: u64, content: &Content<'_>) -> Result<usize, Lost> {
     let max = content.value_bytes_max as u64;
-    // A value of another length than was written is wrong bytes; one beyond all of them is not even
+    // A value with another length than was written is wrong bytes. A value longer than any that was written is not even
     // read.
     if value_bytes > max.max(RESPONSE_LINE_BYTES_MAX as u64) {
         return Err(format!("a value of {value_bytes} bytes, more than the {max} ever written"));
@@ -328,9 +328,9 @@ fn excerpt(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(EXCERPT_BYTES)].escape_ascii().to_string()
 }
 
-/// A connection with this much unsent takes no more requests: a server that does not read must not
-/// fill our memory.
+/// A connection with this many unsent bytes takes no more requests. A server that does not read must not fill our
+/// memory.
 const OUT_BYTES_ENOUGH: usize = 256 << 10;
-/// The first input buffer; grows to the largest value that arrives.
+/// The size of the first input buffer. The buffer grows to the largest value that arrives.
 const INPUT_BYTES_FIRST: usize = 16 << 10;
 const EXCERPT_BYTES: usize = 64;

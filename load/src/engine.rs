@@ -1,6 +1,5 @@
-//! One generator thread on memcached: gives requests that are due to connections with room, and
-//! notes the answers. It sleeps until the next due time or the next answer, whichever comes first;
-//! nothing in the loop waits for a server.
+//! One generator thread on memcached. It gives requests that are due to connections with room and notes the answers. It
+//! sleeps until the next due time or the next answer, whichever comes first. Nothing in the loop waits for a server.
 
 use rustix::net::sockopt;
 use units::{Clock, Nanos};
@@ -19,7 +18,7 @@ use crate::work::{HOUSEKEEPING_EVERY, OPEN_TIMEOUT, Work};
 pub(crate) struct Engine<'a> {
     work: Work<'a>,
     connections: Vec<Connection>,
-    /// Who is given the next request of the backlog.
+    /// Decides which connection gets the next request of the backlog.
     turns: Turns,
     dirty: Vec<usize>,
     key: Vec<u8>,
@@ -29,7 +28,7 @@ pub(crate) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// An engine over connections that are up.
+    /// Creates an engine over connections that are up.
     pub(crate) fn new(work: Work<'a>, opened: Vec<Opened>) -> rustix::io::Result<Self> {
         let poller = Poller::new()?;
         let mut connections = Vec::with_capacity(opened.len());
@@ -106,8 +105,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Writes everything composed since the last flush: one write for all that a connection was
-    /// given.
+    /// Writes everything that was composed since the last flush, with one write per connection.
     fn flush_dirty(&mut self, now: Nanos) {
         while let Some(index) = self.dirty.pop() {
             self.connections[index].dirty = false;
@@ -168,7 +166,7 @@ impl<'a> Engine<'a> {
         self.answers = answers;
     }
 
-    /// Gives a connection up, with what was in flight on it.
+    /// Gives a connection up, with the requests that are in flight on it.
     fn lose(&mut self, index: usize, reason: &str, now: Nanos) {
         let connection = &mut self.connections[index];
         let was_up = matches!(connection.state, State::Up(_));
@@ -179,7 +177,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What need not be exact: timeouts, reconnects, CPU time.
+    /// Does what need not be exact: timeouts, reconnects and CPU time.
     fn keep_house(&mut self, now: Nanos) {
         self.work.keep_house(now);
         let timeout = self.work.shared.limits.request_timeout;
@@ -204,7 +202,7 @@ impl<'a> Engine<'a> {
             Ok(Opening::Done(socket) | Opening::Pending(socket)) => socket,
             Err(_) => return self.give_up(index, now),
         };
-        // Even a socket that is connected at once brings its first event, which takes it into use.
+        // Even a socket that is connected at once reports a first event, and that event takes it into use.
         if self.poller.add(&socket, index).is_err() {
             return self.give_up(index, now);
         }

@@ -1,8 +1,7 @@
-//! The load generator: requests at a fixed offered rate (or as fast as answers come), latency from
-//! the time each request was *due*, so that a stall of the server counts against every request it
-//! held up, and values verified byte for byte. It speaks memcached to any server, and gRPC to those
-//! of the cache's API. It tells when it was itself too slow to be believed. It draws no conclusions
-//! and starts no servers.
+//! The load generator. It sends requests at a fixed offered rate, or as fast as answers come. Latency counts from the
+//! time at which each request was *due*, so that a stall of the server counts against every request that it held up.
+//! Values are verified byte for byte. It speaks memcached to any server, and gRPC to servers of the cache's API. It
+//! reports when it was itself too slow to be believed. It draws no conclusions and starts no servers.
 
 mod address;
 mod answer;

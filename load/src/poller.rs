@@ -1,6 +1,6 @@
-//! Waiting for sockets and for the next due time, whichever comes first, to the precision of the
-//! kernel's high-resolution timers. The timer is a file in the same epoll set: unlike
-//! `epoll_pwait2` that works on every kernel and is not subject to timer slack.
+//! Waits for sockets and for the next due time, whichever comes first, to the precision of the kernel's high-resolution
+//! timers. The timer is a file in the same epoll set. Unlike `epoll_pwait2`, that works on every kernel and is not
+//! subject to timer slack.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -27,7 +27,7 @@ impl Poller {
         Ok(Self { epoll, timer, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Adds a socket under `index`, edge-triggered in both directions. Closing it takes it out.
+    /// Adds a socket under `index`, edge-triggered in both directions. Closing the socket removes it.
     pub(crate) fn add(&self, socket: impl AsFd, index: usize) -> io::Result<()> {
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
@@ -36,10 +36,10 @@ impl Poller {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(index as u64), flags)
     }
 
-    /// Waits until a socket is ready or it is `until`; never longer.
+    /// Waits until a socket is ready or until `until`, and never longer.
     pub(crate) fn wait(&mut self, now: Nanos, until: Nanos) -> io::Result<()> {
         let blocking = self.timer.arm(now, until)?;
-        // The coarse timeout is only there in case the timer's edge was consumed early.
+        // The coarse timeout covers the case in which the timer's edge was consumed early.
         let timeout =
             timespec(if blocking { until.since(now) + Nanos::millis(1) } else { Nanos(0) });
         self.events.clear();
@@ -49,12 +49,12 @@ impl Poller {
         }
     }
 
-    /// How many events the last wait brought.
+    /// Returns how many events the last wait brought.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// One event of the last wait; none for the timer's.
+    /// Returns one event of the last wait, or `None` if it is the timer's.
     pub(crate) fn event(&self, position: usize) -> Option<Readiness> {
         let event = self.events[position];
         let (data, flags) = (event.data.u64(), event.flags);
@@ -67,12 +67,12 @@ impl Poller {
     }
 }
 
-/// What a socket is ready for; reading is always worth a try.
+/// The readiness of a socket. Reading is always worth a try.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) index: usize,
     pub(crate) writable: bool,
-    /// The peer has ended the connection: there is no later event to wait for.
+    /// The peer has ended the connection, so there will be no later event.
     pub(crate) closing: bool,
 }
 
@@ -96,7 +96,7 @@ mod tests {
                 }
                 clock.now().since(until).0
             });
-            // A busy machine may be late with most.
+            // A busy machine may be late with most of them.
             let least = late.min().expect("twenty waits");
             assert!(least < 1_000_000, "{gap_ns} ns end {least} ns late at least");
         }

@@ -1,4 +1,4 @@
-//! What one generator thread notes while it runs, and the sum of all of them as a report.
+//! The record of one generator thread while it runs, and the sum of all records as a report.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::report::{
 use crate::source::{Op, Request};
 use crate::{LoadSpec, Pace};
 
-/// One thread's notes.
+/// One thread's record.
 pub(crate) struct Recorder {
-    /// Requests due from here ...
+    /// The first time at which a due request counts.
     from: Nanos,
-    /// ... to here count.
+    /// The time from which on requests no longer count.
     to: Nanos,
     ops: [OpRecord; 3],
     lateness: Histogram<u64>,
@@ -46,7 +46,7 @@ struct OpRecord {
 }
 
 impl Recorder {
-    /// Notes on requests that are due within `from..to`.
+    /// Creates a record of the requests that are due within `from..to`.
     pub(crate) fn new(from: Nanos, to: Nanos) -> Self {
         Self {
             from,
@@ -66,12 +66,12 @@ impl Recorder {
         }
     }
 
-    /// Whether `request` is of the measured window.
+    /// Tells whether `request` is due in the measured window.
     pub(crate) fn counts(&self, request: &Request) -> bool {
         (self.from..self.to).contains(&request.intended)
     }
 
-    /// A request came up at `now`.
+    /// Notes that a request was taken up at `now`.
     pub(crate) fn offered(&mut self, request: &Request, now: Nanos, by_the_clock: bool) {
         if self.counts(request) {
             self.ops[request.op as usize].offered += 1;
@@ -81,19 +81,19 @@ impl Recorder {
         }
     }
 
-    /// A request found no room.
+    /// Notes that a request found no room.
     pub(crate) fn not_sent(&mut self, request: &Request) {
         self.unsent += u64::from(self.counts(request));
     }
 
-    /// A request has its answer.
+    /// Notes an answer.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) {
         if let Outcome::Error(why) = &answer.outcome {
             return self.failed(&answer.request, why);
         }
         let counts = self.counts(&answer.request);
         let op = &mut self.ops[answer.request.op as usize];
-        // Throughput is what came back during the window, whenever it was due.
+        // Throughput counts the answers that came during the window, whenever their requests were due.
         op.answered_within += u64::from((self.from..self.to).contains(&now));
         if let Outcome::Wrong(what) = &answer.outcome {
             // Wrong bytes matter whenever they are seen.
@@ -116,7 +116,7 @@ impl Recorder {
         }
     }
 
-    /// A request failed.
+    /// Notes a failed request.
     pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
         if self.counts(request) {
             self.ops[request.op as usize].errors += 1;
@@ -124,7 +124,7 @@ impl Recorder {
         }
     }
 
-    /// Notes the thread's CPU time at the window's two ends.
+    /// Notes the thread's CPU time at both ends of the window.
     pub(crate) fn watch_cpu(&mut self, now: Nanos) {
         if self.cpu_from.is_none() && now >= self.from {
             self.cpu_from = Some((now, thread_cpu()));
@@ -137,7 +137,7 @@ impl Recorder {
         }
     }
 
-    /// Adds another thread's notes.
+    /// Adds another thread's record.
     pub(crate) fn add(&mut self, other: Self) {
         for (op, other) in self.ops.iter_mut().zip(&other.ops) {
             op.add(other);
@@ -162,14 +162,14 @@ impl Recorder {
         self.connections.failed_attempts += other.connections.failed_attempts;
     }
 
-    /// The notes of a populate phase.
+    /// Turns the record of a populate phase into its report.
     pub(crate) fn into_populate_report(self, elapsed_s: f64) -> PopulateReport {
         let set = &self.ops[Op::Set as usize];
         let failed = set.errors + self.unanswered + self.unsent;
         PopulateReport { stored: set.answered, failed, elapsed_s, errors: self.errors }
     }
 
-    /// The notes of a run whose window ended at `end`, possibly early.
+    /// Turns the record into the report of a run whose window ended at `end`, possibly early.
     pub(crate) fn into_report(
         self,
         spec: LoadSpec,
@@ -190,7 +190,7 @@ impl Recorder {
             unsent: self.unsent,
             unanswered: self.unanswered,
             generator: GeneratorReport {
-                lateness: Percentiles::of(&self.lateness),
+                lateness: Percentiles::from_histogram(&self.lateness),
                 cpu_utilisation: self.cpu_utilisation,
                 was_bottleneck: reason.is_some(),
                 reason,
@@ -205,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// Why the generator limited the result, if it did.
+    /// Tells why the generator limited the result, if it did.
     fn bottleneck(&self, pace: &Pace) -> Option<String> {
         let cpu = self.cpu_utilisation;
         if cpu > CPU_UTILISATION_HIGH {
@@ -278,8 +278,8 @@ impl OpRecord {
             hit_ratio: (looked_up > 0).then(|| self.hits as f64 / looked_up as f64),
             errors: self.errors,
             value_bytes: self.value_bytes,
-            latency: Percentiles::of(&self.latency),
-            service: Percentiles::of(&self.service),
+            latency: Percentiles::from_histogram(&self.latency),
+            service: Percentiles::from_histogram(&self.service),
         }
     }
 }
@@ -297,22 +297,21 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX.0, 3).expect("valid bounds")
 }
 
-/// The calling thread's CPU time.
+/// Returns the calling thread's CPU time.
 fn thread_cpu() -> Nanos {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The longest time told apart; the longest request timeout.
+/// The longest time that is told apart, and the longest request timeout.
 const TIME_MAX: Nanos = Nanos::secs(3_600);
 const SAME_BOUNDS: &str = "all histograms have the same bounds";
-/// A server's words are not ours to bound, so their variety is.
+/// The server chooses the messages, so the number of different ones is bounded here.
 const ERROR_KINDS_MAX: usize = 64;
 const WRONG_EXAMPLES_MAX: usize = 8;
-/// Above this a thread has no room left to be on time.
+/// Above this a thread has no time left to be punctual.
 const CPU_UTILISATION_HIGH: f64 = 0.9;
-/// Later than this for one request in a hundred, and the generator's own delay shows in the p99 of
-/// any cache.
+/// If one request in a hundred is later than this, the generator's delay shows in the p99 of any cache.
 const LATENESS_HIGH: Nanos = Nanos::millis(1);
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What a run measured, as data: for programs through serde, for people through
-//! [`LoadReport::table`].
+//! The result of a run as data: serde gives it to programs, [`LoadReport::table`] to people.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use crate::LoadSpec;
 /// due within the measured window.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
-    /// What was asked for.
+    /// The description of the run.
     pub spec: LoadSpec,
     /// The measured window; shorter than asked for when the run was stopped (s).
     pub measured_s: f64,
@@ -32,8 +31,8 @@ pub struct LoadReport {
     pub unanswered: u64,
     /// Failed requests by what the server said or how the connection ended.
     pub errors: BTreeMap<String, u64>,
-    /// The same by gRPC status, as a client sees it (`DEADLINE_EXCEEDED`, also of our own timeout);
-    /// empty on memcached.
+    /// The same by gRPC status as a client sees it (`DEADLINE_EXCEEDED`, also for the generator's timeout). Empty on
+    /// memcached.
     pub statuses: BTreeMap<&'static str, u64>,
     /// Values read that were not what was written.
     pub wrong: WrongBytes,
@@ -58,19 +57,19 @@ pub struct OpReport {
     pub answered: u64,
     /// Answers that arrived within the window, per second of it.
     pub achieved_per_s: f64,
-    /// Gets that found a value, the wrong one included.
+    /// Gets that found a value, wrong values included.
     pub hits: u64,
     /// Gets that found none.
     pub misses: u64,
-    /// Hits over hits and misses; none without either.
+    /// Hits over hits and misses; `None` without either.
     pub hit_ratio: Option<f64>,
     /// Requests that failed.
     pub errors: u64,
     /// Bytes of the values read.
     pub value_bytes: u64,
-    /// From when the request was due to its answer.
+    /// Time from when the request was due to its answer.
     pub latency: Percentiles,
-    /// From when the request was handed to its connection to its answer.
+    /// Time from when the request was handed to its connection to its answer.
     pub service: Percentiles,
 }
 
@@ -107,17 +106,17 @@ pub struct ConnectionReport {
     pub failed_attempts: u64,
 }
 
-/// How well the generator did.
+/// How well the generator kept up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GeneratorReport {
-    /// How late it took up requests that were due; what a server's latency includes of ours. Empty
-    /// for a closed loop.
+    /// How late the generator took up requests that were due. This is the generator's part of the latency. Empty for a
+    /// closed loop.
     pub lateness: Percentiles,
-    /// The busiest thread's CPU time over the window, 1 being a whole core.
+    /// The busiest thread's CPU time over the window; 1 is a whole core.
     pub cpu_utilisation: f64,
     /// Whether the generator limited the result.
     pub was_bottleneck: bool,
-    /// Why it is thought so.
+    /// Why the generator limited the result.
     pub reason: Option<String>,
 }
 
@@ -135,7 +134,7 @@ pub struct PopulateReport {
 }
 
 impl Percentiles {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn from_histogram(histogram: &Histogram<u64>) -> Self {
         Self {
             count: histogram.len(),
             mean_ns: histogram.mean(),
@@ -149,7 +148,7 @@ impl Percentiles {
 }
 
 impl LoadReport {
-    /// Failed, unanswered and unsent requests together.
+    /// Returns the number of failed, unanswered and unsent requests.
     pub fn failures(&self) -> u64 {
         let ops = [&self.get, &self.set, &self.fill];
         ops.iter().map(|op| op.errors).sum::<u64>() + self.unanswered + self.unsent

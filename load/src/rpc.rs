@@ -1,6 +1,7 @@
-//! The RPC services' workloads: requests of table V's mixes, what has to answer them, recordings of both to replay,
-//! and a closed-loop load over TCP: every connection asks for keys of its own, has a model of what is stored under
-//! them, and compares every byte. It says nothing about latency at a given rate: that takes an open loop.
+//! The workloads of the RPC services: requests of the mixes of [Arcalis] table V, a model that knows their answers,
+//! recordings that can be replayed, and a closed-loop load over TCP. Every connection asks for its share of the keys,
+//! has a model of what is stored under them, and compares every byte. The load says nothing about latency at a given
+//! rate, because that needs an open loop.
 
 mod generator;
 mod mix;
@@ -23,70 +24,70 @@ pub use mix::{Calls, MIXES, Mix};
 pub use oracle::{Expected, Oracle, Verdict, is_exception};
 pub use recording::{Recording, RecordingError};
 
-/// What to ask for.
+/// A load on an RPC service.
 #[derive(Clone, Debug)]
 pub struct RpcSpec {
-    /// Where.
+    /// The server.
     pub address: SocketAddr,
-    /// Connections, each with a thread of its own and one request under way. 1 to 1024.
+    /// Connections, each with its own thread and one request in flight. 1 to 1024.
     pub connections: usize,
-    /// For how long, unless `requests` are done before.
+    /// The duration, unless `requests` are done before.
     pub duration: Nanos,
-    /// How many requests in all, if that is to end it.
+    /// The number of requests after which the load ends, if given.
     pub requests: Option<u64>,
-    /// The calls and their keys; each connection has its share of the keys, at least one.
+    /// The calls and their keys. Each connection has its share of the keys, at least one.
     pub mix: Mix,
     /// The same seed asks for the same keys in the same order.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RpcReport {
-    /// Requests answered after every key was given something once.
+    /// Requests answered after every key was stored once.
     pub requests: u64,
-    /// Of them those that write: sets, posts stored.
+    /// The requests that write: sets and stored posts.
     pub writes: u64,
-    /// Of them the others.
+    /// The other requests.
     pub reads: u64,
-    /// Reads that found nothing: the store made room.
+    /// Reads that found nothing because the store had made room.
     pub misses: u64,
-    /// Answers with other bytes than the model of the store says.
+    /// Answers whose bytes differ from the model's.
     pub wrong: u64,
     /// Requests answered with an exception.
     pub exceptions: u64,
     /// How long it took (s).
     pub seconds: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// From request to answer, median (ns).
+    /// Median time from request to answer (ns).
     pub p50_ns: u64,
-    /// 99th percentile (ns).
+    /// 99th percentile of that time (ns).
     pub p99_ns: u64,
-    /// The longest (ns).
+    /// The longest of these times (ns).
     pub max_ns: u64,
 }
 
 /// Why there is no report.
 #[derive(Debug, Error)]
 pub enum RpcLoadError {
-    /// The caller has to change it.
+    /// The caller has to change the description.
     #[error("{0}")]
     BadSpec(String),
     /// A connection failed.
     #[error("{address}: {error}")]
     Connection {
-        /// To there.
+        /// The server's address.
         address: SocketAddr,
-        /// How.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The server's answer is none.
+    /// The server's answer is not a valid frame; this is its length as announced.
     #[error("an answer of {0} B is announced")]
     Answer(i32),
 }
 
-/// Gives every key something once, then loads until the time is over, the requests are done or `stop` is set.
+/// Stores something under every key, then loads until the time is over, the requests are done or `stop` is set.
 pub fn run(spec: &RpcSpec, stop: &AtomicBool) -> Result<RpcReport, RpcLoadError> {
     check(spec)?;
     let clock = SystemClock::new();
@@ -122,13 +123,13 @@ fn check(spec: &RpcSpec) -> Result<(), RpcLoadError> {
     Ok(())
 }
 
-/// The requests of connection `number`: all connections' come to all of them.
+/// Returns the number of requests of connection `number`. The shares of all connections add up to `all`.
 fn share(all: u64, connections: usize, number: usize) -> u64 {
     let (count, number) = (connections as u64, number as u64);
     all / count + u64::from(number < all % count)
 }
 
-/// What one connection counted.
+/// The counts of one connection.
 struct Tally {
     report: RpcReport,
     latencies: Histogram<u64>,
@@ -148,7 +149,7 @@ fn summed(tallies: &[Tally]) -> RpcReport {
         sum.exceptions += report.exceptions;
         latencies.add(of_one).expect("made alike");
     }
-    // While all are loading: from the last that began; what is before is counted too, so the rate is each one's own.
+    // Each connection's rate is over the time in which it was loading, and the total is the sum of these rates.
     let rate = |tally: &Tally| {
         tally.report.requests as f64 * 1e9 / tally.ended.since(tally.begun).0.max(1) as f64
     };
@@ -161,7 +162,7 @@ fn summed(tallies: &[Tally]) -> RpcReport {
     sum
 }
 
-/// One connection and what it knows of its keys.
+/// One connection and its model of its keys.
 struct Client {
     stream: TcpStream,
     address: SocketAddr,
@@ -207,7 +208,7 @@ impl Client {
         while !ended() && self.generator.warm(&mut self.request) {
             self.exchange(clock, &mut report)?;
         }
-        // What went wrong then is told as well.
+        // Errors of this phase are reported as well.
         let mut report = RpcReport { misses: 0, ..report };
         let requests = spec.requests.map_or(u64::MAX, |all| share(all, spec.connections, number));
         let mut latencies = histogram();
@@ -225,7 +226,7 @@ impl Client {
         Ok(Tally { report, latencies, begun, ended: now })
     }
 
-    /// Sends the request, reads its answer and judges it; how long that was under way.
+    /// Sends the request, reads its answer and judges it. Returns how long the answer took.
     fn exchange(
         &mut self,
         clock: &SystemClock,
@@ -246,15 +247,15 @@ impl Client {
         Ok(took)
     }
 
-    /// Reads a frame into `answer`; its length.
+    /// Reads a frame into `answer` and returns its length.
     fn read(&mut self) -> Result<usize, RpcLoadError> {
         let failed = |error| RpcLoadError::Connection { address: self.address, error };
-        // Head and body mostly come at once.
+        // Head and body mostly come together.
         let (mut there, mut whole) = (0, READ_BYTES);
         loop {
             self.answer.resize(self.answer.len().max(whole), 0);
             let count = match self.stream.read(&mut self.answer[there..]) {
-                // Where there is a time limit, a process that was stopped and goes on is told so.
+                // A read with a time limit is interrupted when a stopped process goes on.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 count => count.map_err(failed)?,
             };
@@ -276,15 +277,15 @@ impl Client {
     }
 }
 
-/// From a microsecond's tenth to a minute, to three digits.
+/// Covers times from a tenth of a microsecond to a minute, to three digits.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds in order")
 }
 
-/// Longer than any pause of a busy machine: who waits so long waits for what hangs.
+/// Longer than any pause of a busy machine. After this time the server counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECTIONS_MAX: usize = 1024;
-/// What one read asks for at least.
+/// The least size of a read.
 const READ_BYTES: usize = 4 << 10;
 /// The longest answer that is read (bytes).
 const ANSWER_MAX: usize = 64 << 20;

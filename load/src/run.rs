@@ -1,4 +1,4 @@
-//! A run from start to report: prepare the workload, open the connections, populate, load.
+//! A run from start to report: it prepares the workload, opens the connections, populates and loads.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -27,42 +27,42 @@ use crate::work::{Counters, Limits, Shared, Work};
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The caller must mend the description.
+    /// The caller must fix the description.
     #[error(transparent)]
     BadSpec(#[from] BadSpec),
-    /// The caller must mend a size distribution.
+    /// The caller must fix a size distribution.
     #[error("{which}: {error}")]
     BadSizes {
-        /// Which distribution.
+        /// The distribution.
         which: &'static str,
         /// What is wrong with it.
         error: BadSizes,
     },
-    /// The operator must mend the corpus.
+    /// The operator must fix the corpus.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
-    /// The operator must start the server or mend its address.
+    /// The operator must start the server or fix its address.
     #[error("cannot connect to {address}: {reason}")]
     Unreachable {
-        /// Where to.
+        /// The server's address.
         address: Address,
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
-    /// The operator must look at the server: it took none of the keys.
+    /// The operator must look at the server: it stored none of the keys.
     #[error("the server stored none of {keys} keys: {reason}")]
     NothingStored {
-        /// How many were sent.
+        /// The number of keys sent.
         keys: u64,
         /// The most frequent error.
         reason: String,
     },
-    /// The operator must mend the machine: a system call failed.
+    /// The operator must fix the machine: a system call failed.
     #[error("the load generator cannot run: {0}")]
     System(#[from] Errno),
 }
 
-/// What a run is at.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Phase {
@@ -84,13 +84,13 @@ pub struct Progress {
     pub failed: u64,
 }
 
-/// A connection as a thread gets it.
+/// An open connection that is handed to a thread.
 pub(crate) struct Opened {
     pub(crate) address: Address,
     pub(crate) socket: OwnedFd,
 }
 
-/// What is prepared once and used by every phase.
+/// The parts that are prepared once and used by every phase.
 struct Prepared<'a> {
     spec: &'a LoadSpec,
     keys: Keys,
@@ -99,8 +99,8 @@ struct Prepared<'a> {
     stop: &'a AtomicBool,
 }
 
-/// Runs `spec` to its end or until `stop` is set, and reports what was measured. `progress` is
-/// called about ten times a second. Bounded in time whatever the servers do.
+/// Runs `spec` to its end or until `stop` is set, and reports the measurements. Calls `progress` about ten times per
+/// second. The run's time is bounded, whatever the servers do.
 pub fn run(
     spec: &LoadSpec,
     mut progress: impl FnMut(&Progress),
@@ -181,7 +181,7 @@ impl<'a> Prepared<'a> {
         Ok(recorder.into_report(spec.clone(), populated, self.clock.now()))
     }
 
-    /// The requests of one thread.
+    /// Creates the requests of one thread.
     fn source(&self, thread: usize, begin: Nanos) -> Source {
         let spec = self.spec;
         let mix = Mix {
@@ -200,7 +200,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Runs one engine a thread, from fresh connections, and adds up their notes.
+    /// Runs one engine per thread over new connections, and adds up their records.
     fn phase(
         &self,
         shared: &Shared<'_>,
@@ -214,12 +214,13 @@ impl<'a> Prepared<'a> {
             let mut threads = Vec::new();
             for thread in 0..self.threads() {
                 let share = share_of(self.spec.connections as u64, thread, self.threads());
-                let own = connections.by_ref().take((share.end - share.start) as usize).collect();
+                let thread_connections =
+                    connections.by_ref().take((share.end - share.start) as usize).collect();
                 let (source, recorder) = (source(thread), Recorder::new(from, to));
                 let work = Work::new(shared, source, recorder);
                 let run = move || match protocol {
-                    Protocol::Memcached => Engine::new(work, own)?.run(),
-                    Protocol::Grpc => grpc::run(work, own),
+                    Protocol::Memcached => Engine::new(work, thread_connections)?.run(),
+                    Protocol::Grpc => grpc::run(work, thread_connections),
                 };
                 threads.push(scope.spawn(run));
             }
@@ -271,7 +272,7 @@ impl<'a> Prepared<'a> {
         self.spec.threads.min(self.spec.connections)
     }
 
-    /// Opens every connection, or says which server could not be reached.
+    /// Opens every connection, or tells which server could not be reached.
     fn connect(&self) -> Result<Vec<Opened>, LoadError> {
         let deadline = self.clock.now() + CONNECT_TIMEOUT;
         let targets = self.spec.targets.iter().cycle().take(self.spec.connections);
@@ -302,7 +303,7 @@ impl<'a> Prepared<'a> {
         Ok(connections)
     }
 
-    /// Begins a connection; a unix socket whose queue is full is asked again until `deadline`.
+    /// Begins a connection. If the queue of a unix socket is full, it tries again until `deadline`.
     fn open(&self, address: &Address, deadline: Nanos) -> Result<Opening, Errno> {
         loop {
             match address.open() {
@@ -335,14 +336,13 @@ impl Counters {
     }
 }
 
-/// The part of `count` things that falls to one of `threads`.
+/// Returns the part of `count` things that falls to one of `threads`.
 fn share_of(count: u64, thread: usize, threads: usize) -> Range<u64> {
     let cut = |thread: usize| (u128::from(count) * thread as u128 / threads as u128) as u64;
     cut(thread)..cut(thread + 1)
 }
 
-/// Raises the soft limit of open files towards `wanted`; a failure shows when the sockets are
-/// opened.
+/// Raises the soft limit of open files towards `wanted`. A failure shows when the sockets are opened.
 fn raise_file_limit(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);
@@ -352,14 +352,13 @@ fn raise_file_limit(wanted: u64) {
     }
 }
 
-/// All connections are up by then or the run fails.
+/// If a connection is not up after this time, the run fails.
 const CONNECT_TIMEOUT: Nanos = Nanos::secs(3);
-/// Below the queue of every listener, so that no handshake is dropped.
+/// This is less than the queue of every listener, so that no handshake is dropped.
 const CONNECTS_AT_ONCE: usize = 64;
-/// Files other than connections: standard streams, pollers, timers, a corpus.
+/// Files other than connections: standard streams, pollers, timers and a corpus.
 const FILES_BESIDE: u64 = 64;
-/// Lets every thread be ready before the first request is due; connecting is done by then or counts
-/// as lateness.
+/// Lets every thread be ready before the first request is due. A thread that is ready later shows as lateness.
 const HEAD_START: Nanos = Nanos::millis(2);
 const WATCH_EVERY: Duration = Duration::from_millis(5);
 const REPORT_EVERY: Nanos = Nanos::millis(100);

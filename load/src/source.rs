@@ -1,12 +1,11 @@
-//! What to ask for next: draws of operation and key, and the three ways in which requests come
-//! about.
+//! Decides what to ask for next. It draws operation and key, and creates requests in one of three ways.
 
 use std::ops::Range;
 
 use units::{Nanos, Prng};
 use workload::{Arrivals, Popularity};
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Get,
@@ -20,21 +19,21 @@ pub(crate) enum Op {
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) id: u64,
-    /// When it is due; in a closed loop, when it is sent.
+    /// When the request is due; in a closed loop, when it is sent.
     pub(crate) intended: Nanos,
 }
 
-/// Where requests come from.
+/// The three sources of requests.
 pub(crate) enum Source {
-    /// Due at set times, until the end of the run.
+    /// Requests that are due at set times, until the end of the run.
     Open(OpenSource),
-    /// Whenever one of `depth` places on a connection is free.
+    /// A request whenever one of `depth` places on a connection is free.
     Closed { depth: usize, mix: Mix },
-    /// A set of each key, as fast as they are stored.
+    /// One set of each key, as fast as they are stored.
     Populate { depth: usize, ids: Range<u64> },
 }
 
-/// Arrivals of an open loop.
+/// The arrivals of an open loop.
 pub(crate) struct OpenSource {
     arrivals: Arrivals,
     start: Nanos,
@@ -42,7 +41,7 @@ pub(crate) struct OpenSource {
     mix: Mix,
 }
 
-/// Draws of operation and key.
+/// Draws operations and keys.
 pub(crate) struct Mix {
     pub(crate) prng: Prng,
     pub(crate) get_share: f64,
@@ -50,13 +49,13 @@ pub(crate) struct Mix {
 }
 
 impl Source {
-    /// Requests due from `start` on.
+    /// Creates requests that are due from `start` on.
     pub(crate) fn open(mut arrivals: Arrivals, mut mix: Mix, start: Nanos) -> Self {
         let next_due = start + arrivals.next_due(&mut mix.prng);
         Self::Open(OpenSource { arrivals, start, next_due, mix })
     }
 
-    /// A request for a free place at `now`, if requests do not come by the clock.
+    /// Returns a request for a free place at `now`, unless requests come by the clock.
     pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
         match self {
             Self::Open(_) => None,
@@ -69,7 +68,7 @@ impl Source {
 }
 
 impl OpenSource {
-    /// When the next request is due.
+    /// Returns when the next request is due.
     pub(crate) fn next_due(&self) -> Nanos {
         self.next_due
     }

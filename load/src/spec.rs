@@ -1,4 +1,4 @@
-//! What to load a server with: a plain description, checked before anything starts.
+//! Describes a load as plain data, which is checked before anything starts.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::Address;
 /// One run of the load generator.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadSpec {
-    /// The servers, alike to each other; connections are dealt out to them in turn.
+    /// The servers, which are alike. Connections are distributed among them in turn.
     pub targets: Vec<Address>,
     /// Connections in all.
     pub connections: usize,
@@ -43,8 +43,7 @@ pub struct LoadSpec {
     pub preset: Option<String>,
     /// The most requests in flight on one connection of an open loop.
     pub pipeline_max: usize,
-    /// The most requests of an open loop that wait for room on a connection; above it they are
-    /// dropped, and counted.
+    /// The most requests of an open loop that wait for room on a connection. Further requests are dropped and counted.
     pub backlog_max: usize,
     /// After a get that missed, set the key, as a read-through client does.
     pub set_on_miss: bool,
@@ -56,11 +55,10 @@ pub struct LoadSpec {
     pub verify: bool,
     /// The expiry sent with sets (s); 0 is never.
     pub exptime_s: i32,
-    /// How long a request may take (ns). On memcached, a connection whose oldest request waits
-    /// longer is given up and opened anew; on gRPC, the call is cancelled. At the end of a run
-    /// answers are waited for as long.
+    /// How long a request may take (ns). On memcached, a connection whose oldest request waits longer is given up and
+    /// opened again. On gRPC, the call is cancelled. At the end of a run the generator waits this long for answers.
     pub request_timeout: Nanos,
-    /// The seed of keys, values and draws: the same seed asks for the same keys and bytes.
+    /// The seed of keys, values and draws. The same seed asks for the same keys and bytes.
     pub seed: u64,
 }
 
@@ -68,15 +66,14 @@ pub struct LoadSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// At this rate, whatever the server does; latency counts from when a request was due.
+    /// At this rate, whatever the server does. Latency counts from when a request was due.
     Open {
         /// Offered requests per second.
         rate_per_s: f64,
         /// How the gaps are distributed.
         arrivals: ArrivalKind,
     },
-    /// As fast as answers come, for throughput; its latency says nothing about a load that does not
-    /// wait.
+    /// As fast as answers come, to measure throughput. Its latency says nothing about a load that does not wait.
     Closed {
         /// Requests kept in flight on each connection.
         depth: usize,
@@ -93,7 +90,7 @@ pub enum Payload {
     Corpus(PathBuf),
 }
 
-/// A field of a [`LoadSpec`] that cannot be; the caller must act.
+/// A field of a [`LoadSpec`] with an invalid value. The caller must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value}; valid is {valid}")]
 pub struct BadSpec {
@@ -101,13 +98,13 @@ pub struct BadSpec {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The valid values.
     pub valid: &'static str,
 }
 
 impl LoadSpec {
-    /// A modest load on `targets`: 1,000 gets and sets per second, 9 to 1, of 4 KiB of html for 10
-    /// s.
+    /// Describes a modest load on `targets`: 1,000 requests per second for 10 s, nine gets to one set, on values of 4
+    /// KiB of html.
     pub fn new(targets: Vec<Address>) -> Self {
         Self {
             targets,
@@ -147,8 +144,7 @@ impl LoadSpec {
         self.preset = Some(preset.name.clone());
     }
 
-    /// Checks every number against its range. Size distributions are checked where they are
-    /// prepared.
+    /// Checks every number against its range. Size distributions are checked where they are prepared.
     pub fn check(&self) -> Result<(), BadSpec> {
         let whole = |field, value: u64, low, high, valid| {
             in_range(field, value as f64, low as f64, high as f64, valid)
@@ -181,7 +177,7 @@ impl LoadSpec {
         }
     }
 
-    /// The offered rate of an open loop (1/s).
+    /// Returns the offered rate of an open loop (1/s).
     pub fn rate_per_s(&self) -> Option<f64> {
         match self.pace {
             Pace::Open { rate_per_s, .. } => Some(rate_per_s),
@@ -197,12 +193,12 @@ fn in_range(
     high: f64,
     valid: &'static str,
 ) -> Result<(), BadSpec> {
-    // Not a number is in no range.
+    // A NaN is in no range.
     let fits = (low..=high).contains(&value);
     if fits { Ok(()) } else { Err(BadSpec { field, value: value.to_string(), valid }) }
 }
 
-/// What memcached stores by default under any key, item header and frame included.
+/// A value of this size fits into memcached's default item limit under any key, with item header and frame.
 const VALUE_BYTES_MAX_DEFAULT: ByteCount = ByteCount(1_000_000);
 
 const _: () = assert!(

@@ -1,4 +1,4 @@
-//! The report for people: aligned text, units in the headers.
+//! Formats the report for people: aligned text with units in the headers.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::Pace;
 use crate::report::{LoadReport, OpReport, Percentiles};
 
 impl LoadReport {
-    /// The report as a table of plain text, ending in a newline.
+    /// Formats the report as a table of plain text that ends in a newline.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let written = self.write_table(&mut out);
@@ -38,7 +38,7 @@ impl LoadReport {
         self.write_foot(out)
     }
 
-    /// The kinds of requests that occurred.
+    /// Lists the kinds of requests that occurred.
     fn ops(&self) -> impl Iterator<Item = (&'static str, &OpReport)> {
         let all = [("get", &self.get), ("set", &self.set), ("fill", &self.fill)];
         all.into_iter().filter(|(_, op)| op.offered > 0)

@@ -1,20 +1,20 @@
-//! Whose turn it is among connections: one after the other, those without room passed over. It does not know what a
-//! connection is, nor what it is given.
+//! Gives connections their turns, one after the other, and passes over those without room. It does not know what a
+//! connection is or what it is given.
 
 /// The turns of a thread's connections.
 pub(crate) struct Turns {
     next: usize,
-    /// Whether some connection may have room; spares looking at all of them when none has.
+    /// Whether some connection may have room. If none has, no connection needs to be checked.
     room: bool,
 }
 
 impl Turns {
-    /// From the first connection on, which may have room.
+    /// Begins with the first connection. It may have room.
     pub(crate) fn new() -> Self {
         Self { next: 0, room: true }
     }
 
-    /// The next of `count` connections that has room.
+    /// Returns the next of `count` connections that has room.
     pub(crate) fn take(&mut self, count: usize, has_room: impl Fn(usize) -> bool) -> Option<usize> {
         if !self.room {
             return None;
@@ -28,7 +28,7 @@ impl Turns {
         found
     }
 
-    /// A connection may have room again.
+    /// Notes that a connection may have room again.
     pub(crate) fn open(&mut self) {
         self.room = true;
     }

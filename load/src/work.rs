@@ -1,5 +1,5 @@
-//! What one generator thread has to send: taken up when due, kept while no connection has room,
-//! counted when answered. It is the same for every protocol and touches no socket.
+//! The requests of one generator thread. It takes them up when they are due, keeps them while no connection has room,
+//! and counts them when they are answered. It is the same for every protocol and touches no socket.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +26,11 @@ pub(crate) struct Limits {
     pub(crate) request_timeout: Nanos,
     pub(crate) set_on_miss: bool,
     pub(crate) versions: u32,
-    /// No request is due from here on.
+    /// The end of the load: no request is due from here on.
     pub(crate) end: Nanos,
 }
 
-/// What the threads have done so far, for the progress display.
+/// The threads' progress so far, for the progress display.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) answered: AtomicU64,
@@ -45,11 +45,11 @@ pub(crate) struct Work<'a> {
     /// Requests that were due while no connection had room.
     backlog: VecDeque<Request>,
     in_flight: usize,
-    /// Those of them that were due within the measured window.
+    /// The requests in flight that were due within the measured window.
     in_flight_counted: u64,
     version: u32,
     last_answer: Nanos,
-    /// Not yet in the shared counters.
+    /// Counts that are not yet in the shared counters.
     answered: u64,
     failed: u64,
 }
@@ -70,7 +70,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether the phase is over, the wait for stragglers included, or was stopped.
+    /// Tells whether the phase was stopped or is over, the wait for stragglers included.
     pub(crate) fn is_finished(&self, now: Nanos) -> bool {
         if self.shared.stop.load(Ordering::Relaxed) {
             return true;
@@ -78,7 +78,7 @@ impl<'a> Work<'a> {
         let idle = self.in_flight == 0 && self.backlog.is_empty();
         let patience = self.shared.limits.request_timeout;
         match &self.source {
-            // Stored all, or the server has been silent for longer than any request may take.
+            // Everything is stored, or the server has been silent for longer than any request may take.
             Source::Populate { ids, .. } => {
                 let silent = now.since(self.last_answer) > patience + patience;
                 (ids.is_empty() && idle) || silent
@@ -91,7 +91,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// When to look again: the next due time, or `housekeeping` if that is earlier.
+    /// Returns when to look again: at the next due time, or at `housekeeping` if that is earlier.
     pub(crate) fn wake_at(&self, housekeeping: Nanos) -> Nanos {
         match &self.source {
             Source::Open(open) if open.next_due() < self.shared.limits.end => {
@@ -120,12 +120,12 @@ impl<'a> Work<'a> {
         !self.backlog.is_empty()
     }
 
-    /// The request that has waited longest for room.
+    /// Returns the request that has waited longest for room.
     pub(crate) fn next_waiting(&mut self) -> Option<Request> {
         self.backlog.pop_front()
     }
 
-    /// How many requests to keep in flight on each connection, if they do not come by the clock.
+    /// Returns how many requests to keep in flight on each connection, unless requests come by the clock.
     pub(crate) fn depth(&self) -> Option<usize> {
         match self.source {
             Source::Open(_) => None,
@@ -133,7 +133,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// A request for a free place, if they do not come by the clock.
+    /// Returns a request for a free place, unless requests come by the clock.
     pub(crate) fn next_now(&mut self, now: Nanos) -> Option<Request> {
         if now >= self.shared.limits.end {
             return None;
@@ -143,7 +143,7 @@ impl<'a> Work<'a> {
         Some(request)
     }
 
-    /// `request` is handed to a connection; gives the version of the value to write.
+    /// Notes that `request` was handed to a connection. Returns the version of the value to write.
     pub(crate) fn sent(&mut self, request: &Request) -> u32 {
         self.in_flight += 1;
         self.in_flight_counted += u64::from(self.recorder.counts(request));
@@ -152,7 +152,7 @@ impl<'a> Work<'a> {
         self.version
     }
 
-    /// A request has its answer, which came at `now`; gives the set that is to follow a miss.
+    /// Notes an answer that came at `now`. Returns the set that follows a miss.
     pub(crate) fn answered(&mut self, answer: &Answer, now: Nanos) -> Option<Request> {
         self.landed(&answer.request);
         self.last_answer = now;
@@ -169,7 +169,7 @@ impl<'a> Work<'a> {
         Some(request)
     }
 
-    /// A request will have no answer.
+    /// Notes that a request will have no answer.
     pub(crate) fn failed(&mut self, request: &Request, why: &Failure) {
         self.landed(request);
         self.failed += 1;
@@ -181,7 +181,7 @@ impl<'a> Work<'a> {
         self.in_flight_counted -= u64::from(self.recorder.counts(request));
     }
 
-    /// What need not be exact: CPU time, progress.
+    /// Does what need not be exact: CPU time and progress.
     pub(crate) fn keep_house(&mut self, now: Nanos) {
         self.recorder.watch_cpu(now);
         let counters = &self.shared.counters;
@@ -189,7 +189,7 @@ impl<'a> Work<'a> {
         counters.failed.fetch_add(std::mem::take(&mut self.failed), Ordering::Relaxed);
     }
 
-    /// Counts what the end of the phase leaves behind.
+    /// Counts the requests that are left at the end of the phase.
     pub(crate) fn settle(mut self) -> Recorder {
         for request in self.backlog.drain(..) {
             self.recorder.not_sent(&request);
@@ -207,5 +207,5 @@ pub(crate) const HOUSEKEEPING_EVERY: Nanos = Nanos::millis(10);
 /// How long a lost connection may take to open again.
 pub(crate) const OPEN_TIMEOUT: Nanos = Nanos::secs(1);
 pub(crate) const BACKOFF_FIRST: Nanos = Nanos::millis(10);
-/// A server that comes back is found again within about a second.
+/// The longest pause between two attempts, so that a server that comes back is found within about a second.
 pub(crate) const BACKOFF_LAST: Nanos = Nanos::millis(1_000);

@@ -1,4 +1,4 @@
-//! What the model answers to one query, in a form that serialises.
+//! The model's answer to one query, in a form that can be serialised.
 
 use model::program::PublicProgram;
 use model::{
@@ -11,9 +11,9 @@ use crate::query::{Published, Query, Sizes};
 /// The answer. Numbers that are infinite are null in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// Of the query, unique in its file.
+    /// The id of the query, unique in its file.
     pub id: String,
-    /// Of the query, for people.
+    /// The name of the query, for people.
     pub name: String,
     /// The threading design.
     pub threading: &'static str,
@@ -25,42 +25,42 @@ pub struct Answer {
     pub device: Option<String>,
     /// C / C_S: throughput with the accelerator over throughput without.
     pub speedup: Ratio,
-    /// C / C_L; none under the public program's reading.
+    /// C / C_L; `None` under the public program's reading.
     pub latency_reduction: Option<Ratio>,
-    /// The smallest whole size that pays; none without C_b or sizes.
+    /// The smallest whole size that pays; `None` without C_b or sizes.
     pub break_even_bytes: Option<Number>,
-    /// Those that pay; none where the number of calls is unknown.
+    /// The number of calls that pay; `None` if the number of calls is unknown.
     pub offloads: Option<Number>,
-    /// All calls.
+    /// The number of all calls.
     pub calls: Option<f64>,
-    /// Of the offloads that pay.
+    /// The share of the cycles in offloads that pay.
     pub alpha: Number,
-    /// What offloads are chosen by; none where all are taken to pay.
+    /// The sizes by which offloads are chosen; `None` if all calls are taken to pay.
     pub sizes: Option<SizesUsed>,
-    /// The older model beside it, of a single offload; none without C_b or sizes.
+    /// The older model's answer for a single offload; `None` without C_b or sizes.
     pub logca: Option<LogCaSizes>,
-    /// The parameter whose uncertainty is most of the answer's; none where every parameter is exact.
+    /// The parameter that causes most of the answer's uncertainty; `None` if every parameter is exact.
     pub measure_better: Option<&'static str>,
     /// The parameters, the one to measure better first.
     pub parameters: Vec<ParameterUsed>,
-    /// What the answer leaves out or presumes.
+    /// Effects that the answer leaves out or assumes.
     pub limits: Vec<String>,
-    /// What was done with what was given.
+    /// Notes on how the given values were used.
     pub notes: Vec<String>,
-    /// What others computed or measured for the same query.
+    /// Results that others computed or measured for the same query.
     pub published: Option<Published>,
     /// What the public program prints (%), for queries in its form.
     pub public_program_percent: Option<f64>,
 }
 
-/// C over the cycles left: above 1 it helps.
+/// C over the remaining cycles. Above 1 the accelerator helps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// None where only a range can be told.
+    /// The estimate; `None` if only a range is known.
     pub value: Option<f64>,
     /// Its 95 % interval.
     pub ci95: Option<[f64; 2]>,
-    /// Where n and the sizes are unknown: from no call offloaded to all at no cost.
+    /// If n and the sizes are unknown: from no call offloaded to all calls offloaded at no cost.
     pub range: Option<[f64; 2]>,
 }
 
@@ -79,42 +79,42 @@ impl From<Estimate> for Number {
     }
 }
 
-/// The sizes as used.
+/// The sizes in the form in which they were used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SizesUsed {
-    /// All calls.
+    /// The number of calls.
     pub calls: f64,
-    /// Classes of size.
+    /// The number of size classes.
     pub bins: usize,
     /// How the sizes are known.
     pub provenance: &'static str,
-    /// Where they are from.
+    /// The source of the sizes.
     pub source: Option<String>,
 }
 
-/// What LogCA says of one synchronous offload that queues nowhere (bytes, infinite where no size does).
+/// LogCA's result for one synchronous offload that does not queue (bytes; infinite if no size qualifies).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LogCaSizes {
     /// The smallest whole size that pays.
     pub break_even_bytes: f64,
-    /// The smallest that is faster by half of A; none for an A of at most 2.
+    /// The smallest size that is faster by half of A; `None` for an A of at most 2.
     pub half_acceleration_bytes: Option<f64>,
 }
 
-/// One parameter as used.
+/// A parameter in the form in which it was used.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterUsed {
     /// Its symbol ([Accelerometer], table 5).
     pub symbol: &'static str,
     /// The value as stated.
     pub value: f64,
-    /// Its 95 % interval or its range; none where it is taken as exact.
+    /// Its 95 % interval or its range; `None` if it is taken as exact.
     pub interval: Option<[f64; 2]>,
-    /// Of the value.
+    /// The unit of the value.
     pub unit: &'static str,
     /// How the value is known.
     pub provenance: &'static str,
-    /// Where it is from.
+    /// The source of the value.
     pub source: Option<String>,
     /// Its share of the variance of the speedup.
     pub variance_share: f64,
@@ -125,7 +125,7 @@ pub struct ParameterUsed {
 /// Evaluates the model for one query. The same seed gives the same digits.
 ///
 /// # Errors
-/// The parameter and its valid range.
+/// A parameter is outside its valid range.
 pub fn evaluate(query: Query, seed: u64) -> Result<Answer, String> {
     let share_alone = query.is_share_alone();
     let id = query.id.clone();
@@ -169,9 +169,9 @@ pub fn evaluate(query: Query, seed: u64) -> Result<Answer, String> {
     })
 }
 
-/// What an answer by sizes leaves open: intervals are of parameters alone.
+/// Returns the limits of an answer by sizes: intervals cover the parameters alone.
 fn sizes_limits(sizes: Option<&Sizes>) -> impl Iterator<Item = &'static str> {
-    let is_assumed = sizes.is_some_and(|own| own.provenance == Provenance::Assumed);
+    let is_assumed = sizes.is_some_and(|sizes| sizes.provenance == Provenance::Assumed);
     let exact =
         sizes.map(|_| "the sizes are taken as exact: the interval says nothing of their errors");
     exact.into_iter().chain(is_assumed.then_some("the sizes are assumed"))
@@ -189,7 +189,7 @@ fn sizes_used(sizes: &Sizes) -> SizesUsed {
 fn logca(query: &Query) -> Option<LogCaSizes> {
     let logca = query.logca()?;
     let whole =
-        |from: model::BreakEven| from.smallest_bytes().map_or(f64::INFINITY, |own| own as f64);
+        |from: model::BreakEven| from.smallest_bytes().map_or(f64::INFINITY, |bytes| bytes as f64);
     let has_half = query.stated(Symbol::A).is_some_and(|a| a > 2.0);
     Some(LogCaSizes {
         break_even_bytes: whole(logca.break_even()),
@@ -205,7 +205,7 @@ fn ratio(estimate: Estimate, share_alone: bool) -> Ratio {
     Ratio { value: Some(estimate.value), ci95: Some([low, high]), range: None }
 }
 
-/// Whole bytes: the bound itself does not pay.
+/// Rounds up to whole bytes, because the bound itself does not pay.
 fn smallest(estimate: Estimate) -> Number {
     let above = |bytes: f64| bytes.floor() + 1.0;
     let (low, high) = estimate.ci95;
@@ -218,7 +218,7 @@ fn parameters(
     projection: &Projection,
     share_alone: bool,
 ) -> Vec<ParameterUsed> {
-    let own = projection
+    let shown = projection
         .sensitivity
         .iter()
         .filter(|one| !share_alone || matches!(one.symbol, Symbol::Alpha | Symbol::A));
@@ -235,7 +235,7 @@ fn parameters(
             elasticity: one.elasticity,
         })
     };
-    own.filter_map(of).collect()
+    shown.filter_map(of).collect()
 }
 
 fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
@@ -246,7 +246,7 @@ fn interval(quantity: &Quantity) -> Option<[f64; 2]> {
     }
 }
 
-/// The public program's own digits, where it knows the design.
+/// Returns the number that the public program would print, if it knows the design.
 fn public_program(query: &Query) -> Option<f64> {
     if !query.of_program {
         return None;
@@ -268,7 +268,7 @@ fn public_program(query: &Query) -> Option<f64> {
     Some(PublicProgram::from(&parameters).percent(query.design.threading))
 }
 
-/// An alpha from samples: the share, and Wilson's 95 % interval of a binomial with so many samples.
+/// Returns an alpha from samples: the share, with Wilson's 95 % interval of a binomial with so many samples.
 pub(crate) fn sampled_share(share: f64, samples: f64) -> Quantity {
     let n = samples.max(1.0);
     let z2 = Z * Z;

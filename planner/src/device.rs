@@ -1,21 +1,22 @@
-//! o0, L and A of a device profile for the calls of a query, so that o0 + L + the accelerator's time is the
-//! profile's mean latency over the sizes. Arithmetic on published figures: the device itself is never asked.
+//! Derives o0, L and A for the calls of a query from a device profile, so that o0 + L + the accelerator's time is the
+//! profile's mean latency over the sizes. It computes from published figures and never asks the device.
 
 use model::{Provenance, Quantity, SizeHistogram, Strategy, Symbol};
 use workload::{Attachment, DeviceProfile, OpProfile, Variant};
 
 use crate::query::{Parameter, Query};
 
-/// The query with the costs of a device in place of its own.
+/// Returns the query with the costs of a device in place of its costs.
 ///
 /// # Errors
-/// What the profile or the query lacks.
+/// The profile or the query lacks a value.
 pub(crate) fn with_device(query: &Query, name: &str) -> Result<Query, String> {
     let profile = DeviceProfile::find(name).map_err(|error| error.to_string())?;
     let Some(accelerator) = &profile.accelerator else {
         return Err(format!("device {name} is software on a core: nothing is offloaded to it"));
     };
-    let kernel = Kernel::of(query).map_err(|problem| format!("device {name}: {problem}"))?;
+    let kernel =
+        Kernel::from_query(query).map_err(|problem| format!("device {name}: {problem}"))?;
     let figures = [Variant::Stated, Variant::Low, Variant::High].map(|variant| {
         let profile = profile.clone().variant(variant);
         op(&profile, &query.op).map(|op| kernel.costs(&profile, op))
@@ -28,46 +29,46 @@ pub(crate) fn with_device(query: &Query, name: &str) -> Result<Query, String> {
         Attachment::OnChip => Strategy::OnChip,
         Attachment::OffChip => Strategy::OffChip,
     };
-    let mut own = query.clone();
-    own.awaits_transfer = Some(query.awaits_transfer.unwrap_or(false));
-    own.put_at(strategy);
-    own.device = Some(profile.name.clone());
+    let mut offloaded = query.clone();
+    offloaded.awaits_transfer = Some(query.awaits_transfer.unwrap_or(false));
+    offloaded.put_at(strategy);
+    offloaded.device = Some(profile.name.clone());
     let source = format!("specs/devices, {name}: {} over these sizes", query.op);
     for (symbol, quantity) in [
         (Symbol::O0, quantity(stated.o0, low.o0, high.o0)),
         (Symbol::L, quantity(stated.l, low.l, high.l)),
         (Symbol::A, quantity(stated.a, low.a, high.a)),
     ] {
-        own.given.insert(symbol, Parameter::new(quantity, source.clone()));
+        offloaded.given.insert(symbol, Parameter::new(quantity, source.clone()));
     }
-    own.notes.push(format!(
+    offloaded.notes.push(format!(
         "{name}: o0 is the mean submission, L what a job takes whatever its size beyond that, A \
          the host's time over the device's for the bytes; at {:.2} GHz ({})",
         kernel.ghz, kernel.clock_source
     ));
-    let paid = match own.design.awaits_transfer {
+    let paid = match offloaded.design.awaits_transfer {
         true => "the host awaits the transfer, as stated",
         false => {
             "its jobs are polled for, so the host pays the submission and not the transfer, \
                   except in Sync"
         }
     };
-    own.notes.push(format!("{name}: {paid}; each is alone in the device (Q as stated)"));
+    offloaded.notes.push(format!("{name}: {paid}; each is alone in the device (Q as stated)"));
     if stated.slower_per_byte {
-        own.notes.push(format!(
+        offloaded.notes.push(format!(
             "{name} takes longer per byte than the host: A is 1, and the rest of its time is in L"
         ));
     }
-    Ok(own)
+    Ok(offloaded)
 }
 
-/// A figure with what the ends of the profile's ranges make of it.
+/// Returns a value with the interval that the ends of the profile's ranges give.
 fn quantity(value: f64, one: f64, other: f64) -> Quantity {
     let (low, high) = (one.min(other).min(value), one.max(other).max(value));
     if low.is_infinite() {
         return Quantity::exact(low, Provenance::Configured);
     }
-    // An interval has ends, and beyond this one is as good as the next.
+    // An interval must be finite, and beyond this bound a faster accelerator makes no difference.
     let (value, high) = (value.min(FASTER_MAX), high.min(FASTER_MAX));
     match low == high {
         true => Quantity::exact(value, Provenance::Configured),
@@ -75,10 +76,10 @@ fn quantity(value: f64, one: f64, other: f64) -> Quantity {
     }
 }
 
-/// The profile's figures for an op.
+/// Returns the profile's figures for an op.
 fn op<'a>(profile: &'a DeviceProfile, name: &str) -> Option<&'a OpProfile> {
     let all = all(profile);
-    all.into_iter().find(|(own, _)| *own == name).and_then(|(_, op)| op)
+    all.into_iter().find(|(op_name, _)| *op_name == name).and_then(|(_, op)| op)
 }
 
 fn all(profile: &DeviceProfile) -> [(&'static str, Option<&OpProfile>); 7] {
@@ -98,12 +99,12 @@ fn ops(profile: &DeviceProfile) -> String {
     has.map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// What the host spends on a call, and which sizes the calls have.
+/// The host's cost per call, and the sizes of the calls.
 struct Kernel {
     cycles_per_call: f64,
     ghz: f64,
     clock_source: &'static str,
-    /// Sizes (bytes) and the share of the calls that each stands for.
+    /// Sizes (bytes), each with the share of the calls that it represents.
     points: Vec<(u64, f64)>,
 }
 
@@ -116,7 +117,7 @@ struct Costs {
 }
 
 impl Kernel {
-    fn of(query: &Query) -> Result<Self, String> {
+    fn from_query(query: &Query) -> Result<Self, String> {
         let stated = |symbol| query.stated(symbol);
         let (Some(c), Some(alpha)) = (stated(Symbol::C), stated(Symbol::Alpha)) else {
             return Err("C and alpha must be known".to_owned());
@@ -164,23 +165,23 @@ impl Kernel {
     }
 }
 
-/// A clock of a host.
+/// Checks the clock of a host.
 ///
 /// # Errors
-/// What it may be.
+/// The clock is outside its valid range.
 pub(crate) fn checked_ghz(ghz: f64) -> Result<f64, String> {
     let is_clock = (0.1..=10.0).contains(&ghz);
     if is_clock { Ok(ghz) } else { Err(format!("clock_ghz is {ghz}; it must be from 0.1 to 10")) }
 }
 
-/// The profiles in specs/devices that offload, by their names.
+/// Returns the names of the profiles in specs/devices that offload.
 pub(crate) fn all_that_offload() -> Vec<String> {
     let offloads =
-        |name: &&str| DeviceProfile::find(name).is_ok_and(|own| own.accelerator.is_some());
+        |name: &&str| DeviceProfile::find(name).is_ok_and(|profile| profile.accelerator.is_some());
     DeviceProfile::names().filter(offloads).map(str::to_owned).collect()
 }
 
-/// A few sizes of each bin, evenly over the logarithm as the model spreads its calls.
+/// Returns a few sizes of each bin, evenly over the logarithm, as the model spreads its calls.
 fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     let steps = if sizes.bins().len() > MANY_BINS { 1 } else { STEPS };
     let of = |bin: &model::Bin| {
@@ -195,7 +196,7 @@ fn points(sizes: &SizeHistogram) -> Vec<(u64, f64)> {
     sizes.bins().iter().flat_map(of).collect()
 }
 
-/// An accelerator so much faster takes no time that matters.
+/// An accelerator that is faster than this takes no time that matters.
 const FASTER_MAX: f64 = 1e12;
 const STEPS: usize = 16;
 const MANY_BINS: usize = 4_096;
@@ -229,14 +230,17 @@ mod tests {
             if profile.is_core() || profile.compress().is_none() {
                 continue;
             }
-            let own = with_device(&query(), name).expect("it compresses");
-            let of = |symbol| own.stated(symbol).expect("derived");
+            let offloaded = with_device(&query(), name).expect("it compresses");
+            let of = |symbol| offloaded.stated(symbol).expect("derived");
             let cycles = of(Symbol::O0) + of(Symbol::L) + 0.3 * 2e9 / 5_000.0 / of(Symbol::A);
             let op = profile.compress().expect("it does");
             let latency_ns = [4_096, 16_384].map(|bytes| op.latency(bytes).0 as f64);
             let mean = 2.0 * (latency_ns[0] + latency_ns[1]) / 2.0;
             assert!((cycles / mean - 1.0).abs() < 1e-9, "{name}: {cycles} not {mean}");
-            assert!(own.clone().complete().and_then(|own| own.case()).is_ok(), "{name}");
+            assert!(
+                offloaded.clone().complete().and_then(|offloaded| offloaded.case()).is_ok(),
+                "{name}"
+            );
         }
     }
 

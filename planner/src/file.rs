@@ -1,5 +1,5 @@
-//! The TOML form of queries: what is at the top holds for every `[[case]]` that does not say otherwise. Errors name
-//! the case, the key and what it may be.
+//! The TOML form of queries. Keys at the top hold for every `[[case]]` that does not override them. Errors name the
+//! case, the key and its valid values.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use toml::{Table, Value};
 use crate::query::{Parameter, Published, Query, Sizes, counted, objective};
 use crate::sizes::{self, Entry};
 
-/// Reads the queries of a file. Paths in it are seen from `folder`; without one they are refused.
+/// Reads the queries of a file. Paths in it are relative to `folder`; without a folder they are refused.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem and its place.
 pub(crate) fn read(text: &str, folder: Option<&Path>) -> Result<Vec<Query>, String> {
     let mut top: Table = toml::from_str(text).map_err(|error| error.to_string())?;
     let cases = match top.remove("case") {
@@ -62,7 +62,7 @@ fn query(table: &Table, id: &str, folder: Option<&Path>) -> Result<Query, String
         query.objective = objective(&word).map_err(bad)?;
     }
     query.beta = table.get("beta").map(|value| number("beta", value)).transpose()?;
-    query.clock_ghz = table.get("clock_ghz").map(|own| number("clock_ghz", own)).transpose()?;
+    query.clock_ghz = table.get("clock_ghz").map(|value| number("clock_ghz", value)).transpose()?;
     if let Some(op) = text_of(table, "op")? {
         query.op = op;
     }
@@ -85,7 +85,7 @@ fn query(table: &Table, id: &str, folder: Option<&Path>) -> Result<Query, String
     Ok(query)
 }
 
-/// Everything that is no parameter.
+/// All keys that are not parameters.
 const WORDS: [&str; 16] = [
     "id",
     "name",
@@ -122,14 +122,15 @@ fn design(table: &Table) -> Result<Design, String> {
     Ok(design)
 }
 
-/// A number, or a table of `value` with `interval`, or `range`, or Q's `offloads`; `provenance` and `source` with any.
+/// Reads a number or a table. The table has `value` with or without `interval`, or `range`, or `offloads` for Q, and
+/// may have `provenance` and `source`.
 fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Parameter, String> {
     let Value::Table(table) = value else {
         let exact = Quantity::exact(number(key, value)?, Provenance::Configured);
         return Ok(Parameter { quantity: exact, source: source.map(str::to_owned) });
     };
     let keys = ["value", "interval", "range", OFFLOADS, "provenance", "source"];
-    let keys = keys.into_iter().filter(|own| *own != OFFLOADS || key == Symbol::Q.name());
+    let keys = keys.into_iter().filter(|name| *name != OFFLOADS || key == Symbol::Q.name());
     let keys: Vec<&str> = keys.collect();
     if let Some(unknown) = table.keys().find(|key| !keys.contains(&key.as_str())) {
         return Err(format!("{key} has an unknown key {unknown:?}; there are {}", keys.join(", ")));
@@ -153,7 +154,7 @@ fn given(key: &'static str, value: &Value, source: Option<&str>) -> Result<Param
 
 const GIVEN: &str = "a value, a value with an interval, a range, or of Q offloads";
 
-/// Queueing as a distribution: what each offload queued (cycles).
+/// The key for queueing as a distribution: the cycles that each offload queued.
 const OFFLOADS: &str = "offloads";
 
 fn queued(value: &Value) -> Result<Queueing, String> {
@@ -176,14 +177,14 @@ fn provenance(table: &Table) -> Result<Option<Provenance>, String> {
     }))
 }
 
-/// A path, a list, or a table of `of`, which is one of these, with `provenance` and `source`.
+/// Reads the sizes: a path, a list, or a table whose `of` is one of these, with `provenance` and `source`.
 fn put_sizes(
     query: &mut Query,
     value: &Value,
     source: Option<&str>,
     folder: Option<&Path>,
 ) -> Result<(), String> {
-    let mut own = (None, None);
+    let mut stated = (None, None);
     let value = match value {
         Value::Table(table) => {
             let keys = ["of", "provenance", "source"];
@@ -191,7 +192,7 @@ fn put_sizes(
                 let keys = keys.join(", ");
                 return Err(format!("sizes has an unknown key {unknown:?}; there are {keys}"));
             }
-            own = (provenance(table)?, text_of(table, "source")?);
+            stated = (provenance(table)?, text_of(table, "source")?);
             table.get("of").ok_or_else(|| must("sizes", value, SIZES))?
         }
         value => value,
@@ -200,8 +201,8 @@ fn put_sizes(
     query.notes.extend(read.notes);
     query.sizes = Some(Sizes {
         histogram: read.sizes,
-        provenance: own.0.unwrap_or(read.provenance),
-        source: own.1.or_else(|| source.map(str::to_owned)).or(Some(read.what.to_owned())),
+        provenance: stated.0.unwrap_or(read.provenance),
+        source: stated.1.or_else(|| source.map(str::to_owned)).or(Some(read.what.to_owned())),
     });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The files that queries and sizes are read from, and the specs that are compiled in.
+//! Reads the files that hold queries and sizes. Also holds the specs that are compiled in.
 
 use std::io::Read;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub const SPECS: [(&str, &str); 4] = [
 /// Reads the queries in a file of parameters, or in the compiled-in spec of that name.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem and its place.
 pub(crate) fn queries_from(path: &Path) -> Result<Vec<Query>, String> {
     let shown = path.display().to_string();
     let placed = |problem: String| format!("{shown}: {problem}");
@@ -41,10 +41,10 @@ pub(crate) fn queries_from(path: &Path) -> Result<Vec<Query>, String> {
     file::read(&text, Some(folder)).map_err(placed)
 }
 
-/// Reads the sizes in a file; those of an op, where they are by op.
+/// Reads the sizes in a file: those of `op`, if the file has sizes by op.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem and its place.
 pub(crate) fn sizes_from(path: &Path, op: Option<&str>) -> Result<sizes::Read, String> {
     let text = text_from(path)?;
     sizes::read(&text, op).map_err(|problem| format!("sizes {}: {problem}", path.display()))

@@ -1,6 +1,6 @@
-//! Numbers as people read them, in messages and tables.
+//! Formats numbers for people, in messages and tables.
 
-/// Five digits, thousands apart, and powers of ten where there would be more than a dozen digits.
+/// Formats a number with five significant digits and thousands separators. Above a dozen digits it uses powers of ten.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "inf".to_owned();

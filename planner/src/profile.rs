@@ -21,9 +21,9 @@ pub struct Report {
     pub event: String,
     /// Samples read.
     pub samples: u64,
-    /// The number of independent samples of equal weight that would be as sure.
+    /// The number of independent samples of equal weight that would give the same certainty.
     pub independent_samples: f64,
-    /// What the counts of folded stacks are taken for, where not for samples.
+    /// The meaning that the counts of folded stacks are assumed to have, unless they count samples.
     pub counts: Option<String>,
     /// The sum of the samples' weights.
     pub weight: u64,
@@ -33,15 +33,15 @@ pub struct Report {
     pub leaf: Vec<Row>,
     /// The categories of functionalities ([Accelerometer], table 3).
     pub functionality: Vec<Row>,
-    /// What the findings suggest ([Accelerometer], table 4).
+    /// Suggestions that follow from the findings ([Accelerometer], table 4).
     pub advice: Vec<Advice>,
-    /// Lines that could not be read.
+    /// The number of lines that could not be read.
     pub malformed_lines: u64,
-    /// The first of them, with their numbers.
+    /// The first lines that could not be read, with their numbers.
     pub malformed: Vec<(u64, String)>,
-    /// Samples of other events, which are left out.
+    /// Samples of other events, which are not counted.
     pub other_events: u64,
-    /// Distinct symbols that were sorted.
+    /// The number of distinct symbols that were sorted into categories.
     pub symbols: usize,
     /// Frames of further symbols, which matched no rule.
     pub frames_beyond: u64,
@@ -86,19 +86,19 @@ pub struct Top {
     pub share: f64,
 }
 
-/// What a finding suggests.
+/// A suggestion that follows from a finding.
 #[derive(Debug, Serialize)]
 pub struct Advice {
-    /// What was found.
+    /// The finding.
     pub finding: String,
-    /// What it is an opportunity for.
+    /// The kind of acceleration for which it is an opportunity.
     pub opportunity: &'static str,
 }
 
 /// Reads a profile. The rules of a file are tried before the built-in ones.
 ///
 /// # Errors
-/// What cannot be read, and why.
+/// The part that cannot be read, and the reason.
 pub fn read(path: &Path, more_rules: Option<&Path>) -> Result<CpuProfile, String> {
     let rules = rules(more_rules)?;
     let shown = path.display();
@@ -123,17 +123,17 @@ fn rules(more: Option<&Path>) -> Result<Rules, String> {
 /// brackets behind the symbol, as reports print it.
 ///
 /// # Errors
-/// Rules that cannot be used.
+/// The rules cannot be used.
 pub fn explain(symbol: &str, more_rules: Option<&Path>) -> Result<Vec<Explained>, String> {
     let split = symbol.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
     let (name, library) = split.unwrap_or((symbol, ""));
     Ok(rules(more_rules)?.explain(name, library))
 }
 
-/// A query about one category: alpha alone, until sizes are put to it.
+/// Creates a query about one category. Only alpha is known until sizes are added.
 ///
 /// # Errors
-/// The categories that there are.
+/// There is no such category; the error lists those that exist.
 pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Query, String> {
     let category = profile.find(kernel).ok_or_else(|| {
         let all = profile.functionality.categories.iter().chain(&profile.leaf.categories);
@@ -158,7 +158,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
     };
     query.given.insert(Symbol::Alpha, Parameter::new(alpha, source));
     query.notes.extend(counts(profile));
-    // Of however many seconds and cores the profile is.
+    // The profile covers an unknown number of seconds and cores.
     query.is_of_a_second = false;
     query.clock_ghz = profile.clock_ghz();
     query.clock_source = "the profile's cycles over its time";
@@ -170,7 +170,7 @@ pub fn query(profile: &CpuProfile, kernel: &str, threading: &str) -> Result<Quer
     Ok(query)
 }
 
-/// What the counts of folded stacks are taken for, where not for samples.
+/// Describes the meaning that the counts of folded stacks are assumed to have, unless they count samples.
 fn counts(profile: &CpuProfile) -> Option<String> {
     match profile.stands_for? {
         StandsFor::Samples => None,
@@ -215,7 +215,7 @@ impl Report {
 fn rows(profile: &CpuProfile, breakdown: &Breakdown) -> Vec<Row> {
     let share = |weight: u64| profile.share(Sums { weight, ..Sums::default() });
     let row = |one: &Category, uncategorised: bool| {
-        let own = profile.share(one.sums);
+        let category_share = profile.share(one.sums);
         let top = one.top.iter().map(|(symbol, weight)| {
             let symbol = symbol.clone();
             Top { symbol, share: share(*weight) }
@@ -227,10 +227,11 @@ fn rows(profile: &CpuProfile, breakdown: &Breakdown) -> Vec<Row> {
         Row {
             category: one.name.clone(),
             frames: one.frames.map(cpu::Frames::name),
-            share: own,
+            share: category_share,
             samples: one.sums.samples,
             ipc: profile.ipc(one.sums),
-            speedup_at_most: (!uncategorised && own < 1.0).then(|| 1.0 / (1.0 - own)),
+            speedup_at_most: (!uncategorised && category_share < 1.0)
+                .then(|| 1.0 / (1.0 - category_share)),
             parts: parts.collect(),
             top: top.collect(),
         }

@@ -1,5 +1,6 @@
-//! The nine-line file of the public Accelerometer program: a name and a value a line, in the order C, alpha, n, o0, Q,
-//! L, o1, A, Threading. As there, the place decides and the name is for people; a name that is another's is said.
+//! Reads the nine-line file of the public Accelerometer program: a name and a value per line, in the order C, alpha, n,
+//! o0, Q, L, o1, A, Threading. As in that program the position decides and the name is for people. A name that belongs
+//! to another parameter is noted.
 
 use model::{Design, Provenance, Quantity, Strategy, Symbol};
 
@@ -8,7 +9,7 @@ use crate::query::{Parameter, Query};
 const PLACES: [Symbol; 8] =
     [Symbol::C, Symbol::Alpha, Symbol::N, Symbol::O0, Symbol::Q, Symbol::L, Symbol::O1, Symbol::A];
 
-/// Whether a text has this form rather than TOML.
+/// Tells whether a text has this form rather than TOML.
 pub(crate) fn is_nine_lines(text: &str) -> bool {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     lines
@@ -16,10 +17,10 @@ pub(crate) fn is_nine_lines(text: &str) -> bool {
         .is_some_and(|line| line.split_whitespace().count() == 2 && !line.contains(['=', '[', '#']))
 }
 
-/// Reads it. Where the program cannot say where the accelerator is, off-chip is taken: its equations are the same.
+/// Reads the file. If it cannot tell where the accelerator is, off-chip is assumed, because its equations are the same.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// The line and its problem.
 pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
     let lines: Vec<Vec<&str>> = text
         .lines()
@@ -41,9 +42,9 @@ pub(crate) fn read(text: &str, name: &str) -> Result<Query, String> {
         let given = given.map_err(|error| format!("line {}: {error}", place + 1))?;
         query.given.insert(symbol, given);
         let named = PLACES.iter().find(|one| one.name().eq_ignore_ascii_case(words[0]));
-        // `a` is the program's own name for alpha, and A is the accelerator's.
-        let own_alpha = symbol == Symbol::Alpha && words[0] == "a";
-        if named.is_some_and(|named| *named != symbol) && !own_alpha {
+        // The program's name for alpha is `a`, and A is the accelerator's speedup.
+        let is_alphas_name = symbol == Symbol::Alpha && words[0] == "a";
+        if named.is_some_and(|named| *named != symbol) && !is_alphas_name {
             let (line, name) = (place + 1, words[0]);
             let note = format!("line {line} is named {name} and read as {symbol}");
             query.notes.push(format!("{note}: the place decides"));

@@ -1,5 +1,5 @@
-//! One query to the model: what is known of each parameter and from where, and what was stated about the design.
-//! What is missing becomes an assumption that is said, or a range. It reads no file.
+//! A query to the model: the known parameters with their sources, and the stated design. A missing parameter becomes an
+//! assumption, which is reported, or a range. It reads no file.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use model::{
 };
 use serde::Serialize;
 
-/// A parameter as it was given.
+/// A given parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The value with what is known of its error.
+    /// The value with its error.
     pub quantity: Quantity,
-    /// Where it is from.
+    /// The source of the value.
     pub source: Option<String>,
 }
 
@@ -26,18 +26,18 @@ impl Parameter {
     }
 }
 
-/// How many calls of which size, and from where that is known.
+/// The number of calls by size, with its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// The calls by size.
     pub histogram: SizeHistogram,
     /// How they are known.
     pub provenance: Provenance,
-    /// Where they are from.
+    /// The source of the sizes.
     pub source: Option<String>,
 }
 
-/// What others computed or measured for the same query.
+/// Results that others computed or measured for the same query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Published {
     /// Gain in throughput.
@@ -48,54 +48,54 @@ pub struct Published {
     pub ideal_speedup_percent: Option<f64>,
     /// Gain in throughput in an A/B test.
     pub measured_speedup_percent: Option<f64>,
-    /// Calls that pay.
+    /// The number of calls that pay.
     pub offloads: Option<f64>,
     /// The smallest size that pays.
     pub break_even_bytes: Option<f64>,
-    /// Whether a parameter was chosen to meet that size.
+    /// Whether a parameter was chosen to match that size.
     pub break_even_calibrated: bool,
-    /// Where the numbers are printed.
+    /// The place where the numbers are printed.
     pub source: Option<String>,
 }
 
 /// One query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// Unique in its file.
+    /// The id, unique in its file.
     pub id: String,
-    /// For people.
+    /// The name, for people.
     pub name: String,
     /// The threading design, the strategy and the reading of the equations.
     pub design: Design,
-    /// Whether the host waits until an offload arrived, where that was stated; else it follows from the strategy.
+    /// Whether the host waits until an offload has arrived, if stated. Otherwise it follows from the strategy.
     pub awaits_transfer: Option<bool>,
     /// The parameters that are known.
     pub given: BTreeMap<Symbol, Parameter>,
-    /// How many calls have which size, where that is known.
+    /// The number of calls by size, if known.
     pub sizes: Option<Sizes>,
     /// How alpha shrinks with the calls that do not pay.
     pub counted: Counted,
-    /// What is to improve.
+    /// The quantity to improve.
     pub objective: Objective,
-    /// The exponent of the kernel's cost over its bytes; 1 if none is given.
+    /// The exponent of the kernel's cost over its bytes; 1 if not given.
     pub beta: Option<f64>,
     /// The op of a device profile.
     pub op: String,
-    /// The clock of the host (GHz), where it is known.
+    /// The clock of the host (GHz), if known.
     pub clock_ghz: Option<f64>,
-    /// Where the clock is from.
+    /// The source of the clock.
     pub clock_source: &'static str,
-    /// Whether C is of one second, so that it tells the clock of one core.
+    /// Whether C counts one second, so that it gives the clock of one core.
     pub is_of_a_second: bool,
-    /// Device profiles whose costs the model is evaluated with as well.
+    /// Device profiles with whose costs the model is evaluated as well.
     pub devices: Vec<String>,
     /// The device profile whose costs are in `given`.
     pub device: Option<String>,
-    /// What others computed or measured for the same query.
+    /// Results that others computed or measured for the same query.
     pub published: Option<Published>,
-    /// What was done with what was given.
+    /// Notes on how the given values were used.
     pub notes: Vec<String>,
-    /// Whether it came in the public program's form.
+    /// Whether the query has the public program's form.
     pub of_program: bool,
 }
 
@@ -124,22 +124,22 @@ impl Query {
         }
     }
 
-    /// The value of a symbol as stated; n is the number of sizes where it is not.
+    /// Returns the stated value of a symbol. If n is not stated, it is the number of calls that the sizes count.
     pub fn stated(&self, symbol: Symbol) -> Option<f64> {
         let given = self.given.get(&symbol).map(|given| given.quantity.stated);
         let counted = || self.sizes.as_ref().map(|sizes| sizes.histogram.calls());
         if symbol == Symbol::N { given.or_else(counted) } else { given }
     }
 
-    /// Only a share is known: neither how many calls there are nor how large they are.
+    /// Tells whether only a share is known, but neither the number of calls nor their sizes.
     pub fn is_share_alone(&self) -> bool {
         self.stated(Symbol::N).is_none()
     }
 
-    /// Fills in what is left open, saying so.
+    /// Fills in missing parameters and notes that.
     ///
     /// # Errors
-    /// The parameter that has no default.
+    /// A parameter without a default is missing.
     pub fn complete(mut self) -> Result<Self, BadParameter> {
         if self.is_share_alone() {
             self.as_share_alone();
@@ -168,7 +168,7 @@ impl Query {
         Ok(self)
     }
 
-    /// Every call accelerated, at no cost but the accelerator's time: the end of the range.
+    /// Assumes that every call is accelerated at no cost but the accelerator's time. That is the end of the range.
     fn as_share_alone(&mut self) {
         let exact = |value| Quantity::exact(value, Provenance::Assumed);
         let source = "a share alone: no call costs anything to offload";
@@ -184,14 +184,16 @@ impl Query {
         self.given.entry(Symbol::A).or_insert(unbounded);
     }
 
-    /// The case that the library answers; of a completed query.
+    /// Returns the model's case for a completed query.
     ///
     /// # Errors
-    /// The parameter outside its range.
+    /// A parameter is outside its range.
     pub fn case(&self) -> Result<Case, BadParameter> {
         let of = |symbol: Symbol| {
             let given: Option<&Parameter> = self.given.get(&symbol);
-            given.map_or(Quantity::exact(f64::NAN, Provenance::Assumed), |own| own.quantity.clone())
+            given.map_or(Quantity::exact(f64::NAN, Provenance::Assumed), |parameter| {
+                parameter.quantity.clone()
+            })
         };
         use Symbol::{A, Alpha, C, L, N, O0, O1, Q};
         let mut case = Case::new([C, Alpha, N, O0, Q, L, O1, A].map(of), self.design)?;
@@ -208,15 +210,15 @@ impl Query {
 }
 
 impl Query {
-    /// Another strategy; whether the transfer is awaited follows, unless it was stated.
+    /// Puts the accelerator elsewhere. Whether the transfer is awaited follows from the strategy, unless it was stated.
     pub fn put_at(&mut self, strategy: Strategy) {
-        let own =
+        let design =
             Design { variant: self.design.variant, ..Design::new(self.design.threading, strategy) };
-        let awaits_transfer = self.awaits_transfer.unwrap_or(own.awaits_transfer);
-        self.design = Design { awaits_transfer, ..own };
+        let awaits_transfer = self.awaits_transfer.unwrap_or(design.awaits_transfer);
+        self.design = Design { awaits_transfer, ..design };
     }
 
-    /// LogCA of one offload; nothing where the kernel's cycles per byte are unknown.
+    /// Returns LogCA's model of one offload, or `None` if the kernel's cycles per byte are unknown.
     pub fn logca(&self) -> Option<LogCa> {
         let stated = |symbol| self.stated(symbol);
         let beta = self.beta.unwrap_or(1.0);
@@ -231,15 +233,15 @@ impl Query {
     }
 }
 
-/// Whether o1 is in the design's equations.
+/// Tells whether o1 is in the design's equations.
 fn switches(threading: Threading) -> bool {
     matches!(threading, Threading::SyncOs | Threading::AsyncDistinct)
 }
 
-/// The word for how alpha shrinks.
+/// Parses the word for how alpha shrinks.
 ///
 /// # Errors
-/// The words there are.
+/// The word is unknown; the error lists the known ones.
 pub fn counted(word: &str) -> Result<Counted, BadParameter> {
     match word {
         "by-work" => Ok(Counted::ByWork),
@@ -248,10 +250,10 @@ pub fn counted(word: &str) -> Result<Counted, BadParameter> {
     }
 }
 
-/// The word for what is to improve.
+/// Parses the word for the quantity to improve.
 ///
 /// # Errors
-/// The words there are.
+/// The word is unknown; the error lists the known ones.
 pub fn objective(word: &str) -> Result<Objective, BadParameter> {
     match word {
         "speedup" => Ok(Objective::Speedup),
@@ -310,8 +312,8 @@ mod tests {
         let histogram = SizeHistogram::of_sizes([(100, 3.0)]).expect("sizes");
         for provenance in [Provenance::Measured, Provenance::Configured, Provenance::Assumed] {
             let sizes = Sizes { histogram: histogram.clone(), provenance, source: None };
-            let own = Query { sizes: Some(sizes), ..query() }.complete().expect("complete");
-            assert_eq!(own.given[&Symbol::N].quantity, Quantity::exact(3.0, provenance));
+            let completed = Query { sizes: Some(sizes), ..query() }.complete().expect("complete");
+            assert_eq!(completed.given[&Symbol::N].quantity, Quantity::exact(3.0, provenance));
         }
     }
 

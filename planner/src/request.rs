@@ -1,5 +1,5 @@
-//! One call of the planner: where parameters come from, what is stated in their place, and the answers. The command
-//! line and Python fill in the same request.
+//! A request to the planner: the source of the parameters, the values stated in their place, and the answers. The
+//! command line and Python build the same request.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::query::{Parameter, Query, Sizes};
 use crate::scheduler::LiveRequest;
 use crate::{device, file, input, profile, scheduler};
 
-/// What is asked of the planner.
+/// A request to the planner.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Where the parameters come from.
+    /// The source of the parameters.
     pub source: Source,
-    /// What is stated in their place.
+    /// Values that replace those of the source.
     pub changes: Changes,
     /// Seeds the draws that give the intervals; the same seed gives the same digits.
     pub seed: u64,
@@ -39,23 +39,23 @@ pub enum Source {
         path: PathBuf,
         /// Rules that are tried before the built-in ones.
         rules: Option<PathBuf>,
-        /// The category to accelerate; without one the report of categories is all there is.
+        /// The category to accelerate. Without one the result is only the report of categories.
         kernel: Option<String>,
         /// Cycles (C) of the time in which the sizes were counted.
         cycles: Option<f64>,
         /// Calls (n) in that time.
         calls: Option<f64>,
     },
-    /// What a live scheduler gathered.
+    /// The counts of a live scheduler.
     Scheduler {
-        /// Where it listens for gRPC.
+        /// The scheduler's gRPC address.
         address: Address,
         /// How far back its counts go.
         last: Duration,
     },
 }
 
-/// What is stated in place of what the source says. Everything left out stays as it is.
+/// Values that replace those of the source. An absent field keeps the source's value.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// The threading design, by its name.
@@ -64,13 +64,13 @@ pub struct Changes {
     pub strategy: Option<String>,
     /// The reading of the equations, by its name.
     pub variant: Option<String>,
-    /// A file that says how many calls have which size.
+    /// A file with the number of calls by size.
     pub sizes: Option<PathBuf>,
     /// The op of a device profile.
     pub op: Option<String>,
     /// The clock of the host (GHz).
     pub clock_ghz: Option<f64>,
-    /// Device profiles whose costs are used; `all` is every one that has the op.
+    /// Device profiles whose costs are used; `all` means every profile that has the op.
     pub devices: Vec<String>,
 }
 
@@ -79,10 +79,10 @@ pub struct Changes {
 pub struct Outcome {
     /// One per query and device.
     pub answers: Vec<Answer>,
-    /// The categories, where the source is a CPU profile.
+    /// The categories, if the source is a CPU profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<profile::Report>,
-    /// What too little is known of, and why.
+    /// The parts of which too little is known, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Why there is no answer although there is a profile.
@@ -108,10 +108,11 @@ impl From<String> for Error {
 }
 
 impl Request {
-    /// Reads the source and evaluates the model. A profile is worth its report even where the model has no answer.
+    /// Reads the source and evaluates the model. If the model has no answer for a profile, the result still has the
+    /// profile's report.
     ///
     /// # Errors
-    /// What is wrong, and who can fix it.
+    /// The problem, and who can fix it.
     pub fn evaluate(&self) -> Result<Outcome, Error> {
         self.changes.clock_ghz.map(device::checked_ghz).transpose()?;
         let mut outcome = Outcome::default();
@@ -147,7 +148,7 @@ impl Request {
         Ok(outcome)
     }
 
-    /// The answers to the query about a profile, if there is one.
+    /// Answers the query about a profile, if there is one.
     fn answer(&self, query: Option<Query>, mut outcome: Outcome) -> Outcome {
         let Some(query) = query else { return outcome };
         match on_devices(query, self.seed, &mut outcome.left_out) {
@@ -191,10 +192,10 @@ impl Request {
 }
 
 impl Changes {
-    /// Puts what is stated in place of what the query has.
+    /// Replaces the query's values with those stated here.
     ///
     /// # Errors
-    /// The word or file that cannot be used, and the valid range.
+    /// A word or file cannot be used; the error names the valid range.
     pub fn apply(&self, query: &mut Query) -> Result<(), String> {
         let bad = |error: model::BadParameter| error.to_string();
         if let Some(word) = &self.strategy {
@@ -230,8 +231,8 @@ impl Changes {
     }
 }
 
-/// Evaluates a query as it stands, and with the costs of each of its devices; with those of devices alone where only
-/// they have costs. Of all devices, those that do not know the work are left out.
+/// Evaluates a query as it stands and with the costs of each of its devices. If only devices have costs, it is
+/// evaluated with theirs alone. With `all`, devices that do not have the work are left out.
 fn on_devices(
     mut query: Query,
     seed: u64,
@@ -270,9 +271,9 @@ fn on_devices(
     Ok(answers)
 }
 
-/// In place of a device's name: every profile.
+/// The name that stands for every device profile.
 const ALL: &str = "all";
 
-/// What must hold of sizes and cycles.
+/// An assumption about sizes and cycles.
 const ONE_WHILE: &str =
     "n (the sizes) and C (the cycles) are taken to be of one and the same while";

@@ -1,25 +1,25 @@
-//! How many calls of which size: bpftrace's histograms as it prints them, a saved page of our own metrics, or counts as
-//! CSV or JSON. It reads text and opens no file.
+//! Reads how many calls have which size: from bpftrace's printed histograms, from a saved page of Rebate's metrics, or
+//! from counts as CSV or JSON. It reads text and opens no file.
 
 use std::collections::BTreeMap;
 
 use model::{Bin, Provenance, SizeHistogram};
 use serde::Deserialize;
 
-/// Sizes, and what was done with what the text left open.
+/// Sizes, with notes on how open points of the text were decided.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Read {
     pub(crate) sizes: SizeHistogram,
-    /// Measured where a tool counted them, configured where somebody wrote them down.
+    /// Measured if a tool counted them, configured if somebody wrote them down.
     pub(crate) provenance: Provenance,
-    /// What they are.
+    /// The form in which they were given.
     pub(crate) what: &'static str,
-    /// Whose they are, where the text says so.
+    /// The op whose sizes they are, if the text names it.
     pub(crate) op: Option<String>,
     pub(crate) notes: Vec<String>,
 }
 
-/// One entry of the JSON form, and of `sizes` in a TOML file.
+/// An entry of the JSON form, and of `sizes` in a TOML file.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -30,10 +30,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Its bin.
+    /// Returns its bin.
     ///
     /// # Errors
-    /// Neither one size nor both ends.
+    /// The entry has neither one size nor both ends.
     pub(crate) fn bin(self) -> Result<Bin, String> {
         let (low_bytes, high_bytes) = match (self.bytes, self.low_bytes, self.high_bytes) {
             (Some(bytes), None, None) => (bytes, bytes),
@@ -44,10 +44,10 @@ impl Entry {
     }
 }
 
-/// Reads any of the forms; of metrics those of `op`, which may be left out where there is one op.
+/// Reads any of the forms. From metrics it reads the sizes of `op`, which may be omitted if there is only one op.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The problem and its line.
 pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
     if text.lines().any(|line| line.starts_with(FAMILY)) {
         return of_metrics(text, op);
@@ -58,7 +58,7 @@ pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
             serde_json::from_str::<Vec<Entry>>(text).map_err(|error| error.to_string())?;
         return of_entries(&entries);
     }
-    let mut found = Found::default();
+    let mut found = Parser::default();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         let done = match line.as_bytes().first() {
@@ -83,10 +83,10 @@ pub(crate) fn read(text: &str, op: Option<&str>) -> Result<Read, String> {
     Ok(Read { sizes, provenance, what, op: None, notes: found.notes })
 }
 
-/// The sizes of entries.
+/// Returns the sizes of entries.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The problem.
 pub(crate) fn of_entries(entries: &[Entry]) -> Result<Read, String> {
     let bins = entries.iter().map(|entry| entry.bin()).collect::<Result<Vec<Bin>, String>>()?;
     let sizes = SizeHistogram::new(bins).map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ pub(crate) fn of_entries(entries: &[Entry]) -> Result<Read, String> {
     Ok(Read { sizes, provenance, what, op: None, notes: Vec::new() })
 }
 
-/// The jobs of one op on a saved page of metrics.
+/// Reads the jobs of one op from a saved page of metrics.
 fn of_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
     let mut ops: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     let mut uptime_s = None;
@@ -117,21 +117,22 @@ fn of_metrics(text: &str, op: Option<&str>) -> Result<Read, String> {
     let buckets = ops.remove(op.as_str());
     let buckets = buckets.ok_or_else(|| format!("no job of {op:?}; there are {names}"))?;
     let sizes = SizeHistogram::new(of_buckets(buckets)?).map_err(|error| error.to_string())?;
-    let since = uptime_s.map_or(String::new(), |own: f64| format!(" {own:.0} s before"));
+    let since = uptime_s.map_or(String::new(), |uptime_s: f64| format!(" {uptime_s:.0} s before"));
     let note = format!("the sizes are of all jobs since the process's start{since}");
     let (provenance, what) = (Provenance::Measured, "a page of metrics");
     Ok(Read { sizes, provenance, what, op: Some(op), notes: vec![note] })
 }
 
-/// Op, bound and jobs up to it of `{op="compress",le="127"} 15`, a time behind it or not.
+/// Parses `{op="compress",le="127"} 15`, with or without a time behind it, into the op, the bound and the jobs up to
+/// it.
 fn bucket(sample: &str) -> Option<(&str, f64, f64)> {
     let (labels, value) = sample.strip_prefix('{')?.split_once("\"}")?;
     let (mut op, mut bound) = (None, None);
     for label in labels.split("\",") {
         match label.split_once("=\"")? {
-            ("op", own) => op = Some(own),
+            ("op", name) => op = Some(name),
             ("le", "+Inf") => bound = Some(f64::INFINITY),
-            ("le", own) => bound = own.parse().ok(),
+            ("le", text) => bound = text.parse().ok(),
             _ => {}
         }
     }
@@ -139,13 +140,14 @@ fn bucket(sample: &str) -> Option<(&str, f64, f64)> {
     Some((op?, bound?, jobs))
 }
 
-/// Bins of what lies between one bound and the next; of several processes on one page, each bound has all of theirs.
+/// Turns cumulative buckets into bins between adjacent bounds. If one page has several processes, each bound counts the
+/// jobs of all of them.
 fn of_buckets(mut buckets: Vec<(f64, f64)>) -> Result<Vec<Bin>, String> {
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut bins = Vec::new();
     let (mut low_bytes, mut below) = (0.0, 0.0);
     for same in buckets.chunk_by(|one, other| one.0 == other.0) {
-        let (bound, upto) = (same[0].0, same.iter().map(|own| own.1).sum::<f64>());
+        let (bound, upto) = (same[0].0, same.iter().map(|bucket| bucket.1).sum::<f64>());
         let high_bytes = if bound.is_finite() { bound + 1.0 } else { low_bytes };
         let calls = upto - below;
         if calls < 0.0 {
@@ -157,12 +159,12 @@ fn of_buckets(mut buckets: Vec<(f64, f64)>) -> Result<Vec<Bin>, String> {
     Ok(bins)
 }
 
-/// Our jobs by size, of one process.
+/// The metric that counts the jobs of one process by size.
 const FAMILY: &str = "rebate_job_size_bytes_bucket";
 const UPTIME: &str = "memcached_uptime_seconds ";
 
 #[derive(Default)]
-struct Found {
+struct Parser {
     bins: Vec<Bin>,
     notes: Vec<String>,
     maps: usize,
@@ -171,8 +173,8 @@ struct Found {
     has_header: bool,
 }
 
-impl Found {
-    /// `@sizes:` or `@sizes[key]:`.
+impl Parser {
+    /// Takes a line such as `@sizes:` or `@sizes[key]:`.
     fn map(&mut self, line: &str) -> Result<(), String> {
         self.maps += 1;
         if self.maps > 1 {
@@ -181,7 +183,7 @@ impl Found {
         Ok(())
     }
 
-    /// `[64, 128)   15 |@@@   |`, `[1]  3 |@ |`, `(..., 0) 2`, `[1M, ...) 4`.
+    /// Takes a bin such as `[64, 128)   15 |@@@   |`, `[1]  3 |@ |`, `(..., 0) 2` or `[1M, ...) 4`.
     fn bin(&mut self, line: &str) -> Result<(), String> {
         self.of_bpftrace = true;
         let end = line.find([')', ']']).ok_or("a bin such as [64, 128) was expected")?;
@@ -202,11 +204,11 @@ impl Found {
         Ok(())
     }
 
-    /// `bytes,calls` or `low,high,calls`; a first line of nothing but words is a header.
+    /// Takes a line `bytes,calls` or `low,high,calls`. A first line that has only words is a header.
     fn csv(&mut self, line: &str) -> Result<(), String> {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let numbers: Result<Vec<f64>, String> = fields.iter().map(|field| number(field)).collect();
-        let is_word = |field: &&str| !field.contains(|own: char| own.is_ascii_digit());
+        let is_word = |field: &&str| !field.contains(|letter: char| letter.is_ascii_digit());
         if !self.has_header && self.bins.is_empty() && fields.iter().all(is_word) {
             self.has_header = true;
             return Ok(());
@@ -222,7 +224,7 @@ impl Found {
     }
 }
 
-/// A number with bpftrace's binary suffix.
+/// Parses a number with bpftrace's binary suffix.
 fn number(text: &str) -> Result<f64, String> {
     let refuse = || format!("{text:?} is no size");
     let (digits, shift) = match text.as_bytes().last() {

@@ -1,5 +1,5 @@
-//! What a branch asks of a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`. Whether a
-//! catalog has the fields is found when it is made.
+//! The conditions of a branch on a payload, with Python's operators: `field("tries") < 3`, `a & b`, `a | b`, `~a`.
+//! Whether a catalog has the fields is checked when the catalog is made.
 
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::value_error;
 
-/// A field of a payload that branches may read. As it stands, a flag; compared, a number.
+/// A field of a payload that branches may read. Alone it is a flag; compared, it is a number.
 #[pyclass(frozen, module = "rebate.traces")]
 pub(crate) struct Field {
     name: String,
@@ -89,12 +89,12 @@ impl Condition {
     }
 }
 
-/// `and`, `or` and `not` ask for a truth that only a payload has.
+/// Refuses `and`, `or` and `not`, which ask for a truth that only a payload has.
 fn no_truth() -> PyErr {
     PyTypeError::new_err("a condition is true or false of a payload only; use &, | and ~")
 }
 
-/// Whatever stands for a condition: one, a flag, or a flag's name.
+/// A value that can be used as a condition: a condition, a flag, or a flag's name.
 #[derive(FromPyObject)]
 pub(crate) enum Asked<'py> {
     #[pyo3(transparent)]

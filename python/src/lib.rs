@@ -1,5 +1,6 @@
-//! What the Python package `rebate` is made of: the crates `trace`, `sim`, `model` and `planner` as they are, with
-//! Python's types at the edge. Nothing is computed here; frames, sweeps and clusters are Python's (`python/rebate`).
+//! The extension module of the Python package `rebate`: the crates `trace`, `sim`, `model` and `planner` with Python's
+//! types at the edge. Nothing is computed here. Frames, sweeps and clusters are implemented in Python
+//! (`python/rebate`).
 
 mod conditions;
 mod projection;
@@ -28,7 +29,7 @@ mod _rebate {
     }
 }
 
-/// Bad input, as Python names it.
+/// Converts a problem with the input into Python's `ValueError`.
 fn value_error(problem: impl ToString) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(problem.to_string())
 }

@@ -1,5 +1,5 @@
-//! The model and the planner. Numbers come as they are stated or as (low, stated, high), a 95 % interval; a whole
-//! request to the planner has the words of `rebate model`, and its outcome comes as the same JSON.
+//! The model and the planner. Numbers are given as stated values or as (low, stated, high), a 95 % interval. A request
+//! to the planner uses the words of `rebate model`, and its outcome is returned as the same JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Stated {
     }
 }
 
-/// The projection of one case. `parameters` are C, alpha, n, o0, Q, L, o1 and A, in that order.
+/// Returns the projection of one case. `parameters` are C, alpha, n, o0, Q, L, o1 and A, in that order.
 #[pyfunction]
 #[pyo3(signature = (
     parameters, *, threading, strategy, variant, awaits_transfer, cycles_per_byte, beta, sizes,

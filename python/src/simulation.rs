@@ -1,5 +1,6 @@
-//! The simulator: one point of a sweep under some architectures, without the interpreter's lock, and stopped between
-//! replications when Python has a signal to handle. Results are plain data, so that they travel between processes.
+//! The simulator: one point of a sweep under some architectures. It runs without the interpreter's lock and stops
+//! between replications when Python has a signal to handle. Results are plain data, so that they can travel between
+//! processes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,17 +22,17 @@ use sim::{
 
 use crate::value_error;
 
-/// How often a simulation looks whether Python was interrupted.
+/// How often a simulation checks whether Python was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The scenarios that are compiled in.
+/// Returns the scenarios that are compiled in.
 #[pyfunction]
 pub(crate) fn scenarios() -> Vec<&'static str> {
     sim::scenarios()
 }
 
-/// The architectures of a specification's system that these names stand for: those that are compared where there is
-/// no name, and every one for `all`.
+/// Returns the architectures of a specification's system for these names. Without a name these are the compared ones,
+/// and `all` means every one.
 #[pyfunction]
 #[pyo3(signature = (spec, set, names, files = None))]
 pub(crate) fn architectures(
@@ -44,7 +45,7 @@ pub(crate) fn architectures(
     system.architectures(&names).map_err(raised)
 }
 
-/// Every key of a specification with its value, kind and source; of these texts, where they are given.
+/// Returns every key of a specification with its value, kind and source. `files` has the texts, if given.
 #[pyfunction]
 #[pyo3(signature = (spec, set, files = None))]
 pub(crate) fn sources(
@@ -59,8 +60,8 @@ pub(crate) fn sources(
     Ok(entries.sources().map(row).collect())
 }
 
-/// The texts of the files that a specification is made of, by path, for a process that does not see them; none for a
-/// scenario that is compiled in. With those of the recordings that it names with these keys set, in turn.
+/// Returns the texts of the files of a specification by path, for a process that cannot read them; none for a scenario
+/// that is compiled in. With each of these sets of keys in turn, it adds the recordings that the specification names.
 #[pyfunction]
 #[pyo3(signature = (spec, sets = Vec::new()))]
 pub(crate) fn files(
@@ -85,7 +86,7 @@ pub(crate) fn files(
     Ok(read.into_inner())
 }
 
-/// A hash of the recording that a specification names with these keys set, where it names one.
+/// Returns a hash of the recording that a specification names with these keys set, if it names one.
 #[pyfunction]
 #[pyo3(signature = (spec, set, files = None))]
 pub(crate) fn recording(
@@ -97,8 +98,8 @@ pub(crate) fn recording(
     Ok(found.map(|hash| format!("{hash:016x}")))
 }
 
-/// Simulates a specification with these keys set, under these architectures, with common random numbers. Gives a
-/// dictionary for each, with its rows and its reductions against the others.
+/// Simulates a specification with these keys set, under these architectures, with common random numbers. Returns a
+/// dictionary for each architecture, with its rows and its reductions against the others.
 #[pyfunction]
 #[pyo3(signature = (spec, set, architectures, *, seed, runs, precision, threads, files))]
 #[allow(clippy::too_many_arguments)]
@@ -131,7 +132,7 @@ pub(crate) fn simulate<'py>(
     (0..reports.len()).map(one).collect()
 }
 
-/// The keys of a specification with these set.
+/// Returns the keys of a specification with these set.
 fn keys(
     spec: &str,
     set: &[(String, String)],
@@ -141,7 +142,7 @@ fn keys(
     with(sim::entries(spec, &read).map_err(value_error)?, set)
 }
 
-/// The same, with the recording that they name.
+/// Returns the keys together with the recording that they name.
 fn entries(
     spec: &str,
     set: &[(String, String)],
@@ -160,7 +161,7 @@ fn with(mut entries: Entries, set: &[(String, String)]) -> PyResult<Entries> {
     Ok(entries)
 }
 
-/// The text of a file: of the one that was sent, where some were.
+/// Reads the text of a file: from the given texts, if there are any.
 fn found(
     path: &Path,
     bytes_max: usize,
@@ -176,7 +177,7 @@ fn text(path: &Path, bytes_max: usize) -> Result<String, String> {
     sim::text_within(file, bytes_max)
 }
 
-/// What a system has to say, as Python names it.
+/// Converts a system's error into a Python exception.
 fn raised(error: SystemError) -> PyErr {
     match error {
         SystemError::Invalid(problem) => value_error(problem),
@@ -188,11 +189,12 @@ fn raised(error: SystemError) -> PyErr {
 fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> PyResult<Report> {
     let stopped = AtomicBool::new(false);
     let (done, over) = sync_channel::<()>(1);
-    // Shared with a thread that lets go of the interpreter: this one, each time.
+    // A mutex, because the closure that runs without the interpreter's lock must be shareable. Only this thread uses
+    // it.
     let over = Mutex::new(over);
     thread::scope(|scope| {
         let study = scope.spawn(|| {
-            // Dropped at the end, also by a panic: whoever waits hears of it.
+            // Dropped at the end, also by a panic, so that the waiting thread notices.
             let _done = done;
             system.simulate_unless(&stopped, architecture, plan, &|_| ())
         });
@@ -214,7 +216,7 @@ fn study(py: Python<'_>, plan: &Plan, system: &System, architecture: &str) -> Py
     })
 }
 
-/// Until the study is over, or it is time to look for signals.
+/// Waits until the study is over or it is time to look for signals.
 fn wait(over: &Mutex<Receiver<()>>) -> Result<(), RecvTimeoutError> {
     over.lock().map_or(Err(RecvTimeoutError::Disconnected), |over| over.recv_timeout(LOOK))
 }

@@ -1,5 +1,5 @@
-//! Traces: the builder, and catalogs with what can be asked of them. A block is open, a path has ended, and only a path
-//! makes a trace, as in Rust. Values are never changed in place: every call gives a new one.
+//! Traces: the builder, and catalogs with their queries. A block is open, a path has ended, and only a path makes a
+//! trace, as in Rust. Values are never changed in place; every call returns a new one.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -37,65 +37,66 @@ impl Side<'_> {
 
 #[pymethods]
 impl Block {
-    /// Nothing: the arm of a branch that does nothing.
+    /// Creates an empty block: the arm of a branch that does nothing.
     #[new]
     fn new() -> Self {
         Self(trace::Block::empty())
     }
 
-    /// Ops one after the other.
+    /// Adds ops, one after the other.
     #[pyo3(signature = (*ops))]
     fn seq(&self, ops: Vec<String>) -> PyResult<Self> {
         let ops = ops.iter().map(|name| op(name)).collect::<PyResult<Vec<Op>>>()?;
         Ok(Self(self.0.clone().seq(ops)))
     }
 
-    /// One op with its soft deadline (ns from the start of the chain).
+    /// Adds one op with its soft deadline (ns from the start of the chain).
     fn due(&self, name: &str, due_ns: u64) -> PyResult<Self> {
         Ok(Self(self.0.clone().due(op(name)?, Nanos(due_ns))))
     }
 
-    /// The payload changes its base.
+    /// Adds a change of the payload's base.
     fn trans(&self, src: &str, dst: &str) -> PyResult<Self> {
         Ok(Self(self.0.clone().trans(base(src)?, base(dst)?)))
     }
 
-    /// One of two arms; what follows goes on where an arm is open. Without `on_false`, nothing is done there.
+    /// Adds a choice between two arms. What follows continues where an arm is open. Without `on_false` the other arm
+    /// does nothing.
     #[pyo3(signature = (condition, on_true, on_false = None))]
     fn branch(&self, condition: Asked<'_>, on_true: Side<'_>, on_false: Option<Side<'_>>) -> Self {
         let other = on_false.map_or_else(|| trace::Block::empty().into(), |side| side.arm());
         Self(self.0.clone().branch(condition.condition(), on_true.arm(), other))
     }
 
-    /// One of two arms, both of which end.
+    /// Ends with a choice between two arms, both of which end.
     fn either(&self, condition: Asked<'_>, on_true: &Path, on_false: &Path) -> Path {
         let (on_true, on_false) = (on_true.0.clone(), on_false.0.clone());
         Path(self.0.clone().either(condition.condition(), on_true, on_false))
     }
 
-    /// Several arms at once, each of which ends by itself.
+    /// Ends with several arms at once, each of which ends by itself.
     #[pyo3(signature = (*arms))]
     fn fork(&self, arms: Vec<PyRef<'_, Path>>) -> Path {
         Path(self.0.clone().fork(arms.iter().map(|path| path.0.clone())))
     }
 
-    /// Several arms at once; what follows waits for all.
+    /// Adds several arms at once. What follows waits for all of them.
     #[pyo3(signature = (*arms))]
     fn join(&self, arms: Vec<PyRef<'_, Block>>) -> Self {
         Self(self.0.clone().join(arms.iter().map(|block| block.0.clone())))
     }
 
-    /// The core that started the trace is told.
+    /// Ends by notifying the core that started the trace.
     fn notify(&self) -> Path {
         Path(self.0.clone().notify())
     }
 
-    /// The named trace goes on at once.
+    /// Ends by continuing with the named trace at once.
     fn tail(&self, trace: String) -> Path {
         Path(self.0.clone().tail(trace))
     }
 
-    /// The named trace goes on when the answer arrives to what was sent.
+    /// Ends. The named trace continues when the answer to what was sent arrives.
     #[pyo3(signature = (trace, within_ns = None))]
     fn wait(&self, trace: String, within_ns: Option<u64>) -> Path {
         Path(self.0.clone().wait(trace, within_ns.map(Nanos)))
@@ -108,7 +109,7 @@ pub(crate) struct Trace(trace::Trace);
 
 #[pymethods]
 impl Trace {
-    /// A trace that takes a payload of a format such as `encrypted(message(protobuf))`.
+    /// Creates a trace that takes a payload of a format such as `encrypted(message(protobuf))`.
     #[new]
     fn new(name: String, takes: &str, path: &Path) -> PyResult<Self> {
         let takes: Format = takes.parse().map_err(value_error)?;
@@ -136,7 +137,7 @@ pub(crate) struct Catalog(trace::Catalog);
 
 #[pymethods]
 impl Catalog {
-    /// Traces and the fields that they read, checked together. `ValueError` names every fault.
+    /// Checks traces and the fields that they read together. `ValueError` names every fault.
     #[new]
     #[pyo3(signature = (traces, *, flags = Vec::new(), numbers = Vec::new(), base = None))]
     fn new(
@@ -155,7 +156,7 @@ impl Catalog {
         })
     }
 
-    /// What a text says; `ValueError` says line, column and what was expected.
+    /// Reads a text. `ValueError` names line, column and what was expected.
     #[staticmethod]
     #[pyo3(signature = (text, name = "text"))]
     fn read(text: &str, name: &str) -> PyResult<Self> {
@@ -165,25 +166,25 @@ impl Catalog {
         })
     }
 
-    /// The seed's twelve templates and eight services.
+    /// Returns the twelve templates and eight services of the AccelFlow paper.
     #[staticmethod]
     fn accelflow() -> Self {
         Self(trace::accelflow())
     }
 
-    /// The names of the traces, in the order of their addresses.
+    /// Returns the names of the traces, in the order of their addresses.
     #[getter]
     fn traces(&self) -> Vec<&str> {
         self.0.traces().iter().map(|trace| trace.name.as_str()).collect()
     }
 
-    /// The names of the services.
+    /// Returns the names of the services.
     #[getter]
     fn services(&self) -> Vec<&str> {
         self.0.services().iter().map(|service| service.name.as_str()).collect()
     }
 
-    /// How many ops a request of a service invokes.
+    /// Returns how many ops a request of a service invokes.
     fn invocations(&self, service: &str) -> PyResult<u64> {
         let found = self.0.service(service).ok_or_else(|| {
             let names = self.services().join(", ");
@@ -192,17 +193,17 @@ impl Catalog {
         Ok(self.0.invocations(found))
     }
 
-    /// The canonical text of everything.
+    /// Returns the canonical text of everything.
     fn text(&self) -> String {
         trace::print(&self.0.clone().into_draft())
     }
 
-    /// What a trace does, step by step.
+    /// Describes what a trace does, step by step.
     fn explain(&self, trace: &str) -> PyResult<String> {
         Ok(trace::explain(&self.0, self.found(trace)?))
     }
 
-    /// The bytes of a trace (docs/format.md).
+    /// Returns the bytes of a trace (docs/format.md).
     #[pyo3(signature = (trace, *, tenant = 0, mark = 0))]
     fn encode<'py>(
         &self,
@@ -215,18 +216,18 @@ impl Catalog {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// The trace that bytes encode.
+    /// Decodes a trace from its bytes.
     fn decode(&self, name: &str, bytes: &[u8]) -> PyResult<Trace> {
         self.0.decode(name, bytes).map(|(trace, _)| Trace(trace)).map_err(value_error)
     }
 
-    /// Drawings of traces, one SVG document.
+    /// Draws traces as one SVG document.
     #[pyo3(signature = (*traces))]
     fn svg(&self, traces: Vec<String>) -> PyResult<String> {
         Ok(trace::draw::svg(&self.chosen(&traces)?))
     }
 
-    /// Drawings of traces for Graphviz.
+    /// Draws traces for Graphviz.
     #[pyo3(signature = (*traces))]
     fn dot(&self, traces: Vec<String>) -> PyResult<String> {
         Ok(trace::draw::dot(&self.chosen(&traces)?))
@@ -246,7 +247,7 @@ impl Catalog {
         })
     }
 
-    /// The traces of these names; all without any.
+    /// Returns the traces of these names; all traces without a name.
     fn chosen(&self, names: &[String]) -> PyResult<Vec<&trace::Trace>> {
         if names.is_empty() {
             return Ok(self.0.traces().iter().collect());
@@ -255,13 +256,13 @@ impl Catalog {
     }
 }
 
-/// A text in its canonical layout, comments kept.
+/// Formats a text in its canonical layout and keeps the comments.
 #[pyfunction]
 pub(crate) fn format_text(text: &str) -> PyResult<String> {
     trace::format("text", text).map_err(value_error)
 }
 
-/// A fault with the name of what it is in: there is no text, so no line to point at.
+/// Formats a fault with the name of the part that has it. A draft has no text, so there is no line to point at.
 fn line(draft: &Draft, fault: &Fault) -> String {
     let owner = match fault.owner {
         Owner::Field(index) => format!("field {}", draft.fields[index].name),

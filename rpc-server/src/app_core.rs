@@ -1,5 +1,5 @@
-//! AppCore: the thread that has the handlers and nothing else. It takes requests and gives responses and buffers back
-//! as words, to one thread that has the whole engine or to two that have its halves.
+//! AppCore: the thread that runs the handlers and nothing else. It takes requests, and returns responses and buffers as
+//! words, to one thread that has the whole engine or to two that have its halves.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,14 @@ use rpc::{Code, Command, DataPage, Interface, Record, Reply};
 use super::handlers::{Handler, ONEWAY, RECORD_GROWTH, respond};
 use super::mailbox::{Buffer, Mail, Outbox};
 
-/// What comes from an engine.
+/// A message from an engine.
 pub(super) enum Delivery {
     /// A request of this length is in App.Recv.
     Request(Buffer, usize),
-    /// The response was no good; the read that told so is over, and its buffer comes back with the response's.
+    /// The engine refused the response. The read that reported it is over, and its buffer comes back with the
+    /// response's.
     Refused { code: Code, response: Buffer, recv: Option<Buffer> },
-    /// The engine is through with App.Resp, or could not use a buffer.
+    /// The engine has finished with App.Resp or could not use a buffer.
     Free(Buffer),
     /// The read is over without a request.
     Unread(Buffer),
@@ -23,15 +24,15 @@ pub(super) enum Delivery {
 
 pub(super) struct AppCore {
     handler: Box<dyn Handler>,
-    /// To the engine; or to RxEngine and to TxEngine.
+    /// One mailbox to the engine, or one to RxEngine and one to TxEngine.
     mail: Vec<Outbox<Mail>>,
     deliveries: Vec<Receiver<Delivery>>,
-    /// Responses that nothing lies in, and requests that wait for one.
+    /// Free buffers for responses, and requests that wait for one.
     free: Vec<Buffer>,
     requests: VecDeque<(Buffer, usize)>,
 }
 
-/// The buffers of `depth` requests, mapped in this page and lent out of it.
+/// Maps buffers for `depth` requests in this page and lends them out of it.
 pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Vec<Buffer> {
     let one = |_| {
         let at = page.map(buffer_bytes);
@@ -40,13 +41,13 @@ pub(super) fn lent(page: &mut DataPage, depth: usize, buffer_bytes: usize) -> Ve
     (0..depth).map(one).collect()
 }
 
-/// What a record takes at most for messages of so many bytes.
+/// The largest record for messages of so many bytes.
 pub(super) const fn record_bytes(buffer_bytes: usize) -> usize {
     RECORD_GROWTH * buffer_bytes
 }
 
 impl AppCore {
-    /// With buffers to read requests into and others for the responses.
+    /// Takes buffers for requests and others for the responses.
     pub(super) fn new(
         handler: Box<dyn Handler>,
         mail: Vec<Outbox<Mail>>,
@@ -58,7 +59,7 @@ impl AppCore {
         core
     }
 
-    /// Takes what there is; whether there was anything.
+    /// Takes the waiting deliveries. Returns whether there was one.
     pub(super) fn turn(&mut self) -> bool {
         let mut moved = false;
         for inbox in 0..self.deliveries.len() {
@@ -87,7 +88,7 @@ impl AppCore {
         }
     }
 
-    /// A request and a place for its response.
+    /// Returns a request with a buffer for its response.
     fn request(&mut self) -> Option<(Buffer, usize, Buffer)> {
         if self.requests.is_empty() {
             return None;
@@ -97,7 +98,8 @@ impl AppCore {
         Some((recv, length, response))
     }
 
-    /// A profile finds what a request costs this core by this function: looking for it is outside.
+    /// Handles a request. Profiles find the cost per request on this core by the name of this function; looking for
+    /// requests is outside.
     #[inline(never)]
     fn handle(&mut self, ((at, bytes), length, (to, mut response)): (Buffer, usize, Buffer)) {
         let record = bytes.get(..length).and_then(Record::read);
@@ -152,7 +154,7 @@ mod tests {
         let mut page = DataPage::default();
         let mut responses = lent(&mut page, 1, 256);
         let (at, mut response) = responses.pop().expect("one");
-        // An answer with a token, 7, as a handler seals it.
+        // An answer with the token 7, as a handler seals it.
         response[0] = 7;
         let mut core =
             AppCore::new(Box::new(Nothing), vec![mail], vec![inbox], (Vec::new(), responses));

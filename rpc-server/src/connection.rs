@@ -1,5 +1,5 @@
-//! A client's connection: bytes in until a frame is whole, bytes out until they are sent. One request at a time is
-//! under way, as with every Thrift server, so answers are in order.
+//! A client's connection: it collects bytes until a frame is whole, and holds outgoing bytes until they are sent. One
+//! request at a time is in flight, as with every Thrift server, so answers keep their order.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,24 +13,24 @@ pub(super) struct Connection {
     taken: usize,
     outbound: Vec<u8>,
     sent: usize,
-    /// A request is under way.
+    /// A request is in flight.
     pub(super) awaits: bool,
-    /// It waits for its turn with a whole frame.
+    /// The connection has a whole frame and waits for its turn.
     pub(super) queued: bool,
-    /// The other end sends no more, or is gone: what was told once, perhaps before all bytes were read.
+    /// The other end sends no more, or is gone. The socket reports this once, perhaps before all bytes were read.
     pub(super) hung_up: bool,
-    /// All that the other end sends was read, or is to be.
+    /// Everything that the other end sends was read, or reading has stopped for good.
     pub(super) ended: bool,
 }
 
-/// What the bytes so far come to.
+/// What the bytes so far contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inbound<'a> {
     /// A frame, its head included.
     Frame(&'a [u8]),
-    /// More bytes have to come.
+    /// The start of a frame; more bytes have to arrive.
     Partial,
-    /// A frame that is longer than any may be, or of a negative length.
+    /// A frame that is longer than allowed or has a negative length.
     TooLong,
 }
 
@@ -51,8 +51,8 @@ impl Connection {
         })
     }
 
-    /// Reads what there is, at most so far that one whole frame is in. A read that could give more has emptied the
-    /// socket, and the next bytes are told of; an end that was told of is read on to.
+    /// Reads until one whole frame is in or the socket is empty. A short read has emptied the socket, and the next
+    /// bytes will be reported. After the other end hung up it reads to the end.
     pub(super) fn read(&mut self, frame_bytes_max: usize) -> io::Result<()> {
         if self.taken == self.inbound.len() {
             self.inbound.clear();
@@ -79,17 +79,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether bytes are worth reading now: no frame is whole, and no answer waits that is not being taken.
+    /// Tells whether to read now: no frame is whole, and the client takes its answers.
     pub(super) fn wants_more(&self, frame_bytes_max: usize) -> bool {
         !self.ended && self.takes_answers() && self.inbound(frame_bytes_max) == Inbound::Partial
     }
 
-    /// Whether another answer may be added to those that wait for the socket.
+    /// Tells whether another answer may be added to those that wait for the socket.
     pub(super) fn takes_answers(&self) -> bool {
         self.outbound.len() < OUTBOUND_BYTES_MAX
     }
 
-    /// The next frame, if it is whole.
+    /// Returns the next frame if it is whole.
     pub(super) fn inbound(&self, frame_bytes_max: usize) -> Inbound<'_> {
         let bytes = &self.inbound[self.taken..];
         let Some(head) = bytes.first_chunk::<FRAME_HEAD_BYTES>() else { return Inbound::Partial };
@@ -102,25 +102,26 @@ impl Connection {
         }
     }
 
-    /// The frame that was there is taken.
+    /// Removes the frame that was there.
     pub(super) fn consume(&mut self, frame_bytes: usize) {
         self.taken += frame_bytes;
         self.awaits = true;
     }
 
-    /// A frame to send. What is held is at most [`OUTBOUND_BYTES_MAX`] and one frame.
+    /// Adds a frame to send. At most [`OUTBOUND_BYTES_MAX`] and one frame are held.
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.outbound.extend_from_slice(frame);
         self.awaits = false;
     }
 
-    /// Its last message does not say who calls what: nothing more is read of it, and it ends once what waits is sent.
+    /// Gives up: its last message does not say who calls what. Nothing more is read, and the connection ends once the
+    /// waiting bytes are sent.
     pub(super) fn give_up(&mut self) {
         (self.awaits, self.ended) = (false, true);
         (self.inbound, self.taken) = (Vec::new(), 0);
     }
 
-    /// Sends what there is, as far as the socket takes it.
+    /// Sends as much as the socket takes.
     pub(super) fn write(&mut self) -> io::Result<()> {
         while self.sent < self.outbound.len() {
             match self.stream.write(&self.outbound[self.sent..]) {
@@ -136,13 +137,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes wait for the socket.
+    /// Tells whether bytes wait for the socket.
     pub(super) fn has_outbound(&self) -> bool {
         self.sent < self.outbound.len()
     }
 }
 
-/// What one read asks for.
+/// The size of one read.
 const READ_BYTES: usize = 16 << 10;
-/// Above this nothing more is read from, and nothing done for, a client that does not take its answers.
+/// Beyond this, nothing more is read from a client that does not take its answers, and nothing is done for it.
 const OUTBOUND_BYTES_MAX: usize = 256 << 10;

@@ -1,4 +1,5 @@
-//! Which threads serve, and which core each of them has to itself. It starts no thread, and pins the one that asks.
+//! Decides which threads serve and which core each of them has to itself. It starts no thread and pins only the calling
+//! one.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -9,22 +10,22 @@ use rustix::thread::CpuSet;
 
 use super::RpcError;
 
-/// Which threads do it.
+/// The threads that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RpcLayout {
-    /// One: sockets, engine and handlers.
+    /// One thread: sockets, engine and handlers.
     Inline,
-    /// Two: sockets and engine, and the handlers.
+    /// Two threads: sockets and engine, and the handlers.
     TwoThread,
-    /// Four: sockets, the two halves of the engine, and the handlers.
+    /// Four threads: sockets, the two halves of the engine, and the handlers.
     FourThread,
 }
 
 impl RpcLayout {
-    /// All of them, the fewest threads first.
+    /// All layouts, the one with the fewest threads first.
     pub const ALL: [Self; 3] = [Self::Inline, Self::TwoThread, Self::FourThread];
 
-    /// As it is written.
+    /// The name in flags and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -33,7 +34,7 @@ impl RpcLayout {
         }
     }
 
-    /// Its threads, the one that calls or has the sockets first.
+    /// The names of its threads. The first is the calling thread or the one that has the sockets.
     pub const fn threads(self) -> &'static [&'static str] {
         match self {
             Self::Inline => &["NetCore"],
@@ -46,17 +47,17 @@ impl RpcLayout {
 /// Where the threads of a layout run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RpcCores {
-    /// Where there is more than one thread, each on a core of its own: the first that this process may run on. One
-    /// thread alone is left to the kernel.
+    /// Two or more threads each get a core to themselves, from the first that this process may run on. A single thread
+    /// is left to the kernel.
     #[default]
     Auto,
-    /// Wherever the kernel puts them.
+    /// The kernel chooses.
     Any,
-    /// On these, one for each thread.
+    /// These cores, one for each thread.
     List(Vec<usize>),
 }
 
-/// A layout's threads with their cores.
+/// The threads of a layout with their cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcPlacement {
     layout: RpcLayout,
@@ -64,10 +65,10 @@ pub struct RpcPlacement {
 }
 
 impl RpcCores {
-    /// The cores of `layout`'s threads on this machine.
+    /// Returns the cores of `layout`'s threads on this machine.
     ///
     /// # Errors
-    /// [`RpcError::BadOptions`] where there are not as many cores as threads, or a core that is named is none of ours.
+    /// [`RpcError::BadOptions`] if there are fewer cores than threads, or if this process may not run on a named core.
     pub fn place(&self, layout: RpcLayout) -> Result<RpcPlacement, RpcError> {
         self.place_on(layout, &allowed()?)
     }
@@ -129,7 +130,7 @@ fn cores_of(count: usize) -> String {
     if count == 1 { "1 core".to_owned() } else { format!("{count} cores") }
 }
 
-/// `0-3,6`.
+/// Formats cores as in `0-3,6`.
 fn ranges(cores: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for core in cores {
@@ -177,12 +178,12 @@ impl FromStr for RpcCores {
 }
 
 impl RpcPlacement {
-    /// The core of the layout's n-th thread, if it is pinned.
+    /// Returns the core of the layout's n-th thread, if it is pinned.
     pub fn core(&self, thread: usize) -> Option<usize> {
         self.cores.as_ref()?.get(thread).copied()
     }
 
-    /// All of them.
+    /// Returns all cores, if the threads are pinned.
     pub fn cores(&self) -> Option<&[usize]> {
         self.cores.as_deref()
     }
@@ -202,7 +203,7 @@ impl Display for RpcPlacement {
     }
 }
 
-/// Keeps the calling thread, and those that it starts, on this core; on any if it is none.
+/// Pins the calling thread, and the threads that it starts later, to `core`. `None` leaves them unpinned.
 pub(super) fn pin(core: Option<usize>) -> io::Result<()> {
     core.map_or(Ok(()), device::cores::pin)
 }

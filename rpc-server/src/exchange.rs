@@ -1,5 +1,5 @@
-//! What NetCore hands frames to and takes answers from, each with the number of who sent it; and the engine with its
-//! data page where NetCore's own thread has it. It knows no sockets.
+//! The interface through which NetCore submits frames and takes answers, each with the number of its owner, and the
+//! engine with its data page on NetCore's own thread. Nothing here knows sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,77 +7,77 @@ use std::time::Instant;
 
 use rpc::{Address, Code, DataPage, Engine, Functions, Interface, Limits, api, wire};
 
-/// An engine and what is behind it, wherever its halves run.
+/// An engine and the application behind it, wherever its halves run.
 pub(super) trait Engines {
-    /// Whether another frame can be submitted.
+    /// Tells whether another frame can be submitted.
     fn has_room(&self) -> bool;
 
-    /// Whether answers are awaited.
+    /// Tells whether answers are awaited.
     fn is_busy(&self) -> bool;
 
-    /// Takes a frame, its head included and no longer than a buffer; there has to be room.
+    /// Submits a frame, which includes its head and is no longer than a buffer. There has to be room.
     fn submit(&mut self, owner: usize, frame: &[u8]);
 
-    /// Does what this thread has to do; whether anything moved.
+    /// Does this thread's part of the work. Returns whether anything moved.
     fn turn(&mut self) -> bool;
 
-    /// Hands what there is of answers to `to`, with the number of whom each is for; false if there was nothing.
+    /// Passes an answer with the number of its owner to `to`. Returns false if there was none.
     fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool;
 
-    /// Whether it can still answer.
+    /// Tells whether it can still answer.
     fn is_alive(&self) -> bool;
 }
 
-/// Where the application runs: on this thread or behind a mailbox.
+/// The application, on this thread or behind a mailbox.
 pub(super) trait Application {
-    /// Moves requests to the application and responses from it; whether anything moved.
+    /// Moves requests to the application and responses from it. Returns whether anything moved.
     fn turn(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool;
 
-    /// The engine is through with this response.
+    /// Tells the application that the engine has finished with this response.
     fn released(&mut self, page: &mut DataPage, response: Address);
 
-    /// Whether it can still answer.
+    /// Tells whether it can still answer.
     fn is_alive(&self) -> bool {
         true
     }
 }
 
-/// What a frame was answered with.
+/// The answer to a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'a> {
-    /// A frame to send; empty if none is awaited.
+    /// A frame to send; empty if the caller awaits none.
     Frame(&'a [u8]),
-    /// The same, and it tells the caller of a refusal.
+    /// A frame to send, which tells the caller of a refusal.
     Refusal(&'a [u8]),
-    /// The message does not say who calls what: the connection is of no more use.
+    /// The message does not say who calls what. The connection is of no more use.
     None,
 }
 
 /// The engine on NetCore's thread, with an application.
-pub(super) struct Together<A> {
+pub(super) struct SingleEngine<A> {
     exchange: Exchange,
     app: A,
-    /// Where that is asked for.
+    /// Present if the time per frame is measured.
     stopwatch: Option<Stopwatch>,
 }
 
-/// How long frames took from here to their answers: words, buffers, engine and application.
+/// Measures how long frames take from submission to answer: words, buffers, engine and application.
 struct Stopwatch {
-    /// In all (ns).
+    /// The sum over all frames (ns).
     took_ns: Arc<AtomicU64>,
-    /// When the one that is under way came.
+    /// When the frame in flight was submitted.
     begun: Instant,
 }
 
-impl<A: Application> Together<A> {
-    /// Adds what each frame takes to `took_ns`; then there may be only one under way.
+impl<A: Application> SingleEngine<A> {
+    /// Adds the time of each frame to `took_ns`, if given. Then at most one frame may be in flight.
     pub(super) fn new(exchange: Exchange, app: A, took_ns: Option<Arc<AtomicU64>>) -> Self {
         let stopwatch = took_ns.map(|took_ns| Stopwatch { took_ns, begun: Instant::now() });
         Self { exchange, app, stopwatch }
     }
 }
 
-impl<A: Application> Engines for Together<A> {
+impl<A: Application> Engines for SingleEngine<A> {
     fn has_room(&self) -> bool {
         self.exchange.owners.len() < self.exchange.depth
     }
@@ -115,17 +115,17 @@ impl<A: Application> Engines for Together<A> {
 pub(super) struct Exchange {
     pub(super) engine: Engine,
     pub(super) page: DataPage,
-    /// Buffers for packets and frames that nothing lies in.
+    /// Buffers for packets and frames that are free.
     packets: Vec<Address>,
     frames: Vec<Address>,
-    /// Whose packet lies where, and how long it is.
+    /// The packets in flight: buffer, owner and length.
     owners: Vec<(Address, usize, usize)>,
     depth: usize,
     buffer_bytes: usize,
 }
 
 impl Exchange {
-    /// With room for `depth` packets of at most `buffer_bytes`.
+    /// Makes room for `depth` packets of at most `buffer_bytes`.
     pub(super) fn new(functions: Arc<dyn Functions>, depth: usize, buffer_bytes: usize) -> Self {
         let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
         let mut page = DataPage::default();
@@ -142,7 +142,7 @@ impl Exchange {
         }
     }
 
-    /// Takes a frame, its head included and no longer than a buffer; there has to be room.
+    /// Submits a frame, which includes its head and is no longer than a buffer. There has to be room.
     pub(super) fn submit(&mut self, owner: usize, frame: &[u8]) {
         let packet = self.packets.pop().expect("there is room, and a buffer for each place");
         let place = self.page.bytes_mut(packet).expect("packets are never lent");
@@ -155,8 +155,8 @@ impl Exchange {
         issued.expect("one read for each packet, and what it returned is taken");
     }
 
-    /// Steps engine and application until neither moves; whether anything did. A profile finds the RPC layer with the
-    /// business logic in it by this function.
+    /// Steps engine and application until neither moves. Returns whether anything moved. Profiles find the RPC layer,
+    /// with the business logic in it, by the name of this function.
     #[inline(never)]
     pub(super) fn turn(&mut self, app: &mut impl Application) -> bool {
         let mut moved = false;
@@ -178,7 +178,7 @@ impl Exchange {
         }
     }
 
-    /// Hands the next answer to `to`, with the number of whom it is for; false if there is none.
+    /// Passes the next answer with the number of its owner to `to`. Returns false if there is none.
     pub(super) fn take(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
         let Some(done) = self.engine.take(Interface::NetResp) else { return false };
         self.frames.push(done.buffer);
@@ -198,7 +198,7 @@ impl Exchange {
     }
 }
 
-/// What a packet that the engine refused is answered with. It names the function: where that leaves it no room in
+/// Builds the answer to a packet that the engine refused. The answer names the function. If that does not fit into
 /// `buffer_bytes`, nobody is told.
 pub(super) fn refusal(
     packet: Option<&[u8]>,
@@ -224,11 +224,11 @@ mod tests {
     use rpc::services::unique_id::UniqueIdService;
     use rpc::{Record, Reply, call};
 
-    use super::super::apart::Apart;
+    use super::super::four_thread::FourThread;
     use super::super::handlers::Handler;
     use super::super::inline::Inline;
     use super::super::mailbox::rest;
-    use super::super::split::Split;
+    use super::super::two_thread::TwoThread;
     use super::*;
 
     struct Seven;
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Counts what nobody awaits an answer to, and says how many there were to who does.
+    /// Counts the requests whose answer nobody awaits, and returns the count to the callers that await one.
     struct Noted(u64);
 
     impl Handler for Noted {
@@ -266,12 +266,13 @@ mod tests {
         let noted = || Box::new(Noted(0));
         let (mut one, mut two) = (exchange(1), exchange(DEPTH));
         let inline = Inline::new(noted(), &mut one, ROOM);
-        let split = Split::start(noted(), &mut two, DEPTH, ROOM, None).expect("it starts");
-        let apart = Apart::start(&functions, noted(), DEPTH, ROOM, [None; 3]).expect("it starts");
+        let two_thread = TwoThread::start(noted(), &mut two, DEPTH, ROOM, None).expect("it starts");
+        let four_thread =
+            FourThread::start(&functions, noted(), DEPTH, ROOM, [None; 3]).expect("it starts");
         let mut layouts: [Box<dyn Engines>; 3] = [
-            Box::new(Together::new(one, inline, None)),
-            Box::new(Together::new(two, split, None)),
-            Box::new(apart),
+            Box::new(SingleEngine::new(one, inline, None)),
+            Box::new(SingleEngine::new(two, two_thread, None)),
+            Box::new(four_thread),
         ];
         for engines in &mut layouts {
             for round in 1..=50 {
@@ -294,7 +295,7 @@ mod tests {
                     let (owner, frame) = answer.expect("the caller is told");
                     assert_eq!((owner, frame.is_empty()), (7, function == NOTE));
                     if function == COUNT {
-                        // The number is before the struct's last byte.
+                        // The number is in front of the struct's last byte.
                         let count = frame[..frame.len() - 1].last_chunk().copied();
                         assert_eq!(count.map(u64::from_be_bytes), Some(3 * round));
                     }
@@ -307,7 +308,7 @@ mod tests {
     fn frames_go_through_engine_and_handler_and_refusals_come_back() {
         let mut exchange = Exchange::new(Arc::new(UniqueIdService), 1, 1024);
         let app = Inline::new(Box::new(Seven), &mut exchange, 1024);
-        let mut together = Together::new(exchange, app, None);
+        let mut single_engine = SingleEngine::new(exchange, app, None);
         let mut frame = [0; 256];
         let length = call::frame(&UniqueIdService, 0, 3, &mut frame, |args| args.block(3));
         let length = length.expect("room");
@@ -316,17 +317,17 @@ mod tests {
             let mut bytes = bytes.to_vec();
             let message_bytes = (bytes.len() - 4) as u32;
             bytes[..4].copy_from_slice(&message_bytes.to_be_bytes());
-            assert!(together.has_room());
-            together.submit(11, &bytes);
-            together.turn();
-            let answered = together.take(&mut |owner, answer| {
+            assert!(single_engine.has_room());
+            single_engine.submit(11, &bytes);
+            single_engine.turn();
+            let answered = single_engine.take(&mut |owner, answer| {
                 assert_eq!(owner, 11);
                 let is_refusal = matches!(answer, Answer::Refusal(_));
                 assert_eq!(is_refusal, refused, "{answer:?}");
             });
             assert!(answered);
         }
-        assert!(!together.is_busy());
+        assert!(!single_engine.is_busy());
     }
 
     #[test]
@@ -334,27 +335,27 @@ mod tests {
         let took_ns = Arc::<AtomicU64>::default();
         let mut exchange = Exchange::new(Arc::new(UniqueIdService), 1, 1024);
         let app = Inline::new(Box::new(Seven), &mut exchange, 1024);
-        let mut together = Together::new(exchange, app, Some(Arc::clone(&took_ns)));
+        let mut single_engine = SingleEngine::new(exchange, app, Some(Arc::clone(&took_ns)));
         let mut frame = [0; 256];
         let length = call::frame(&UniqueIdService, 0, 3, &mut frame, |args| args.block(3));
         let frame = &frame[..length.expect("room")];
         let (mut told_ns, part) = (0, Duration::from_millis(2));
         for round in 1..=3 {
-            together.submit(11, frame);
+            single_engine.submit(11, frame);
             thread::sleep(part);
-            together.turn();
+            single_engine.turn();
             thread::sleep(part);
-            assert!(together.take(&mut |_, _| {
+            assert!(single_engine.take(&mut |_, _| {
                 told_ns = took_ns.load(Ordering::Relaxed);
                 thread::sleep(part);
             }));
             assert_eq!(took_ns.load(Ordering::Relaxed), told_ns, "sending is the network's");
             assert!(u128::from(told_ns) >= 2 * round * part.as_nanos(), "{round}: {told_ns} ns");
-            assert!(!together.turn() && !together.take(&mut |_, _| {}));
+            assert!(!single_engine.turn() && !single_engine.take(&mut |_, _| {}));
         }
     }
 
-    /// Tells with which of the services that were loaded a request came in.
+    /// Answers with the generation of loaded services in which a request arrived.
     struct Generation;
 
     impl Handler for Generation {
@@ -382,12 +383,13 @@ mod tests {
         const ROOM: usize = 1_024;
         let old = functions("service Old { i64 first() }");
         let exchange = || Exchange::new(Arc::clone(&old), DEPTH, ROOM);
-        let (mut inline, mut split) = (exchange(), exchange());
+        let (mut inline, mut two_thread) = (exchange(), exchange());
         let handler = || Box::new(Generation);
         let app = Inline::new(handler(), &mut inline, ROOM);
         loaded_under_a_request(inline, app, &*old);
-        let app = Split::start(handler(), &mut split, DEPTH, ROOM, None).expect("it starts");
-        loaded_under_a_request(split, app, &*old);
+        let app =
+            TwoThread::start(handler(), &mut two_thread, DEPTH, ROOM, None).expect("it starts");
+        loaded_under_a_request(two_thread, app, &*old);
     }
 
     fn loaded_under_a_request(
@@ -439,7 +441,7 @@ mod tests {
         exchange.submit(1, &frame);
         app.turn(&mut exchange.engine, &mut exchange.page);
         while exchange.engine.step_rx(&mut exchange.page).is_some() {}
-        // As if another had answered it.
+        // As if another engine had answered it.
         (0..100).for_each(|token| exchange.engine.landed(token));
         let mut moves = 0;
         let mut moved = true;

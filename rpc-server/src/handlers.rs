@@ -1,5 +1,5 @@
-//! What the services do: a request's record in, a response's record out. They read and write records in place and know
-//! nothing of wires, sockets or threads.
+//! The business logic of the services: it turns a request's record into a response's record. It reads and writes
+//! records in place and knows nothing of wires, sockets or threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,14 +22,14 @@ use units::{ByteCount, Clock};
 
 use super::{RpcOptions, RpcService};
 
-/// A service's business logic. An error is why there is no answer; what the IDL declares is an answer.
+/// A service's business logic. An error tells why there is no answer. An exception that the IDL declares is an answer.
 pub(super) trait Handler: Send {
     /// Builds the result's block and returns its place.
     fn handle(&mut self, request: &Record<'_>, reply: &mut Reply<'_>) -> Result<usize, Code>;
 }
 
-/// The functions and the handler of a service.
-pub(super) fn of(
+/// Returns the functions and the handler of a service.
+pub(super) fn functions_and_handler(
     options: &RpcOptions,
     clock: Arc<dyn Clock>,
 ) -> (Arc<dyn Functions>, Box<dyn Handler>) {
@@ -47,7 +47,7 @@ pub(super) fn of(
     }
 }
 
-/// A handler, and how long it took in all (ns).
+/// A handler with the time that it took in all (ns).
 pub(super) struct Timed {
     pub(super) handler: Box<dyn Handler>,
     pub(super) took_ns: Arc<AtomicU64>,
@@ -62,7 +62,8 @@ impl Handler for Timed {
     }
 }
 
-/// Answers `request` into `buffer`; the response's length. A profile finds the business logic by this function.
+/// Answers `request` into `buffer` and returns the response's length. Profiles find the business logic by the name of
+/// this function.
 #[inline(never)]
 pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &mut [u8]) -> usize {
     let Ok(mut reply) = Reply::to(request, buffer) else { return 0 };
@@ -72,18 +73,18 @@ pub(super) fn respond(handler: &mut dyn Handler, request: &Record<'_>, buffer: &
     }
 }
 
-/// The token of a request that nobody awaits an answer to: it is handled, and not responded to.
+/// The token of a request whose answer nobody awaits. It is handled and gets no response.
 pub(super) const ONEWAY: u64 = 0;
-/// A record may take this many times the message's bytes; one that takes more is refused as oversized. What these
-/// services have of strings, numbers and maps takes less: a pair of one letter each is 32 B for 10. Structs of which
-/// nearly all fields are absent can take more, in a list, as each field has a slot; buffers for them would be larger
-/// for all.
+/// A record may take this many times the message's bytes; a larger one is refused as oversized. The strings, numbers
+/// and maps of these services take less: a pair of one letter each takes 32 B in a record and 10 B on the wire. A list
+/// of structs in which nearly all fields are absent can take more, because each field has a slot. Room for those would
+/// make all buffers larger.
 pub(super) const RECORD_GROWTH: usize = 4;
 
 fn store(options: &RpcOptions, growth: u64) -> Embedded {
     let overhead_bytes = (KEY_BYTES_MAX + ITEM_OVERHEAD_BYTES) as u64;
     let item_bytes_max = ByteCount(growth * options.message_bytes_max.0 + overhead_bytes);
-    // Clients choose the keys: unless they are our own the hash is seeded by chance.
+    // Clients choose the keys, so the hash is seeded randomly unless the keys are our own.
     let chance = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let seed = options.hash_seed.unwrap_or_else(chance);
     Embedded::new(Options { limit: options.memory, item_bytes_max, evict: true, seed })
@@ -145,7 +146,8 @@ impl Cache {
     }
 }
 
-/// Posts are kept as the blocks they came in: storing and reading one copies it and looks at no field but its number.
+/// Stores each post as the block in which it arrived. Storing and reading one copies the block and looks at no field
+/// but its number.
 struct Posts {
     store: Embedded,
     time: CoarseClock,
@@ -205,7 +207,7 @@ impl Posts {
         Ok(result)
     }
 
-    /// All of them or none, as one that is missing cannot be told by its place.
+    /// Returns all posts or none, because the place of a missing one cannot be told.
     fn read_posts(&self, args: ReadPostsArgs<'_>, to: &mut Build<'_>) -> Result<usize, Code> {
         let result = to.block(ReadPostsResult::SLOTS)?;
         let ids = args.post_ids().unwrap_or(View::new(&[]));
@@ -239,7 +241,7 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// Numbers made of the time and a count, so that they rise: 42 bits of milliseconds, 21 of count.
+/// Numbers made of the time and a count, so that they rise: 42 bits of milliseconds and 21 of count.
 struct Ids {
     clock: Arc<dyn Clock>,
     last: u64,

@@ -1,4 +1,4 @@
-//! The application on NetCore's own thread: a request is handled as soon as the engine has read it.
+//! The application on NetCore's own thread. It handles a request as soon as the engine has read it.
 
 use rpc::{Address, Code, DataPage, Engine, Interface, Record, Reply, api};
 
@@ -9,7 +9,7 @@ pub(super) struct Inline {
     handler: Box<dyn Handler>,
     recv: Address,
     resp: Address,
-    /// The engine has App.Recv, to put a request into.
+    /// The engine has the App.Recv buffer and may put a request into it.
     reading: bool,
 }
 
@@ -23,7 +23,7 @@ impl Inline {
         Self { handler, recv, resp, reading: false }
     }
 
-    /// Handles the request; the length of its response, if one is awaited.
+    /// Handles the request. Returns the length of its response if one is awaited.
     fn answer(&mut self, page: &mut DataPage, length: usize) -> Option<usize> {
         let mut resp = page.lend(self.resp)?;
         let request = page.bytes(self.recv).and_then(|bytes| bytes.get(..length));

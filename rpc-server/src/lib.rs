@@ -1,6 +1,7 @@
-//! Thrift services through the near-cache RPC engine: the engine is `rpc`'s, this module has the threads, the sockets
-//! and the handlers. One thread does it all, two share it at the application's interfaces, or four at all of them;
-//! over TCP ([`RpcServer`]), or with frames that are handed over in process ([`Loopback`]).
+//! Serves Thrift services through the near-cache RPC engine. The crate `rpc` has the engine; this crate has the
+//! threads, the sockets and the handlers. A layout uses one thread for everything, two threads that meet at the
+//! application's interfaces, or four threads that meet at all interfaces. Frames come over TCP ([`RpcServer`]) or are
+//! handed over in process ([`Loopback`]).
 //!
 //! ```text
 //! inline       NetCore: sockets -> frames -> engine, handler -> frames -> sockets
@@ -9,18 +10,18 @@
 //!                       sockets <-- TxEngine <--/
 //! ```
 
-mod apart;
 mod app_core;
 mod connection;
 mod cores;
 mod exchange;
+mod four_thread;
 mod handlers;
-mod hop;
 mod inline;
+mod latency_probe;
 mod loopback;
 mod mailbox;
 mod net_core;
-mod split;
+mod two_thread;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -37,49 +38,49 @@ use thiserror::Error;
 use units::{ByteCount, Clock};
 
 pub use cores::{RpcCores, RpcLayout, RpcPlacement, allowed as allowed_cores};
-pub use hop::{cache_line_round_trip, mailbox_round_trip};
+pub use latency_probe::{cache_line_round_trip, mailbox_round_trip};
 pub use loopback::{Loopback, LoopbackClient, WINDOW};
 
-use apart::Apart;
-use exchange::{Engines, Exchange, Together};
+use exchange::{Engines, Exchange, SingleEngine};
+use four_thread::FourThread;
 use handlers::{Handler, Timed};
 use inline::Inline;
 use net_core::NetCore;
-use split::Split;
+use two_thread::TwoThread;
 
-/// What is served.
+/// The service that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RpcService {
     /// A cache: `Set` and `Get` on the embedded store.
     Memcached,
     /// Posts of a social network, kept in the embedded store.
     PostStorage,
-    /// Numbers that are given out once.
+    /// Unique numbers.
     UniqueId,
 }
 
-/// What to serve, with which threads, and within which bounds.
+/// The service, its threads and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcOptions {
-    /// What.
+    /// The service.
     pub service: RpcService,
-    /// With which threads.
+    /// The layout of its threads.
     pub layout: RpcLayout,
-    /// On which cores.
+    /// The cores of its threads.
     pub cores: RpcCores,
-    /// The longest message, in and out; a connection that announces a longer one is closed.
+    /// The longest message in each direction. A connection that announces a longer one is closed.
     pub message_bytes_max: ByteCount,
-    /// Budget of the store: 64 KiB to 64 TiB.
+    /// The memory budget of the store, from 64 KiB to 64 TiB.
     pub memory: ByteCount,
-    /// The seed of the store's hash, for runs that are to repeat. By chance if none: then clients that choose keys
-    /// cannot choose where they fall.
+    /// The seed of the store's hash, for runs that have to repeat. Without one the seed is random, so that clients that
+    /// choose keys cannot choose where they fall.
     pub hash_seed: Option<u64>,
-    /// Measure where the time of the one thread goes; only [`RpcLayout::Inline`].
+    /// Measures where the time of the one thread goes. Only [`RpcLayout::Inline`] supports it.
     pub time_stages: bool,
 }
 
 impl RpcOptions {
-    /// The service on one thread, with the bounds that fit a small machine.
+    /// Serves on one thread, with bounds that fit a small machine.
     pub fn new(service: RpcService) -> Self {
         Self {
             service,
@@ -92,7 +93,7 @@ impl RpcOptions {
         }
     }
 
-    /// The cores of its threads; an error if anything here cannot be.
+    /// Returns the cores of the threads, or an error if an option is not valid.
     fn placed(&self) -> Result<RpcPlacement, RpcError> {
         if !MESSAGE_BYTES_MAX.contains(&self.message_bytes_max.0) {
             let given = self.message_bytes_max;
@@ -119,30 +120,30 @@ impl RpcOptions {
 /// Where a service listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcListen {
-    /// Port 0 is any.
+    /// The address; port 0 is any free port.
     pub address: SocketAddr,
-    /// Connections at once, at least 1; more are closed as they come.
+    /// The most connections at once, at least 1. Further connections are closed as they arrive.
     pub connections_max: usize,
 }
 
-/// Why a service or a loopback is not there, or ended.
+/// Why a service or a loopback did not start, or why it ended.
 #[derive(Debug, Error)]
 pub enum RpcError {
     /// The caller has to ask for something else.
     #[error("{0}")]
     BadOptions(String),
-    /// The system refused, or a thread ended.
+    /// The system refused something, or a thread ended.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Messages from 1 KiB to 64 MiB.
+/// The longest message may be 1 KiB to 64 MiB.
 pub const MESSAGE_BYTES_MAX: RangeInclusive<u64> = 1 << 10..=64 << 20;
-/// Stores from 64 KiB to 64 TiB.
+/// A store has 64 KiB to 64 TiB.
 const MEMORY_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 40;
 const CONNECTIONS: RangeInclusive<usize> = 1..=i32::MAX as usize;
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct RpcCounters {
     connections: AtomicU64,
@@ -151,26 +152,26 @@ pub(crate) struct RpcCounters {
     times: Times,
 }
 
-/// Where the time of a thread went (ns): clocks that several hands advance.
+/// Where the time of a thread went (ns). Several parts of the code advance these clocks.
 #[derive(Clone, Debug, Default)]
 struct Times {
-    /// The thread's own CPU time from when it serves, once it has ended.
+    /// The CPU time of the thread while it served. It is set when the thread ends.
     thread_ns: Arc<AtomicU64>,
-    /// From whole frames to their answers, the handler included, elapsed.
+    /// Elapsed time from whole frames to their answers, the handler included.
     rpc_ns: Arc<AtomicU64>,
-    /// Elapsed.
+    /// Elapsed time in the handler.
     handler_ns: Arc<AtomicU64>,
 }
 
-/// The CPU time of a service's one thread since it serves, divided. Reading the clocks, four times a request, is part
-/// of it. RPC layer and handler are elapsed time, as a thread's CPU clock costs more to read than they take: what
-/// others run on this thread's core in the meantime is in theirs and missing from the network's. Give the thread a core
-/// to itself.
+/// The CPU time of a service's one thread while it serves, by stage. It includes reading the clocks, four times per
+/// request. The times of the RPC layer and the handler are elapsed times, because reading a thread's CPU clock costs
+/// more than they take. What other threads run on this core in the meantime is therefore counted in these two stages
+/// and missing from the network's. Give the thread a core to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcStages {
-    /// Sockets, and frames found in their bytes: the thread's CPU time less the others (ns).
+    /// Sockets, and finding frames in their bytes: the thread's CPU time without the other stages (ns).
     pub network_ns: u64,
-    /// The RPC layer, from a whole frame to its answer, elapsed (ns).
+    /// The RPC layer, from a whole frame to its answer, without the handler; elapsed (ns).
     pub rpc_ns: u64,
     /// The business logic, elapsed (ns).
     pub handler_ns: u64,
@@ -188,18 +189,18 @@ impl Times {
     }
 }
 
-/// The counts at a moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RpcCounts {
     /// Connections accepted.
     pub connections: u64,
-    /// Requests answered, exceptions of the service included.
+    /// Requests answered; an exception of the service is an answer.
     pub requests: u64,
-    /// Messages refused with an application exception, or by closing the connection.
+    /// Messages refused with an application exception or by closing the connection.
     pub refused: u64,
 }
 
-/// A service that is served until this is dropped.
+/// A running service. Dropping it ends the service.
 #[derive(Debug)]
 pub struct RpcServer {
     address: SocketAddr,
@@ -211,10 +212,10 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Listens, and serves from threads of its own.
+    /// Listens and serves on new threads.
     ///
     /// # Errors
-    /// The options cannot be, or the system refuses an address, a thread or a core.
+    /// The options are not valid, or the system refuses an address, a thread or a core.
     pub fn start(
         options: &RpcOptions,
         listen: &RpcListen,
@@ -235,14 +236,14 @@ impl RpcServer {
         let wake = Arc::new(eventfd(0, flags).map_err(io::Error::from)?);
         let bounds = (options, listen);
         let net = NetCore::new(listener, &wake, bounds, Arc::clone(&counters), Arc::clone(&stop))?;
-        let (own, placed, times) = (options.clone(), placement.clone(), counters.times.clone());
+        let (options, placed, times) = (options.clone(), placement.clone(), counters.times.clone());
         let (told, started) = channel();
         let thread = std::thread::Builder::new().name("rpc-net".into()).spawn(move || {
-            let (engines, result) = match engines(&own, &placed, &times, clock) {
+            let (engines, result) = match engines(&options, &placed, &times, clock) {
                 Ok(engines) => (Some(engines), Ok(())),
                 Err(error) => (None, Err(error)),
             };
-            // Whoever starts it waits for this.
+            // The caller of `start` waits for this.
             let _ = told.send(result);
             let Some(mut engines) = engines else { return Ok(()) };
             let begun_ns = thread_cpu_ns();
@@ -254,7 +255,7 @@ impl RpcServer {
         Ok(Self { address, placement, counters, stop, wake, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -264,7 +265,7 @@ impl RpcServer {
         &self.placement
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> RpcCounts {
         RpcCounts {
             connections: self.counters.connections.load(Ordering::Relaxed),
@@ -273,15 +274,17 @@ impl RpcServer {
         }
     }
 
-    /// Whether it has ended by itself, which only a failure makes it do; [`RpcServer::stop`] says which.
+    /// Tells whether the service has ended by itself, which only a failure causes. [`RpcServer::stop`] returns that
+    /// failure.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it: connections are closed as they are. Returns where its thread's time went, if that was asked for.
+    /// Ends the service and closes its connections at once. Returns where the time of its thread went, if that was
+    /// measured.
     ///
     /// # Errors
-    /// It had ended already: this is why.
+    /// The service had ended already; the error tells why.
     pub fn stop(mut self) -> io::Result<RpcStages> {
         self.end()?;
         Ok(self.counters.times.divided())
@@ -289,7 +292,7 @@ impl RpcServer {
 
     fn end(&mut self) -> io::Result<()> {
         self.stop.store(true, Ordering::Release);
-        // A full counter wakes as well.
+        // A full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -305,14 +308,15 @@ impl Drop for RpcServer {
     }
 }
 
-/// The engines of a layout, its other threads started, for the calling thread, which becomes its NetCore: on its core.
+/// Creates the engines of a layout and starts its other threads. The calling thread becomes NetCore and is pinned to
+/// its core.
 fn engines(
     options: &RpcOptions,
     placement: &RpcPlacement,
     times: &Times,
     clock: Arc<dyn Clock>,
 ) -> io::Result<Box<dyn Engines>> {
-    let (functions, handler) = handlers::of(options, clock);
+    let (functions, handler) = handlers::functions_and_handler(options, clock);
     let handler: Box<dyn Handler> = match options.time_stages {
         true => Box::new(Timed { handler, took_ns: Arc::clone(&times.handler_ns) }),
         false => handler,
@@ -326,28 +330,28 @@ fn engines(
         RpcLayout::Inline => {
             let mut exchange = exchange(functions, 1);
             let app = Inline::new(handler, &mut exchange, buffer_bytes);
-            Box::new(Together::new(exchange, app, took_ns))
+            Box::new(SingleEngine::new(exchange, app, took_ns))
         }
         RpcLayout::TwoThread => {
             let mut exchange = exchange(functions, DEPTH);
             let core = placement.core(1);
-            let app = Split::start(handler, &mut exchange, DEPTH, buffer_bytes, core)?;
-            Box::new(Together::new(exchange, app, None))
+            let app = TwoThread::start(handler, &mut exchange, DEPTH, buffer_bytes, core)?;
+            Box::new(SingleEngine::new(exchange, app, None))
         }
         RpcLayout::FourThread => {
             let cores = [1, 2, 3].map(|thread| placement.core(thread));
-            Box::new(Apart::start(&functions, handler, DEPTH, buffer_bytes, cores)?)
+            Box::new(FourThread::start(&functions, handler, DEPTH, buffer_bytes, cores)?)
         }
     })
 }
 
-/// What this thread has had of the processor so far.
+/// Returns the CPU time of the calling thread.
 fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Requests on their way between the cores.
+/// Requests in flight between the cores.
 const DEPTH: usize = 16;
-/// A frame's head; and the head, the function and the caller's number are part of a message's bytes.
+/// The head of a frame. A message's bytes include the head, the function and the caller's number.
 const MESSAGE_HEAD_BYTES: usize = rpc::wire::FRAME_HEAD_BYTES;

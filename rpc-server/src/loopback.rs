@@ -1,6 +1,5 @@
-//! Frames in process: what sockets do otherwise, a client does that is asked for the next frame and told of its
-//! answer. So packets that were recorded can be replayed through any layout, and nothing but the RPC layer and the
-//! handlers is in the way.
+//! Frames in process: a client takes the place of the sockets. It is asked for the next frame and gets the answer.
+//! Recorded packets can thus be replayed through any layout, with nothing but the RPC layer and the handlers at work.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -13,19 +12,20 @@ use super::exchange::{Answer, Engines};
 use super::mailbox::rest;
 use super::{DEPTH, RpcError, RpcOptions, RpcPlacement, Times, engines};
 
-/// What sends frames and takes answers.
+/// A source of frames that takes the answers.
 pub trait LoopbackClient {
-    /// The next frame to send, its head included; none ends the replay once all is answered. Requests are handled in
-    /// this order.
+    /// Returns the next frame to send, its head included. `None` ends the replay once everything is answered. Requests
+    /// are handled in this order.
     fn next(&mut self) -> Option<&[u8]>;
 
-    /// The answer to the frame with this number, counted from 0 since the replay began: a frame, or nothing where
-    /// none is awaited or the frame did not even say who calls what. What is refused may be told before what was sent
-    /// earlier.
+    /// Takes the answer to the frame with this number, counted from 0 since the replay began. The answer is empty if
+    /// none is awaited or if the frame did not say who calls what. A refusal may arrive before the answers to earlier
+    /// frames.
     fn answered(&mut self, number: u64, answer: &[u8]);
 }
 
-/// A service without sockets. The thread that starts it is its NetCore, on that core, and the only one that may use it.
+/// A service without sockets. The thread that starts it is its NetCore, on NetCore's core, and the only thread that may
+/// use it.
 pub struct Loopback {
     engines: Box<dyn Engines>,
     placement: RpcPlacement,
@@ -33,14 +33,14 @@ pub struct Loopback {
     patience: Duration,
 }
 
-/// Requests that may be under way at once; the layout inline takes one at a time whatever is asked for.
+/// Requests that may be in flight at once. The inline layout takes one at a time, whatever is asked for.
 pub const WINDOW: RangeInclusive<usize> = 1..=DEPTH;
 
 impl Loopback {
-    /// Starts the other threads of the layout, and keeps this one on its core if the layout's threads are pinned.
+    /// Starts the other threads of the layout. Pins the calling thread if the layout's threads are pinned.
     ///
     /// # Errors
-    /// The options cannot be, or the system refuses a thread or a core.
+    /// The options are not valid, or the system refuses a thread or a core.
     pub fn start(options: &RpcOptions, clock: Arc<dyn Clock>) -> Result<Self, RpcError> {
         let placement = options.placed()?;
         let engines = engines(options, &placement, &Times::default(), clock)?;
@@ -53,11 +53,11 @@ impl Loopback {
         &self.placement
     }
 
-    /// Sends all that the client has, with up to `window` requests under way, until the last is answered.
+    /// Sends all of the client's frames, with up to `window` requests in flight, until the last is answered.
     ///
     /// # Errors
-    /// [`RpcError::BadOptions`] for a window outside [`WINDOW`], or a frame longer than the longest message; and
-    /// [`RpcError::Io`] once a thread of the layout has ended, or nothing was answered for ten seconds.
+    /// [`RpcError::BadOptions`] for a window outside [`WINDOW`] or a frame longer than the longest message;
+    /// [`RpcError::Io`] if a thread of the layout has ended or nothing was answered for ten seconds.
     pub fn replay(
         &mut self,
         window: usize,
@@ -69,7 +69,7 @@ impl Loopback {
         }
         let (mut sent, mut answered, mut idle) = (0, 0, 0u32);
         let mut still_since = None;
-        // Whatever ends it, what is under way is answered first.
+        // Whatever ends the replay, requests in flight are answered first.
         let mut end = None;
         loop {
             let mut moved = false;
@@ -105,7 +105,7 @@ impl Loopback {
             }
             idle = idle.wrapping_add(1);
             rest(idle);
-            // The clock costs as much as some looks.
+            // Reading the clock costs as much as several looks.
             if idle.is_multiple_of(ROUNDS_PER_CLOCK)
                 && still_since.get_or_insert_with(Instant::now).elapsed() >= self.patience
             {
@@ -128,7 +128,7 @@ fn frame_of<'a>(answer: &Answer<'a>) -> &'a [u8] {
     }
 }
 
-/// How long nothing may move while answers are awaited: longer than any handler takes.
+/// How long nothing may move while answers are awaited. Every handler is faster.
 const PATIENCE: Duration = Duration::from_secs(10);
 const ROUNDS_PER_CLOCK: u32 = 4_096;
 
@@ -192,13 +192,13 @@ mod tests {
         frame
     }
 
-    /// The same frames in every layout have the same answers, each its own.
+    /// Every layout gives the same answers to the same frames.
     fn same_in_every_layout(service: RpcService, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let answers = RpcLayout::ALL.map(|layout| {
             let mut loopback = started(service, layout);
             let mut client = Frames::new(frames);
             loopback.replay(*WINDOW.end(), &mut client).expect("it runs");
-            // Again with one at a time, when everything is stored.
+            // Once more, one at a time, when everything is stored.
             let mut again = Frames::new(frames);
             loopback.replay(1, &mut again).expect("it runs");
             let answers = client.answers.into_iter().chain(again.answers);
@@ -232,7 +232,7 @@ mod tests {
             }
             frames.push(bytes);
         }
-        // A name that leaves its refusal no room; one of the longest that do.
+        // A name that leaves no room for its refusal, and one of the longest that do.
         for name in [1_000, 900] {
             let message = [b"\x80\x01\0\x01\0\0", &u16::to_be_bytes(name)[..]].concat();
             let message = [&message[..], &vec![b'n'; name.into()], &[0; 5]].concat();
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn an_answer_longer_than_a_message_may_be_is_an_exception_in_every_layout() {
-        // Two make 1,120 B.
+        // Two of them make 1,120 B.
         const TEXT_BYTES: usize = 520;
         let mut frames: Vec<_> = (0..2)
             .map(|id| {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(kinds, [Some(MessageKind::Reply); 4]);
     }
 
-    /// Takes what it is given and answers nothing.
+    /// Takes every frame and answers nothing.
     struct Silent(usize);
 
     impl Engines for Silent {

@@ -1,6 +1,7 @@
-//! Mailboxes between the threads of a layout: single-producer single-consumer rings of messages that carry words and,
-//! where a buffer changes hands, the buffer itself; and the threads, which look for a while and then sleep until a
-//! bell. Nothing is shared that two threads could touch, and no message is ever dropped.
+//! Mailboxes between the threads of a layout, and the threads. A mailbox is a single-producer single-consumer ring of
+//! messages. A message carries a word and, where a buffer changes hands, the buffer. The threads poll for a while and
+//! then sleep until a doorbell wakes them. Two threads never share anything that both could touch, and no message is
+//! ever dropped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -23,25 +24,25 @@ pub(super) struct Mail {
     pub(super) buffer: Option<Buffer>,
 }
 
-/// A mailbox with room for `places` messages: more than there can ever be, as each names something of which there are
-/// few. The bell is that of the thread that reads it, if it sleeps.
+/// Creates a mailbox with room for `places` messages. That is more than there can ever be, because each message names
+/// something of which there are few. `bell` wakes the thread that reads, if it sleeps.
 pub(super) fn mailbox<T: Send>(
     places: usize,
-    bell: Option<&Arc<Bell>>,
+    bell: Option<&Arc<Doorbell>>,
 ) -> (Outbox<T>, Receiver<T>) {
     let (ring, inbox) = mailbox::channel(places);
     (Outbox { ring, bell: bell.cloned() }, inbox)
 }
 
-/// Where messages go in.
+/// The sending end of a mailbox.
 pub(super) struct Outbox<T> {
     ring: Sender<T>,
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<Doorbell>>,
 }
 
 impl<T> Outbox<T> {
     pub(super) fn send(&mut self, message: T) {
-        // Whoever read it is gone: so is this thread, soon.
+        // The reader is gone, so this thread will end soon.
         if self.ring.push(message).is_err() {
             assert!(self.ring.is_abandoned(), "a mailbox holds more than there are messages");
         }
@@ -51,30 +52,30 @@ impl<T> Outbox<T> {
     }
 }
 
-/// Whether a thread sleeps, and whether it is to end.
+/// Tells whether a thread sleeps and whether it has to end.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     asleep: AtomicBool,
     over: AtomicBool,
     thread: OnceLock<Thread>,
     sleep: Duration,
 }
 
-impl Default for Bell {
+impl Default for Doorbell {
     fn default() -> Self {
-        Self::of(SLEEP)
+        Self::with_sleep(SLEEP)
     }
 }
 
-impl Bell {
-    /// Whoever is not woken wakes after `sleep`.
-    fn of(sleep: Duration) -> Self {
+impl Doorbell {
+    /// A thread that nothing wakes sleeps at most for `sleep`.
+    fn with_sleep(sleep: Duration) -> Self {
         let (asleep, over) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { asleep, over, thread: OnceLock::new(), sleep }
     }
 
     fn ring(&self) {
-        // What was sent is to be seen before the flag is read: the sleeper sets it, then looks once more.
+        // The message must be visible before the flag is read. The sleeper sets the flag and then looks once more.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -91,7 +92,7 @@ impl Bell {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Takes turns until it is over; without work for a while, asleep.
+    /// Takes turns until it has to end. It sleeps after a while without work.
     fn serve(&self, mut turn: impl FnMut() -> bool) {
         let mut idle = 0u32;
         while !self.is_over() {
@@ -115,7 +116,7 @@ impl Bell {
     }
 }
 
-/// Between two looks that found nothing, `idle` of them so far.
+/// Pauses between two looks that found nothing; `idle` is their number so far.
 pub(super) fn rest(idle: u32) {
     if idle.is_multiple_of(YIELD_EVERY) {
         std::thread::yield_now();
@@ -126,27 +127,27 @@ pub(super) fn rest(idle: u32) {
 /// A thread of a layout. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Worker {
-    bell: Arc<Bell>,
+    bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts a thread that takes turns on `core`, if it is to be pinned.
+    /// Starts a thread that takes turns. It is pinned if `core` is given.
     pub(super) fn start(
         name: &str,
         core: Option<usize>,
-        bell: Arc<Bell>,
+        bell: Arc<Doorbell>,
         turn: impl FnMut() -> bool + Send + 'static,
     ) -> io::Result<Self> {
         let (told, pinned) = channel();
-        let own = Arc::clone(&bell);
+        let worker_bell = Arc::clone(&bell);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let _ = own.thread.set(std::thread::current());
+            let _ = worker_bell.thread.set(std::thread::current());
             let result = pin(core);
             let is_there = result.is_ok();
             let _ = told.send(result);
             if is_there {
-                own.serve(turn);
+                worker_bell.serve(turn);
             }
         })?;
         let worker = Self { bell, thread: Some(thread) };
@@ -154,7 +155,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Whether it still takes turns; one that does not has panicked, or was never told to go on.
+    /// Tells whether the thread still takes turns. Otherwise it has panicked or could not be pinned.
     pub(super) fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -169,11 +170,11 @@ impl Drop for Worker {
     }
 }
 
-/// Looks into the mailboxes before sleeping: some tens of microseconds.
+/// The number of looks into the mailboxes before sleeping, some tens of microseconds.
 const SPINS: u32 = 2_000;
-/// Where cores are few, whoever is to send may need this one.
+/// Where cores are few, the sending thread may need this core.
 const YIELD_EVERY: u32 = 256;
-/// Longer than any bell takes; nothing depends on it.
+/// Longer than any wake-up takes; nothing depends on it.
 const SLEEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -186,8 +187,8 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_and_nothing_is_lost_or_out_of_order() {
-        // Only the bell wakes it within this test's patience.
-        let bell = Arc::new(Bell::of(4 * PATIENCE));
+        // Only the doorbell wakes it within this test's patience.
+        let bell = Arc::new(Doorbell::with_sleep(4 * PATIENCE));
         let (mut there, mut inbox) = mailbox(4, Some(&bell));
         let (mut back, mut returned) = mailbox(4, None);
         let worker = Worker::start("echo", None, Arc::clone(&bell), move || {
@@ -198,7 +199,7 @@ mod tests {
         let worker = worker.expect("it starts");
         for number in 0..2_000u32 {
             let begun = Instant::now();
-            // Once in a while it falls asleep first, so that the bell is needed.
+            // Once in a while it falls asleep first, so that the doorbell is needed.
             while number % 200 == 199 && !bell.asleep.load(Ordering::Relaxed) {
                 assert!(begun.elapsed() < PATIENCE, "it never sleeps");
                 std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! NetCore: one thread's loop over sockets and engines. It sleeps in the kernel while nothing is under way, and
-//! looks at sockets and mailboxes in turn while something is.
+//! NetCore: one thread's loop over sockets and engines. It sleeps in the kernel while nothing is in flight. Otherwise
+//! it looks at sockets and mailboxes in turn.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,10 +25,11 @@ pub(super) struct NetCore {
     connections: Slab<Connection>,
     connections_max: usize,
     frame_bytes_max: usize,
-    /// Connections with a whole frame that is not under way, each once.
+    /// Connections with a whole frame that is not in flight, each once.
     ready: VecDeque<usize>,
-    /// Nothing was left for a connection then: the listener, which would tell of it without end, is not listened to.
-    deaf_since: Option<Instant>,
+    /// When the process had no file or memory left for a connection. The listener would report the waiting connection
+    /// without end, so it is not polled for a while.
+    accept_paused_since: Option<Instant>,
     counters: Arc<RpcCounters>,
     stop: Arc<AtomicBool>,
 }
@@ -51,13 +52,13 @@ impl NetCore {
             connections_max: listen.connections_max,
             frame_bytes_max: options.message_bytes_max.as_usize() + FRAME_HEAD_BYTES,
             ready: VecDeque::new(),
-            deaf_since: None,
+            accept_paused_since: None,
             counters,
             stop,
         })
     }
 
-    /// Until it is told to stop.
+    /// Serves until it is told to stop.
     pub(super) fn run(mut self, engines: &mut dyn Engines) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut idle_rounds = 0u32;
@@ -68,7 +69,7 @@ impl NetCore {
             let moved = self.exchange(engines);
             idle_rounds = if moved { 0 } else { idle_rounds.wrapping_add(1) };
             let busy = engines.is_busy();
-            // Between two looks at the sockets the mailbox is looked at often: answers are near.
+            // Answers are near, so the mailbox is polled many times per look at the sockets.
             if busy && !idle_rounds.is_multiple_of(ROUNDS_PER_WAIT) {
                 std::hint::spin_loop();
                 continue;
@@ -81,20 +82,20 @@ impl NetCore {
         Ok(())
     }
 
-    /// Looks at the sockets; waits for them where nothing else is to be done.
+    /// Looks at the sockets, and waits for them if there is nothing else to do.
     fn look(&mut self, has_work: bool, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
-        let timeout = match self.deaf_since {
+        let timeout = match self.accept_paused_since {
             _ if has_work => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
-            Some(_) => Some(Timespec { tv_sec: 0, tv_nsec: DEAF.as_nanos() as _ }),
+            Some(_) => Some(Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE.as_nanos() as _ }),
             None => None,
         };
         match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if self.deaf_since.is_some_and(|since| since.elapsed() >= DEAF) {
-            self.deaf_since = None;
+        if self.accept_paused_since.is_some_and(|since| since.elapsed() >= ACCEPT_PAUSE) {
+            self.accept_paused_since = None;
             self.listen(epoll::EventFlags::IN)?;
         }
         for event in events {
@@ -112,8 +113,8 @@ impl NetCore {
         Ok(epoll::modify(&self.epoll, &self.listener, data, flags)?)
     }
 
-    /// Frames to the engine and answers from it, until nothing moves or the sockets are to be looked at: a client can
-    /// send faster than it is answered. Whether anything moved.
+    /// Moves frames to the engine and answers from it, until nothing moves or it is time to look at the sockets: a
+    /// client can send faster than it is answered. Returns whether anything moved.
     fn exchange(&mut self, engines: &mut dyn Engines) -> bool {
         let mut moved = false;
         for _ in 0..EXCHANGES_PER_LOOK {
@@ -170,10 +171,10 @@ impl NetCore {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if out_of_means(&error) => {
-                    self.deaf_since = Some(Instant::now());
+                    self.accept_paused_since = Some(Instant::now());
                     return self.listen(epoll::EventFlags::empty());
                 }
-                // Nothing more, or one that is gone already: the listener tells again.
+                // There are no more connections, or this one is gone already. The listener reports the next.
                 Err(_) => return Ok(()),
             };
             if self.connections.len() >= self.connections_max {
@@ -189,7 +190,7 @@ impl NetCore {
         }
     }
 
-    /// A socket can be read or written.
+    /// Handles a socket that can be read or written.
     fn served(&mut self, index: usize, flags: epoll::EventFlags) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.hung_up |= flags.intersects(ends());
@@ -199,8 +200,8 @@ impl NetCore {
         self.advance(index);
     }
 
-    /// Reads on where that is due, and queues a whole frame. Sockets tell of new bytes once, so this is called whenever
-    /// reading may have become due.
+    /// Reads more if that is due, and queues a whole frame. Sockets report new bytes once, so every change that may
+    /// make reading due calls this.
     fn advance(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.wants_more(self.frame_bytes_max)
@@ -212,12 +213,12 @@ impl NetCore {
         let inbound = connection.inbound(self.frame_bytes_max);
         let is_bad = inbound == Inbound::TooLong;
         let is_whole = matches!(inbound, Inbound::Frame(_));
-        // Who does not take answers is not worked for; once it has taken them this is called again.
+        // Nothing is done for a client that does not take its answers. Once it has taken them this runs again.
         if is_whole && !connection.awaits && !connection.queued && connection.takes_answers() {
             connection.queued = true;
             self.ready.push_back(index);
         }
-        // What was asked before is answered first.
+        // Earlier requests are answered first.
         let is_over = is_bad || (connection.ended && !is_whole);
         if is_over && !connection.awaits && !connection.has_outbound() {
             self.counters.refused.fetch_add(u64::from(is_bad), Ordering::Relaxed);
@@ -225,13 +226,14 @@ impl NetCore {
         }
     }
 
-    /// A connection with a request under way keeps its number until that is back, so that the answer is nobody else's.
+    /// Closes a connection. One with a request in flight keeps its number until the request is back, so that nobody
+    /// else gets the answer.
     fn close(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         connection.ended = true;
         if connection.queued {
-            self.ready.retain(|own| *own != index);
+            self.ready.retain(|ready| *ready != index);
         }
         if !connection.awaits {
             self.connections.remove(index);
@@ -239,7 +241,7 @@ impl NetCore {
     }
 }
 
-/// Told once of each change, in both directions.
+/// Reports each change once, in both directions.
 fn edges() -> epoll::EventFlags {
     epoll::EventFlags::IN
         | epoll::EventFlags::OUT
@@ -252,7 +254,7 @@ fn ends() -> epoll::EventFlags {
     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR
 }
 
-/// No file or memory for a connection, in this process or on this machine.
+/// Tells whether this process or this machine has no file or memory left for a connection.
 fn out_of_means(error: &io::Error) -> bool {
     let means = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|error| means.contains(&error))
@@ -261,10 +263,10 @@ fn out_of_means(error: &io::Error) -> bool {
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 const EVENTS_MAX: usize = 256;
-/// Others wait for so many requests, in each of which a look at the sockets costs little.
+/// The number of requests between two looks at the sockets. Against so many, a look costs little.
 const EXCHANGES_PER_LOOK: u32 = 16;
-/// When files or memory may be there again.
-const DEAF: Duration = Duration::from_millis(100);
+/// How long to wait until files or memory may be there again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A look at the sockets costs as much as some tens of looks into a mailbox.
 const ROUNDS_PER_WAIT: u32 = 64;
 
@@ -280,7 +282,7 @@ mod tests {
     use super::super::RpcService;
     use super::*;
 
-    /// Answers the first frame at length, and cannot tell whose the second is.
+    /// Answers the first frame with many bytes, and cannot tell whose the second is.
     #[derive(Default)]
     struct Lengthy {
         under_way: Option<usize>,
@@ -317,7 +319,7 @@ mod tests {
         }
     }
 
-    /// More than the socket takes, and less than holds back what is asked next.
+    /// More than the socket takes, and less than the limit beyond which nothing more is read.
     static LONG: [u8; 250 << 10] = [7; 250 << 10];
 
     #[test]
@@ -332,8 +334,9 @@ mod tests {
         let (counters, stop) = (Arc::<RpcCounters>::default(), Arc::<AtomicBool>::default());
         let options = RpcOptions::new(RpcService::UniqueId);
         let listen = RpcListen { address, connections_max: 1 };
-        let (own, over) = (Arc::clone(&counters), Arc::clone(&stop));
-        let net = NetCore::new(listener, &wake, (&options, &listen), own, over).expect("it starts");
+        let (net_counters, over) = (Arc::clone(&counters), Arc::clone(&stop));
+        let net = NetCore::new(listener, &wake, (&options, &listen), net_counters, over)
+            .expect("it starts");
         let served = thread::spawn(move || net.run(&mut Lengthy::default()));
 
         let mut client = TcpStream::connect(address).expect("it listens");

@@ -1,4 +1,4 @@
-//! Two sides side by side: medians over runs, what compression saved and what it cost, as a table and as data.
+//! Compares the two sides: medians over runs, what compression saved and what it cost, as a table and as data.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use load::LoadSpec;
 use serde::Serialize;
 use units::ByteCount;
 
-use super::arm::Sample;
+use super::variant::Sample;
 use experiments::testbed::Backing;
 
-/// Compression off or on.
+/// Whether compression is off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Off,
@@ -17,7 +17,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// As `--compress` takes it.
+    /// Returns the value of `--compress`.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Side::Off => "off",
@@ -49,7 +49,7 @@ struct Spread {
     max: f64,
 }
 
-/// One side in numbers.
+/// The numbers of one side.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Numbers {
     runs: usize,
@@ -68,18 +68,18 @@ struct Numbers {
     generator_was_bottleneck: bool,
 }
 
-/// What compression came to.
+/// What compression saved and cost.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Saved {
     /// Logical bytes held with compression over those held without.
     held_ratio: f64,
-    /// Memory that it would take to hold as much without compression, less the memory that there is (bytes).
+    /// The memory that would hold as much without compression, less the actual memory (bytes).
     memory_bytes: f64,
-    /// Core-seconds more than without compression, in the measured window.
+    /// Core-seconds that compression cost in the measured window.
     extra_core_s: f64,
-    /// The same per GB (10^9 bytes) saved; none where nothing is saved.
+    /// Core-seconds per GB (10^9 bytes) saved; `None` if nothing was saved.
     extra_core_s_per_gb: Option<f64>,
-    /// Backend fetches avoided: misses without compression less misses with it, over those without.
+    /// The share of backend fetches avoided: misses without compression less misses with it, over those without.
     misses_avoided: f64,
 }
 
@@ -107,12 +107,12 @@ impl Comparison {
 
     pub(super) fn add(&mut self, side: Side, sample: Sample) {
         self.samples[side as usize].push(sample);
-        self.off = Numbers::of(&self.samples[0], self.memory);
-        self.on = Numbers::of(&self.samples[1], self.memory);
-        self.saved = Saved::of(&self.off, &self.on, self.memory);
+        self.off = Numbers::from_samples(&self.samples[0], self.memory);
+        self.on = Numbers::from_samples(&self.samples[1], self.memory);
+        self.saved = Saved::between(&self.off, &self.on, self.memory);
     }
 
-    /// What was compared, in one line.
+    /// Describes the comparison in one line.
     pub(super) fn caption(&self) -> String {
         format!(
             "{} in {}, {} keys, {:.0} requests/s offered, medians of {}",
@@ -120,23 +120,23 @@ impl Comparison {
         )
     }
 
-    /// What came of it, in one sentence.
+    /// Describes the result in one sentence.
     pub(super) fn sentence(&self) -> String {
         self.saved.sentence(&self.off, &self.on).trim_end().to_owned()
     }
 
-    /// What to draw: a title, a unit, and the number off and on.
+    /// Returns the values to draw: a title, a unit, and the number off and on.
     pub(super) fn pairs(&self) -> Vec<(&'static str, &'static str, [f64; 2])> {
         let both = |of: fn(&Numbers) -> f64| [of(&self.off), of(&self.on)];
         vec![
-            ("hit ratio", "hits over gets", both(|own| own.hit_ratio.median)),
+            ("hit ratio", "hits over gets", both(|numbers| numbers.hit_ratio.median)),
             (
                 "data held",
                 "MiB, uncompressed",
-                both(|own| own.held_bytes.median / f64::from(1 << 20)),
+                both(|numbers| numbers.held_bytes.median / f64::from(1 << 20)),
             ),
-            ("get median", "us", both(|own| own.p50_us.median)),
-            ("CPU per request", "us", both(|own| own.cpu_us_per_request.median)),
+            ("get median", "us", both(|numbers| numbers.p50_us.median)),
+            ("CPU per request", "us", both(|numbers| numbers.cpu_us_per_request.median)),
         ]
     }
 
@@ -164,9 +164,9 @@ impl Comparison {
 }
 
 impl Numbers {
-    fn of(samples: &[Sample], memory: ByteCount) -> Self {
+    fn from_samples(samples: &[Sample], memory: ByteCount) -> Self {
         let over = |number: fn(&Sample) -> f64| {
-            Spread::of(samples.iter().map(number).collect::<Vec<f64>>())
+            Spread::from_values(samples.iter().map(number).collect::<Vec<f64>>())
         };
         let per_item: Vec<f64> =
             samples.iter().map(|sample| memory.0 as f64 / sample.items.max(1.0)).collect();
@@ -177,7 +177,7 @@ impl Numbers {
             held_bytes: over(|sample| sample.held_bytes),
             logical_bytes_per_value: over(|sample| sample.logical_bytes),
             stored_bytes_per_value: over(|sample| sample.logical_bytes * sample.stored_share),
-            memory_bytes_per_item: Spread::of(per_item),
+            memory_bytes_per_item: Spread::from_values(per_item),
             cpu_core_s: over(|sample| sample.cpu_s),
             cpu_us_per_request: over(|sample| sample.cpu_us),
             p50_us: over(|sample| sample.p50_us),
@@ -208,7 +208,7 @@ impl Numbers {
 }
 
 impl Saved {
-    fn of(off: &Numbers, on: &Numbers, memory: ByteCount) -> Self {
+    fn between(off: &Numbers, on: &Numbers, memory: ByteCount) -> Self {
         if off.runs == 0 || on.runs == 0 {
             return Self::default();
         }
@@ -242,12 +242,12 @@ impl Saved {
 }
 
 impl Spread {
-    fn of(values: Vec<f64>) -> Self {
+    fn from_values(values: Vec<f64>) -> Self {
         let found = experiments::Spread::of(values);
-        found.map_or_else(Self::default, |own| Self {
-            median: own.median,
-            min: own.low,
-            max: own.high,
+        found.map_or_else(Self::default, |spread| Self {
+            median: spread.median,
+            min: spread.low,
+            max: spread.high,
         })
     }
 }
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_median_of_odd_and_even_counts() {
-        let odd = Spread::of(vec![3.0, 1.0, 2.0]);
+        let odd = Spread::from_values(vec![3.0, 1.0, 2.0]);
         assert_eq!((odd.median, odd.min, odd.max), (2.0, 1.0, 3.0));
-        assert_eq!(Spread::of(vec![4.0, 1.0, 3.0, 2.0]).median, 2.5);
+        assert_eq!(Spread::from_values(vec![4.0, 1.0, 3.0, 2.0]).median, 2.5);
     }
 }

@@ -1,12 +1,12 @@
-//! `rebate demo`: the same memory, the same load, compression off against on; then monolith against microservices, in
-//! software and with a virtual accelerator; on this machine and with nothing to set up. It starts the servers as
-//! processes of their own, so that what each costs can be read from the system. It measures and compares; it judges
-//! nothing and keeps nothing.
+//! `rebate demo`: compares compression off and on with the same memory and load, then monolith and microservices, in
+//! software and with a virtual accelerator. It runs on this machine and needs no setup. It starts the servers as
+//! separate processes, so that the system tells what each costs. It measures and compares. It judges nothing and keeps
+//! nothing.
 
-mod arm;
 mod comparison;
 mod page;
 mod services;
+mod variant;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,13 +19,13 @@ use load::{LoadSpec, Pace, Phase, Progress};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
-use arm::{Arm, Sample, item_overhead_bytes};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 use comparison::{Comparison, Side};
 use experiments::testbed::Backing;
 use harness::memcached_is_here;
 use serde::Serialize;
 use services::Services;
+use variant::{Sample, Variant, item_overhead_bytes};
 
 const EXAMPLES: &str = "Examples:
   rebate demo
@@ -73,7 +73,7 @@ pub(crate) struct Demo {
     json: bool,
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Serialize)]
 struct Results {
     memory: Vec<Comparison>,
@@ -95,14 +95,14 @@ impl Demo {
     pub(crate) fn run(&self) -> ExitCode {
         match self.compare() {
             Ok(results) => self.show(&results),
-            Err(Problem::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
-            Err(Problem::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
+            Err(CliError::Usage(problem)) => crate::load::fail(EXIT_USAGE, &problem),
+            Err(CliError::Failed(problem)) => crate::load::fail(EXIT_FAILED, &problem),
         }
     }
 
-    fn compare(&self) -> Result<Results, Problem> {
+    fn compare(&self) -> Result<Results, CliError> {
         if !(1..=100).contains(&self.runs) {
-            return Err(Problem::Usage(format!("--runs is {}; valid is 1 to 100", self.runs)));
+            return Err(CliError::Usage(format!("--runs is {}; valid is 1 to 100", self.runs)));
         }
         let backing = match self.store {
             Hold::Embedded => Backing::Embedded,
@@ -113,21 +113,21 @@ impl Demo {
         let specs: Vec<LoadSpec> =
             self.preset.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
         let stop = crate::load::stop_on_signal()
-            .map_err(|error| Problem::Failed(format!("cannot handle signals: {error}")))?;
-        let bar = Bar::new(specs.len() * self.runs * 2, Services::STEPS);
+            .map_err(|error| CliError::Failed(format!("cannot handle signals: {error}")))?;
+        let bar = DemoProgress::new(specs.len() * self.runs * 2, Services::STEPS);
         if !self.json {
-            say(backing_sentence(backing));
+            print_line(backing_sentence(backing));
         }
         let mut comparisons = Vec::new();
         for spec in &specs {
             let mut comparison = Comparison::new(spec, backing, self.memory);
             for run in 0..self.runs * 2 {
-                // Off and on take turns, so that drift of the machine meets both.
+                // Off and on alternate, so that drift of the machine affects both.
                 let side = if run % 2 == 0 { Side::Off } else { Side::On };
                 bar.begin(comparison.preset(), side);
                 let sample = self.measure(spec, side, backing, &bar, &stop);
                 if stop.load(Ordering::Relaxed) {
-                    // Ctrl-C reaches the servers too: what this side came to says nothing.
+                    // Ctrl-C reaches the servers too, so the numbers of this side mean nothing.
                     bar.0.finish_and_clear();
                     eprintln!("rebate: stopped; finished comparisons follow");
                     return Ok(Results { memory: comparisons, services: None });
@@ -137,7 +137,7 @@ impl Demo {
             comparisons.push(comparison);
         }
         let step = |what: &str| bar.step(what);
-        let services = Services::measure(backing, step, &stop).map_err(Problem::Failed)?;
+        let services = Services::measure(backing, step, &stop).map_err(CliError::Failed)?;
         bar.0.finish_and_clear();
         if services.is_none() {
             eprintln!("rebate: stopped; finished comparisons follow");
@@ -150,36 +150,36 @@ impl Demo {
         spec: &LoadSpec,
         side: Side,
         backing: Backing,
-        bar: &Bar,
+        bar: &DemoProgress,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Sample, Problem> {
-        let arm = Arm::start(side, backing, self.memory).map_err(Problem::Failed)?;
-        let spec = LoadSpec { targets: vec![arm.address().clone()], ..spec.clone() };
+    ) -> Result<Sample, CliError> {
+        let variant = Variant::start(side, backing, self.memory).map_err(CliError::Failed)?;
+        let spec = LoadSpec { targets: vec![variant.address().clone()], ..spec.clone() };
         let mut before = None;
         let report = load::run(
             &spec,
             |progress| {
                 bar.show(progress);
                 if before.is_none() && progress.phase == Phase::Measure {
-                    before = Some(arm.cpu_s());
+                    before = Some(variant.cpu_s());
                 }
             },
             stop,
         );
-        let report = report.map_err(|error| Problem::Failed(error.to_string()))?;
+        let report = report.map_err(|error| CliError::Failed(error.to_string()))?;
         if report.wrong.count > 0 {
-            return Err(Problem::Failed(format!("{} values read were wrong", report.wrong.count)));
+            return Err(CliError::Failed(format!("{} values read were wrong", report.wrong.count)));
         }
-        let cpu_s = arm.cpu_s() - before.unwrap_or(0.0);
-        let stats = arm.stats().map_err(Problem::Failed)?;
+        let cpu_s = variant.cpu_s() - before.unwrap_or(0.0);
+        let stats = variant.stats().map_err(CliError::Failed)?;
         let key_bytes = Sizes::new(&spec.key_bytes, Weighting::Calls);
         let key_bytes = key_bytes.map_or(0.0, |sizes| sizes.mean_bytes());
         let overhead_bytes = item_overhead_bytes(backing) as f64 + key_bytes;
         Ok(Sample::new(&report, cpu_s, &stats, overhead_bytes))
     }
 
-    fn spec(&self, name: &str) -> Result<LoadSpec, Problem> {
-        let usage = |error: String| Problem::Usage(error);
+    fn spec(&self, name: &str) -> Result<LoadSpec, CliError> {
+        let usage = |error: String| CliError::Usage(error);
         let preset = Preset::find(name).map_err(|error| usage(error.to_string()))?;
         let mut spec = LoadSpec::new(Vec::new());
         spec.apply(&preset);
@@ -203,13 +203,13 @@ impl Demo {
         }
         if self.json {
             match serde_json::to_string_pretty(results) {
-                Ok(text) => say(&text),
+                Ok(text) => print_line(&text),
                 Err(error) => return crate::load::fail(EXIT_FAILED, &error.to_string()),
             }
         } else {
-            results.memory.iter().for_each(|own| say(&own.table()));
-            results.services.iter().for_each(|own| say(&own.table()));
-            say(&format!("wrote {}", self.report.display()));
+            results.memory.iter().for_each(|comparison| print_line(&comparison.table()));
+            results.services.iter().for_each(|services| print_line(&services.table()));
+            print_line(&format!("wrote {}", self.report.display()));
         }
         ExitCode::SUCCESS
     }
@@ -222,22 +222,22 @@ const fn backing_sentence(backing: Backing) -> &'static str {
     }
 }
 
-enum Problem {
+enum CliError {
     Usage(String),
     Failed(String),
 }
 
-/// A bar over all sides of all presets, on stderr and only on a terminal.
-struct Bar(ProgressBar);
+/// A progress bar over all sides of all presets. It appears on stderr and only on a terminal.
+struct DemoProgress(ProgressBar);
 
-impl Bar {
+impl DemoProgress {
     fn new(sides: usize, steps: usize) -> Self {
         let bar = ProgressBar::new((sides as u64 * SIDE_STEPS) + steps as u64 * STEP_STEPS);
         let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {msg}");
         Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
     }
 
-    /// One of the last steps begins.
+    /// Shows that one of the last steps begins.
     fn step(&self, what: &str) {
         self.0.set_prefix(what.to_owned());
         self.0.set_message("");
@@ -264,10 +264,10 @@ impl Bar {
     }
 }
 
-/// Values moved per second unless a rate is given: well below what one core moves uncompressed.
+/// Values moved per second unless a rate is given. One core moves far more uncompressed.
 const BYTES_PER_S: f64 = 60e6;
 
 const SIDE_STEPS: u64 = 1_000;
 
-/// A step of the second part takes about this much of a side.
+/// A step of the second part takes about this part of a side.
 const STEP_STEPS: u64 = 250;

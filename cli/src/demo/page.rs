@@ -1,4 +1,4 @@
-//! The demo's results as a page.
+//! Shows the demo's results as a page.
 
 use report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Report, Section,
@@ -12,7 +12,7 @@ use harness::Machine;
 use super::comparison::Comparison;
 use super::services::{ServicePoint, Services};
 
-/// The page.
+/// Builds the page.
 pub(super) fn report(comparisons: &[Comparison], services: Option<&Services>) -> Report {
     let machine = Machine::here();
     let fact = |name: &str, value: String| (name.to_owned(), value);
@@ -52,17 +52,17 @@ fn memory(comparison: &Comparison) -> Section {
 }
 
 fn configurations(services: &Services) -> Section {
-    let mut sizes: Vec<_> = services.points.iter().map(|own| own.value_bytes).collect();
+    let mut sizes: Vec<_> = services.points.iter().map(|point| point.value_bytes).collect();
     sizes.dedup();
     let panel = |title: &str, of: fn(&ServicePoint) -> f64| {
         let first = sizes.first().copied();
-        let names = services.points.iter().filter(|own| Some(own.value_bytes) == first);
-        let category = |own: &ServicePoint| Category {
-            name: own.configuration.label(),
-            origin: if own.emulated { Origin::Emulated } else { Origin::Measured },
+        let names = services.points.iter().filter(|point| Some(point.value_bytes) == first);
+        let category = |point: &ServicePoint| Category {
+            name: point.configuration.label(),
+            origin: if point.emulated { Origin::Emulated } else { Origin::Measured },
         };
         let series = sizes.iter().enumerate().map(|(colour, size)| {
-            let values = services.points.iter().filter(|own| own.value_bytes == *size).map(of);
+            let values = services.points.iter().filter(|point| point.value_bytes == *size).map(of);
             BarSeries::new(format!("{size} values"), Origin::Measured, colour, values)
         });
         Panel::groups(title, "us", names.map(category), series)
@@ -86,9 +86,9 @@ fn configurations(services: &Services) -> Section {
                 id: "configurations".into(),
                 caption: "Latency of gets, and CPU time of all processes per request.".into(),
                 panels: vec![
-                    panel("get median", |own| own.p50_us),
-                    panel("get 90th percentile", |own| own.p90_us),
-                    panel("CPU per request", |own| own.core_us),
+                    panel("get median", |point| point.p50_us),
+                    panel("get 90th percentile", |point| point.p90_us),
+                    panel("CPU per request", |point| point.core_us),
                 ],
             },
             stages(services),
@@ -102,20 +102,20 @@ fn stages(services: &Services) -> Figure {
     let bars = |name: &str, origin, colour, stage: fn(&super::services::StagePoint) -> f64| {
         BarSeries::new(name, origin, colour, services.stages.iter().map(stage))
     };
-    let category = |own: &super::services::StagePoint| Category {
-        name: format!("{} values", own.value_bytes),
+    let category = |stage: &super::services::StagePoint| Category {
+        name: format!("{} values", stage.value_bytes),
         origin: Origin::Emulated,
     };
     let p50 = |size, place, work| {
-        let found = services.points.iter().find(|own| {
-            let configuration = own.configuration;
-            own.value_bytes == size && (configuration.place, configuration.work) == (place, work)
+        let found = services.points.iter().find(|point| {
+            let configuration = point.configuration;
+            point.value_bytes == size && (configuration.place, configuration.work) == (place, work)
         });
-        found.map_or(f64::NAN, |own| own.p50_us)
+        found.map_or(f64::NAN, |point| point.p50_us)
     };
-    let difference = |own: &super::services::StagePoint| {
-        p50(own.value_bytes, Place::Microservice, Work::Iaa)
-            - p50(own.value_bytes, Place::Monolith, Work::Software)
+    let difference = |stage: &super::services::StagePoint| {
+        p50(stage.value_bytes, Place::Microservice, Work::Iaa)
+            - p50(stage.value_bytes, Place::Monolith, Work::Software)
     };
     Figure {
         id: "stages".into(),
@@ -130,9 +130,9 @@ fn stages(services: &Services) -> Figure {
                 layout: Layout::Stacked,
                 categories: services.stages.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, |own| own.hop_us),
-                    bars("device", Origin::Emulated, 1, |own| own.device_us),
-                    bars("software codec, saved", Origin::Measured, 2, |own| -own.software_us),
+                    bars("hop", Origin::Measured, 0, |stage| stage.hop_us),
+                    bars("device", Origin::Emulated, 1, |stage| stage.device_us),
+                    bars("software codec, saved", Origin::Measured, 2, |stage| -stage.software_us),
                 ],
                 mark: Some(Mark {
                     name: "measured difference".into(),
@@ -144,11 +144,11 @@ fn stages(services: &Services) -> Figure {
 }
 
 fn numbers(services: &Services) -> Table {
-    let row = |own: &ServicePoint| {
-        let mut row = vec![own.configuration.name(), own.value_bytes.to_string()];
-        let numbers = [own.p50_us, own.p90_us, own.core_us, own.frontend_core_us];
+    let row = |point: &ServicePoint| {
+        let mut row = vec![point.configuration.name(), point.value_bytes.to_string()];
+        let numbers = [point.p50_us, point.p90_us, point.core_us, point.frontend_core_us];
         row.extend(numbers.map(|number| format!("{number:.1}")));
-        row.push(own.invalid.clone().unwrap_or_default());
+        row.push(point.invalid.clone().unwrap_or_default());
         row
     };
     Table {

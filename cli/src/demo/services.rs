@@ -1,5 +1,5 @@
-//! The configurations side by side, in short: monolith or microservices, software or a virtual accelerator, over gRPC
-//! or a lane; and the stages that make the difference. The long form is `rebate reproduce cache`.
+//! Compares the configurations in short: monolith or microservices, software or a virtual accelerator, over gRPC or a
+//! lane; and the stages that make the difference. The long form is `rebate reproduce cache`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use experiments::testbed::{
 };
 use harness::{Awake, Machine};
 
-/// What they came to, by size.
+/// The results by size.
 #[derive(Debug, Serialize)]
 pub(super) struct Services {
     pub(super) store: &'static str,
@@ -34,14 +34,14 @@ pub(super) struct ServicePoint {
     pub(super) p90_us: f64,
     /// CPU time of all its processes per request (us).
     pub(super) core_us: f64,
-    /// Of the frontend alone (us).
+    /// CPU time of the frontend per request (us).
     pub(super) frontend_core_us: f64,
-    /// With a virtual device in the path.
+    /// Whether a virtual device is in the path.
     pub(super) emulated: bool,
     pub(super) invalid: Option<String>,
 }
 
-/// What each stage of a get takes alone, at one size: medians (us).
+/// The time of each stage of a get alone, at one size: medians (us).
 #[derive(Debug, Serialize)]
 pub(super) struct StagePoint {
     pub(super) value_bytes: ByteCount,
@@ -52,10 +52,10 @@ pub(super) struct StagePoint {
 }
 
 impl Services {
-    /// Runs the short form; `step` is called before each of [`Services::STEPS`] steps with what it is.
+    /// Runs the short form. Calls `step` before each of the [`Services::STEPS`] steps, with the step's name.
     ///
     /// # Errors
-    /// Which process does not serve, or that a value was wrong.
+    /// A process does not serve, or a value was wrong.
     pub(super) fn measure(
         backing: Backing,
         mut step: impl FnMut(&str),
@@ -86,7 +86,11 @@ impl Services {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
-                services.points.push(ServicePoint::of(deployment.configuration, size, &sample)?);
+                services.points.push(ServicePoint::from_sample(
+                    deployment.configuration,
+                    size,
+                    &sample,
+                )?);
             }
             step(&format!("stages alone, {size}"));
             services.stages.push(StagePoint::measure(size, &deployments)?);
@@ -94,10 +98,10 @@ impl Services {
         Ok(Some(services))
     }
 
-    /// How often `measure` steps.
+    /// The number of steps of `measure`.
     pub(super) const STEPS: usize = 1 + SIZES.len() * (SHOWN.len() + 1);
 
-    /// The comparison in words.
+    /// Formats the comparison as text.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
@@ -114,50 +118,54 @@ impl Services {
             "{:<38} {:>8} {:>11} {:>11} {:>11} {:>11}",
             "", "values", head[0], head[1], head[2], head[3]
         );
-        for own in &self.points {
-            let remark = own.invalid.as_ref().map(|why| format!("  ({why})")).unwrap_or_default();
+        for point in &self.points {
+            let remark = point.invalid.as_ref().map(|why| format!("  ({why})")).unwrap_or_default();
             let _ = writeln!(
                 text,
                 "{:<38} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1}{remark}",
-                own.configuration.name(),
-                own.value_bytes.to_string(),
-                own.p50_us,
-                own.p90_us,
-                own.core_us,
-                own.frontend_core_us
+                point.configuration.name(),
+                point.value_bytes.to_string(),
+                point.p50_us,
+                point.p90_us,
+                point.core_us,
+                point.frontend_core_us
             );
         }
-        for own in &self.stages {
-            let _ = writeln!(text, "{}", own.sentence());
+        for stage in &self.stages {
+            let _ = writeln!(text, "{}", stage.sentence());
         }
         text
     }
 }
 
 impl ServicePoint {
-    fn of(own: Configuration, size: ByteCount, sample: &Sample) -> Result<Self, String> {
+    fn from_sample(
+        configuration: Configuration,
+        size: ByteCount,
+        sample: &Sample,
+    ) -> Result<Self, String> {
         let wrong = sample.report.wrong.count;
         if wrong > 0 {
-            return Err(format!("{}: {wrong} values read were wrong", own.name()));
+            return Err(format!("{}: {wrong} values read were wrong", configuration.name()));
         }
         let latency = sample.report.get.latency;
         let frontend = sample.usage.get("frontend").map_or(0.0, |usage| usage.core_us);
         Ok(Self {
-            configuration: own,
-            id: own.id(),
+            configuration,
+            id: configuration.id(),
             value_bytes: size,
             p50_us: latency.p50_ns as f64 / 1e3,
             p90_us: latency.p90_ns as f64 / 1e3,
             core_us: sample.usage.values().map(|usage| usage.core_us).sum(),
             frontend_core_us: frontend,
-            emulated: own.is_emulated(),
+            emulated: configuration.is_emulated(),
             invalid: sample.invalid.clone(),
         })
     }
 }
 
 impl StagePoint {
-    /// What the stages come to; without the device where its emulation could not be on time.
+    /// Describes the sum of the stages. It omits the device if its emulation could not be on time.
     fn sentence(&self) -> String {
         let Self { value_bytes, software_us, device_us, hop_us, lane_us } = self;
         let sum = hop_us + device_us - software_us;
@@ -180,8 +188,9 @@ impl StagePoint {
         let probe =
             Probe { value_bytes, op: Op::Decompress, rate_per_s: RATE_PER_S, jobs: STAGE_JOBS };
         let hop = |place| {
-            let own = deployments.iter().find(|own| own.configuration.place == place);
-            let way = own.and_then(Deployment::compression);
+            let deployment =
+                deployments.iter().find(|deployment| deployment.configuration.place == place);
+            let way = deployment.and_then(Deployment::compression);
             probe.hop(way.ok_or("no deployment has a compression service")?)
         };
         Ok(Self {
@@ -194,7 +203,7 @@ impl StagePoint {
     }
 }
 
-/// The seed's two, the two that cross them, and the microservice next door.
+/// The two configurations of [CacheTax], the two that cross them, and the microservice on the same host.
 const SHOWN: [(Place, Work); 5] = [
     (Place::Monolith, Work::Software),
     (Place::Monolith, Work::Iaa),
@@ -205,7 +214,7 @@ const SHOWN: [(Place, Work); 5] = [
 
 const SIZES: [ByteCount; 2] = [ByteCount::kib(4), ByteCount::kib(64)];
 
-/// Far from any limit: what is seen is latency, not queues.
+/// Far from any limit, so that latency is seen and not queues.
 const RATE_PER_S: f64 = 500.0;
 const GET_SHARE: f64 = 0.9;
 const STAGE_JOBS: usize = 200;

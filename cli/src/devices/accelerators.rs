@@ -1,4 +1,5 @@
-//! The accelerators of this machine as `rebate devices` lists them, in use or not, and what each would be used as.
+//! The accelerators of this machine as `rebate devices` lists them, in use or not, with the device as which each would
+//! be used.
 
 use drivers::host::{
     DPDK, IdxdDevice, IdxdKind, Machine, Obstacle, PciAccelerator, PciKind, WorkQueue,
@@ -12,18 +13,18 @@ pub(super) struct Accelerator {
     /// The kernel's name for it, or its PCI address.
     pub(super) name: String,
     pub(super) product: String,
-    /// `enabled` or `disabled` for those of idxd; for others the driver that has it.
+    /// `enabled` or `disabled` for accelerators of idxd; for others the driver that has it.
     pub(super) state: String,
     pub(super) numa_node: Option<u16>,
-    /// The devices of Rebate that use it, or would.
+    /// The devices of Rebate that use it, or would use it.
     pub(super) used_as: String,
-    /// What keeps us from it, none if nothing does.
+    /// The reason why it cannot be used, if any.
     pub(super) obstacle: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) work_queues: Vec<Queue>,
 }
 
-/// One work queue of an IAA or DSA.
+/// A work queue of an IAA or DSA.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue {
     pub(super) name: String,
@@ -35,11 +36,11 @@ pub(super) struct Queue {
     pub(super) threshold: u64,
     pub(super) block_on_fault: bool,
     pub(super) transfer_bytes_max: Option<u64>,
-    /// What keeps this process from it.
+    /// The reasons why this process cannot use it.
     pub(super) obstacles: Vec<&'static str>,
 }
 
-/// All of them, those with work queues first.
+/// Lists all accelerators, those with work queues first.
 pub(super) fn accelerators(machine: &Machine) -> Vec<Accelerator> {
     let known = machine.idxd.iter().map(idxd);
     let missing = |kind, pci| {
@@ -47,7 +48,7 @@ pub(super) fn accelerators(machine: &Machine) -> Vec<Accelerator> {
         machine.pci_of(pci).filter(move |_| none).map(undriven)
     };
     let others = machine.pci.iter();
-    let others = others.filter(|own| !matches!(own.kind, PciKind::Iaa | PciKind::Dsa));
+    let others = others.filter(|device| !matches!(device.kind, PciKind::Iaa | PciKind::Dsa));
     known
         .chain(missing(IdxdKind::Iaa, PciKind::Iaa))
         .chain(missing(IdxdKind::Dsa, PciKind::Dsa))
@@ -89,7 +90,7 @@ fn queue(queue: &WorkQueue) -> Queue {
 }
 
 impl Queue {
-    /// Its limits in a few words.
+    /// Describes its limits in a few words.
     pub(super) fn limits(&self) -> String {
         let largest = self
             .transfer_bytes_max
@@ -99,7 +100,7 @@ impl Queue {
     }
 }
 
-/// What keeps a process from a work queue, for a list.
+/// Describes an obstacle to using a work queue, for a list.
 fn word(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::NoSharedMemory => "no SVM",
@@ -137,7 +138,10 @@ fn pci(found: &PciAccelerator, used_as: String, obstacle: Option<&str>) -> Accel
     Accelerator {
         name: found.address.clone(),
         product: found.product.to_owned(),
-        state: found.driver.clone().map_or("no driver".to_owned(), |own| format!("driver {own}")),
+        state: found
+            .driver
+            .clone()
+            .map_or("no driver".to_owned(), |driver| format!("driver {driver}")),
         numa_node: found.numa_node,
         used_as,
         obstacle: obstacle.map(str::to_owned),

@@ -1,5 +1,5 @@
-//! The configuration that a command looks at without serving it: the same file, environment and keys as
-//! `rebate serve`, with its flags that bear on devices.
+//! The configuration that a command examines without serving it: the same file, environment and keys as in `rebate
+//! serve`, with the flags that concern devices.
 
 use std::path::PathBuf;
 
@@ -46,10 +46,10 @@ pub(crate) struct Configuration {
 }
 
 impl DeviceFlags {
-    /// Where the configuration comes from, with `more` flags; `--set` comes after them all.
+    /// Returns the sources of the configuration, with `more` flags. `--set` comes after all other flags.
     ///
     /// # Errors
-    /// A setting without a value.
+    /// A setting has no value.
     pub(crate) fn sources(&self, more: Vec<Flag>) -> Result<Sources, String> {
         let mut flags = more;
         for (name, key, list) in [
@@ -79,10 +79,10 @@ impl DeviceFlags {
 }
 
 impl Configuration {
-    /// The configuration, valid, its devices known by name.
+    /// Loads the configuration and checks it, and checks that its devices are known by name.
     ///
     /// # Errors
-    /// What is wrong with it, every problem a line.
+    /// The problems, one per line.
     pub(crate) fn load(&self) -> Result<Config, String> {
         let sources = self.flags.sources(Vec::new())?;
         let loaded = config_source::load(&sources).map_err(|errors| {
@@ -93,13 +93,13 @@ impl Configuration {
         Ok(loaded.config)
     }
 
-    /// What this machine has.
+    /// Reads the state of this machine.
     pub(crate) fn machine(&self) -> Machine {
         Machine::read(&self.root)
     }
 }
 
-/// A flag that sets a key.
+/// Creates a flag that sets a key.
 pub(crate) fn flag(name: &str, key: &str, value: &str) -> Flag {
     Flag { name: name.to_owned(), key: key.to_owned(), value: value.to_owned() }
 }

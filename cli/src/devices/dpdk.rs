@@ -1,15 +1,15 @@
-//! DPDK's compression devices, `dpdk-NAME`, in builds with the feature `dpdk`. Any other build knows the names and says
-//! what it lacks.
+//! DPDK's compression devices, `dpdk-NAME`, in builds with the feature `dpdk`. Other builds know the names and report
+//! what they lack.
 
-/// What DPDK calls the device of that name, if it is one of DPDK's.
+/// Returns DPDK's name for the device of that name, if it is one of DPDK's.
 pub(super) fn known(name: &str) -> Option<&str> {
-    name.strip_prefix(PREFIX).filter(|own| !own.is_empty())
+    name.strip_prefix(PREFIX).filter(|driver| !driver.is_empty())
 }
 
-/// Whether this build has DPDK at all.
+/// Checks that this build has DPDK.
 ///
 /// # Errors
-/// It has not.
+/// It does not have DPDK.
 pub(super) fn check(name: &str) -> Result<(), String> {
     if cfg!(feature = "dpdk") {
         return Ok(());

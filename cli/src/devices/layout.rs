@@ -1,10 +1,11 @@
-//! Tables and paragraphs for a terminal of 100 columns. Widths in characters; text that is too long for its column
-//! goes on in the next line, and only a word longer than its column sticks out.
+//! Lays out tables and paragraphs for a terminal of 100 columns. Widths are in characters. A text that is too long for
+//! its column continues in the next line. Only a word that is longer than its column sticks out.
 
-/// A column: its title and how wide it may get.
+/// The title and largest width of a column.
 pub(crate) type Column = (&'static str, usize);
 
-/// Rows under their titles; columns are as wide as what is in them, up to their bound, and the last takes what is left.
+/// Lays out rows under their titles. Columns are as wide as their content, up to their bound, and the last one gets the
+/// remaining width.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Vec<String> {
     let titles: Vec<String> = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let rows: Vec<&Vec<String>> = [&titles].into_iter().chain(rows).collect();
@@ -36,7 +37,8 @@ fn lines_of(row: &[Vec<String>], widths: &[usize]) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-/// The text in lines of at most `width`, broken between words; at least one line. The first keeps its indentation.
+/// Breaks the text between words into lines of at most `width`. Returns at least one line. The first keeps its
+/// indentation.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let indentation = &text[..text.len() - text.trim_start().len()];
     let mut lines = vec![indentation.to_owned()];

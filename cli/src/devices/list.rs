@@ -1,5 +1,5 @@
-//! `rebate devices`: what can do tax work here, in use or not, and which job would go where; and what the compression
-//! services of the configuration say of themselves.
+//! `rebate devices`: what can do tax work here, in use or not, and which job would go where. It also lists what the
+//! compression services of the configuration report about themselves.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::layout::{Column, WIDTH, table, wrapped};
 use super::opened::Opened;
 use super::routes::{OPS, Routes, routes};
 use super::{Configuration, remote_options, service_timeout};
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The flags of `rebate devices`.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Devices {
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
-    /// What it is, for those that only emulate something.
+    /// A description, for devices that only emulate something.
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<String>,
     writes: Vec<String>,
@@ -47,16 +47,16 @@ struct Row {
     work_bytes_max: u64,
     queue_depth: u64,
     waiting: String,
-    /// Where it is; empty for anywhere.
+    /// The nodes on which it is; empty for anywhere.
     numa_nodes: Vec<u16>,
 }
 
-/// Everything that `rebate devices` says.
+/// The report of `rebate devices`.
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    /// Those of the configuration, software first.
+    /// The devices of the configuration, software first.
     devices: Vec<Row>,
-    /// Those of the configuration that cannot be opened.
+    /// The devices of the configuration that cannot be opened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedRow>,
     /// Accelerators of this machine.
@@ -70,31 +70,31 @@ struct Report {
     virtuals: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     engines: Vec<EngineRow>,
-    /// Compression services of the configuration that can be asked, those over gRPC.
+    /// The compression services of the configuration that can be asked: those over gRPC.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     services: Vec<Service>,
-    /// What a round trip of every kind of job on each compression service came to.
+    /// The results of a round trip of every kind of job on each compression service.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     qualified: Vec<Qualified>,
 }
 
-/// Whether a compression service gives the results that software gives.
+/// Whether a compression service gives the same results as software.
 #[derive(Debug, Serialize)]
 struct Qualified {
     device: String,
-    /// Why it is not qualified.
+    /// The reason why it is not qualified.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// What a compression service says of itself.
+/// What a compression service reports about itself.
 #[derive(Debug, Default, Serialize)]
 struct Service {
     address: String,
     devices: Vec<Row>,
     /// The largest uncompressed side of a job (bytes).
     work_bytes_max: u64,
-    /// Why it said nothing.
+    /// The reason why it reported nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -112,8 +112,8 @@ struct EngineRow {
 }
 
 impl Devices {
-    /// Prints the devices of a configuration and of this machine; exit code 1 if a service that it names does not
-    /// say what it is, or gives wrong results.
+    /// Prints the devices of a configuration and of this machine. The exit code is 1 if a service that the
+    /// configuration names does not describe itself or gives wrong results.
     pub(crate) fn run(self) -> ExitCode {
         let report = match self.report() {
             Ok(report) => report,
@@ -123,13 +123,13 @@ impl Devices {
             }
         };
         if self.json {
-            say(&serde_json::to_string_pretty(&report).unwrap_or_default());
+            print_line(&serde_json::to_string_pretty(&report).unwrap_or_default());
         } else {
-            say(&text(&report));
+            print_line(&text(&report));
         }
         let all_answer = report.services.iter().all(|service| service.problem.is_none());
         let wrong =
-            |own: &Qualified| own.problem.as_ref().is_some_and(|why| why.starts_with(WRONG));
+            |row: &Qualified| row.problem.as_ref().is_some_and(|why| why.starts_with(WRONG));
         if all_answer && !report.qualified.iter().any(wrong) {
             ExitCode::SUCCESS
         } else {
@@ -137,18 +137,19 @@ impl Devices {
         }
     }
 
-    /// The error has the exit code.
+    /// Builds the report. An error comes with the exit code.
     fn report(&self) -> Result<Report, (u8, String)> {
         let config = self.configuration.load().map_err(|problem| (EXIT_USAGE, problem))?;
         let machine = self.configuration.machine();
         let failed = |problem| (EXIT_FAILED, problem);
-        let Opened { devices, refused } = Opened::of(&config).map_err(failed)?;
+        let Opened { devices, refused } = Opened::from_config(&config).map_err(failed)?;
         let software = Software::new(drivers::ENGINES);
         let engine =
             |&(name, codec): &(&'static str, Codec)| EngineRow { name, codec: codec.name() };
         let routes = routes(&config, &devices).map_err(failed)?;
         let row = |device: &dyn Device| Row { numa_nodes: nodes(device, &machine), ..row(device) };
-        let refused = refused.into_iter().map(|own| RefusedRow { name: own.name, why: own.why });
+        let refused =
+            refused.into_iter().map(|device| RefusedRow { name: device.name, why: device.why });
         Ok(Report {
             devices: devices.all.iter().map(|device| row(device.as_ref())).collect(),
             refused: refused.collect(),
@@ -165,13 +166,13 @@ impl Devices {
     }
 }
 
-/// Where a device that has a place is: QPL's that use hardware are where the usable IAAs are.
+/// Returns the nodes of a device that has a location. QPL's devices that use hardware are where the usable IAAs are.
 fn nodes(device: &dyn Device, machine: &Machine) -> Vec<u16> {
     if !["qpl-hardware", "qpl-auto"].contains(&device.name()) {
         return Vec::new();
     }
-    let usable = machine.idxd_of(IdxdKind::Iaa).filter(|own| own.usable().next().is_some());
-    let mut nodes: Vec<u16> = usable.filter_map(|own| own.numa_node).collect();
+    let usable = machine.idxd_of(IdxdKind::Iaa).filter(|device| device.usable().next().is_some());
+    let mut nodes: Vec<u16> = usable.filter_map(|device| device.numa_node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes
@@ -184,7 +185,7 @@ fn virtual_row(name: &str) -> Result<Row, String> {
     Ok(Row { about: Some(profile.about), ..row(&device) })
 }
 
-/// What the services over gRPC say of themselves; a lane has no word for it.
+/// Asks the services over gRPC to describe themselves. A lane has no message for that.
 fn services(config: &Config) -> Vec<Service> {
     let addresses = config.runtime.compression.iter().filter_map(|text| match text.parse() {
         Ok(CompressionAddress::Grpc(address)) => Some((text.clone(), address)),
@@ -197,7 +198,7 @@ fn services(config: &Config) -> Vec<Service> {
     addresses.map(ask).collect()
 }
 
-/// Has every compression service of the configuration do a job of each kind.
+/// Lets every compression service of the configuration do a job of each kind.
 fn qualified(config: &Config, devices: &[Arc<dyn Device>]) -> Vec<Qualified> {
     let Some((software, others)) = devices.split_first() else { return Vec::new() };
     let services = others
@@ -228,7 +229,7 @@ fn service(address: String, described: DescribeResponse) -> Service {
         about: None,
         writes: device.writes,
         reads: device.reads,
-        // The API has compression only.
+        // The API covers compression only.
         kernels: Vec::new(),
         work_bytes_max: device.work_bytes_max,
         queue_depth: device.queue_depth,
@@ -277,7 +278,8 @@ fn text(report: &Report) -> String {
         lines.extend(wrapped(&why, WIDTH));
     }
     if !report.engines.is_empty() {
-        let engines = report.engines.iter().map(|own| format!("{} by {}", own.codec, own.name));
+        let engines =
+            report.engines.iter().map(|engine| format!("{} by {}", engine.codec, engine.name));
         let engines: Vec<_> = engines.collect();
         let engines = format!("software's engines, first choice first: {}", engines.join(", "));
         lines.extend(wrapped(&engines, WIDTH));
@@ -300,10 +302,10 @@ fn text(report: &Report) -> String {
         lines.push(String::new());
         lines.extend(service_lines(service));
     }
-    for own in &report.qualified {
-        let verdict = match &own.problem {
-            None => format!("{} is qualified: its results are those of software", own.device),
-            Some(problem) => format!("{} is not qualified: {problem}", own.device),
+    for row in &report.qualified {
+        let verdict = match &row.problem {
+            None => format!("{} is qualified: its results are those of software", row.device),
+            Some(problem) => format!("{} is not qualified: {problem}", row.device),
         };
         lines.push(String::new());
         lines.extend(wrapped(&verdict, WIDTH));
@@ -350,14 +352,14 @@ fn device_table(rows: &[Row]) -> Vec<String> {
     table(&columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Each codec once: with the window it is bound to, or without one where it has the codec's own.
+/// Lists each codec once: with the window to which it is bound, or without one if it has the codec's own window.
 fn codecs(row: &Row) -> String {
     let once = |dialects: &[String]| {
-        let own = dialects.iter().filter(|own| {
-            let codec = own.split('/').next().unwrap_or(own);
-            *own == codec || !dialects.iter().any(|other| other == codec)
+        let shown = dialects.iter().filter(|dialect| {
+            let codec = dialect.split('/').next().unwrap_or(dialect);
+            *dialect == codec || !dialects.iter().any(|other| other == codec)
         });
-        own.cloned().collect::<Vec<_>>().join(" ")
+        shown.cloned().collect::<Vec<_>>().join(" ")
     };
     let (writes, reads) = (once(&row.writes), once(&row.reads));
     match () {
@@ -387,16 +389,16 @@ fn accelerator_lines(found: &[Accelerator]) -> Vec<String> {
     ];
     let numa = |node: Option<u16>| node.map_or("any".to_owned(), |node| node.to_string());
     let mut rows = Vec::new();
-    for own in found {
+    for accelerator in found {
         rows.push(vec![
-            own.name.clone(),
-            own.product.clone(),
-            own.state.clone(),
-            numa(own.numa_node),
-            own.used_as.clone(),
-            own.obstacle.clone().unwrap_or_default(),
+            accelerator.name.clone(),
+            accelerator.product.clone(),
+            accelerator.state.clone(),
+            numa(accelerator.numa_node),
+            accelerator.used_as.clone(),
+            accelerator.obstacle.clone().unwrap_or_default(),
         ]);
-        rows.extend(own.work_queues.iter().map(|queue| {
+        rows.extend(accelerator.work_queues.iter().map(|queue| {
             vec![
                 format!("  {}", queue.name),
                 format!("{} {}", queue.mode, queue.owner),
@@ -410,7 +412,7 @@ fn accelerator_lines(found: &[Accelerator]) -> Vec<String> {
     table(&columns, &rows)
 }
 
-/// Ops that go the same way share their lines.
+/// Lays out the routes. Ops that go the same way share their lines.
 fn route_table(routes: &Routes) -> Vec<String> {
     let mut ops: Vec<(Vec<&str>, Vec<[String; 4]>)> = Vec::new();
     for route in &routes.routes {
@@ -423,8 +425,8 @@ fn route_table(routes: &Routes) -> Vec<String> {
     }
     let mut shared: Vec<(Vec<&str>, Vec<[String; 4]>)> = Vec::new();
     for (names, lines) in ops {
-        match shared.iter_mut().find(|(_, own)| *own == lines) {
-            Some((own, _)) => own.extend(names),
+        match shared.iter_mut().find(|(_, shared_lines)| *shared_lines == lines) {
+            Some((shared_names, _)) => shared_names.extend(names),
             None => shared.push((names, lines)),
         }
     }
@@ -444,7 +446,7 @@ fn route_table(routes: &Routes) -> Vec<String> {
     table(&columns, &rows)
 }
 
-/// How a verdict of wrong bytes begins.
+/// The beginning of a verdict of wrong bytes.
 const WRONG: &str = "WRONG RESULT";
 
 const EXAMPLES: &str = "Examples:

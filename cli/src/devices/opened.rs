@@ -1,33 +1,34 @@
-//! The devices of a configuration, those that cannot be opened told from those that can. A server starts with all of
-//! them or not at all; who lists or examines them wants each by itself.
+//! Opens the devices of a configuration and separates those that cannot be opened from those that can. A server starts
+//! with all of them or not at all. A command that lists or examines them wants each separately.
 
 use server::config::Config;
 
 use super::open;
 
-/// What became of the devices of a configuration.
+/// The devices of a configuration.
 pub(crate) struct Opened {
-    /// Those that are open, software first.
+    /// The open devices, software first.
     pub(crate) devices: server::Devices,
-    /// Those that are not.
+    /// The devices that cannot be opened.
     pub(crate) refused: Vec<Refused>,
 }
 
 /// A device that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// As the configuration names it.
+    /// The name in the configuration.
     pub(crate) name: String,
-    /// Why, and who must act.
+    /// The reason, and who must act.
     pub(crate) why: String,
 }
 
 impl Opened {
-    /// Opens all together, as a server does; where that fails, each alone to find out which, then the others.
+    /// Opens all devices together, as a server does. If that fails, it opens each alone to find the faulty ones, then
+    /// the others together.
     ///
     /// # Errors
-    /// Those do not open together either.
-    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+    /// The others do not open together either.
+    pub(crate) fn from_config(config: &Config) -> Result<Self, String> {
         if let Ok(devices) = open(config) {
             return Ok(Self { devices, refused: Vec::new() });
         }
@@ -51,7 +52,7 @@ fn opens(config: &Config, name: &str, refused: &mut Vec<Refused>) -> bool {
     failed.is_none()
 }
 
-/// The configuration with one device, or one compression service, and no other.
+/// Returns the configuration with only one device or one compression service.
 fn alone(config: &Config, device: Option<&String>, compression: Option<&String>) -> Config {
     let mut config = config.clone();
     config.runtime.devices = device.into_iter().cloned().collect();

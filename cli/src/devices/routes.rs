@@ -1,5 +1,5 @@
-//! Where jobs would go under a configuration while nothing is under way: the policy itself is asked, size by size. What
-//! it has to learn first (costs, load) it does not know here.
+//! Where jobs would go under a configuration while nothing is in flight. The policy itself is asked, size by size. It
+//! does not know here what it has to learn first (costs and load).
 
 use device::cipher::{KEY_BYTES, Key, NONCE_BYTES, Nonce};
 use device::{Capabilities, Class, Dialect, Polynomial, TAG_BYTES, Task, TenantId};
@@ -17,7 +17,7 @@ use super::sample;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Route {
     pub(super) op: &'static str,
-    /// The smallest and the largest size that was asked about (bytes); all powers of two between them go the same way.
+    /// The smallest and the largest size that was asked about (bytes). All powers of two between them go the same way.
     pub(super) bytes: [u64; 2],
     pub(super) device: String,
     pub(super) placement: &'static str,
@@ -31,12 +31,12 @@ pub(super) struct Routes {
     /// The policy in effect.
     pub(super) policy: &'static str,
     pub(super) routes: Vec<Route>,
-    /// What to know about them.
+    /// Hints about the routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hints: Vec<String>,
 }
 
-/// The routes of every op, sizes from 64 B to the largest item, 16 MiB at most.
+/// Returns the routes of every op, for sizes from 64 B to the largest item, 16 MiB at most.
 ///
 /// # Errors
 /// There is no value to ask about.
@@ -46,7 +46,7 @@ pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Route
     let largest = config.store.item_bytes_max.min(LARGEST).0;
     let sizes = (SMALLEST_LOG2..).map(|log2| 1u64 << log2).take_while(|size| *size <= largest);
     let sizes: Vec<u64> = sizes.collect();
-    // What would be written where compression is on.
+    // The form in which values would be written with compression on.
     let form = FormPolicy { compress: true, ..rules::form(&config.compress) };
     let sample = sample(sizes.last().map_or(0, |size| *size as usize))?;
     let mut routes: Vec<Route> = Vec::new();
@@ -70,11 +70,11 @@ pub(super) fn routes(config: &Config, devices: &server::Devices) -> Result<Route
 
 impl Route {
     fn goes_as(&self, other: &Self) -> bool {
-        let key = |own: &Self| (own.op, own.device.clone(), own.placement, own.reason);
+        let key = |route: &Self| (route.op, route.device.clone(), route.placement, route.reason);
         key(self) == key(other)
     }
 
-    /// The sizes, for people.
+    /// Formats the sizes for people.
     pub(super) fn sizes(&self) -> String {
         let [smallest, largest] = self.bytes.map(ByteCount);
         if smallest == largest { format!("{smallest}") } else { format!("{smallest} to {largest}") }
@@ -98,11 +98,12 @@ fn route(
     }
 }
 
-/// A device bound to a window gets what is written within it, and by default nothing is.
+/// Returns a hint if a device is bound to a window. It only gets values that are written within that window, and by
+/// default no value is.
 fn bound_to_window(form: &FormPolicy, devices: &server::Devices) -> Option<String> {
     let bound = devices.all.iter().find(|device| {
         let can = device.capabilities();
-        !can.reads.is_empty() && can.reads.iter().all(|own| *own == Dialect::IAA)
+        !can.reads.is_empty() && can.reads.iter().all(|dialect| *dialect == Dialect::IAA)
     })?;
     form.window_log2.is_none().then(|| {
         format!(
@@ -113,7 +114,7 @@ fn bound_to_window(form: &FormPolicy, devices: &server::Devices) -> Option<Strin
     })
 }
 
-/// What the runtime would do with a job when it has no other.
+/// Returns what the runtime would do with a job when it has no other job.
 fn choose(
     policy: &dyn Policy,
     runtime: &RuntimeSection,
@@ -162,7 +163,7 @@ fn facts(task: &Task, work_bytes: usize) -> JobFacts {
     }
 }
 
-/// The job that a value of this size comes to; none where it would be stored as it came.
+/// Returns the job for a value of this size, or `None` if the value would be stored as it came.
 fn task(op: Op, form: &FormPolicy, value: &[u8]) -> Option<Task> {
     let (key, nonce) = (Key::new(&[0; KEY_BYTES]), Nonce([0; NONCE_BYTES]));
     match op {
@@ -203,7 +204,7 @@ fn why(reason: Reason, runtime: &RuntimeSection) -> String {
 pub(super) const OPS: [Op; 6] =
     [Op::Compress, Op::Decompress, Op::Encrypt, Op::Decrypt, Op::Checksum, Op::Copy];
 
-/// The smallest size that is asked about: 64 B, below which nothing is compressed.
+/// The smallest size that is asked about, 64 B. Smaller values are not compressed.
 const SMALLEST_LOG2: u32 = 6;
 
 const LEARNS: &str = "this policy learns costs from the jobs that it serves; these are its answers before it has \
@@ -212,5 +213,5 @@ const LEARNS: &str = "this policy learns costs from the jobs that it serves; the
 /// Policies probe on small draws only.
 const NO_PROBE: u64 = u64::MAX;
 
-/// Beyond this only a device's own limit changes anything.
+/// Beyond this size only a device's limit changes anything.
 const LARGEST: ByteCount = ByteCount::mib(16);

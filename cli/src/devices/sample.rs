@@ -1,8 +1,8 @@
-//! A value as a cache holds them, for asking policies and trying devices: made-up HTML, always the same.
+//! A value as caches hold them, to ask policies and try devices: generated HTML that is always the same.
 
 use workload::{PayloadClass, SizeDist, Sizes, Values, Weighting};
 
-/// HTML of so many bytes.
+/// Generates HTML of so many bytes.
 ///
 /// # Errors
 /// The generator refuses the size.

@@ -1,5 +1,5 @@
-//! Whether there is an accelerator, and for an Intel IAA everything between it and a process: driver, IOMMU, work
-//! queues, rights, library (Linux idxd; requirements of QPL's hardware path).
+//! Looks for accelerators and, for an Intel IAA, for everything between it and a process: driver, IOMMU, work queues,
+//! rights and library (Linux idxd; requirements of QPL's hardware path).
 
 use drivers::host::{Capability, IdxdDevice, IdxdKind, Machine, PciKind};
 use drivers::qpl::NumaNode;
@@ -19,7 +19,7 @@ pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
         return vec![no_driver(machine, &on_bus, wanted)];
     }
     let usable: Vec<&IdxdDevice> =
-        devices.iter().copied().filter(|own| own.usable().next().is_some()).collect();
+        devices.iter().copied().filter(|device| device.usable().next().is_some()).collect();
     let mut found: Vec<Finding> = kernel(machine, &devices, wanted).into_iter().collect();
     found.extend(iommu(machine, &devices, wanted));
     let needed = wanted.iaa && usable.is_empty();
@@ -34,7 +34,8 @@ pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     found
 }
 
-/// No IAA: a problem only for whoever wants one, and worth a word only where there is nothing else either.
+/// Reports that there is no IAA. That is a problem only if one is wanted, and is mentioned only if there is no other
+/// accelerator either.
 fn none(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     if wanted.iaa {
         let what = "qpl-hardware is configured, and neither the PCI bus nor /sys/bus/dsa has an \
@@ -54,7 +55,7 @@ fn none(machine: &Machine, wanted: Wanted) -> Option<Finding> {
 
 fn no_driver(machine: &Machine, on_bus: &[&str], wanted: Wanted) -> Finding {
     let addresses = on_bus.join(", ");
-    let severity = Severity::of(wanted.iaa);
+    let severity = Severity::if_needed(wanted.iaa);
     if machine.idxd_loaded {
         let what = format!("at {addresses}, but its driver idxd shows no device");
         let how = "reads why; VT-d must be on in the firmware";
@@ -70,22 +71,23 @@ fn no_driver(machine: &Machine, on_bus: &[&str], wanted: Wanted) -> Finding {
         .mend(Mend::root("loads it, now and at boot", commands))
 }
 
-/// QPL's hardware path needs Linux 5.18, for the second generation 6.3 (QPL documentation, system requirements).
+/// Checks the kernel's version. QPL's hardware path needs Linux 5.18, for the second generation 6.3 (QPL documentation,
+/// system requirements).
 fn kernel(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
     let newest = devices.iter().filter_map(|device| device.generation).max().unwrap_or(1);
     let (major, minor) = if newest > 1 { (6, 3) } else { (5, 18) };
-    let old = machine.kernel_version().is_some_and(|own| own < (major, minor));
+    let old = machine.kernel_version().is_some_and(|version| version < (major, minor));
     old.then(|| {
         let what = format!(
             "too old for an IAA of generation {newest}: QPL needs Linux {major}.{minor} or later"
         );
         let how = "installs a newer kernel".to_owned();
-        let severity = Severity::of(wanted.iaa && !wanted.iaa_works);
+        let severity = Severity::if_needed(wanted.iaa && !wanted.iaa_works);
         Finding::new(severity, "kernel", what).mend(Mend::text(ADMINISTRATOR, how))
     })
 }
 
-/// Without shared virtual memory no process can open a work queue.
+/// Checks the IOMMU. Without shared virtual memory no process can open a work queue.
 fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
     let without = devices.iter().filter(|device| !device.shared_memory);
     let without: Vec<_> = without.map(|device| device.name.as_str()).collect();
@@ -93,13 +95,13 @@ fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<F
         let what = "on; devices share the address space of processes (SVM)".to_owned();
         return Some(Finding::new(Severity::Ok, "IOMMU", what));
     }
-    let severity = Severity::of(wanted.iaa && without.len() == devices.len());
+    let severity = Severity::if_needed(wanted.iaa && without.len() == devices.len());
     let names = without.join(", ");
-    let asked = KERNEL_ARGUMENTS.iter().all(|own| {
+    let asked = KERNEL_ARGUMENTS.iter().all(|argument| {
         let given = machine.command_line.split_whitespace();
         given
             .filter_map(|word| word.strip_prefix("intel_iommu="))
-            .any(|own_value| own_value.split(',').any(|value| value == *own))
+            .any(|values| values.split(',').any(|value| value == *argument))
     });
     let off = if machine.iommus.is_empty() { "the IOMMU is off" } else { "the IOMMU has no SVM" };
     let what = format!("{off}: {names} cannot share the address space of processes (SVM)");
@@ -123,21 +125,21 @@ fn iommu(machine: &Machine, devices: &[&IdxdDevice], wanted: Wanted) -> Option<F
     }))
 }
 
-/// QPL finds devices through it and opens it by this name.
+/// Checks libaccel-config. QPL finds devices through it and opens it by this name.
 fn library(machine: &Machine, wanted: Wanted) -> Option<Finding> {
     (!machine.accel_config).then(|| {
         let what = "libaccel-config.so.1 is missing from the usual folders; QPL finds devices \
                     through it";
         let commands = vec!["sudo apt-get install accel-config libaccel-config1".to_owned()];
-        let severity = Severity::of(wanted.iaa && !wanted.iaa_works);
+        let severity = Severity::if_needed(wanted.iaa && !wanted.iaa_works);
         Finding::new(severity, "accel-config", what.to_owned())
             .mend(Mend::root("installs it", commands))
     })
 }
 
-/// Since the mending of CVE-2024-21823 a process maps a work queue only with CAP_SYS_RAWIO.
+/// Checks for CAP_SYS_RAWIO. Since the fix of CVE-2024-21823 a process without it cannot map a work queue.
 fn portal(machine: &Machine) -> Option<Finding> {
-    let since = machine.kernel_version().is_some_and(|own| own >= (6, 9));
+    let since = machine.kernel_version().is_some_and(|version| version >= (6, 9));
     (since && !machine.process.has(Capability::SysRawio)).then(|| {
         let what = "without CAP_SYS_RAWIO this process may not map work queues (Linux 6.9 and \
                     later); QPL then writes each descriptor through the kernel, which works and \
@@ -149,8 +151,8 @@ fn portal(machine: &Machine) -> Option<Finding> {
     })
 }
 
-/// QPL takes devices of the caller's socket unless it is told otherwise; a node that the kernel does not know counts as
-/// anywhere.
+/// Checks that the nodes have devices near them. QPL takes devices of the caller's socket unless it is told otherwise.
+/// A node that the kernel does not know counts as anywhere.
 fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Finding> {
     if wanted.numa != NumaNode::Socket {
         return None;
@@ -159,12 +161,12 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Fin
         usable.iter().map(|device| device.numa_node).collect::<Option<_>>()?;
     nodes.sort_unstable();
     nodes.dedup();
-    // A socket may be split into nodes, of which the kernel calls a device nearest to one.
+    // A socket may be split into nodes. The kernel calls a device nearest to one of them.
     let near = |node: &u16| {
         let socket = machine.sockets.get(node);
-        nodes
-            .iter()
-            .any(|own| own == node || socket.is_some() && machine.sockets.get(own) == socket)
+        nodes.iter().any(|usable_node| {
+            usable_node == node || socket.is_some() && machine.sockets.get(usable_node) == socket
+        })
     };
     let far = machine.numa_nodes.iter().filter(|node| !near(node));
     let far: Vec<String> = far.map(u16::to_string).collect();
@@ -185,7 +187,7 @@ fn numa(machine: &Machine, usable: &[&IdxdDevice], wanted: Wanted) -> Option<Fin
     })
 }
 
-/// What the kernel must have been asked for, on kernels that do not do so unasked.
+/// The values that the kernel's argument must have, on kernels that do not enable this by default.
 const KERNEL_ARGUMENTS: [&str; 2] = ["on", "sm_on"];
 
 #[cfg(test)]
@@ -194,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// An IAA of the second generation behind a kernel that is too old for it, and no libaccel-config.
+    /// A machine with an IAA of the second generation, a kernel that is too old for it, and no libaccel-config.
     fn machine() -> Machine {
         let root = tempfile::tempdir().expect("a folder");
         let device = root.path().join("sys/bus/dsa/devices/iax1");
@@ -215,8 +217,9 @@ mod tests {
             let wanted = Wanted { iaa: true, iaa_works, ..Wanted::default() };
             let found = findings(&machine, wanted);
             for about in ["kernel", "accel-config"] {
-                let own = found.iter().find(|own| own.about == about).expect("it is found");
-                assert_eq!(own.severity, severity, "{about}");
+                let finding =
+                    found.iter().find(|finding| finding.about == about).expect("it is found");
+                assert_eq!(finding.severity, severity, "{about}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Accelerators that are reached through DPDK, and what it asks of the machine for hardware: a driver that lets go of
-//! the device, huge pages, memory that may be locked. Its software devices need none of it.
+//! Looks at accelerators that are reached through DPDK, and at what DPDK needs of the machine for hardware: a driver
+//! that lets go of the device, huge pages, and memory that may be locked. DPDK's software devices need none of it.
 
 use drivers::host::{Capability, DPDK, Machine, MemoryLock, PciAccelerator, PciKind};
 use units::ByteCount;
@@ -9,9 +9,10 @@ use super::finding::{ADMINISTRATOR, Finding, Mend, Severity};
 
 pub(super) fn findings(machine: &Machine, wanted: Wanted) -> Vec<Finding> {
     let present = machine.pci.iter();
-    let present: Vec<_> =
-        present.filter(|own| !matches!(own.kind, PciKind::Iaa | PciKind::Dsa)).collect();
-    let mut found: Vec<Finding> = present.iter().map(|own| device(own)).collect();
+    let present: Vec<_> = present
+        .filter(|accelerator| !matches!(accelerator.kind, PciKind::Iaa | PciKind::Dsa))
+        .collect();
+    let mut found: Vec<Finding> = present.iter().map(|accelerator| device(accelerator)).collect();
     if DPDK && (wanted.dpdk || !present.is_empty()) {
         found.push(huge_pages(machine, wanted));
         found.extend(memory_lock(machine, wanted));
@@ -36,7 +37,7 @@ fn device(found: &PciAccelerator) -> Finding {
     let note = |what: String| Finding::new(Severity::Note, address, what);
     let ok = |name: String| Finding::new(Severity::Ok, address, format!("{what}: {name}"));
     match found.kind {
-        // It stays with its kernel driver (mlx5_core), which DPDK shares.
+        // The device stays with its kernel driver (mlx5_core), which DPDK shares.
         PciKind::BlueField | PciKind::Iaa | PciKind::Dsa => ok(format!("dpdk-{address}")),
         PciKind::Qat => {
             let what = format!("{what}: DPDK takes its virtual functions, never the device itself");
@@ -67,7 +68,7 @@ fn huge_pages(machine: &Machine, wanted: Wanted) -> Finding {
     let what = "none free; hardware behind DPDK needs them".to_owned();
     let pages = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let commands = vec![format!("echo 512 | sudo tee {pages}")];
-    Finding::new(Severity::of(wanted.dpdk), "huge pages", what)
+    Finding::new(Severity::if_needed(wanted.dpdk), "huge pages", what)
         .mend(Mend::root("sets some aside, until the next boot", commands))
 }
 
@@ -77,10 +78,10 @@ fn memory_lock(machine: &Machine, wanted: Wanted) -> Option<Finding> {
         return None;
     }
     let what = format!("{} is too little for hardware behind DPDK (vfio)", ByteCount(bytes));
-    // No command of a shell: its limits end with it, and the server starts from another.
+    // This is not a shell command: a shell's limits end with it, and the server starts from another one.
     let how = "raises it for the server: LimitMEMLOCK=infinity in its systemd unit, `--ulimit \
                memlock=-1` of docker run, or a line for its user in /etc/security/limits.conf";
-    let severity = Severity::of(wanted.dpdk);
+    let severity = Severity::if_needed(wanted.dpdk);
     Some(Finding::new(severity, "memlock", what).mend(Mend::text(ADMINISTRATOR, how.to_owned())))
 }
 

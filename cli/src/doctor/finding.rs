@@ -1,24 +1,24 @@
-//! One thing found, how bad it is, who mends it and how. Rendering only; what is found is decided elsewhere.
+//! A finding: its severity, who can fix it, and how. This module only renders; others decide what is found.
 
 use serde::Serialize;
 
 use crate::devices::{WIDTH, wrapped};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Worth knowing; no device of the configuration fails for it.
+    /// Worth knowing, but no device of the configuration fails because of it.
     Note,
     /// A device of the configuration does not work.
     Problem,
 }
 
 impl Severity {
-    /// What is wrong with something that is or is not needed.
-    pub(super) const fn of(needed: bool) -> Self {
+    /// Returns the severity of a fault in something, depending on whether it is needed.
+    pub(super) const fn if_needed(needed: bool) -> Self {
         if needed { Severity::Problem } else { Severity::Note }
     }
 
@@ -31,23 +31,23 @@ impl Severity {
     }
 }
 
-/// One thing found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
-    /// What it is about: a device, or a part of the machine.
+    /// The subject: a device or a part of the machine.
     pub(super) about: String,
     pub(super) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mend: Option<Mend>,
 }
 
-/// How it is mended.
+/// The way to fix a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Mend {
-    /// Who can.
+    /// The person who can fix it.
     pub(super) who: String,
-    /// What they do.
+    /// What that person does.
     pub(super) how: String,
     /// The commands, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +63,7 @@ impl Finding {
         Self { mend: Some(mend), ..self }
     }
 
-    /// For people.
+    /// Formats the finding for people.
     pub(super) fn lines(&self) -> Vec<String> {
         let about = wrapped(&self.about, ABOUT);
         let mut what = wrapped(&self.what, WIDTH - INDENTATION);
@@ -89,20 +89,20 @@ impl Finding {
 }
 
 impl Mend {
-    /// Without a command.
+    /// Creates a fix without commands.
     pub(super) fn text(who: &str, how: String) -> Self {
         Self { who: who.to_owned(), how, commands: Vec::new() }
     }
 
-    /// What takes an administrator of the machine.
+    /// Creates a fix that needs an administrator of the machine.
     pub(super) fn root(how: &str, commands: Vec<String>) -> Self {
         Self { who: ADMINISTRATOR.to_owned(), how: how.to_owned(), commands }
     }
 }
 
-/// Who has the machine in hand.
+/// The person who administers the machine.
 pub(super) const ADMINISTRATOR: &str = "The machine's administrator";
 
-/// The column of what it is about.
+/// The width of the column with the subject.
 const ABOUT: usize = 14;
 const INDENTATION: usize = 2 + 7 + 2 + ABOUT + 2;

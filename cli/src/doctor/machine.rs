@@ -1,4 +1,5 @@
-//! What every machine has: kernel, processor, how much memory may be locked. What only accelerators need is theirs.
+//! Looks at what every machine has: kernel, processor, and the memory that may be locked. Other modules look at what
+//! only accelerators need.
 
 use drivers::host::{Capability, Machine, MemoryLock};
 use units::ByteCount;
@@ -11,7 +12,8 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     [kernel].into_iter().chain(cpu(machine)).chain(memory_lock(machine)).collect()
 }
 
-/// What the codecs and kernels look for at run time. Other processors than x86-64 are not judged.
+/// Checks the processor features for which codecs and kernels look at run time. Other processors than x86-64 are not
+/// judged.
 fn cpu(machine: &Machine) -> Option<Finding> {
     if !machine.x86 {
         return None;
@@ -43,7 +45,7 @@ fn memory_lock(machine: &Machine) -> Option<Finding> {
     Some(Finding::new(Severity::Ok, "memlock", what))
 }
 
-/// The kernel's word, the vendor's, and what is slow without it.
+/// The kernel's word for a feature, the vendor's word, and what is slow without it.
 const FEATURES: [(&str, &str, &str); 4] = [
     ("sse4_2", "SSE4.2", "CRC-32C is"),
     ("pclmulqdq", "PCLMULQDQ", "CRC-64 and AES-GCM are"),
@@ -51,5 +53,5 @@ const FEATURES: [(&str, &str, &str); 4] = [
     ("avx2", "AVX2", "compression is"),
 ];
 
-/// What ISA-L asks for before it uses AVX-512.
+/// The features that ISA-L requires before it uses AVX-512.
 const AVX512: [&str; 5] = ["avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"];

@@ -1,12 +1,12 @@
-//! Who mends a device that did not make its round trip, and how, by what it did instead. What keeps a compression
-//! service from its trip is looked for by `service.rs`, which knows where to look.
+//! Says who can fix a device that did not make its round trip, and how, depending on what it did instead. `service.rs`
+//! looks for what keeps a compression service from its trip, because it knows where to look.
 
 use device::{DeviceError, RefusedReason};
 use runtime::qualification::Problem;
 
 use super::finding::{ADMINISTRATOR, Mend};
 
-/// The way to mend it.
+/// Returns the way to fix it.
 pub(super) fn mend(device: &str, problem: &Problem) -> Mend {
     match problem {
         Problem::Open(error) | Problem::Failed { error, .. } => of_error(device, error),
@@ -46,12 +46,12 @@ fn of_error(device: &str, error: &DeviceError) -> Mend {
         DeviceError::InvalidInput(_) | DeviceError::Cancelled => {
             reported(device, "it refuses a job that is valid")
         }
-        // A kind that is newer than this list.
+        // A kind of error that is newer than this list.
         _ => reported(device, "it fails for a reason without a name"),
     }
 }
 
-/// Someone else has its queue.
+/// Another process has its queue.
 fn crowded() -> Mend {
     Mend::text(
         "Whoever runs the other processes on it",
@@ -81,7 +81,7 @@ fn late(device: &str) -> Mend {
     Mend::root(how, vec![KERNEL_LOG.to_owned()])
 }
 
-/// What no setting mends.
+/// A fault that no setting fixes.
 fn reported(device: &str, why: &str) -> Mend {
     Mend::text(
         "Whoever configures the server",
@@ -94,7 +94,7 @@ fn reported(device: &str, why: &str) -> Mend {
 
 const KERNEL_LOG: &str = "sudo dmesg | tail -n 50";
 
-/// Devices without hardware of their own.
+/// Devices that have no hardware.
 const IN_THIS_PROCESS: [&str; 5] =
     ["software", "worker", "virtual-", "qpl-software", "dpdk-compress_"];
 

@@ -1,5 +1,5 @@
-//! What a round trip of every kind of job that a device does came to, for a report. The trip itself is the one that a
-//! server makes when it starts (`runtime::qualification`), with more patience and a value of a cache's.
+//! The results of a round trip of every kind of job that a device does, for a report. It is the round trip that a
+//! server makes when it starts (`runtime::qualification`), with more patience and with a value as in a cache.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::finding::{Finding, Severity};
 use super::mending::mend;
 use crate::devices::sample;
 
-/// What a device did.
+/// The results of a device.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RoundTrip {
     pub(super) device: String,
-    /// Size of the input (bytes).
+    /// The size of the input (bytes).
     pub(super) bytes: usize,
     pub(super) codecs: Vec<CodecTrip>,
-    /// Kernels whose results were right.
+    /// The kernels whose results were right.
     pub(super) kernels: Vec<&'static str>,
-    /// What the device counted meanwhile, zeroes left out: which path ran inside of it.
+    /// The device's counters that rose meanwhile. They tell which path ran inside it.
     pub(super) counted: Vec<(&'static str, u64)>,
 }
 
-/// What the round trip came to, and the trip itself if it was made; `severity` is how bad a failure is.
+/// Makes the round trip and returns the finding, with the trip if it succeeded. `severity` is that of a failure.
 ///
 /// # Errors
-/// There is no value to try the device with.
+/// There is no value with which the device can be tried.
 pub(super) fn finding(
     device: &dyn Device,
     severity: Severity,
@@ -47,9 +47,9 @@ pub(super) fn finding(
 impl RoundTrip {
     fn told(&self) -> String {
         let us = |time: Option<u64>| time.map_or("software".to_owned(), |us| format!("{us} us"));
-        let codec = |own: &CodecTrip| {
-            let (there, back) = (us(own.compress_us), us(own.decompress_us));
-            format!("{} to {} B ({there}, back {back})", own.codec, own.compressed_bytes)
+        let codec = |trip: &CodecTrip| {
+            let (there, back) = (us(trip.compress_us), us(trip.decompress_us));
+            format!("{} to {} B ({there}, back {back})", trip.codec, trip.compressed_bytes)
         };
         let mut parts: Vec<String> = self.codecs.iter().map(codec).collect();
         parts.extend((!self.kernels.is_empty()).then(|| self.kernels.join(", ")));
@@ -64,7 +64,8 @@ fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem>
     let software = Software::new(drivers::ENGINES);
     let trip = qualification::round_trip(device, &software, sample, PATIENCE)?;
     let after = device.counters().into_iter().map(|(name, count)| {
-        let earlier = before.iter().find(|own| own.0 == name).map_or(0, |own| own.1);
+        let earlier =
+            before.iter().find(|counter| counter.0 == name).map_or(0, |counter| counter.1);
         (name, count.saturating_sub(earlier))
     });
     Ok(RoundTrip {
@@ -72,7 +73,7 @@ fn round_trip(device: &dyn Device, sample: &Bytes) -> Result<RoundTrip, Problem>
         bytes: trip.bytes,
         codecs: trip.codecs,
         kernels: trip.kernels,
-        counted: after.filter(|own| own.1 > 0).collect(),
+        counted: after.filter(|counter| counter.1 > 0).collect(),
     })
 }
 

@@ -1,5 +1,5 @@
-//! What keeps a compression service of the configuration from its round trip, and who mends it. Only asked when the
-//! round trip failed: a service that works is a device like any other.
+//! Finds what keeps a compression service of the configuration from its round trip, and who can fix it. It is only
+//! asked when the round trip failed. A service that works is a device like any other.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use server::config_source::CompressionAddress;
 
 use super::finding::{Finding, Mend, Severity};
 
-/// The finding, with the way to mend it where it is about a compression service.
+/// Adds the way to fix it to a finding about a compression service.
 pub(super) fn explained(finding: Finding, config: &Config) -> Finding {
     if finding.severity != Severity::Problem {
         return finding;
@@ -44,16 +44,16 @@ fn started(command: String) -> Mend {
     }
 }
 
-/// What is at the place where lanes are set up.
+/// What is at the socket where lanes are set up.
 enum AtSocket {
-    /// Someone who accepts, or will.
+    /// A process that accepts, or will accept.
     Listener,
-    /// Someone who listens, and has more callers than are ever accepted.
+    /// A process that listens and has more callers than it ever accepts.
     Stuck,
     Nobody(io::Error),
 }
 
-/// Does not wait: whoever listens there may be stopped.
+/// Looks without waiting, because the process that listens there may be stopped.
 fn at_socket(path: &Path) -> AtSocket {
     let call = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -86,7 +86,7 @@ impl AtSocket {
 
     fn mend(&self, path: &Path) -> Mend {
         let how = match self {
-            // Starting another would not help, or take the socket from the one that is there.
+            // Starting another one would not help, and would not take the socket from the one that is there.
             AtSocket::Listener => {
                 "reads its log, which says why: it serves processes of its own user and root's \
                  only, of the same version of the protocol, and with a store.item_bytes_max that \
@@ -136,7 +136,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("lane");
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("binds");
-        // No more than one caller waits; it accepts none.
+        // The listener accepts nobody, and only one caller can wait.
         rustix::net::listen(&listener, 0).expect("listens");
         let path = path.display();
         let found = || found(&format!("lane:{path}"), &format!("lane-{path}"));
@@ -147,7 +147,8 @@ mod tests {
             assert!(mend.how.contains(cause), "{mend:?}");
         }
         assert!(mend.commands.is_empty(), "{mend:?}");
-        let stuck = (0..16).map(|_| found()).find(|own| own.what.contains("is it stopped?"));
+        let stuck =
+            (0..16).map(|_| found()).find(|finding| finding.what.contains("is it stopped?"));
         let stuck = stuck.expect("full, and said without waiting");
         assert!(stuck.mend.is_some_and(|mend| mend.commands.is_empty()));
     }

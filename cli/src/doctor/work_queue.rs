@@ -1,5 +1,5 @@
-//! The work queues of one IAA: which can be used, what keeps the nearest one from it, and the commands that mend it
-//! (accel-config, which sets a queue up anew: a queue that is disabled forgets its settings).
+//! Looks at the work queues of one IAA: which can be used, what keeps the nearest one from being used, and the commands
+//! that fix that. accel-config sets a queue up again, because a queue that is disabled forgets its settings.
 
 use drivers::host::{IdxdDevice, Machine, Node, Obstacle, WorkQueue};
 use units::ByteCount;
@@ -7,7 +7,7 @@ use units::ByteCount;
 use super::Wanted;
 use super::finding::{Finding, Mend, Severity};
 
-/// `needed`: without this device the configuration does not work.
+/// Returns the findings. `needed` tells that the configuration does not work without this device.
 pub(super) fn findings(
     machine: &Machine,
     device: &IdxdDevice,
@@ -16,7 +16,7 @@ pub(super) fn findings(
 ) -> Vec<Finding> {
     let usable: Vec<&WorkQueue> = device.usable().collect();
     if usable.is_empty() {
-        return vec![unusable(machine, device, Severity::of(needed))];
+        return vec![unusable(machine, device, Severity::if_needed(needed))];
     }
     let names: Vec<_> = usable.iter().map(|queue| queue.name.as_str()).collect();
     let node = device.numa_node.map_or(String::new(), |node| format!(", NUMA node {node}"));
@@ -31,22 +31,23 @@ pub(super) fn findings(
     found
 }
 
-/// A queue that can be used and will fail some jobs.
+/// Reports a queue that can be used but will fail some jobs.
 fn weak(device: &IdxdDevice, queue: &WorkQueue, wanted: &Wanted) -> Option<Finding> {
-    let small = queue.transfer_bytes_max.map(ByteCount).filter(|own| *own < wanted.transfer_bytes);
+    let small =
+        queue.transfer_bytes_max.map(ByteCount).filter(|limit| *limit < wanted.transfer_bytes);
     let anew = |how| Mend::root(how, anew(device, queue));
-    if let Some(own) = small {
+    if let Some(limit) = small {
         let what = format!(
-            "max_transfer_size is {own}; the driver sends jobs of up to {} \
+            "max_transfer_size is {limit}; the driver sends jobs of up to {} \
              (runtime.qpl_transfer_bytes_max), and one that is refused for its size takes the \
              device out of use",
             wanted.transfer_bytes
         );
         let how = format!(
             "sets it up anew, which fails the jobs in it; or whoever configures the server sets \
-             runtime.qpl_transfer_bytes_max to {own}, and larger jobs stay in software"
+             runtime.qpl_transfer_bytes_max to {limit}, and larger jobs stay in software"
         );
-        let severity = Severity::of(wanted.iaa);
+        let severity = Severity::if_needed(wanted.iaa);
         return Some(Finding::new(severity, &queue.name, what).mend(anew(&how)));
     }
     (!queue.block_on_fault).then(|| {
@@ -69,9 +70,9 @@ fn unusable(machine: &Machine, device: &IdxdDevice, severity: Severity) -> Findi
         return Finding::new(severity, &device.name, what).mend(mend);
     };
     let about = format!("{}/{}", device.name, queue.name);
-    // Access to memory comes first and has a finding of its own.
-    let own = queue.obstacles.iter().find(|own| **own != Obstacle::NoSharedMemory);
-    let Some(obstacle) = own.copied() else {
+    // Access to memory comes first and is a separate finding.
+    let decisive = queue.obstacles.iter().find(|obstacle| **obstacle != Obstacle::NoSharedMemory);
+    let Some(obstacle) = decisive.copied() else {
         let what = "set up, but of no use without SVM; see IOMMU".to_owned();
         return Finding::new(severity, &about, what);
     };
@@ -142,7 +143,7 @@ fn enable(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     first.into_iter().chain([then]).collect()
 }
 
-/// A queue that has entries, with our settings.
+/// Returns the commands that set up a queue with entries again, with our settings.
 fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     let name = format!("{}/{}", device.name, queue.name);
     let disable = format!("sudo accel-config disable-wq {name}");
@@ -151,7 +152,7 @@ fn anew(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     disable.into_iter().chain([settings]).chain(enable(device, queue)).collect()
 }
 
-/// A device of which nothing is set up: entries and engines can be given while it is disabled only.
+/// Returns the commands that set up a device from nothing. Entries and engines can only be given while it is disabled.
 fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     let name = &device.name;
     let entries = device.entries.unwrap_or(128);
@@ -167,7 +168,7 @@ fn from_nothing(device: &IdxdDevice, queue: &WorkQueue) -> Vec<String> {
     commands
 }
 
-/// `group`: that of the engines which are to work on the queue.
+/// Returns the command with the queue's settings. `group` is the group of the engines that will work on the queue.
 fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     // One entry stays for privileged submitters, as accel-config's manual asks.
     let threshold = entries.saturating_sub(1).max(1);
@@ -178,7 +179,7 @@ fn settings(name: &str, group: u64, size: &str, entries: u64) -> String {
     )
 }
 
-/// Linux's default, and ours (bytes).
+/// Linux's default, which is also ours (bytes).
 const TRANSFER_BYTES: u64 = 2 << 20;
 
 const ENABLED: &str = "enabled";

@@ -4,7 +4,7 @@
 use super::getopt::{Options, Spec, Value};
 use super::{Failure, number, suboptions};
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
     Help,
@@ -13,7 +13,7 @@ pub(super) enum Request {
     Serve(Box<Flags>),
 }
 
-/// The flags of a server to be started; `None` where a flag was not given.
+/// The flags of a server to be started; `None` if a flag was not given.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Flags {
     pub(super) port: Option<i32>,
@@ -36,13 +36,13 @@ pub(super) struct Flags {
     pub(super) lock_memory: bool,
     pub(super) core_files: bool,
     pub(super) verbose: u8,
-    /// What was accepted and has no effect, for `-v`.
+    /// Messages about accepted flags that have no effect, for `-v`.
     pub(super) idle: Vec<String>,
-    /// What the operator should know at once.
+    /// Warnings that the operator should see at once.
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads a command line without the program's name.
+/// Parses a command line without the program's name.
 ///
 /// # Errors
 /// The first flag that cannot be accepted.
@@ -99,7 +99,8 @@ impl Flags {
         Ok(())
     }
 
-    /// Flags that are checked and change nothing, and those that are refused because ignoring them would do harm.
+    /// Handles flags that are checked and change nothing, and flags that are refused because ignoring them would do
+    /// harm.
     fn set_idle(&mut self, letter: char, value: &str) -> Result<(), Failure> {
         let refuse = |text: &str| Err(Failure::new(EX_USAGE, text.to_owned()));
         match letter {
@@ -135,7 +136,7 @@ impl Flags {
         Ok(())
     }
 
-    /// As memcached: an address that is part of the list so far is not added again.
+    /// Adds an address. As in memcached, an address that is already a part of the list is not added again.
     fn add_listen(&mut self, value: &str) {
         match &mut self.listen {
             Some(list) if list.contains(value) => {}
@@ -161,7 +162,7 @@ impl Flags {
 /// sysexits.h: the command was used wrongly.
 pub(super) const EX_USAGE: u8 = 64;
 
-/// Where memcached begins to warn.
+/// memcached warns above this number of threads.
 const THREADS_MAX: i32 = 64;
 
 fn above_0(value: i32, what: &str) -> Result<i32, Failure> {
@@ -172,7 +173,7 @@ fn above_0(value: i32, what: &str) -> Result<i32, Failure> {
     }
 }
 
-/// `-I`: bytes, or KiB and MiB with the suffix `k` or `m`.
+/// Parses `-I`: bytes, or KiB and MiB with the suffix `k` or `m`.
 fn item_bytes(text: &str) -> i64 {
     let count = i64::from(number::integer(text));
     match text.as_bytes().last() {

@@ -1,5 +1,6 @@
-//! Options as GNU `getopt_long` reads them, which is how memcached's callers write them: clusters (`-vvp11211`), glued
-//! and separate values, `--long=value`, unambiguous abbreviations, `--`. What an option means is not known here.
+//! Parses options as GNU `getopt_long` does, because memcached's callers write them that way: clusters (`-vvp11211`),
+//! glued and separate values, `--long=value`, unambiguous abbreviations, and `--`. This module does not know what an
+//! option means.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -13,7 +14,7 @@ pub(super) enum Value {
     Optional,
 }
 
-/// One option; a long name may be missing.
+/// An option. The long name may be missing.
 pub(super) struct Spec {
     pub(super) short: char,
     pub(super) long: &'static str,
@@ -80,7 +81,7 @@ impl<'s> Options<'s> {
 }
 
 impl Iterator for Options<'_> {
-    /// The short name and the value, or what is wrong.
+    /// The short name and the value, or the problem.
     type Item = Result<(char, Option<String>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -95,7 +96,7 @@ impl Iterator for Options<'_> {
             if let Some(name) = arg.strip_prefix("--") {
                 return Some(self.long(name));
             }
-            // Words that are no options are skipped, as memcached skips them.
+            // Words that are not options are skipped, as in memcached.
             if let Some(letters) = arg.strip_prefix('-') {
                 letters.clone_into(&mut self.cluster);
             }

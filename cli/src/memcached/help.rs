@@ -1,18 +1,18 @@
-//! The texts of `-h`, `-i` and `-V`. Callers search them for what a server can do (memcached's own tests do), so they
+//! The texts of `-h`, `-i` and `-V`. Callers search them for what a server can do, as memcached's tests do, so they
 //! name only what is served.
 
-/// `-V`.
+/// The text of `-V`.
 pub(super) const VERSION: &str =
     concat!("rebate ", env!("CARGO_PKG_VERSION"), " (speaks memcached 1.6)");
 
-/// `-i`.
+/// The text of `-i`.
 pub(super) const LICENSE: &str = concat!(
     "rebate ",
     env!("CARGO_PKG_VERSION"),
     "\n\nLicensed under the Apache License, Version 2.0:\nhttp://www.apache.org/licenses/LICENSE-2.0"
 );
 
-/// `-h`, after the version.
+/// The text of `-h`, after the version.
 pub(super) const HELP: &str = "
 A compressed cache behind memcached's flags: values are stored compressed, clients see no difference.
 

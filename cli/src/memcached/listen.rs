@@ -1,12 +1,13 @@
-//! memcached's `-p` and `-l` as socket addresses: lists by `,` or `;`, `*`, `HOST:PORT`, IPv6 in brackets or bare,
-//! and the prefixes `tag[..]:` and `proto[..]:`. Names are resolved here, as memcached does at start.
+//! Turns memcached's `-p` and `-l` into socket addresses: lists separated by `,` or `;`, `*`, `HOST:PORT`, IPv6 in
+//! brackets or bare, and the prefixes `tag[..]:` and `proto[..]:`. Names are resolved here, as memcached does at its
+//! start.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
-/// The addresses of `-l`, or every interface where there is none.
+/// Returns the addresses of `-l`, or every interface if there is none.
 ///
 /// # Errors
-/// What is wrong with the list.
+/// The list is not valid; the error tells why.
 pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>, String> {
     let mut found = Vec::new();
     for text in list.unwrap_or("*").split([',', ';']).filter(|text| !text.is_empty()) {
@@ -17,7 +18,7 @@ pub(super) fn addresses(list: Option<&str>, port: u16) -> Result<Vec<SocketAddr>
     Ok(found)
 }
 
-/// memcached's port number: -1 takes a free one.
+/// Checks memcached's port number; -1 takes a free one.
 pub(super) fn port(number: i32) -> Result<u16, String> {
     let free = if number == -1 { 0 } else { number };
     u16::try_from(free).map_err(|_| format!("ERROR: Invalid port number {number}."))
@@ -46,7 +47,7 @@ fn split(text: &str, port_default: u16) -> Result<(&str, u16), String> {
             let (host, after) = rest.split_once(']').ok_or_else(unclosed)?;
             (host, after.strip_prefix(':'))
         }
-        // Several colons without brackets: an IPv6 address without a port.
+        // Several colons without brackets are an IPv6 address without a port.
         None => match text.split_once(':') {
             Some((host, port)) if !port.contains(':') => (host, Some(port)),
             _ => (text, None),
@@ -65,7 +66,7 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let found = (host, port).to_socket_addrs();
         found.map_err(|error| format!("cannot resolve \"{host}\": {error}"))?.collect()
     };
-    // A name may have addresses of a family that this machine lacks: one good address is enough.
+    // A name may have addresses of a family that this machine lacks. One good address is enough.
     let here: Vec<SocketAddr> =
         all.iter().copied().filter(|at| TcpListener::bind((at.ip(), 0)).is_ok()).collect();
     Ok(if here.is_empty() { all } else { here })

@@ -1,5 +1,5 @@
-//! `rebate memcached`: the server behind memcached's own flags, messages and exit codes, so that it stands where a
-//! memcached binary stood. This is wiring: what flags mean is in `flags` and `settings`.
+//! `rebate memcached`: the server behind memcached's flags, messages and exit codes, so that it can replace a memcached
+//! binary. This module is wiring: `flags` and `settings` know what flags mean.
 
 mod flags;
 mod getopt;
@@ -17,7 +17,7 @@ use server::config_source::{self, FILE_VARIABLE, Loaded, Sources};
 
 use crate::os::{self, IdentityError};
 use crate::process::{self, Handover};
-use crate::{log, say};
+use crate::{log, print_line};
 use flags::{EX_USAGE, Flags, Request};
 
 /// Why the process ends before it serves: a text for stderr and memcached's exit code.
@@ -38,8 +38,8 @@ const EX_NOUSER: u8 = 67;
 /// sysexits.h: the system refused.
 const EX_OSERR: u8 = 71;
 
-/// The arguments for [`run`], if the command line is memcached's: `rebate memcached ...`, or a link to this program
-/// whose name begins with `memcached`.
+/// Returns the arguments for [`run`] if the command line is memcached's: `rebate memcached ...`, or a link to this
+/// program whose name begins with `memcached`.
 pub(crate) fn arguments(args: &[OsString]) -> Option<&[OsString]> {
     let name = args.first().map(Path::new).and_then(Path::file_name)?;
     if name.to_string_lossy().starts_with("memcached") {
@@ -48,7 +48,7 @@ pub(crate) fn arguments(args: &[OsString]) -> Option<&[OsString]> {
     (args.get(1)? == "memcached").then(|| &args[2..])
 }
 
-/// Runs until a signal ends it.
+/// Serves until a signal ends it.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let code = start(args).unwrap_or_else(|failure| {
         log::line(&failure.text);
@@ -65,9 +65,9 @@ fn start(args: &[OsString]) -> Result<ExitCode, Failure> {
     };
     let args = args.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     match flags::parse(args)? {
-        Request::Help => say(&format!("{}\n{}", help::VERSION, help::HELP)),
-        Request::License => say(help::LICENSE),
-        Request::Version => say(help::VERSION),
+        Request::Help => print_line(&format!("{}\n{}", help::VERSION, help::HELP)),
+        Request::License => print_line(help::LICENSE),
+        Request::Version => print_line(help::VERSION),
         Request::Serve(flags) => return serve(*flags),
     }
     Ok(ExitCode::SUCCESS)
@@ -101,7 +101,7 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
     served.map_err(|problem| Failure::new(EX_OSERR, problem))
 }
 
-/// What must happen before the first thread, in memcached's order.
+/// Does what must happen before the first thread starts, in memcached's order.
 fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
     let os_error = |text| Failure::new(EX_OSERR, text);
     if flags.core_files {
@@ -118,7 +118,7 @@ fn prepare(flags: &Flags, loaded: &Loaded) -> Result<(), Failure> {
         IdentityError::Refused(text) => Failure::new(EX_OSERR, text),
     })?;
     if flags.daemon {
-        // As memcached: core files need the directory, and a verbose daemon keeps its output.
+        // As in memcached, core files need the directory, and a verbose daemon keeps its output.
         os::daemonize(flags.core_files, flags.verbose > 0).map_err(|text| Failure::new(1, text))?;
     }
     if flags.lock_memory
@@ -136,7 +136,7 @@ fn load(sources: &Sources) -> Result<Loaded, Failure> {
     })
 }
 
-/// A path that still holds after a daemon has changed its directory.
+/// Makes a path absolute, so that it still holds after a daemon has changed its directory.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
         .map_err(|error| Failure::new(EX_OSERR, format!("{}: {error}", path.display())))

@@ -1,5 +1,5 @@
-//! memcached's flags as configuration: memcached's defaults below every other source, its flags above. So a file and
-//! the environment may set what memcached has no flag for (the codec, the admin address).
+//! Turns memcached's flags into configuration: memcached's defaults lie below every other source, its flags above. So a
+//! file and the environment may set what memcached has no flag for, such as the codec and the admin address.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use units::{ByteCount, limits};
 use super::flags::{EX_USAGE, Flags};
 use super::{EX_OSERR, Failure, absolute, listen};
 
-/// What a memcached without flags would do.
+/// Returns what a memcached without flags would do.
 pub(super) fn defaults() -> Result<Config, Failure> {
     let mut config = Config::default();
     config.server.listen = shown(&addresses(None, PORT)?);
@@ -19,11 +19,10 @@ pub(super) fn defaults() -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// The sources of a server started with `flags`.
+/// Returns the sources of a server started with `flags`.
 ///
 /// # Errors
-/// A port that memcached refuses, or an address that cannot be resolved. Ranges are checked when the sources are
-/// loaded.
+/// memcached refuses a port, or an address cannot be resolved. Ranges are checked when the sources are loaded.
 pub(super) fn sources(
     flags: &Flags,
     environment: Vec<(String, String)>,
@@ -37,7 +36,7 @@ pub(super) fn sources(
         push("-s", "server.unix_socket", path.to_string_lossy().into_owned());
         push("-s", "server.listen", String::new());
     } else if flags.port == Some(0) {
-        // memcached runs on, with no way in.
+        // memcached would keep running without any way to connect.
         let text = "-p 0 turns TCP off and there is no -s: no client could connect (-p -1 takes a free port)";
         return Err(Failure::new(EX_USAGE, text.to_owned()));
     } else if flags.port.is_some() || flags.listen.is_some() {
@@ -53,7 +52,7 @@ pub(super) fn sources(
     number("-c", "server.connections_max", flags.connections.map(i64::from));
     number("-t", "server.threads", flags.threads.map(i64::from));
     number("-R", "server.requests_per_turn", flags.requests_per_turn.map(i64::from));
-    // A negative backlog is the system's largest to the kernel; so is a large one.
+    // For the kernel a negative backlog is the system's largest, and so is a large one.
     let backlog = flags.backlog.map(|count| if count < 0 { i32::MAX } else { count });
     number("-b", "server.backlog", backlog.map(i64::from));
     number("-m", "store.memory", flags.memory_mib.map(|mib| i64::from(mib) << 20));
@@ -69,7 +68,7 @@ pub(super) fn sources(
         push("-X", "server.dump", dump.to_string());
     }
     let mut defaults = defaults()?;
-    // memcached has no such bound, so -I alone must do.
+    // memcached has no such bound, so -I alone must be enough.
     let inflight = &mut defaults.runtime.inflight_bytes_max;
     let item = flags.item_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(ByteCount);
     *inflight = (*inflight).max(item.unwrap_or_default().min(limits::ITEM_BYTES_MAX_HIGHEST));
@@ -89,7 +88,7 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(ToString::to_string).collect()
 }
 
-/// memcached's port and worker threads where no flag names others.
+/// memcached's port and worker threads, if no flag names others.
 const PORT: u16 = 11211;
 const THREADS: usize = 4;
 

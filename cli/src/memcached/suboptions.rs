@@ -1,25 +1,25 @@
-//! memcached's `-o` suboptions. Most tune slabs, the LRU and threads that do not exist here: they are checked as
-//! memcached checks them and have no effect. Unknown ones, and those whose absence would surprise, are refused.
-//! `idle_timeout` does what it does there.
+//! memcached's `-o` suboptions. Most of them tune slabs, the LRU and threads that do not exist here. They are checked
+//! as memcached checks them and have no effect. Unknown ones, and those whose absence would surprise, are refused.
+//! `idle_timeout` has memcached's effect.
 
 use super::number;
 
-/// What one `-o` comes to.
+/// The result of one `-o`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Suboptions {
-    /// Those that have no effect here, in words.
+    /// Messages about the suboptions that have no effect here.
     pub(super) idle: Vec<String>,
-    /// When silent clients lose their connections (s).
+    /// The time after which silent clients lose their connections (s).
     pub(super) idle_timeout_s: Option<i32>,
 }
 
 /// Checks the suboptions of one `-o`.
 ///
 /// # Errors
-/// The first one that memcached would refuse, or that this server refuses, with the reason.
+/// The first suboption that memcached or this server refuses, with the reason.
 pub(super) fn check(list: &str) -> Result<Suboptions, String> {
     let mut all = Suboptions::default();
-    // A comma at the end is no further suboption.
+    // A comma at the end does not start another suboption.
     for suboption in list.strip_suffix(',').unwrap_or(list).split(',') {
         if list.is_empty() {
             break;
@@ -33,7 +33,7 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
         rule.check(name, value)?;
         match rule {
             Rule::AsIs => {}
-            // As memcached, where a number below zero is never reached.
+            // As in memcached, a number below zero is never reached.
             Rule::IdleTimeout => {
                 all.idle_timeout_s = value.map(|value| number::integer(value).max(0));
             }
@@ -43,27 +43,27 @@ pub(super) fn check(list: &str) -> Result<Suboptions, String> {
     Ok(all)
 }
 
-/// What memcached demands of a suboption's value.
+/// What memcached requires of a suboption's value.
 enum Rule {
-    /// Says what this server does anyway.
+    /// It names what this server does anyway.
     AsIs,
-    /// No value, or one that nobody looks at.
+    /// No value, or any value, which is ignored.
     Any,
-    /// Some value.
+    /// Any value.
     Given,
-    /// Seconds, by the number that the value begins with; the one that has an effect.
+    /// Seconds, from the number with which the value begins. The only suboption that has an effect.
     IdleTimeout,
     /// A whole number within the range.
     Whole(i32, i32),
     /// A whole number within the range, if there is a value.
     WholeIfGiven(i32, i32),
-    /// An unsigned number and nothing after it.
+    /// An unsigned number and nothing behind it.
     Unsigned,
-    /// A number above zero, and no more than this.
+    /// A number above zero and at most this.
     Above0(f64),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Would change what the server is.
+    /// It would change what the server is.
     Refused(&'static str),
 }
 

@@ -1,5 +1,5 @@
 //! `rebate model`: what acceleration would give a service. It turns flags into one request to the planner and prints
-//! the answers; it measures nothing and changes nothing.
+//! the answers. It measures nothing and changes nothing.
 
 mod page;
 mod profile;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use units::Nanos;
 
 use crate::load::fail;
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 /// The flags of `rebate model`.
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub(crate) struct ModelCommand {
     json: bool,
 }
 
-/// What `--json` prints: one answer stands at the top, several stand in a list.
+/// The JSON that `--json` prints. A single answer stands at the top, several answers stand in a list.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
@@ -96,10 +96,10 @@ struct Output {
     left_out: Vec<String>,
 }
 
-/// What went wrong, and the exit code that says who can fix it.
-struct Failed(u8, String);
+/// A problem, with the exit code that tells who can fix it.
+struct CliError(u8, String);
 
-impl From<Error> for Failed {
+impl From<Error> for CliError {
     fn from(error: Error) -> Self {
         let code = match error {
             Error::Input(_) => EXIT_USAGE,
@@ -116,31 +116,32 @@ impl ModelCommand {
             Ok(lines) => lines,
             Err(failed) => (Vec::new(), Some(failed)),
         };
-        lines.iter().for_each(|line| say(line));
+        lines.iter().for_each(|line| print_line(line));
         match failed {
             None => ExitCode::SUCCESS,
-            Some(Failed(code, problem)) => fail(code, &problem),
+            Some(CliError(code, problem)) => fail(code, &problem),
         }
     }
 
-    /// The lines to print, and why the model has no answer: a profile is worth its tables even then.
-    fn lines(&self) -> Result<(Vec<String>, Option<Failed>), Failed> {
+    /// Returns the lines to print, and why the model has no answer, if so. The tables of a profile are printed even
+    /// then.
+    fn lines(&self) -> Result<(Vec<String>, Option<CliError>), CliError> {
         if let Some(symbol) = &self.explain {
             let lines = profile::explain(symbol, self.rules.as_deref(), self.json);
             return Ok((lines.map_err(Error::Input)?, None));
         }
         let mut outcome = self.request()?.evaluate()?;
-        let failed = outcome.unanswered.take().map(Failed::from);
+        let failed = outcome.unanswered.take().map(CliError::from);
         if let Some(path) = &self.report {
-            let written = std::fs::write(path, page::of(&outcome).html());
-            let unwritten = |error| Failed(EXIT_FAILED, format!("{}: {error}", path.display()));
+            let written = std::fs::write(path, page::report(&outcome).html());
+            let unwritten = |error| CliError(EXIT_FAILED, format!("{}: {error}", path.display()));
             written.map_err(unwritten)?;
         }
         let lines = if self.json { vec![json(outcome)?] } else { text(&outcome) };
         Ok((lines, failed))
     }
 
-    fn request(&self) -> Result<Request, Failed> {
+    fn request(&self) -> Result<Request, CliError> {
         let source = match (&self.profile, &self.scheduler, &self.file) {
             (Some(path), _, _) => Source::Profile {
                 path: path.clone(),
@@ -154,7 +155,7 @@ impl ModelCommand {
             }
             (None, None, Some(path)) => Source::Parameters(path.clone()),
             (None, None, None) => {
-                return Err(Failed(EXIT_USAGE, "--file or --profile is missing".to_owned()));
+                return Err(CliError(EXIT_USAGE, "--file or --profile is missing".to_owned()));
             }
         };
         let changes = Changes {
@@ -170,11 +171,11 @@ impl ModelCommand {
     }
 }
 
-fn json(outcome: Outcome) -> Result<String, Failed> {
+fn json(outcome: Outcome) -> Result<String, CliError> {
     let Outcome { mut answers, profile, left_out, unanswered: _ } = outcome;
     let single = if answers.len() == 1 { answers.pop() } else { None };
     let output = Output { single, answers, profile, left_out };
-    serde_json::to_string_pretty(&output).map_err(|error| Failed(EXIT_USAGE, error.to_string()))
+    serde_json::to_string_pretty(&output).map_err(|error| CliError(EXIT_USAGE, error.to_string()))
 }
 
 fn text(outcome: &Outcome) -> Vec<String> {

@@ -1,13 +1,13 @@
-//! The answers as one page that needs no network: a figure of the shares of a profile, one of the projected gains with
-//! their intervals, and the same tables and remarks as on a terminal. It computes nothing.
+//! The answers as one page that needs no network: a figure of the shares of a profile, a figure of the projected gains
+//! with their intervals, and the same tables and remarks as on a terminal. It computes nothing.
 
 use planner::{Answer, Outcome, Ratio};
 use report::{BarSeries, Category, Column, Figure, Origin, Panel, Report, Section, Table};
 
 use super::{profile, show};
 
-/// The page.
-pub(super) fn of(outcome: &Outcome) -> Report {
+/// Builds the page.
+pub(super) fn report(outcome: &Outcome) -> Report {
     let Outcome { answers, profile, left_out, .. } = outcome;
     let mut sections: Vec<Section> = profile.iter().map(shares).collect();
     if !answers.is_empty() {
@@ -50,10 +50,10 @@ fn gains(answers: &[Answer], left_out: &[String]) -> Section {
             let value = |answer| of(answer).as_ref().and_then(part).unwrap_or(f64::NAN);
             answers.iter().map(|answer| 100.0 * (value(answer) - 1.0)).collect()
         };
-        let low = part(|own| own.ci95.or(own.range).map(|[low, _]| low));
-        let high = part(|own| own.ci95.or(own.range).map(|[_, high]| high));
+        let low = part(|ratio| ratio.ci95.or(ratio.range).map(|[low, _]| low));
+        let high = part(|ratio| ratio.ci95.or(ratio.range).map(|[_, high]| high));
         let series =
-            vec![("lower end", low), ("estimate", part(|own| own.value)), ("upper end", high)];
+            vec![("lower end", low), ("estimate", part(|ratio| ratio.value)), ("upper end", high)];
         let label = |answer: &Answer| answer.device.clone().unwrap_or_else(|| name(answer));
         panel(title, "gain (%)", answers.iter().map(label).collect(), series)
     };
@@ -102,7 +102,7 @@ fn answer(answer: &Answer) -> Section {
     }
 }
 
-/// A table whose rows are named by what the title says.
+/// Builds a table. `title` says what its rows are named by.
 fn table(caption: &str, title: &str, columns: &[(&str, usize)], rows: Vec<Vec<String>>) -> Table {
     let names = [title].into_iter().chain(columns.iter().map(|(name, _)| *name));
     Table { caption: caption.to_owned(), header: names.map(Column::text).collect(), rows }

@@ -1,4 +1,4 @@
-//! The report of a CPU profile as text and as tables.
+//! Formats the report of a CPU profile as text and as tables.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use workload::cpu::Table;
 
 use crate::devices::{WIDTH, table, wrapped};
 
-/// Says which rules match a symbol.
+/// Prints which rules match a symbol.
 ///
 /// # Errors
-/// Rules that cannot be used.
+/// The rules cannot be used.
 pub(super) fn explain(
     symbol: &str,
     more_rules: Option<&Path>,
@@ -49,13 +49,13 @@ pub(super) fn explain(
     Ok(lines)
 }
 
-/// Both tables: title, and names with shares.
+/// Returns both tables as a title and names with shares.
 pub(super) fn shares(report: &Report) -> [(&'static str, Vec<(String, f64)>); 2] {
     let shares = |rows: &[Row]| rows.iter().map(|row| (row.category.clone(), row.share)).collect();
     [("leaf functions", shares(&report.leaf)), ("functionalities", shares(&report.functionality))]
 }
 
-/// Both tables: title, and the rows under it and [`COLUMNS`].
+/// Returns both tables as a title and the rows under it and [`COLUMNS`].
 pub(super) fn tables(report: &Report) -> [(&'static str, Vec<Vec<String>>); 2] {
     let rows = |rows: &[Row]| rows.iter().map(cells).collect();
     [
@@ -64,17 +64,17 @@ pub(super) fn tables(report: &Report) -> [(&'static str, Vec<Vec<String>>); 2] {
     ]
 }
 
-/// What is said beside the tables.
+/// Returns the remarks that accompany the tables.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let advice = report.advice.iter().map(|one| format!("{}: {}", one.finding, one.opportunity));
     report.counts.iter().cloned().chain(advice).chain(unread(report)).collect()
 }
 
-/// Behind a table's title.
+/// The columns behind a table's title.
 pub(super) const COLUMNS: [(&str, usize); 5] =
     [("share", 8), ("frames", 9), ("IPC", 5), ("at most", 9), ("most in", 30)];
 
-/// The report as text.
+/// Formats the report as text.
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let event = match report.event.as_str() {
         "samples" => String::new(),
@@ -110,20 +110,21 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 
 fn cells(row: &Row) -> Vec<String> {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let parts = row.parts.iter().map(|own| format!("{} {}", own.part, percent(own.share)));
-    let top = row.top.iter().map(|own| format!("{} {}", own.symbol, percent(own.share)));
+    let parts = row.parts.iter().map(|part| format!("{} {}", part.part, percent(part.share)));
+    let top = row.top.iter().map(|top| format!("{} {}", top.symbol, percent(top.share)));
     let most: Vec<String> = parts.chain(top.take(TOP)).collect();
     vec![
         row.category.clone(),
         percent(row.share),
         row.frames.unwrap_or("").to_owned(),
         row.ipc.map_or(String::new(), |ipc| format!("{ipc:.2}")),
-        row.speedup_at_most.map_or(String::new(), |own| format!("{:+.1} %", 100.0 * (own - 1.0))),
+        row.speedup_at_most
+            .map_or(String::new(), |speedup| format!("{:+.1} %", 100.0 * (speedup - 1.0))),
         most.join(", "),
     ]
 }
 
-/// Symbols of a category that fit its cell.
+/// The number of a category's symbols that fit into its cell.
 const TOP: usize = 2;
 
 fn unread(report: &Report) -> Vec<String> {

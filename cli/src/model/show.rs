@@ -1,11 +1,11 @@
-//! An answer as text for a terminal: estimates with their intervals, parameters with where they come from, and the
+//! Formats an answer as text for a terminal: estimates with their intervals, parameters with their sources, and the
 //! limits.
 
 use planner::{Answer, LogCaSizes, Number, ParameterUsed, Ratio, plain};
 
 use crate::devices::{WIDTH, table, wrapped};
 
-/// Of the parameters, and of answers beside each other: titles and how wide they may be.
+/// The titles and largest widths of the columns, for parameters and for several answers.
 pub(super) const PARAMETER_COLUMNS: [(&str, usize); 7] = [
     ("parameter", 9),
     ("value", 14),
@@ -26,7 +26,7 @@ pub(super) const DEVICE_COLUMNS: [(&str, usize); 8] = [
     ("pays for", 8),
 ];
 
-/// The lines of one answer.
+/// Returns the lines of one answer.
 pub(super) fn lines(answer: &Answer) -> Vec<String> {
     let device = answer.device.as_ref().map_or(String::new(), |name| format!(" on {name}"));
     let mut lines = vec![
@@ -52,7 +52,7 @@ pub(super) fn lines(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// Where numbers are from, what was done with them, and what limits the answer.
+/// Returns the sources of the numbers, notes on their use, and the limits of the answer.
 pub(super) fn remarks(answer: &Answer) -> Vec<String> {
     let source = |one: &ParameterUsed| Some(format!("{}: {}", one.symbol, one.source.as_ref()?));
     let mut all: Vec<String> = answer.parameters.iter().filter_map(source).collect();
@@ -76,7 +76,7 @@ fn bullet(text: &str) -> Vec<String> {
     lines.iter().enumerate().map(|(index, line)| format!("{}{line}", start(index))).collect()
 }
 
-/// What it comes to.
+/// Returns the estimates as rows.
 pub(super) fn estimates(answer: &Answer) -> Vec<Vec<String>> {
     let published = answer.published.as_ref();
     let exact = match answer.sizes.as_ref().map(|sizes| sizes.provenance) {
@@ -116,21 +116,21 @@ pub(super) fn estimates(answer: &Answer) -> Vec<Vec<String>> {
         rows.push(row("the public program", format!("{program:.4} %"), exact));
     }
     let told = [
-        ("published speedup", published.and_then(|own| own.speedup_percent)),
-        ("published ideal speedup", published.and_then(|own| own.ideal_speedup_percent)),
-        ("published latency", published.and_then(|own| own.latency_reduction_percent)),
-        ("published measurement", published.and_then(|own| own.measured_speedup_percent)),
+        ("published speedup", published.and_then(|figures| figures.speedup_percent)),
+        ("published ideal speedup", published.and_then(|figures| figures.ideal_speedup_percent)),
+        ("published latency", published.and_then(|figures| figures.latency_reduction_percent)),
+        ("published measurement", published.and_then(|figures| figures.measured_speedup_percent)),
     ];
     for (name, value) in told {
         if let Some(value) = value {
-            let source = published.and_then(|own| own.source.clone()).unwrap_or_default();
+            let source = published.and_then(|figures| figures.source.clone()).unwrap_or_default();
             rows.push(row(name, format!("{value:+} %"), source));
         }
     }
     rows
 }
 
-/// Of the answers on several devices one table, to hold them beside each other.
+/// Returns one table that compares the answers on several devices.
 pub(super) fn devices(answers: &[Answer]) -> Vec<String> {
     let on_device = |answer: &&Answer| answer.device.is_some();
     let rows: Vec<Vec<String>> = answers.iter().filter(on_device).map(device).collect();
@@ -140,10 +140,10 @@ pub(super) fn devices(answers: &[Answer]) -> Vec<String> {
     table(&DEVICE_COLUMNS, &rows)
 }
 
-/// One answer among several.
+/// Returns the cells of one answer among several.
 pub(super) fn device(answer: &Answer) -> Vec<String> {
     let [_, speedup, interval] = ratio("", answer.speedup, "exact");
-    let latency = answer.latency_reduction.map(|own| ratio("", own, "exact"));
+    let latency = answer.latency_reduction.map(|reduction| ratio("", reduction, "exact"));
     let pay = answer.offloads.zip(answer.calls);
     vec![
         answer.device.clone().unwrap_or_default(),
@@ -151,13 +151,13 @@ pub(super) fn device(answer: &Answer) -> Vec<String> {
         speedup,
         interval,
         latency.map_or(String::new(), |[_, value, _]| value),
-        answer.break_even_bytes.map_or("unknown".to_owned(), |own| size(own.value)),
-        answer.logca.map_or("unknown".to_owned(), |own| size(own.break_even_bytes)),
+        answer.break_even_bytes.map_or("unknown".to_owned(), |bytes| size(bytes.value)),
+        answer.logca.map_or("unknown".to_owned(), |logca| size(logca.break_even_bytes)),
         pay.map_or(String::new(), |(pay, all)| format!("{:.1} %", 100.0 * pay.value / all)),
     ]
 }
 
-/// Beside LogCA's break-even.
+/// Describes LogCA's other size, the one for half of A.
 fn half_of_a(logca: &LogCaSizes) -> String {
     match logca.half_acceleration_bytes {
         Some(bytes) if bytes.is_finite() => format!("half of A from {}", size(bytes)),
@@ -189,16 +189,16 @@ fn size(bytes: f64) -> String {
     if bytes.is_finite() { format!("{} B", plain(bytes)) } else { "no size pays".to_owned() }
 }
 
-/// One parameter's cells.
-pub(super) fn parameter(own: &ParameterUsed) -> Vec<String> {
-    let interval = own.interval.map(|[low, high]| format!("{} to {}", plain(low), plain(high)));
+/// Returns the cells of one parameter.
+pub(super) fn parameter(used: &ParameterUsed) -> Vec<String> {
+    let interval = used.interval.map(|[low, high]| format!("{} to {}", plain(low), plain(high)));
     vec![
-        own.symbol.to_owned(),
-        plain(own.value),
+        used.symbol.to_owned(),
+        plain(used.value),
         interval.unwrap_or_default(),
-        own.unit.to_owned(),
-        own.provenance.to_owned(),
-        format!("{:.0} %", 100.0 * own.variance_share),
-        format!("{:+.3}", own.elasticity),
+        used.unit.to_owned(),
+        used.provenance.to_owned(),
+        format!("{:.0} %", 100.0 * used.variance_share),
+        format!("{:+.3}", used.elasticity),
     ]
 }

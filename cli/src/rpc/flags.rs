@@ -1,11 +1,11 @@
-//! Flags that several of the commands have, and what they stand for.
+//! Flags that several commands share, and the values for which they stand.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use load::rpc::{Calls, MIXES, Mix};
 use rpc_server::{RpcError, RpcLayout, RpcService};
 
-use super::Problem;
+use super::CliError;
 use crate::{EXIT_FAILED, EXIT_USAGE};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -52,11 +52,11 @@ pub(super) struct MixFlags {
     pub(super) seed: u64,
 }
 
-/// Those of [`MixFlags`], for a command that takes a file in their place.
+/// The flags of [`MixFlags`], for a command that accepts a file in their place.
 pub(super) const MIX_FLAGS: [&str; 6] = ["workload", "set_ratio", "shape", "keys", "zipf", "seed"];
 
 impl MixFlags {
-    pub(super) fn mix(&self) -> Result<Mix, Problem> {
+    pub(super) fn mix(&self) -> Result<Mix, CliError> {
         let mut mix = Mix::named(&self.workload).expect("clap takes no other names");
         (mix.keys, mix.zipf_alpha) = (self.keys, self.zipf);
         match &mut mix.calls {
@@ -78,7 +78,7 @@ impl MixFlags {
     }
 }
 
-/// The service with this name in `rpc::services::IDL`.
+/// Returns the service with this name in `rpc::services::IDL`.
 pub(super) fn service(name: &str) -> RpcService {
     match name {
         "post_storage" => RpcService::PostStorage,
@@ -87,8 +87,8 @@ pub(super) fn service(name: &str) -> RpcService {
     }
 }
 
-/// Who has to act: the caller, or whoever has the machine.
-pub(super) fn problem_of(error: &RpcError) -> Problem {
+/// Maps an error to an exit code: the caller can fix it, or the operator of the machine.
+pub(super) fn problem_of(error: &RpcError) -> CliError {
     let code = match error {
         RpcError::BadOptions(_) => EXIT_USAGE,
         RpcError::Io(_) => EXIT_FAILED,
@@ -96,7 +96,7 @@ pub(super) fn problem_of(error: &RpcError) -> Problem {
     (code, error.to_string())
 }
 
-/// `k16_v32`: keys of 16 bytes and values of 32.
+/// Parses a shape: `k16_v32` means keys of 16 bytes and values of 32.
 fn shape(text: &str) -> Result<(usize, usize), String> {
     let parts = text.strip_prefix('k').and_then(|rest| rest.split_once("_v"));
     let numbers = parts.and_then(|(key, value)| key.parse().ok().zip(value.parse().ok()));

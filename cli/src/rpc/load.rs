@@ -1,4 +1,4 @@
-//! `rebate rpc load`: a closed loop over TCP, on ours or on any Thrift server of the same IDL.
+//! `rebate rpc load`: a closed loop over TCP, against our server or any Thrift server with the same IDL.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,10 +7,10 @@ use clap::Args;
 use load::rpc::{RpcLoadError, RpcReport, RpcSpec};
 use units::Nanos;
 
-use super::Problem;
+use super::CliError;
 use super::flags::MixFlags;
 use crate::load::stop_on_signal;
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Load {
@@ -34,7 +34,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn run(self) -> Result<(), Problem> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         let found: Vec<_> = self.address.to_socket_addrs().into_iter().flatten().collect();
         if found.is_empty() {
             let problem = format!("{:?} is no address; give HOST:PORT", self.address);
@@ -66,14 +66,14 @@ impl Load {
         Ok(())
     }
 
-    fn show(&self, report: &RpcReport) -> Result<(), Problem> {
+    fn show(&self, report: &RpcReport) -> Result<(), CliError> {
         if self.json {
             let text = serde_json::to_string_pretty(report);
-            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
             return Ok(());
         }
         let micros = |ns: u64| ns as f64 / 1e3;
-        say(&format!(
+        print_line(&format!(
             "{} requests in {:.1} s, {:.0} a second: {} writes, {} reads, {} misses, {} wrong\n\
              latency p50 {:.1} us, p99 {:.1} us, max {:.1} us (closed loop, {} connections)",
             report.requests,
@@ -92,7 +92,7 @@ impl Load {
     }
 }
 
-/// Of a name's addresses the first where somebody listens; of one nothing is asked.
+/// Returns the first of a name's addresses on which somebody listens. If there is only one, it is not tried.
 fn listening(found: &[SocketAddr]) -> io::Result<SocketAddr> {
     match found {
         [one] => Ok(*one),

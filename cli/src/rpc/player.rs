@@ -1,5 +1,5 @@
-//! Who sends recorded packets into a loopback and looks at the answers: counts them, times some, and compares all
-//! with the model where that is asked for.
+//! Sends recorded packets into a loopback and looks at the answers. It counts them, times some, and compares all with
+//! the model if that is requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use load::rpc::{Expected, Oracle, Recording, Verdict, is_exception};
 use rpc_server::LoopbackClient;
 use serde::Serialize;
 
-/// What became of the answers.
+/// Counts of the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Requests answered, and judged right if they were judged.
+    /// Requests answered. If answers are judged, these were judged right.
     pub(crate) right: u64,
-    /// Of them refusals, where one was due.
+    /// The refusals among them, where a refusal was due.
     pub(crate) refused_rightly: u64,
     /// Reads that found nothing although something was stored.
     pub(crate) misses: u64,
     /// Refusals that were not due.
     pub(crate) refused: u64,
-    /// Answers with other bytes than the model's.
+    /// Answers whose bytes differ from the model's.
     pub(crate) wrong: u64,
 }
 
@@ -33,7 +33,7 @@ impl Tally {
         self.wrong += other.wrong;
     }
 
-    /// Answers that nothing may be answered with whose store is large enough.
+    /// Returns the number of answers that must not occur if the store is large enough.
     pub(crate) fn bad(&self) -> u64 {
         self.misses + self.refused + self.wrong
     }
@@ -42,19 +42,19 @@ impl Tally {
 pub(super) struct Player {
     recording: Arc<Recording>,
     oracle: Option<Oracle>,
-    /// The frame to be sent next, how many are still to be sent, and the number of the next.
+    /// The frame to be sent next, the number of frames still to be sent, and the number of the next request.
     cursor: usize,
     left: u64,
     number: u64,
-    /// Of what is under way: its number, when it was sent if that is timed, and what is due if that is compared.
+    /// The requests in flight: the number, the time of sending if it is timed, and the due answer if it is compared.
     under_way: VecDeque<(u64, Option<Instant>, Option<Expected>)>,
     pub(super) tally: Tally,
-    /// How long requests were under way (ns), of some.
+    /// Times from sending to answer (ns), of some requests.
     pub(super) took_ns: Vec<u32>,
 }
 
 impl Player {
-    /// Of this recording, from its begin; compared with the model of its service if `check`.
+    /// Starts at the beginning of this recording. Compares answers with the model of its service if `check` is set.
     pub(super) fn new(recording: Arc<Recording>, check: bool) -> Self {
         let oracle = check.then(|| Oracle::new(recording.service()));
         Self {
@@ -69,14 +69,15 @@ impl Player {
         }
     }
 
-    /// Goes on with another recording of the same service; what was stored stays known.
+    /// Continues with another recording of the same service. The model keeps what was stored.
     pub(super) fn change(&mut self, recording: Arc<Recording>) {
         debug_assert_eq!(recording.service(), self.recording.service());
         self.recording = recording;
         self.cursor = 0;
     }
 
-    /// The next replay sends so many: on from where it is, and after the end again from behind what fills the store.
+    /// Makes the next replay send this many frames. It continues where it is. After the end it starts again behind the
+    /// frames that fill the store.
     pub(super) fn send(&mut self, frames: u64) {
         (self.left, self.number) = (frames, 0);
         self.under_way.clear();
@@ -120,10 +121,10 @@ impl LoopbackClient for Player {
     }
 
     fn answered(&mut self, number: u64, answer: &[u8]) {
-        let place = self.under_way.iter().position(|(own, ..)| *own == number);
+        let place = self.under_way.iter().position(|(sent, ..)| *sent == number);
         let Some((_, begun, expected)) = place.and_then(|place| self.under_way.remove(place))
         else {
-            // Where answers are compared every request is noted: this one answers none.
+            // If answers are compared, every request is noted, so this answer belongs to no request.
             return match self.oracle {
                 Some(_) => self.tally.wrong += 1,
                 None => self.judge(None, answer),
@@ -136,7 +137,7 @@ impl LoopbackClient for Player {
     }
 }
 
-/// Reading the clock for each would be a good part of a request.
+/// Reading the clock for each request would be a good part of its time.
 const TIMED_EVERY: u64 = 8;
 const TIMED_MAX: usize = 1 << 20;
 
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn an_answer_to_no_request_or_a_second_one_is_wrong() {
         let mix = Mix { keys: 1, ..Mix::named("memc_tiny").expect("known") };
-        let recording = Arc::new(Recording::of(&mix, 1, 1).expect("small"));
+        let recording = Arc::new(Recording::from_mix(&mix, 1, 1).expect("small"));
         let stored = Oracle::new("memcached").expect("known").expect(recording.frame(0));
         let Expected::Frame(answer) = stored else { panic!("{stored:?}") };
         let mut player = Player::new(recording, true);

@@ -1,13 +1,13 @@
-//! `rebate rpc record`: the packets of a workload, into a file.
+//! `rebate rpc record`: writes the packets of a workload into a file.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use load::rpc::Recording;
 
-use super::Problem;
+use super::CliError;
 use super::flags::MixFlags;
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Record {
@@ -22,15 +22,15 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn run(self) -> Result<(), Problem> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         if !(1..=RECORDED_MAX).contains(&self.requests) {
             let problem = format!("{} requests; give 1 to {RECORDED_MAX}", self.requests);
             return Err((EXIT_USAGE, problem));
         }
-        let recording = Recording::of(&self.mix.mix()?, self.requests, self.mix.seed)
+        let recording = Recording::from_mix(&self.mix.mix()?, self.requests, self.mix.seed)
             .map_err(|error| (EXIT_USAGE, error.to_string()))?;
         recording.write(&self.file).map_err(|error| (EXIT_FAILED, error.to_string()))?;
-        say(&format!(
+        print_line(&format!(
             "{}: {} packets of {}, after {} that fill the store",
             self.file.display(),
             recording.frames() - recording.warm(),

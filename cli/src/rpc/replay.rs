@@ -1,5 +1,6 @@
-//! `rebate rpc replay`: recorded packets through layouts in process. Layouts that are compared get the same number of
-//! cores: of one with fewer threads several copies run at once. Their runs are interleaved, and medians are shown.
+//! `rebate rpc replay`: sends recorded packets through layouts in process. Layouts that are compared get the same
+//! number of cores: several copies of a layout with fewer threads run at once. Their runs are interleaved, and medians
+//! are shown.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -14,11 +15,11 @@ use rpc_server::{
 };
 use units::{ByteCount, SystemClock};
 
-use super::Problem;
+use super::CliError;
 use super::flags::{Layout, MIX_FLAGS, MixFlags, problem_of, service};
 use super::player::{Player, Tally};
 use super::rows::{HopRow, LayoutRow, Replayed};
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -65,7 +66,7 @@ pub(crate) struct Plan {
     pub(crate) layouts: Vec<RpcLayout>,
     pub(crate) cores: RpcCores,
     pub(crate) window: usize,
-    /// Of a run, for each copy.
+    /// The requests of a run, for each copy.
     pub(crate) requests: u64,
     pub(crate) runs: usize,
     pub(crate) check: bool,
@@ -74,7 +75,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// This recording through these layouts, five times each.
+    /// Replays this recording through these layouts, five times each.
     pub(crate) fn new(recording: Arc<Recording>, layouts: Vec<RpcLayout>) -> Self {
         Self {
             recording,
@@ -95,7 +96,7 @@ impl Plan {
             cores,
             memory: self.memory,
             message_bytes_max: self.message_bytes_max,
-            // Runs repeat, and the keys are our own.
+            // Runs must repeat, and the keys are our own.
             hash_seed: Some(HASH_SEED),
             ..RpcOptions::new(service(self.recording.service()))
         }
@@ -103,7 +104,7 @@ impl Plan {
 }
 
 impl Replay {
-    pub(super) fn run(self) -> Result<(), Problem> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         for (flag, given, valid) in [
             ("--window", self.window as u64, *WINDOW.start() as u64..=*WINDOW.end() as u64),
             ("--runs", self.runs as u64, 1..=1_000),
@@ -118,7 +119,7 @@ impl Replay {
             Some(path) => Recording::read(path),
             None => {
                 let recorded = self.requests.min(RECORDED_MAX) as usize;
-                Recording::of(&self.mix.mix()?, recorded, self.mix.seed)
+                Recording::from_mix(&self.mix.mix()?, recorded, self.mix.seed)
             }
         };
         let recording = recording.map_err(|error| (EXIT_USAGE, error.to_string()))?;
@@ -130,14 +131,17 @@ impl Replay {
             check: self.check,
             memory: self.memory,
             message_bytes_max: self.message_bytes_max,
-            ..Plan::new(Arc::new(recording), self.layout.iter().map(|own| (*own).into()).collect())
+            ..Plan::new(
+                Arc::new(recording),
+                self.layout.iter().map(|layout| (*layout).into()).collect(),
+            )
         };
         let replayed = run(&plan)?;
         if self.json {
             let text = serde_json::to_string_pretty(&replayed);
-            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
         } else {
-            say(&replayed.to_string());
+            print_line(&replayed.to_string());
         }
         let Tally { misses, refused, wrong, .. } = replayed.answers();
         if misses + refused + wrong > 0 {
@@ -152,8 +156,8 @@ impl Replay {
     }
 }
 
-/// Replays, a run of each layout in turn.
-pub(crate) fn run(plan: &Plan) -> Result<Replayed, Problem> {
+/// Replays, one run of each layout in turn.
+pub(crate) fn run(plan: &Plan) -> Result<Replayed, CliError> {
     let largest = plan.layouts.iter().max_by_key(|layout| layout.threads().len());
     let largest = *largest.ok_or_else(|| (EXIT_USAGE, "no layout to replay with".to_owned()))?;
     let placement = plan.cores.place(largest).map_err(|error| problem_of(&error))?;
@@ -179,22 +183,24 @@ pub(crate) fn run(plan: &Plan) -> Result<Replayed, Problem> {
     Ok(Replayed::new(plan, layouts, hops))
 }
 
-/// The options of each of the copies that fill the cores of the largest layout.
+/// Returns the options of the copies that fill the cores of the largest layout.
 fn copies(
     plan: &Plan,
     layout: RpcLayout,
     placement: &RpcPlacement,
     threads: usize,
 ) -> Vec<RpcOptions> {
-    let own = layout.threads().len();
+    let threads_each = layout.threads().len();
     let cores = |copy: usize| match placement.cores() {
-        Some(cores) => RpcCores::List(cores[copy * own..(copy + 1) * own].to_vec()),
+        Some(cores) => {
+            RpcCores::List(cores[copy * threads_each..(copy + 1) * threads_each].to_vec())
+        }
         None => RpcCores::Any,
     };
-    (0..threads / own).map(|copy| plan.options(layout, cores(copy))).collect()
+    (0..threads / threads_each).map(|copy| plan.options(layout, cores(copy))).collect()
 }
 
-/// What copies that ran at once came to.
+/// The results of copies that ran at once.
 pub(super) struct Run {
     pub(super) requests_per_second: f64,
     pub(super) ns_per_request: f64,
@@ -202,8 +208,8 @@ pub(super) struct Run {
     pub(super) tally: Tally,
 }
 
-/// One run of all copies, each on a thread of its own, which is its NetCore.
-fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, Problem> {
+/// Runs all copies once. Each has a thread, which is its NetCore.
+fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, CliError> {
     let met = Barrier::new(copies.len());
     let runs = thread::scope(|scope| {
         let copies: Vec<_> =
@@ -228,8 +234,8 @@ fn once(plan: &Plan, copies: &[RpcOptions]) -> Result<Run, Problem> {
     Ok(sum)
 }
 
-/// Requests a second of copies that had so many each: from the first's begin to the last's end, as one that goes on
-/// alone is not what the others were.
+/// Returns the rate of copies with so many requests each (1/s), from the first copy's begin to the last copy's end. A
+/// copy that continues alone is faster than it was beside the others.
 fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64 {
     let begun = times.clone().map(|[begun, _]| begun).min();
     let ended = times.clone().map(|[_, ended]| ended).max();
@@ -237,7 +243,7 @@ fn rate(requests: u64, times: impl Iterator<Item = [Instant; 2]> + Clone) -> f64
     (requests as f64 * times.count() as f64) / took.max(1e-9)
 }
 
-/// One copy: fills the store, meets the others, and replays; with when it began to and ended.
+/// Runs one copy: fills the store, waits for the others, and replays. Returns when the replay began and ended.
 fn one(
     plan: &Plan,
     options: &RpcOptions,
@@ -245,7 +251,7 @@ fn one(
 ) -> Result<(Player, [Instant; 2]), RpcError> {
     let mut player = Player::new(Arc::clone(&plan.recording), plan.check);
     let filled = filled(plan, options, &mut player);
-    // The others wait for this one even if it cannot go on.
+    // The others wait for this copy even if it cannot continue.
     met.wait();
     let mut loopback = filled?;
     player.took_ns.clear();
@@ -262,9 +268,9 @@ fn filled(plan: &Plan, options: &RpcOptions, player: &mut Player) -> Result<Loop
     Ok(loopback)
 }
 
-/// Of a round trip's mean: some tens of milliseconds.
+/// Round trips per mean: some tens of milliseconds.
 const HOPS: u64 = 100_000;
-/// Packets that are made where no file is given.
+/// The number of packets that are made if no file is given.
 const RECORDED_MAX: u64 = 100_000;
 const HASH_SEED: u64 = 1;
 

@@ -1,4 +1,4 @@
-//! What a replay came to, for people and for programs: a row for each layout and for each hop between cores.
+//! The results of a replay, for people and for programs: a row for each layout and for each hop between cores.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,12 +8,12 @@ use serde::Serialize;
 use super::player::Tally;
 use super::replay::{Plan, Run};
 
-/// All rows, and what they are of.
+/// All rows, with the settings of the replay.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Replayed {
     service: &'static str,
     window: usize,
-    /// Of a run, for each copy.
+    /// The requests of a run, for each copy.
     requests: u64,
     runs: usize,
     /// Whether every answer was compared with the model.
@@ -22,32 +22,32 @@ pub(crate) struct Replayed {
     hops: Vec<HopRow>,
 }
 
-/// The median of several runs, with the least and the most.
+/// The median of several runs, with the least and the greatest value.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Median {
     pub(crate) median: f64,
     pub(crate) spread: [f64; 2],
 }
 
-/// A layout on as many cores as all others.
+/// A layout. All layouts have the same number of cores.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LayoutRow {
     id: String,
     #[serde(skip)]
     pub(super) layout: RpcLayout,
-    /// Run at once.
+    /// Copies that run at once.
     pub(crate) copies: usize,
-    /// Of all copies; each on a core of its own where they are pinned.
+    /// The threads of all copies. If they are pinned, each has a core.
     pub(crate) threads: usize,
     #[serde(skip)]
     pinned: bool,
-    /// Of all copies together.
+    /// The rate of all copies together.
     pub(crate) requests_per_second: Median,
-    /// The same for each thread.
+    /// The rate per thread.
     pub(crate) requests_per_second_per_core: f64,
-    /// Of one copy.
+    /// The time per request of one copy.
     pub(crate) ns_per_request: Median,
-    /// From a packet's submission to its answer, of every eighth request; medians over runs.
+    /// Time from a packet's submission to its answer, of every eighth request; medians over runs.
     pub(crate) p50_ns: Median,
     pub(crate) p99_ns: Median,
     pub(crate) answers: Tally,
@@ -60,14 +60,14 @@ pub(crate) struct LayoutRow {
 pub(crate) struct HopRow {
     id: &'static str,
     cores: [usize; 2],
-    /// There and back.
+    /// The time there and back.
     ns: Median,
     #[serde(skip)]
     runs: Vec<f64>,
 }
 
 impl Median {
-    fn of(values: &mut [f64]) -> Self {
+    fn new(values: &mut [f64]) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let [Some(least), Some(most)] = [values.first(), values.last()] else {
             return Self::default();
@@ -77,15 +77,15 @@ impl Median {
 }
 
 impl LayoutRow {
-    /// With so many threads, whatever the layout's own.
+    /// Creates a row for copies that fill this many threads.
     pub(super) fn new(layout: RpcLayout, threads: usize, pinned: bool, runs: usize) -> Self {
-        let own = layout.threads().len();
-        let copies = threads / own;
+        let threads_each = layout.threads().len();
+        let copies = threads / threads_each;
         Self {
             id: format!("replay.{}", layout.name()),
             layout,
             copies,
-            threads: copies * own,
+            threads: copies * threads_each,
             pinned,
             requests_per_second: Median::default(),
             requests_per_second_per_core: 0.0,
@@ -110,7 +110,7 @@ impl LayoutRow {
     }
 
     pub(super) fn sort(&mut self) {
-        let [rate, each, p50, p99] = self.runs.each_mut().map(|runs| Median::of(runs));
+        let [rate, each, p50, p99] = self.runs.each_mut().map(|runs| Median::new(runs));
         self.requests_per_second_per_core = rate.median / self.threads.max(1) as f64;
         (self.requests_per_second, self.ns_per_request) = (rate, each);
         (self.p50_ns, self.p99_ns) = (p50, p99);
@@ -131,7 +131,7 @@ impl HopRow {
     }
 
     pub(super) fn sorted(mut self) -> Self {
-        self.ns = Median::of(&mut self.runs);
+        self.ns = Median::new(&mut self.runs);
         self
     }
 }
@@ -149,7 +149,7 @@ impl Replayed {
         }
     }
 
-    /// Of all layouts.
+    /// Returns the sum of the answers over all layouts.
     pub(crate) fn answers(&self) -> Tally {
         let mut sum = Tally::default();
         self.layouts.iter().for_each(|row| sum.add(&row.answers));

@@ -1,4 +1,4 @@
-//! `rebate rpc serve`: a service over TCP until a signal.
+//! `rebate rpc serve`: serves over TCP until a signal arrives.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use clap::{Args, ValueEnum};
 use rpc_server::{RpcCores, RpcError, RpcListen, RpcOptions, RpcServer, RpcService, RpcStages};
 use units::{ByteCount, SystemClock};
 
-use super::Problem;
+use super::CliError;
 use super::flags::{Layout, problem_of};
 use crate::load::stop_on_signal;
-use crate::{EXIT_FAILED, say};
+use crate::{EXIT_FAILED, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Serve {
@@ -55,7 +55,7 @@ enum Service {
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Result<(), Problem> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         let service = match self.service {
             Service::Memcached => RpcService::Memcached,
             Service::PostStorage => RpcService::PostStorage,
@@ -80,19 +80,19 @@ impl Serve {
             RpcError::Io(error) => failed(&self.listen.to_string(), error),
             error => problem_of(&error),
         })?;
-        say(&format!("layout {}", server.placement()));
-        say(&format!("listening on {}", server.address()));
+        print_line(&format!("layout {}", server.placement()));
+        print_line(&format!("listening on {}", server.address()));
         while !stop.load(Ordering::Relaxed) && !server.has_ended() {
             thread::sleep(LOOK_EVERY);
         }
         let (counts, layout) = (server.counts(), options.layout.name());
         let stages = server.stop().map_err(|error| failed("the service ended", error))?;
-        say(&format!(
+        print_line(&format!(
             "{} requests answered and {} messages refused on {} connections, layout {layout}",
             counts.requests, counts.refused, counts.connections
         ));
         if self.time_stages {
-            say(&divided(&stages, counts.requests));
+            print_line(&divided(&stages, counts.requests));
         }
         Ok(())
     }
@@ -108,5 +108,5 @@ fn divided(stages: &RpcStages, requests: u64) -> String {
     )
 }
 
-/// How soon a signal is seen.
+/// How long it takes at most to notice a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

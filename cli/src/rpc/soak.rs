@@ -1,5 +1,6 @@
-//! `rebate rpc soak`: a mix of every workload of every service in process, each answer compared byte for byte with a
-//! model of the store; some packets are broken on purpose, and have to be refused without harm to their neighbours.
+//! `rebate rpc soak`: sends a mix of every workload of every service in process and compares each answer byte for byte
+//! with a model of the store. Some packets are broken on purpose and have to be refused without harm to their
+//! neighbours.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,10 +12,10 @@ use rpc_server::{Loopback, RpcCores, RpcLayout, RpcOptions, WINDOW};
 use serde::Serialize;
 use units::{ByteCount, SystemClock};
 
-use super::Problem;
+use super::CliError;
 use super::flags::{Layout, problem_of, service};
 use super::player::{Player, Tally};
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Soak {
@@ -39,7 +40,7 @@ pub(super) struct Soak {
     json: bool,
 }
 
-/// What it came to.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 struct Soaked {
     layout: &'static str,
@@ -49,7 +50,7 @@ struct Soaked {
 }
 
 impl Soak {
-    pub(super) fn run(self) -> Result<(), Problem> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         if self.requests == 0 || !WINDOW.contains(&self.window) {
             let problem = "give 1 request or more, and a window of 1 to 16".to_owned();
             return Err((EXIT_USAGE, problem));
@@ -59,12 +60,12 @@ impl Soak {
         let mut answers = Tally::default();
         let services = rpc_services();
         for (place, (service, mixes)) in services.iter().enumerate() {
-            // By the number of its workloads, and the last one what is left.
+            // Each service's share is its share of the workloads. The last one gets the rest.
             let share = match place + 1 == services.len() {
                 true => self.requests - answers.right,
                 false => self.requests * mixes.len() as u64 / MIXES.len() as u64,
             };
-            // A thread of its own: it is pinned, and the next service's may be elsewhere.
+            // A new thread, because it is pinned and the next service's thread may be elsewhere.
             let soaked = thread::scope(|scope| {
                 scope.spawn(|| self.soak(service, mixes, share)).join().expect("it does not panic")
             });
@@ -86,7 +87,7 @@ impl Soak {
         }
     }
 
-    fn soak(&self, name: &str, mixes: &[Mix], requests: u64) -> Result<Tally, Problem> {
+    fn soak(&self, name: &str, mixes: &[Mix], requests: u64) -> Result<Tally, CliError> {
         let options = RpcOptions {
             layout: self.layout.into(),
             cores: self.cores.clone(),
@@ -120,15 +121,15 @@ impl Soak {
         Ok(player.map(|player| player.tally).unwrap_or_default())
     }
 
-    fn show(&self, soaked: &Soaked) -> Result<(), Problem> {
+    fn show(&self, soaked: &Soaked) -> Result<(), CliError> {
         if self.json {
             let text = serde_json::to_string_pretty(soaked);
-            say(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
+            print_line(&text.map_err(|error| (EXIT_FAILED, error.to_string()))?);
             return Ok(());
         }
         let Soaked { layout, requests, seconds, answers } = soaked;
         let (right, due) = (answers.right, answers.refused_rightly);
-        say(&format!(
+        print_line(&format!(
             "{requests} requests in {seconds:.1} s, layout {layout}: {right} answered as they have \
              to be, {due} of them by a refusal; {} wrong, {} refused, {} lost",
             answers.wrong, answers.refused, answers.misses,
@@ -137,7 +138,7 @@ impl Soak {
     }
 }
 
-/// The services with their workloads, whose keys are apart from each other's.
+/// Returns the services with their workloads. The workloads' keys are disjoint.
 fn rpc_services() -> Vec<(&'static str, Vec<Mix>)> {
     let mut services: Vec<(&'static str, Vec<Mix>)> = Vec::new();
     for (number, name) in (0..).zip(MIXES) {
@@ -151,7 +152,8 @@ fn rpc_services() -> Vec<(&'static str, Vec<Mix>)> {
     services
 }
 
-/// Some requests of a mix, at most so many; the first ones of it fill the store.
+/// Returns the next requests of a mix, at most `most`. If it is the first chunk, requests that fill the store come
+/// first.
 fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
     let mut recording = Recording::new(mix.service()).expect("a mix is of a service");
     let mut generator = Generator::new(mix, seed);
@@ -170,7 +172,7 @@ fn chunk(mix: &Mix, seed: u64, is_first: bool, most: u64) -> Recording {
     recording
 }
 
-/// Makes a packet one that has to be refused: by its function, by its end, or by its header.
+/// Breaks a packet so that it has to be refused: by its function, by its end or by its header.
 fn break_frame(frame: &mut Vec<u8>, how: usize) {
     match how % 3 {
         0 => frame[FUNCTION_AT] = b'~',
@@ -183,11 +185,12 @@ fn break_frame(frame: &mut Vec<u8>, how: usize) {
     }
 }
 
-/// A frame's length, then the version, whose last byte is the message's kind, then the name's length and the name.
+/// A frame has its length, then the version, whose last byte is the message's kind, then the name's length and the
+/// name.
 const FRAME_HEAD_BYTES: usize = 4;
 const KIND_AT: usize = 7;
 const FUNCTION_AT: usize = 12;
-/// Requests that are made at once, and what they come to stays small.
+/// The number of requests that are made at once. Their memory stays small.
 const CHUNK: u64 = 20_000;
 const KEYS: u64 = 2_000;
 const BROKEN_EVERY: usize = 89;

@@ -1,7 +1,7 @@
-//! Results as one row a number, each architecture's written at once when it is done, so that a sweep that is
-//! interrupted keeps what it has; a machine that stops loses what was written in the last second. The last row of each
-//! is its `events`: what has none was cut off and is made again.
-//! Nothing that is whole is ever written over.
+//! Writes results as one row per number. The rows of an architecture are written at once when its study is done, so
+//! that an interrupted sweep keeps what it has. If the machine stops, what was written in the last second may be lost.
+//! The last row of each study is its `events`. A study without that row was cut off and is made again. Whole studies
+//! are never overwritten.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -11,19 +11,20 @@ use std::time::{Duration, Instant};
 
 use sim::{Interval, Sweep};
 
-use super::{Here, Outcome};
+use super::{Outcome, StudyKey};
 
 pub(super) struct Csv {
     file: File,
     path: String,
-    /// When all that was written until then came to the disk.
+    /// The time at which everything written before was on the disk.
     synced: Instant,
-    /// The first columns of what the file already has.
+    /// The first columns of the rows that the file already has.
     done: BTreeSet<String>,
 }
 
 impl Csv {
-    /// A file with one column for each sweep: a new one, or with `resume` what is whole in the old one.
+    /// Opens a file with one column for each sweep: a new file, or with `resume` an old one, of which whole studies are
+    /// kept.
     pub(super) fn open(path: &Path, sweeps: &[Sweep], resume: bool) -> Result<Self, String> {
         let bad = |error: std::io::Error| format!("--csv {}: {error}", path.display());
         let keys: String = sweeps.iter().map(|sweep| format!("{},", quoted(&sweep.key))).collect();
@@ -45,7 +46,7 @@ impl Csv {
             (length, done) = whole(rows);
             file.set_len((header.len() + length) as u64).map_err(bad)?;
         } else if header.starts_with(&old) {
-            // New, or stopped before its first line was written.
+            // The file is new, or the program was stopped before the first line was written.
             file.set_len(0).and_then(|()| file.write_all(header.as_bytes())).map_err(bad)?;
         } else {
             let path = path.display();
@@ -54,20 +55,20 @@ impl Csv {
         Ok(Self { file, path: path.display().to_string(), synced: Instant::now(), done })
     }
 
-    /// True if the file has it already.
-    pub(super) fn has(&self, here: &Here<'_>, architecture: &str) -> bool {
+    /// Tells whether the file has this study already.
+    pub(super) fn has(&self, here: &StudyKey<'_>, architecture: &str) -> bool {
         self.done.contains(&start(here, architecture))
     }
 
     /// Adds all numbers of one architecture.
-    pub(super) fn write(&mut self, here: &Here<'_>, outcome: &Outcome) -> Result<(), String> {
+    pub(super) fn write(&mut self, here: &StudyKey<'_>, outcome: &Outcome) -> Result<(), String> {
         let written = self.file.write_all(rows(here, outcome).as_bytes());
         written.map_err(|error| format!("--csv {}: {error}", self.path))?;
-        // A disk takes longer for this than many a study does.
+        // Syncing takes the disk longer than many a study takes.
         if self.synced.elapsed() > SYNC_EVERY { self.sync() } else { Ok(()) }
     }
 
-    /// Everything that was written comes to the disk.
+    /// Writes everything through to the disk.
     pub(super) fn sync(&mut self) -> Result<(), String> {
         self.file.sync_data().map_err(|error| format!("--csv {}: {error}", self.path))?;
         self.synced = Instant::now();
@@ -75,7 +76,7 @@ impl Csv {
     }
 }
 
-/// How long the rows of runs that end are, and their first columns.
+/// Returns the length of the rows of whole studies, and the first columns of those studies.
 fn whole(rows: &str) -> (usize, BTreeSet<String>) {
     let (mut at, mut length, mut done) = (0, 0, BTreeSet::new());
     for row in rows.split_inclusive('\n') {
@@ -83,7 +84,7 @@ fn whole(rows: &str) -> (usize, BTreeSet<String>) {
         if let Some((start, _)) = row.split_once(END)
             && row.ends_with('\n')
         {
-            // Before the verdict, which is a word.
+            // The columns in front of the verdict, which is a word.
             done.extend(start.rsplit_once(',').map(|(start, _)| start.to_owned()));
             length = at;
         }
@@ -91,15 +92,15 @@ fn whole(rows: &str) -> (usize, BTreeSet<String>) {
     (length, done)
 }
 
-/// The columns that name a run.
-fn start(here: &Here<'_>, architecture: &str) -> String {
+/// Returns the columns that name a study.
+fn start(here: &StudyKey<'_>, architecture: &str) -> String {
     let values: String = here.point.iter().map(|one| format!("{},", quoted(&one.value))).collect();
     let spec = quoted(here.spec);
-    let Here { seed, runs, inputs, .. } = here;
+    let StudyKey { seed, runs, inputs, .. } = here;
     format!("{spec},{values}{architecture},{seed},{runs},{inputs:016x}")
 }
 
-fn rows(here: &Here<'_>, outcome: &Outcome) -> String {
+fn rows(here: &StudyKey<'_>, outcome: &Outcome) -> String {
     let report = &outcome.report;
     let start = format!("{},{}", start(here, outcome.architecture), report.verdict.name());
     let row = |name: &str, metric: &str, found: Option<Interval>| match found {
@@ -115,7 +116,7 @@ fn rows(here: &Here<'_>, outcome: &Outcome) -> String {
     rows + &precise.unwrap_or_default() + &format!("{start}{END}{},,\n", report.events)
 }
 
-/// A field as CSV has it.
+/// Quotes a field for CSV.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,5 +1,6 @@
-//! `rebate sim`: a specification, perhaps with keys set and swept, simulated under several architectures; prints what
-//! the runs bear out. Same seed, same bytes, whatever the number of threads. What a run means is the `sim` crate's.
+//! `rebate sim`: simulates a specification, perhaps with keys set and swept, under several architectures, and prints
+//! the results that the runs support. The same seed gives the same bytes, whatever the number of threads. The crate
+//! `sim` defines what a run means.
 
 mod csv;
 mod page;
@@ -23,7 +24,7 @@ use sim::{
 };
 
 use crate::load::fail;
-use crate::{EXIT_FAILED, EXIT_USAGE, say};
+use crate::{EXIT_FAILED, EXIT_USAGE, print_line};
 use csv::Csv;
 use experiments::inputs;
 
@@ -76,14 +77,14 @@ pub(crate) struct Sim {
 
 /// Why there are no results.
 #[derive(Debug)]
-pub(crate) enum Problem {
-    /// What was asked for cannot be used.
+pub(crate) enum CliError {
+    /// The request is not valid.
     Usage(String),
-    /// It was tried and failed.
+    /// The work was tried and failed.
     Failed(String),
 }
 
-impl From<SystemError> for Problem {
+impl From<SystemError> for CliError {
     fn from(error: SystemError) -> Self {
         match error {
             SystemError::Invalid(text) => Self::Usage(text),
@@ -92,7 +93,7 @@ impl From<SystemError> for Problem {
     }
 }
 
-/// What was simulated under one architecture.
+/// The result under one architecture.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) architecture: &'static str,
@@ -100,40 +101,40 @@ pub(crate) struct Outcome {
 }
 
 impl Sim {
-    /// Simulates and prints.
+    /// Simulates and prints the results.
     pub(crate) fn run(&self) -> ExitCode {
         match self.try_run() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Problem::Usage(problem)) => fail(EXIT_USAGE, &problem),
-            Err(Problem::Failed(problem)) => fail(EXIT_FAILED, &problem),
+            Err(CliError::Usage(problem)) => fail(EXIT_USAGE, &problem),
+            Err(CliError::Failed(problem)) => fail(EXIT_FAILED, &problem),
         }
     }
 
-    fn try_run(&self) -> Result<(), Problem> {
+    fn try_run(&self) -> Result<(), CliError> {
         let entries = entries(&self.spec, &self.set)?;
         if self.sources {
             for (key, value, kind, source) in entries.sources() {
-                say(&format!("{key} = {value}  # {kind}: {source}"));
+                print_line(&format!("{key} = {value}  # {kind}: {source}"));
             }
             return Ok(());
         }
         let points = sim::points(&self.sweep)
-            .map_err(|problem| Problem::Usage(format!("--sweep: {problem}")))?;
+            .map_err(|problem| CliError::Usage(format!("--sweep: {problem}")))?;
         let specs = self.specs(&entries, &points)?;
         let architectures = match specs.first() {
             Some((spec, _)) => spec
                 .architectures(&self.architecture)
-                .map_err(|problem| Problem::Usage(format!("--architecture {problem}")))?,
+                .map_err(|problem| CliError::Usage(format!("--architecture {problem}")))?,
             None => Vec::new(),
         };
         if let Some(path) = &self.report {
-            // Hours later would be late to hear of it.
+            // The page is opened now, because hours later would be late to report an error.
             let opened = OpenOptions::new().append(true).create(true).open(path);
-            opened.map_err(|error| Problem::Usage(unwritten(path, &error)))?;
+            opened.map_err(|error| CliError::Usage(unwritten(path, &error)))?;
         }
         let mut csv = match &self.csv {
             None => None,
-            Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(Problem::Usage)?),
+            Some(path) => Some(Csv::open(path, &self.sweep, self.resume).map_err(CliError::Usage)?),
         };
         let cases = cases(&points, &specs, &architectures);
         let started = Instant::now();
@@ -141,21 +142,21 @@ impl Sim {
         self.finish(&entries, found, started.elapsed())
     }
 
-    /// What is simulated at each point, and what names it in a table.
+    /// Returns the system to simulate at each point, with the hash that names its inputs in a table.
     fn specs(
         &self,
         entries: &Entries,
         points: &[Vec<Assignment>],
-    ) -> Result<Vec<(System, u64)>, Problem> {
+    ) -> Result<Vec<(System, u64)>, CliError> {
         let mut known = Recordings::default();
         let spec = |point: &Vec<Assignment>| {
             let entries =
                 sim::set(entries.clone(), point, &mut known, &text_within(RECORDING_BYTES_MAX));
-            let entries = entries.map_err(Problem::Usage)?;
-            let spec = System::read(&entries).map_err(Problem::Usage)?;
-            self.plan(&spec).check().map_err(|bad| Problem::Usage(flagged(&bad)))?;
+            let entries = entries.map_err(CliError::Usage)?;
+            let spec = System::read(&entries).map_err(CliError::Usage)?;
+            self.plan(&spec).check().map_err(|bad| CliError::Usage(flagged(&bad)))?;
             let inputs = match self.csv {
-                Some(_) => inputs(&entries, self.precision).map_err(Problem::Failed)?,
+                Some(_) => inputs(&entries, self.precision).map_err(CliError::Failed)?,
                 None => 0,
             };
             Ok((spec, inputs))
@@ -163,8 +164,8 @@ impl Sim {
         points.iter().map(spec).collect()
     }
 
-    /// Simulates what the table has not, and shows each point when it is done.
-    fn simulate(&self, cases: &[Case<'_>], csv: &mut Option<Csv>) -> Result<Found, Problem> {
+    /// Simulates the studies that the table lacks, and shows each point when it is done.
+    fn simulate(&self, cases: &[Case<'_>], csv: &mut Option<Csv>) -> Result<Summary, CliError> {
         let is_left = |case: &&Case<'_>| {
             !csv.as_ref().is_some_and(|csv| csv.has(&self.here(case), case.architecture))
         };
@@ -176,18 +177,18 @@ impl Sim {
         }
         let kept_count = cases.len() - left.len();
         let runs = u64::from(self.runs);
-        let bar = Bar::new(cases.len() as u64 * runs);
+        let bar = StudyProgress::new(cases.len() as u64 * runs);
         bar.skip((cases.len() - left.len()) as u64 * runs);
         let study = |index: usize| {
             let case = left[index];
-            bar.say(case.point, case.architecture);
+            bar.name_study(case.point, case.architecture);
             let plan = self.plan(case.spec);
             Ok(case.spec.simulate(case.architecture, &plan, &|_| bar.done())?)
         };
-        let found = Found { kept, kept_count, ..Found::default() };
+        let found = Summary { kept, kept_count, ..Summary::default() };
         let mut results =
             Results { sim: self, bar: &bar, csv, found, outcomes: Vec::new(), result: Ok(()) };
-        let take = |index: usize, report: Result<Report, Problem>| {
+        let take = |index: usize, report: Result<Report, CliError>| {
             let is_last = left.get(index + 1).is_none_or(|next| next.at != left[index].at);
             results.take(left[index], report, is_last)
         };
@@ -195,19 +196,19 @@ impl Sim {
         bar.end();
         let Results { csv, found, result, .. } = results;
         result?;
-        csv.as_mut().map_or(Ok(()), Csv::sync).map_err(Problem::Failed)?;
+        csv.as_mut().map_or(Ok(()), Csv::sync).map_err(CliError::Failed)?;
         Ok(found)
     }
 
-    /// Where the numbers of a case belong.
-    fn here<'a>(&'a self, case: &Case<'a>) -> Here<'a> {
+    /// Returns the key under which a table has the numbers of a case.
+    fn here<'a>(&'a self, case: &Case<'a>) -> StudyKey<'a> {
         let (seed, runs) = (self.seed, self.runs);
-        Here { spec: &self.spec, point: case.point, seed, runs, inputs: case.inputs }
+        StudyKey { spec: &self.spec, point: case.point, seed, runs, inputs: case.inputs }
     }
 
     fn threads(&self) -> usize {
-        let own = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
-        self.threads.unwrap_or(own)
+        let cores = thread::available_parallelism().map_or(1, |threads| threads.get().min(1_024));
+        self.threads.unwrap_or(cores)
     }
 
     fn plan(&self, spec: &System) -> Plan {
@@ -223,17 +224,18 @@ impl Sim {
         }
     }
 
-    /// Rates are of this machine and this moment: for programs, and on stderr.
-    fn finish(&self, entries: &Entries, found: Found, wall: Duration) -> Result<(), Problem> {
+    /// Prints the totals. The rates hold for this machine and moment, so they appear only in the output for programs
+    /// and on stderr.
+    fn finish(&self, entries: &Entries, found: Summary, wall: Duration) -> Result<(), CliError> {
         if let Some(path) = &self.report {
             let title = format!("rebate sim: {}", entries.name);
             let how = format!(
                 "{} Seed {}, {} replications or more.",
                 entries.about, self.seed, self.runs
             );
-            let page = page::of(&title, &how, &found.rows, found.kept_count).html();
+            let page = page::report(&title, &how, &found.rows, found.kept_count).html();
             let written = std::fs::write(path, page);
-            written.map_err(|error| Problem::Failed(unwritten(path, &error)))?;
+            written.map_err(|error| CliError::Failed(unwritten(path, &error)))?;
         }
         let wall_s = wall.as_secs_f64().max(1e-9);
         let totals = &found.totals;
@@ -251,13 +253,13 @@ impl Sim {
                 "events_per_second": events,
                 "requests_per_second": requests,
             });
-            say(&format!("{all:#}"));
+            print_line(&format!("{all:#}"));
             return Ok(());
         }
         if !found.kept.is_empty() {
             let (points, path) = (found.kept.len(), self.csv.as_deref().unwrap_or(Path::new("")));
             let path = path.display();
-            say(&format!("Points that were in {path} already, not shown: {points}."));
+            print_line(&format!("Points that were in {path} already, not shown: {points}."));
         }
         if std::io::stderr().is_terminal() {
             eprintln!("{:.1} s, {:.0} simulated requests/s", wall_s, requests);
@@ -266,7 +268,7 @@ impl Sim {
     }
 }
 
-/// What a plan has to say, by the flag or key that it came from.
+/// Formats a plan's error, named by the flag or key from which it came.
 fn flagged(bad: &BadPlan) -> String {
     let flags = [
         ("replications_min", "--runs"),
@@ -283,24 +285,24 @@ fn unwritten(path: &Path, error: &std::io::Error) -> String {
     format!("--report {}: {error}", path.display())
 }
 
-/// A point, and the architectures that a table has of it already.
+/// A point, and its architectures that a table already has.
 type Kept = (Vec<Assignment>, Vec<&'static str>);
 
-/// What there is to say when all is done.
+/// Everything to print when all is done.
 #[derive(Debug, Default)]
-struct Found {
+struct Summary {
     shown: Vec<serde_json::Value>,
     rows: Vec<page::Row>,
     /// Points of which nothing was shown.
     kept: BTreeMap<usize, Kept>,
-    /// Studies that were not made again.
+    /// The number of studies that were not made again.
     kept_count: usize,
     totals: Totals,
 }
 
 /// A study of a sweep.
 struct Case<'a> {
-    /// Which point of the sweep.
+    /// The number of the point in the sweep.
     at: usize,
     point: &'a [Assignment],
     spec: &'a System,
@@ -308,7 +310,7 @@ struct Case<'a> {
     architecture: &'static str,
 }
 
-/// All architectures at the first point, then at the next.
+/// Lists all architectures at the first point, then at the next, and so on.
 fn cases<'a>(
     points: &'a [Vec<Assignment>],
     specs: &'a [(System, u64)],
@@ -327,23 +329,23 @@ fn cases<'a>(
     points.iter().zip(specs).enumerate().flat_map(of).collect()
 }
 
-/// What the studies came to.
+/// The results of the studies.
 struct Results<'a> {
     sim: &'a Sim,
-    bar: &'a Bar,
+    bar: &'a StudyProgress,
     csv: &'a mut Option<Csv>,
-    found: Found,
-    /// Of the point that is under way.
+    found: Summary,
+    /// The outcomes of the point in progress.
     outcomes: Vec<Outcome>,
-    result: Result<(), Problem>,
+    result: Result<(), CliError>,
 }
 
 impl Results<'_> {
-    /// The next study's; after the last of a point that is shown.
+    /// Takes the next study's report. After the last study of a point, the point is shown.
     fn take(
         &mut self,
         case: &Case<'_>,
-        report: Result<Report, Problem>,
+        report: Result<Report, CliError>,
         is_last: bool,
     ) -> ControlFlow<()> {
         if let Err(problem) = report.and_then(|report| self.add(case, report)) {
@@ -358,35 +360,35 @@ impl Results<'_> {
             } else {
                 let mut lines = show::lines(case.spec, case.point, &outcomes, self.sim.precision);
                 lines.extend(show::kept(&kept));
-                self.bar.hide(|| lines.iter().for_each(|line| say(line)));
+                self.bar.hide(|| lines.iter().for_each(|line| print_line(line)));
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn add(&mut self, case: &Case<'_>, report: Report) -> Result<(), Problem> {
+    fn add(&mut self, case: &Case<'_>, report: Report) -> Result<(), CliError> {
         self.bar.made(report.replications, self.sim.runs);
         self.found.totals.add(&report);
         let outcome = Outcome { architecture: case.architecture, report };
         if let Some(csv) = self.csv {
-            csv.write(&self.sim.here(case), &outcome).map_err(Problem::Failed)?;
+            csv.write(&self.sim.here(case), &outcome).map_err(CliError::Failed)?;
         }
         if self.sim.report.is_some() {
-            self.found.rows.push(page::Row::of(case.point, &outcome));
+            self.found.rows.push(page::Row::new(case.point, &outcome));
         }
         self.outcomes.push(outcome);
         Ok(())
     }
 }
 
-/// Where a number of a table belongs.
+/// The key of a study's numbers in a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Here<'a> {
+pub(crate) struct StudyKey<'a> {
     pub(crate) spec: &'a str,
     pub(crate) point: &'a [Assignment],
     pub(crate) seed: u64,
     pub(crate) runs: u32,
-    /// A hash of what else the numbers follow from.
+    /// A hash of everything else that determines the numbers.
     pub(crate) inputs: u64,
 }
 
@@ -404,18 +406,18 @@ impl Totals {
     }
 }
 
-/// The keys of a specification that is compiled in or a file, with these set.
+/// Returns the entries of a specification, which is compiled in or a file, with these keys set.
 ///
 /// # Errors
-/// What is wrong, and where.
-pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, Problem> {
+/// The problem and its place.
+pub(crate) fn entries(spec: &str, set: &[Assignment]) -> Result<Entries, CliError> {
     let entries = sim::entries(spec, &text_within(SPEC_BYTES_MAX));
-    let entries = entries.map_err(|error| Problem::Usage(error.to_string()))?;
+    let entries = entries.map_err(|error| CliError::Usage(error.to_string()))?;
     let recording = text_within(RECORDING_BYTES_MAX);
-    sim::set(entries, set, &mut Recordings::default(), &recording).map_err(Problem::Usage)
+    sim::set(entries, set, &mut Recordings::default(), &recording).map_err(CliError::Usage)
 }
 
-/// Reads the text of a file, refused beyond so many bytes.
+/// Returns a reader of files that refuses a text beyond so many bytes.
 fn text_within(bytes_max: usize) -> impl Fn(&Path) -> Result<String, String> {
     move |path| {
         let file = File::open(path).map_err(|error| error.to_string())?;
@@ -423,13 +425,13 @@ fn text_within(bytes_max: usize) -> impl Fn(&Path) -> Result<String, String> {
     }
 }
 
-/// A bar over all replications, on stderr, on a terminal, after two seconds.
-struct Bar {
+/// A progress bar over all replications. It appears on stderr, on a terminal, after two seconds.
+struct StudyProgress {
     bar: ProgressBar,
     started: Instant,
 }
 
-impl Bar {
+impl StudyProgress {
     fn new(replications: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(replications), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {pos}/{len} {eta}");
@@ -437,12 +439,12 @@ impl Bar {
         Self { bar, started: Instant::now() }
     }
 
-    fn say(&self, point: &[Assignment], architecture: &str) {
+    fn name_study(&self, point: &[Assignment], architecture: &str) {
         let point: Vec<String> = point.iter().map(Assignment::to_string).collect();
         self.bar.set_prefix(format!("{} {architecture}", point.join(" ")).trim().to_owned());
     }
 
-    /// One more replication is done.
+    /// Notes one more replication.
     fn done(&self) {
         if self.bar.is_hidden()
             && self.started.elapsed() > BAR_AFTER
@@ -453,7 +455,7 @@ impl Bar {
         self.bar.inc(1);
     }
 
-    /// A study took more replications than were planned.
+    /// Notes that a study took more replications than planned.
     fn made(&self, replications: u32, planned: u32) {
         self.bar.inc_length(u64::from(replications.saturating_sub(planned)));
     }
@@ -462,7 +464,7 @@ impl Bar {
         self.bar.inc(replications);
     }
 
-    /// Prints without the bar in between.
+    /// Prints while the bar is hidden.
     fn hide(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
     }
@@ -472,7 +474,7 @@ impl Bar {
     }
 }
 
-/// So many times --runs are made for a precision at most.
+/// The most times that --runs are made to reach a precision.
 const RUNS_MORE: u32 = 20;
 const BAR_AFTER: Duration = Duration::from_secs(2);
 

@@ -1,6 +1,6 @@
-//! Results as one page that needs no network: percentiles and means of all response times, as bars side by side with
-//! their intervals in tables, or each with its interval as a line over the first swept key whose values are numbers;
-//! and what was busy. It computes nothing, and what a run does not bear out is a gap.
+//! The results as one page that needs no network: percentiles and means of all response times, and what was busy. Times
+//! are bars side by side with their intervals in tables, or lines with intervals over the first swept key whose values
+//! are numbers. It computes nothing. A value that a run does not support is a gap.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use sim::{Interval, Verdict};
 
 use super::{Assignment, Outcome};
 
-/// What the page needs of one architecture at one point.
+/// The data of one architecture at one point.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     point: Vec<Assignment>,
     architecture: &'static str,
-    /// Why there are no times.
+    /// The reason why there are no times.
     refused: Option<String>,
-    /// By response, and of all together: the percentile and the mean (us).
+    /// The percentile and the mean (us), for each response and for all together.
     times: Vec<(String, [Option<Interval>; 2])>,
-    /// What was busy (%).
+    /// The utilisation of each kind (%).
     busy: Vec<(String, Option<Interval>)>,
 }
 
 impl Row {
-    pub(super) fn of(point: &[Assignment], outcome: &Outcome) -> Self {
+    pub(super) fn new(point: &[Assignment], outcome: &Outcome) -> Self {
         let report = &outcome.report;
         let us = |found: Option<Interval>| found.map(|found| scaled(found, 1e-3));
         let time = |one: &sim::Response| (one.name.clone(), [one.p99_ns, one.mean_ns].map(us));
@@ -50,7 +50,7 @@ impl Row {
         }
     }
 
-    /// The architecture and the point's values, but that of the key `but`.
+    /// Returns the architecture and the point's values, without the value of the key `but`.
     fn name(&self, but: Option<&str>) -> String {
         let values = self.point.iter().filter(|one| but != Some(one.key.as_str()));
         let values = values.map(|one| one.value.as_str());
@@ -63,12 +63,12 @@ impl Row {
     }
 }
 
-/// The page; `kept` studies were made before and are not on it.
-pub(super) fn of(title: &str, how: &str, rows: &[Row], kept: usize) -> Report {
+/// Builds the page. `kept` studies were made earlier and are not on it.
+pub(super) fn report(title: &str, how: &str, rows: &[Row], kept: usize) -> Report {
     let key = swept(rows);
     let mut sections = Vec::new();
     let names = rows.first().map_or(&[][..], |row| row.times.as_slice());
-    // What is swept may be what is responded to.
+    // A sweep may change the names of the responses.
     let is_alike = |index: usize, name: &str| {
         rows.iter().all(|row| row.times.get(index).is_some_and(|one| one.0 == name))
     };
@@ -102,7 +102,7 @@ pub(super) fn of(title: &str, how: &str, rows: &[Row], kept: usize) -> Report {
     }
 }
 
-/// The first swept key whose values are numbers, not all the same.
+/// Returns the first swept key whose values are numbers and not all the same.
 fn swept(rows: &[Row]) -> Option<&str> {
     let keys = rows.first()?.point.iter().map(|one| one.key.as_str());
     let is_axis = |key: &&str| {
@@ -112,7 +112,7 @@ fn swept(rows: &[Row]) -> Option<&str> {
     keys.into_iter().find(is_axis)
 }
 
-/// All response times, the architectures and points beside each other.
+/// Shows all response times, with architectures and points side by side.
 fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Section {
     let names: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
     let found = |row: &Row, index: usize, which: usize| row.times[index].1[which];
@@ -124,7 +124,7 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
     let table = |(which, title): (usize, &&str)| {
         let row = |(index, name): (usize, &String)| {
             let cells = rows.iter().map(|row| found(row, index, which));
-            let cells = cells.map(|own| own.map_or("-".into(), plus_minus));
+            let cells = cells.map(|time| time.map_or("-".into(), plus_minus));
             std::iter::once(name.clone()).chain(cells).collect()
         };
         let columns = rows.iter().map(|row| Column::number(row.name(None)));
@@ -146,7 +146,7 @@ fn side_by_side(names: &[(String, [Option<Interval>; 2])], rows: &[Row]) -> Sect
     }
 }
 
-/// One response time.
+/// Shows one response time.
 fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     let found = |row: &Row, which: usize| row.times.get(index).and_then(|(_, both)| both[which]);
     let panels = TIMES.iter().enumerate().map(|(which, title)| match key {
@@ -174,15 +174,15 @@ fn times(name: &str, index: usize, key: Option<&str>, rows: &[Row]) -> Section {
     }
 }
 
-/// What was busy, a panel for each architecture and what is not on the axis.
+/// Shows what was busy, with a panel for each architecture and for each combination of keys that is not on the axis.
 fn busy(key: Option<&str>, rows: &[Row]) -> Section {
     let mut alike: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
     for row in rows {
         alike.entry(row.name(key)).or_default().push(row);
     }
     let figures = alike.into_iter().map(|(name, rows)| {
-        let used = |own: &&String| {
-            rows.iter().any(|row| busy_of(row, own).is_some_and(|one| one.value > 0.0))
+        let used = |kind: &&String| {
+            rows.iter().any(|row| busy_of(row, kind).is_some_and(|one| one.value > 0.0))
         };
         let all = rows.first().into_iter().flat_map(|row| row.busy.iter().map(|(name, _)| name));
         let kinds: Vec<&String> = all.filter(used).collect();
@@ -214,14 +214,14 @@ fn busy_of(row: &Row, kind: &str) -> Option<Interval> {
     row.busy.iter().find(|(name, _)| name == kind)?.1
 }
 
-/// A line for each architecture and what else is swept.
+/// Draws a line for each architecture and each combination of the other swept keys.
 fn lines(title: &str, key: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Panel {
     let mut names: Vec<String> = rows.iter().map(|row| row.name(Some(key))).collect();
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     let of = |(nth, name): (usize, &String)| {
-        let own = rows.iter().filter(|row| row.name(Some(key)) == *name);
-        let points = own.filter_map(|row| Some((row.number(key)?, found(row)?)));
+        let points = rows.iter().filter(|row| row.name(Some(key)) == *name);
+        let points = points.filter_map(|row| Some((row.number(key)?, found(row)?)));
         series(name, nth, points.collect())
     };
     let (x, y) = (Axis::linear(key), Axis::linear(TIME_UNIT));
@@ -242,7 +242,7 @@ fn series(name: &str, nth: usize, mut points: Vec<(f64, Interval)>) -> Series {
     }
 }
 
-/// Bars for each architecture and point.
+/// Draws bars for each architecture and point.
 fn bars(title: &str, rows: &[Row], found: &dyn Fn(&Row) -> Option<Interval>) -> Panel {
     let names = rows.iter().map(|row| row.name(None)).collect();
     groups(title, TIME_UNIT, names, [("simulated".to_owned(), rows.iter().map(found).collect())])
@@ -255,7 +255,8 @@ fn groups(
     series: impl IntoIterator<Item = (String, Vec<Option<Interval>>)>,
 ) -> Panel {
     let one = |(colour, (name, values)): (usize, (String, Vec<Option<Interval>>))| {
-        let values = values.iter().map(|own| own.map_or(f64::NAN, |own| own.value));
+        let values =
+            values.iter().map(|interval| interval.map_or(f64::NAN, |interval| interval.value));
         BarSeries::new(name, Origin::Computed, colour, values)
     };
     let series = series.into_iter().enumerate().map(one);
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn without_a_sweep_architectures_stand_beside_each_other() {
         let rows = [row("relief", &[], Some(77.25)), row("accelflow", &[], None)];
-        let page = of("steady", "how", &rows, 2);
+        let page = report("steady", "how", &rows, 2);
         assert_eq!(page.sections.len(), 2);
         let Plot::Bars(bars) = &page.sections[0].figures[0].panels[0].plot else { panic!("bars") };
         let names: Vec<&str> = bars.categories.iter().map(|one| one.name.as_str()).collect();
@@ -319,7 +320,7 @@ mod tests {
             row("accelflow", &at("2", "fifo"), Some(90.0)),
             row("accelflow", &at("2", "deadline"), Some(80.0)),
         ];
-        let page = of("steady", "how", &rows, 0);
+        let page = report("steady", "how", &rows, 0);
         for section in &page.sections {
             let Plot::Lines(lines) = &section.figures[0].panels[0].plot else { panic!("lines") };
             assert_eq!(lines.x.label, "hardware.pes");

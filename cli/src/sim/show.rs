@@ -1,12 +1,12 @@
-//! Results for a terminal and for programs. What a run does not bear out is not shown: an overloaded architecture has a
-//! reason and a window on offer in the place of its times.
+//! Formats results for a terminal and for programs. Results that a run does not support are not shown: an overloaded
+//! architecture has a reason and the offer of a window in place of its times.
 
 use serde_json::{Value, json};
 use sim::{Extent, Interval, Report, Verdict};
 
 use super::{Assignment, Outcome, System};
 
-/// The lines of one point.
+/// Returns the lines of one point.
 pub(super) fn lines(
     spec: &System,
     point: &[Assignment],
@@ -64,7 +64,7 @@ fn head(spec: &System, point: &[Assignment], report: &Report) -> Vec<String> {
     vec![what, format!("{how}; 95 % intervals"), String::new()]
 }
 
-/// Whether the precision that was asked for was reached, and if not, by what.
+/// Says whether the requested precision was reached, and otherwise what prevented it.
 fn precise(outcome: &Outcome, wanted: f64) -> String {
     let (report, name) = (&outcome.report, outcome.architecture);
     let (runs, wanted) = (report.replications, (1e6 * wanted).round() / 1e4);
@@ -79,8 +79,9 @@ fn precise(outcome: &Outcome, wanted: f64) -> String {
             format!("a replication has too few requests for the {what} of {}", of.name)
         }
         None => {
-            let half =
-                |found: &Option<Interval>| found.map_or(0.0, |own| own.relative_half_width());
+            let half = |found: &Option<Interval>| {
+                found.map_or(0.0, |interval| interval.relative_half_width())
+            };
             let widest = all.iter().max_by(|a, b| half(&a.2).total_cmp(&half(&b.2)));
             widest.map_or(String::new(), |(of, what, found)| {
                 format!("the {what} of {} is known to ±{:.1} %", of.name, 100.0 * half(found))
@@ -90,7 +91,7 @@ fn precise(outcome: &Outcome, wanted: f64) -> String {
     format!("{name}: NOT within {wanted} % after {runs} replications: {why}.")
 }
 
-/// What a table has of a point that is shown without it.
+/// Lists the architectures of this point that a table has and that are not shown.
 pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     if architectures.is_empty() {
         return Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn kept(architectures: &[&str]) -> Vec<String> {
     vec![format!("Kept from before, not shown and in no comparison here: {names}."), String::new()]
 }
 
-/// The same of a point of which nothing is shown, for programs.
+/// Describes a point of which nothing is shown, for programs.
 pub(super) fn kept_json((point, architectures): &(Vec<Assignment>, Vec<&'static str>)) -> Value {
     json!({ "set": set(point), "architectures": architectures })
 }
@@ -108,7 +109,7 @@ fn refused(report: &Report) -> bool {
     matches!(report.verdict, Verdict::Refused { .. })
 }
 
-/// A table of services by architectures, and the mean over services.
+/// Returns a table of services by architectures, with the mean over services.
 fn times(
     title: &str,
     shown: &[&Outcome],
@@ -125,7 +126,7 @@ fn times(
     aligned(&rows)
 }
 
-/// For each service the architectures by 99th percentile; `=` where the paired difference may be none.
+/// Orders the architectures by 99th percentile for each service. A `=` means that the paired difference may be zero.
 fn orders(shown: &[&Outcome]) -> Vec<String> {
     if shown.len() < 2 {
         return Vec::new();
@@ -152,7 +153,7 @@ fn order(shown: &[&Outcome], name: &str) -> Option<String> {
     Some(text)
 }
 
-/// By how much AccelFlow is below the others.
+/// Returns by how much AccelFlow is below the others.
 fn reductions(shown: &[&Outcome]) -> Vec<String> {
     let accelflow = shown.iter().find(|one| one.architecture == ACCELFLOW);
     let Some(accelflow) = accelflow else { return Vec::new() };
@@ -167,15 +168,15 @@ fn reductions(shown: &[&Outcome]) -> Vec<String> {
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// Of whole runs, warm-up included: rates and times of a request's stages where a model has them, then what was busy
-/// and how often what is rare came about.
+/// Returns facts of whole runs, warm-up included: rates and times of a request's stages if a model has them, then what
+/// was busy and how often rare events occurred.
 fn facts(outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = table("of whole runs", &["_per_s", "_ns"], 1.0, outcomes);
     lines.extend(table("shares (%)", &["utilisation", "share"], 100.0, outcomes));
     lines
 }
 
-/// The facts whose names end so, where one of them is not nothing.
+/// Returns a table of the facts whose names end with one of `ends`, if one of their values is not zero.
 fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<String> {
     let head = outcomes.iter().map(|one| one.architecture.to_owned());
     let title = title.to_owned();
@@ -187,7 +188,8 @@ fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<St
         let found = |one: &Outcome| one.report.fact(name).map(|fact| scale * fact.value);
         let values: Vec<Option<f64>> = outcomes.iter().map(found).collect();
         if values.iter().flatten().any(|value| *value >= 0.005) {
-            let cell = |value: &Option<f64>| value.map_or("-".into(), |own| format!("{own:.2}"));
+            let cell =
+                |value: &Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
             let cells = values.iter().map(cell);
             rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
         }
@@ -195,7 +197,7 @@ fn table(title: &str, ends: &[&str], scale: f64, outcomes: &[Outcome]) -> Vec<St
     if rows.len() == 1 { Vec::new() } else { aligned(&rows) }
 }
 
-/// The first column to the left, the others to the right; an empty line behind.
+/// Aligns the first column to the left and the others to the right. Adds an empty line.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -211,7 +213,7 @@ fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).chain([String::new()]).collect()
 }
 
-/// All columns to the left.
+/// Aligns all columns to the left.
 fn left(rows: &[Vec<String>]) -> Vec<String> {
     let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
     let line = |row: &Vec<String>| format!("  {:width$}  {}", row[0], row[1]).trim_end().to_owned();
@@ -228,7 +230,7 @@ fn percent(interval: Interval) -> String {
     format!("{:.1} ±{:.1}", 100.0 * interval.value, 100.0 * half)
 }
 
-/// One point for programs.
+/// Describes one point for programs.
 pub(super) fn json(point: &[Assignment], outcomes: &[Outcome], kept: &[&str]) -> Value {
     let outcomes: Vec<Value> = outcomes
         .iter()

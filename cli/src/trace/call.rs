@@ -1,4 +1,5 @@
-//! `rebate trace call`: one request to the example service of traces. The request's own traces run here, in software.
+//! `rebate trace call`: sends one request to the example service of traces. The request's own traces run here, in
+//! software.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use server::traces::{CallError, Secrets, TraceClient};
 use tokio::task::LocalSet;
 use units::Nanos;
 
-use super::{Failed, failed, usage};
+use super::{CliError, failed, usage};
 
 #[derive(Debug, Args)]
 pub(super) struct Call {
@@ -39,7 +40,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn run(self) -> Result<(), Failed> {
+    pub(super) fn run(self) -> Result<(), CliError> {
         let secrets = Secrets::read(&self.secrets).map_err(|problem| usage(&problem))?;
         let tenant = TenantId(self.tenant);
         let unknown = || {
@@ -52,7 +53,7 @@ impl Call {
         let executor = executor.map_err(|error| failed(&format!("cannot start: {error}")))?;
         let answer = LocalSet::new().block_on(&executor, self.call(tenant, secret, arguments))?;
         let mut out = std::io::stdout().lock();
-        // Whoever closed the other end has seen enough.
+        // If the other end is closed, its reader has seen enough.
         let _ = out.write_all(&answer).and_then(|()| out.write_all(b"\n"));
         Ok(())
     }
@@ -62,7 +63,7 @@ impl Call {
         tenant: TenantId,
         secret: &[u8],
         arguments: Vec<u8>,
-    ) -> Result<bytes::Bytes, Failed> {
+    ) -> Result<bytes::Bytes, CliError> {
         let within_ns = u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX);
         let connected =
             TraceClient::connect(self.address.as_str(), tenant, secret, Nanos(within_ns));
@@ -82,7 +83,7 @@ impl Call {
         }
     }
 
-    fn arguments(&self) -> Result<Vec<u8>, Failed> {
+    fn arguments(&self) -> Result<Vec<u8>, CliError> {
         if self.arguments != "-" {
             return Ok(self.arguments.clone().into_bytes());
         }
@@ -93,10 +94,10 @@ impl Call {
     }
 }
 
-/// Whether it is the arguments' fault; what answers are made of is not.
+/// Tells whether the arguments are at fault, rather than the contents of the answer.
 fn is_callers(error: &TraceError) -> bool {
     error.trace == "T9" && matches!(error.cause, Cause::Malformed(_) | Cause::TooLarge { .. })
 }
 
-/// Above it the trace refuses what was read.
+/// The most bytes that are read from the input. A trace refuses a payload of this length.
 const INPUT_BYTES_MAX: u64 = 2 << 20;

@@ -1,14 +1,14 @@
-//! A made-up machine: files as Linux has them, in a folder. Whoever runs the tests, the process in it is user 4242.
+//! A made-up machine: files as Linux has them, in a folder. The process in it is user 4242, whoever runs the tests.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Files under a folder that goes with this value.
+/// Files under a folder that is removed with this value.
 pub(crate) struct Machine(tempfile::TempDir);
 
 impl Machine {
-    /// Of two cores, without accelerators.
+    /// A machine with two cores and no accelerators.
     pub(crate) fn plain() -> Self {
         let machine = Self(tempfile::tempdir().unwrap());
         machine.write("proc/sys/kernel/osrelease", "6.8.0-41-generic\n");
@@ -26,7 +26,7 @@ impl Machine {
         machine
     }
 
-    /// With one IAA and one work queue that anyone may use.
+    /// A machine with one IAA and one work queue that anyone may use.
     pub(crate) fn with_iaa() -> Self {
         let machine = Self::plain();
         machine.write("sys/class/iommu/dmar0/x", "");
@@ -56,7 +56,7 @@ impl Machine {
         machine
     }
 
-    /// With one QAT that the kernel's driver has, and a virtual function of it.
+    /// A machine with one QAT, which the kernel's driver has, and a virtual function of it.
     pub(crate) fn with_qat() -> Self {
         let machine = Self::plain();
         machine.pci("0000:6b:00.0", "0x8086", "0x4940", "4xxx");
@@ -68,7 +68,7 @@ impl Machine {
         self.0.path()
     }
 
-    /// A file with this text.
+    /// Writes a file with this text.
     pub(crate) fn write(&self, path: &str, text: &str) -> &Self {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -76,7 +76,7 @@ impl Machine {
         self
     }
 
-    /// Attributes of the IAA.
+    /// Sets attributes of the IAA.
     pub(crate) fn device(&self, attributes: &[(&str, &str)]) -> &Self {
         for (name, text) in attributes {
             self.write(&format!("sys/bus/dsa/devices/iax1/{name}"), &format!("{text}\n"));
@@ -84,7 +84,7 @@ impl Machine {
         self
     }
 
-    /// Attributes of its work queue.
+    /// Sets attributes of its work queue.
     pub(crate) fn queue(&self, attributes: &[(&str, &str)]) -> &Self {
         for (name, text) in attributes {
             self.device(&[(&format!("wq1.0/{name}"), text)]);
@@ -92,7 +92,7 @@ impl Machine {
         self
     }
 
-    /// Takes a file or a folder away.
+    /// Removes a file or a folder.
     pub(crate) fn remove(&self, path: &str) -> &Self {
         let path = self.root().join(path);
         if path.is_dir() {
@@ -103,7 +103,7 @@ impl Machine {
         self
     }
 
-    /// The permissions of a file.
+    /// Sets the permissions of a file.
     pub(crate) fn mode(&self, path: &str, mode: u32) -> &Self {
         fs::set_permissions(self.root().join(path), fs::Permissions::from_mode(mode)).unwrap();
         self

@@ -1,5 +1,4 @@
-//! One call: what is asked, what came back, and what that means. It keeps no state and counts
-//! nothing.
+//! One call: the request, the answer, and what the answer means. It keeps no state and counts nothing.
 
 use std::error::Error;
 use std::task::{Context, Poll};
@@ -21,27 +20,27 @@ use crate::source::{Op, Request};
 /// The generated client over one connection.
 pub(super) type Client = CacheClient<Sender>;
 
-/// The connection as the client library wants it.
+/// The connection in the form that the client library needs.
 #[derive(Clone)]
 pub(super) struct Sender(http2::SendRequest<Body>);
 
-/// What is asked.
+/// The request of a call.
 pub(super) enum Ask {
     Get(GetRequest),
     Set(SetRequest),
 }
 
-/// What came back.
+/// The answer to a call.
 pub(super) enum Given {
     Get(GetResponse),
     Set(SetResponse),
 }
 
-/// Why nothing came back.
+/// Why there is no answer.
 pub(super) enum Failed {
-    /// The server said so.
+    /// The server refused.
     ByServer(Failure),
-    /// There was no answer.
+    /// No answer arrived.
     OnTheWay(Failure),
 }
 
@@ -59,8 +58,8 @@ impl Service<http::Request<Body>> for Sender {
     }
 }
 
-/// A client on a connection; an answer with a longer value than any that was written is refused
-/// before its memory is taken.
+/// Creates a client on a connection. An answer with a longer value than any that was written is refused before its
+/// memory is taken.
 pub(super) fn client(
     address: &Address,
     sender: http2::SendRequest<Body>,
@@ -76,7 +75,7 @@ pub(super) fn client(
         .max_decoding_message_size(value_bytes_max + MESSAGE_SLACK_BYTES)
 }
 
-/// Asks, and waits at most `timeout`, which the server is told.
+/// Makes the call and waits at most `timeout`. The server is told the timeout.
 pub(super) async fn call(mut client: Client, ask: Ask, timeout: Duration) -> Result<Given, Failed> {
     let start = Instant::now();
     let answer = async {
@@ -87,7 +86,7 @@ pub(super) async fn call(mut client: Client, ask: Ask, timeout: Duration) -> Res
     };
     match tokio::time::timeout(timeout, answer).await {
         Ok(Ok(given)) => Ok(given),
-        // A server that gives up at the deadline may be a little ahead of our own timer.
+        // A server that gives up at the deadline may be slightly ahead of this process's timer.
         Ok(Err(status)) if !(is_cancelled(&status) && start.elapsed() >= timeout) => {
             Err(read_status(&status))
         }
@@ -102,7 +101,7 @@ fn is_cancelled(status: &Status) -> bool {
     status.code() == Code::Cancelled
 }
 
-/// A call that could not be made.
+/// The failure of a call that could not be made.
 pub(super) fn unsent() -> Failure {
     no_answer(Code::Unavailable, "the connection is down")
 }
@@ -113,7 +112,7 @@ fn within<T>(message: T, timeout: Duration) -> Call<T> {
     call
 }
 
-/// Tells a status of the server's from one that the library made of a broken stream or connection.
+/// Tells a status from the server and one that the library made of a broken stream or connection apart.
 fn read_status(status: &Status) -> Failed {
     let Some(source) = status.source() else {
         let word = word(status.code());
@@ -121,7 +120,7 @@ fn read_status(status: &Status) -> Failed {
         return Failed::ByServer(Failure { status: Some(word), message });
     };
     let code = match status.code() {
-        // What the library calls a connection that has ended.
+        // The library's codes for a connection that has ended.
         Code::Unknown | Code::Cancelled => Code::Unavailable,
         code => code,
     };
@@ -132,7 +131,7 @@ fn no_answer(code: Code, reason: &str) -> Failure {
     Failure { status: Some(word(code)), message: format!("no answer: {reason}") }
 }
 
-/// The innermost reason.
+/// Returns the innermost reason.
 fn root(mut error: &(dyn Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -156,7 +155,7 @@ impl Ask {
         }
     }
 
-    /// The length of the value that is written.
+    /// Returns the length of the value that is written.
     pub(super) fn value_bytes(&self) -> usize {
         match self {
             Self::Get(_) => 0,

@@ -1,5 +1,5 @@
-//! One HTTP/2 connection: set up as `api::wire` has it, its bytes counted, its end known. A channel
-//! of the client library would hide the last two, and connect again by itself. It makes no calls.
+//! One HTTP/2 connection, set up as `api::wire` defines. Its bytes are counted and its end is noticed. A channel of the
+//! client library would hide both and reconnect by itself. This module makes no calls.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::address::{Address, Place};
 /// A connection that is up.
 pub(super) struct Link {
     pub(super) sender: http2::SendRequest<Body>,
-    /// Does the connection's work, to its end.
+    /// Does the connection's work until its end.
     pub(super) life: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes written and read.
+    /// Returns the bytes written and read.
     pub(super) fn read(&self) -> (u64, u64) {
         (self.out.load(Ordering::Relaxed), self.input.load(Ordering::Relaxed))
     }
 }
 
-/// A link over a socket that is connected.
+/// Creates a link over a connected socket.
 pub(super) async fn adopt(
     address: &Address,
     socket: OwnedFd,
@@ -50,7 +50,7 @@ pub(super) async fn adopt(
     }
 }
 
-/// A link over a new socket.
+/// Creates a link over a new socket.
 pub(super) async fn open(address: &Address, traffic: &Arc<Traffic>) -> io::Result<Link> {
     match &address.place {
         Place::Tcp(place) => {
@@ -71,7 +71,7 @@ where
         .handshake(TokioIo::new(counted))
         .await
         .map_err(io::Error::other)?;
-    // How it ended is told by the calls that were on it.
+    // The calls on the connection report how it ended.
     let life = Box::pin(async move { connection.await.unwrap_or_default() });
     Ok(Link { sender, life })
 }

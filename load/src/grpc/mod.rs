@@ -1,7 +1,6 @@
-//! One generator thread on gRPC: a runtime of its own, an HTTP/2 connection for each of its
-//! connections, a task for each call. Due times are the timer file's, since the runtime's own
-//! timers are coarse. What a task learns comes back as an event; only the engine counts. It reads
-//! no message and opens no socket.
+//! One generator thread on gRPC: its runtime, its HTTP/2 connections, and a task for each call. Due times come from the
+//! timer file, because the runtime's timers are coarse. A task reports its result as an event, and only the engine
+//! counts. This module reads no message and opens no socket.
 
 mod call;
 mod link;
@@ -38,9 +37,9 @@ pub(crate) fn run(work: Work<'_>, opened: Vec<Opened>) -> rustix::io::Result<Rec
 struct Engine<'a> {
     work: Work<'a>,
     connections: Vec<Connection>,
-    /// Who is given the next request of the backlog.
+    /// Decides which connection gets the next request of the backlog.
     turns: Turns,
-    /// Bounded by the calls in flight.
+    /// Events from tasks. Their number is bounded by the calls in flight.
     arriving: UnboundedReceiver<Event>,
     sender: UnboundedSender<Event>,
     events: Vec<Event>,
@@ -54,12 +53,12 @@ struct Connection {
     state: State,
     backoff: Nanos,
     in_flight: usize,
-    /// Bytes of the values being written.
+    /// Bytes of the values that are being written.
     out_bytes: usize,
 }
 
 enum State {
-    /// Lost; to be opened again at this time.
+    /// Lost. It is opened again at this time.
     Down {
         retry_at: Nanos,
     },
@@ -67,7 +66,7 @@ enum State {
     Up(Client),
 }
 
-/// What tasks tell the engine.
+/// A message from a task to the engine.
 enum Event {
     Done(Done),
     Opened { index: usize, opened: Option<Link> },
@@ -86,7 +85,7 @@ struct Done {
 
 impl<'a> Engine<'a> {
     async fn new(work: Work<'a>, opened: Vec<Opened>) -> rustix::io::Result<Self> {
-        // The runtime can watch any file that reads as a pipe does.
+        // The runtime can watch any file that reads like a pipe.
         let timer = pipe::Receiver::from_owned_fd_unchecked(timer::file()?).map_err(as_errno)?;
         let (sender, arriving) = unbounded_channel();
         let mut engine = Self {
@@ -140,8 +139,7 @@ impl<'a> Engine<'a> {
         self.work.shared.clock.now()
     }
 
-    /// Waits for an event or the next due time; either way the runtime's other tasks and its
-    /// sockets get their turn.
+    /// Waits for an event or the next due time. Either way the runtime's other tasks and its sockets get their turn.
     async fn wait(&mut self) -> rustix::io::Result<()> {
         let (now, until) = (self.now(), self.work.wake_at(self.next_housekeeping));
         let blocking = self.timer.arm(now, until)?;
@@ -183,7 +181,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts a call. A fill may come where the connection has just been lost; it fails with it.
+    /// Starts a call. A fill may arrive when the connection has just been lost; it fails with it.
     fn push(&mut self, index: usize, request: Request, now: Nanos) {
         let version = self.work.sent(&request);
         let connection = &mut self.connections[index];
@@ -247,7 +245,7 @@ impl<'a> Engine<'a> {
         index
     }
 
-    /// What need not be exact: reconnects, CPU time.
+    /// Does what need not be exact: reconnects and CPU time.
     fn keep_house(&mut self, now: Nanos) {
         self.work.keep_house(now);
         for index in 0..self.connections.len() {
@@ -267,7 +265,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Has a link's end reported, and gives what makes calls on it.
+    /// Starts the link's task, which reports the link's end. Returns a client for calls on it.
     fn take_into_use(&self, index: usize, address: &Address, link: Link) -> Client {
         let events = self.sender.clone();
         tokio::spawn(async move {
@@ -294,7 +292,7 @@ impl<'a> Engine<'a> {
 }
 
 impl Connection {
-    /// Whether another call may be made with fewer than `depth` in flight.
+    /// Tells whether another call may be made, with fewer than `depth` in flight.
     fn has_room(&self, depth: usize) -> bool {
         matches!(self.state, State::Up(_))
             && self.in_flight < depth
@@ -311,8 +309,8 @@ fn as_errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// A connection with this much being written takes no more calls: a server that does not read must
-/// not fill our memory.
+/// A connection with this many bytes being written takes no more calls. A server that does not read must not fill our
+/// memory.
 const OUT_BYTES_ENOUGH: usize = api::wire::CONNECTION_WINDOW_BYTES as usize;
-/// More would delay what becomes due meanwhile.
+/// More would delay requests that become due meanwhile.
 const EVENTS_AT_ONCE: usize = 16;

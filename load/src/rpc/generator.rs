@@ -1,5 +1,5 @@
-//! The requests of a mix, one frame after the other: first those that give every key something to be found, then what
-//! the shares and the popularity of keys say. The same mix and seed give the same bytes.
+//! The requests of a mix, one frame after the other. The first requests store something under every key. The others
+//! follow the shares and the popularity of keys. The same mix and seed give the same bytes.
 
 use std::io::Write;
 
@@ -23,7 +23,7 @@ pub struct Generator {
     mix: Mix,
     functions: &'static dyn Functions,
     popularity: Popularity,
-    /// Keys that were given something.
+    /// Keys under which something was stored.
     warm: u64,
     sequence: i32,
     prng: Prng,
@@ -44,7 +44,7 @@ enum Call {
 }
 
 impl Generator {
-    /// For a mix that [`Mix::check`] has nothing against.
+    /// Creates a generator for a mix that passes [`Mix::check`].
     pub fn new(mix: &Mix, seed: u64) -> Self {
         let room = match mix.calls {
             Calls::Memcached { key_bytes, value_bytes, .. } => key_bytes + value_bytes + 1024,
@@ -62,7 +62,8 @@ impl Generator {
         }
     }
 
-    /// The next of the requests that give every key something; false once each has, and for a service without keys.
+    /// Makes the next request that stores something under a key. Returns false once every key has something, and for a
+    /// service without keys.
     pub fn warm(&mut self, frame: &mut Vec<u8>) -> bool {
         let key = self.mix.first_key + self.warm;
         let call = match self.mix.calls {
@@ -76,7 +77,7 @@ impl Generator {
         true
     }
 
-    /// The next request, as a frame in place of what is in `frame`; whether it writes.
+    /// Makes the next request, as a frame that replaces the content of `frame`. Returns whether it writes.
     pub fn request(&mut self, frame: &mut Vec<u8>) -> bool {
         let share = self.prng.unit();
         let call = match self.mix.calls {
@@ -112,7 +113,7 @@ impl Generator {
         self.scratch = scratch;
     }
 
-    /// The function's number, and where its arguments lie.
+    /// Builds the arguments. Returns the function's number and the place of the arguments.
     fn args(
         &mut self,
         call: Call,
@@ -167,7 +168,7 @@ impl Generator {
         Ok(args)
     }
 
-    /// The key's number in hexadecimal digits, with zeros before it.
+    /// Formats the key's number in hexadecimal digits with leading zeros.
     fn name(&self, key: u64) -> Vec<u8> {
         let Calls::Memcached { key_bytes, .. } = self.mix.calls else { return Vec::new() };
         let mut name = Vec::with_capacity(key_bytes);
@@ -209,7 +210,7 @@ impl Generator {
         Ok(args)
     }
 
-    /// A struct of a number and a name.
+    /// Builds a struct of a number and a name.
     fn pair(
         &mut self,
         to: &mut Build<'_>,
@@ -221,7 +222,7 @@ impl Generator {
         Ok(pair)
     }
 
-    /// The map that a request drags along for whoever traces it.
+    /// Builds the map that a request carries for distributed tracing.
     fn carrier(&mut self, to: &mut Build<'_>) -> Result<usize, Code> {
         let map = to.block(2 * CARRIER_ENTRIES)?;
         for slot in 0..2 * CARRIER_ENTRIES {
@@ -231,7 +232,7 @@ impl Generator {
         Ok(map)
     }
 
-    /// Text that every language can read.
+    /// Makes text that every language can read.
     fn letters(&mut self, count: usize) -> Vec<u8> {
         let mut letters = vec![0; count];
         self.prng.fill(&mut letters);
@@ -240,7 +241,7 @@ impl Generator {
     }
 }
 
-/// A list of one.
+/// Builds a list of one item.
 fn listed(
     to: &mut Build<'_>,
     mut item: impl FnMut(&mut Build<'_>) -> Result<usize, Code>,
@@ -252,7 +253,7 @@ fn listed(
     Ok(list)
 }
 
-// As in specs/sim/arcalis.toml: the paper does not give them.
+// The paper does not give these; they are as in specs/sim/arcalis.toml.
 const TEXT_BYTES: usize = 100;
 const NAME_BYTES: usize = 8;
 const CARRIER_ENTRIES: usize = 2;

@@ -1,22 +1,21 @@
-//! The workloads that the Arcalis paper measures (its table V), by their names: which calls, in which shares, on how
-//! many keys. What the paper leaves open, sizes of the `memc_` three and of posts and the Zipf exponent, is a field
-//! here.
+//! The workloads of [Arcalis] table V by their names: which calls, in which shares, on how many keys. The paper leaves
+//! open the sizes of three `memc_` workloads and of posts, and the Zipf exponent; these are fields here.
 
 use rpc::Functions;
 use rpc::services::memcached::Memcached;
 use rpc::services::post_storage::PostStorageService;
 use rpc::services::unique_id::UniqueIdService;
 
-/// What is called, on which keys.
+/// The calls and the keys on which they are made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
-    /// As the paper names it, or as it was made from.
+    /// The paper's name, or the name of the workload from which it was made.
     pub name: &'static str,
     /// The calls and their shares.
     pub calls: Calls,
-    /// Keys or posts, at least one. Up to 2^32, the first of them included.
+    /// The number of keys or posts, at least one. Together with the first key up to 2^32.
     pub keys: u64,
-    /// The number of the first.
+    /// The number of the first key.
     pub first_key: u64,
     /// The Zipf exponent of their popularity; 0 is uniform.
     pub zipf_alpha: f64,
@@ -27,7 +26,7 @@ pub struct Mix {
 pub enum Calls {
     /// `Set` and `Get`.
     Memcached {
-        /// The part that are sets, 0 to 1.
+        /// The share of sets, 0 to 1.
         set_ratio: f64,
         /// The length of each key, 8 to 250 (bytes).
         key_bytes: usize,
@@ -36,9 +35,9 @@ pub enum Calls {
     },
     /// `StorePost`, `ReadPost`, and for the rest `ReadPosts`.
     PostStorage {
-        /// The part that are `StorePost`, 0 to 1.
+        /// The share of `StorePost`, 0 to 1.
         store_ratio: f64,
-        /// The part that are `ReadPost`; both together up to 1.
+        /// The share of `ReadPost`; both together up to 1.
         read_ratio: f64,
     },
     /// `ComposeUniqueId`.
@@ -59,7 +58,7 @@ pub const MIXES: [&str; 9] = [
 ];
 
 impl Mix {
-    /// The workload with this name.
+    /// Returns the workload with this name.
     pub fn named(name: &str) -> Option<Self> {
         let memcached = |set_ratio, key_bytes, value_bytes| Calls::Memcached {
             set_ratio,
@@ -82,10 +81,10 @@ impl Mix {
         Some(Self { name, calls, keys: 10_000, first_key: 0, zipf_alpha: 0.99 })
     }
 
-    /// What is wrong with it, and what would be valid.
+    /// Checks that every field is in its range.
     ///
     /// # Errors
-    /// The words for it.
+    /// The words for what is wrong and what would be valid.
     pub fn check(&self) -> Result<(), String> {
         let last = self.first_key.checked_add(self.keys);
         if self.keys == 0 || last.is_none_or(|last| last > KEYS_MAX) {
@@ -120,7 +119,7 @@ impl Mix {
         Ok(())
     }
 
-    /// The service, as [`rpc::services::IDL`] names it.
+    /// The service's name in [`rpc::services::IDL`].
     pub const fn service(&self) -> &'static str {
         match self.calls {
             Calls::Memcached { .. } => "memcached",

@@ -1,5 +1,5 @@
-//! A model of the services' stores: it reads every request and knows the bytes of its answer. It reads and writes
-//! messages by the interpreter of the IDL and keeps plain maps, so it shares neither the generated code nor the store
+//! A model of the services' stores. It reads every request and knows the bytes of its answer. It reads and writes
+//! messages with the interpreter of the IDL and keeps plain maps, so it shares neither the generated code nor the store
 //! with what it judges. It sees requests in the order in which they are handled.
 
 use std::collections::HashMap;
@@ -26,34 +26,34 @@ pub struct Oracle {
     scratch: [Vec<u8>; 2],
 }
 
-/// What a request has to be answered with.
+/// The answer that a request must get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// This frame.
     Frame(Vec<u8>),
-    /// This frame, or one that says that what it has was dropped to make room.
+    /// This frame, or one that says that the item was dropped to make room.
     Found(Vec<u8>),
-    /// A frame that begins so and ends with a number above all before it.
+    /// A frame that begins with these bytes and ends with a number above all earlier ones.
     Number(Vec<u8>),
     /// No reply: an application exception, or nothing at all.
     Refusal,
 }
 
-/// What an answer is.
+/// The verdict on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// What it has to be, byte for byte.
+    /// The answer is the expected one, byte for byte.
     Right,
     /// Nothing was found where something was stored: the store made room.
     Miss,
-    /// An exception, and not one that was due.
+    /// An exception that was not due.
     Refused,
     /// Anything else.
     Wrong,
 }
 
 impl Oracle {
-    /// An empty store of this service, as [`rpc::services::IDL`] names it.
+    /// Creates the model of an empty store of this service, by its name in [`rpc::services::IDL`].
     pub fn new(service: &str) -> Option<Self> {
         let (service, idl) = rpc::services::IDL.iter().find(|(name, _)| *name == service)?;
         let schema = parse(idl).expect("the services' own IDL is valid");
@@ -67,11 +67,11 @@ impl Oracle {
         })
     }
 
-    /// Takes a request's frame in, and says what has to answer it.
+    /// Takes a request's frame in and returns the answer that it must get.
     pub fn expect(&mut self, request: &[u8]) -> Expected {
         let [mut args, mut results] = std::mem::take(&mut self.scratch);
-        // A block is larger than its message by the slots of fields that are not there; answers have many requests in
-        // them only where these name many posts.
+        // A block is larger than its message because absent fields have slots. Answers are many times as large as
+        // requests only if requests name many posts.
         args.resize(args.len().max(RECORD_GROWTH * request.len() + SCRATCH_BYTES), 0);
         let mut expected = self.answer(request, &mut args, &mut results);
         while expected == Err(Code::Oversized) && results.len() < RESULT_BYTES_MAX {
@@ -206,7 +206,7 @@ impl Oracle {
         Ok((result, !ids.is_empty()))
     }
 
-    /// What this answer to the request with that expectation is. Numbers are judged in the order of their requests.
+    /// Judges an answer to the request with that expectation. Numbers are judged in the order of their requests.
     pub fn judge(&mut self, expected: &Expected, answer: &[u8]) -> Verdict {
         let frame = match expected {
             Expected::Refusal => {
@@ -229,7 +229,7 @@ impl Oracle {
     }
 
     fn judge_number(&mut self, head: &[u8], answer: &[u8]) -> Verdict {
-        // The frame is as long as the one with another number in it.
+        // The frame is as long as one with another number in it.
         let number = answer.strip_prefix(head).and_then(|tail| match tail {
             [number @ .., 0] => number.try_into().ok().map(i64::from_be_bytes),
             _ => None,
@@ -244,7 +244,8 @@ impl Oracle {
         }
     }
 
-    /// Another reply than was due: one that says that nothing is there, or that something was not stored.
+    /// Judges a reply that differs from the due one: whether it says that nothing is there, or that something was not
+    /// stored.
     fn why(&mut self, due: &[u8], answer: &[u8]) -> Option<Verdict> {
         let due = Wire::framed(due, due.len()).ok()?.message().ok()?;
         let mut wire = Wire::framed(answer, answer.len()).ok()?;
@@ -284,18 +285,18 @@ fn exception(to: &mut Build<'_>, code: i32, message: &str) -> Result<usize, Code
     Ok(error)
 }
 
-/// A frame that is an application exception.
+/// Tells whether a frame is an application exception.
 pub fn is_exception(answer: &[u8]) -> bool {
     let message = Wire::framed(answer, answer.len()).and_then(|mut wire| wire.message());
     message.is_ok_and(|message| message.kind == MessageKind::Exception)
 }
 
-/// What a number's reply ends with: the number, and the end of the struct.
+/// The end of a number's reply: the number and the end of the struct.
 const NUMBER_TAIL_BYTES: usize = 9;
 const NOT_FOUND: i32 = 404;
 const NOT_STORED: i32 = 507;
 const SCRATCH_BYTES: usize = 1 << 16;
-/// As much as the handlers get.
+/// Room for a block, as a multiple of its message. [`SCRATCH_BYTES`] come on top.
 const RECORD_GROWTH: usize = 2;
-/// The longest message's answer, twice.
+/// Twice the answer to the longest message.
 const RESULT_BYTES_MAX: usize = 1 << 28;

@@ -1,6 +1,6 @@
-//! Packets that were recorded, to be replayed: the frames of one service in their order, first those that fill its
-//! store. A file is a line of words and then the frames as they were on the wire, each with its length before it.
-//! What is no recording is refused by what is wrong with it, before any of it is replayed.
+//! Recorded packets for a replay: the frames of one service in their order. The first frames fill its store. A file
+//! consists of a line of words and then the frames as they were on the wire, each behind its length. A file that is not
+//! a recording is refused with the reason before any of it is replayed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -12,13 +12,13 @@ use thiserror::Error;
 use super::generator::Generator;
 use super::mix::Mix;
 
-/// Frames of a service.
+/// The recorded frames of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     service: &'static str,
     warm: usize,
     bytes: Vec<u8>,
-    /// Where each frame ends.
+    /// The end of each frame.
     ends: Vec<usize>,
 }
 
@@ -28,17 +28,17 @@ pub enum RecordingError {
     /// The file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// How.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file is no recording.
+    /// The file is not a recording.
     #[error("{path}: {problem}")]
     Bad {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         problem: String,
     },
     /// More is asked for than a recording may have.
@@ -47,64 +47,64 @@ pub enum RecordingError {
          values: {frames_max} of that length at most"
     )]
     Large {
-        /// How many, those that fill the store among them.
+        /// The number of frames, those that fill the store included.
         frames: u64,
-        /// The longest of them.
+        /// The length of the longest frame.
         frame_bytes: u64,
-        /// How many of that length there may be.
+        /// The largest number of frames of that length.
         frames_max: u64,
     },
 }
 
 impl Recording {
-    /// Nothing yet, of this service, as [`rpc::services::IDL`] names it.
+    /// Creates an empty recording of this service, by its name in [`rpc::services::IDL`].
     pub fn new(service: &str) -> Option<Self> {
         let (service, _) = rpc::services::IDL.iter().find(|(name, _)| *name == service)?;
         Some(Self { service, warm: 0, bytes: Vec::new(), ends: Vec::new() })
     }
 
-    /// So many requests of a mix, after those that give every key something.
+    /// Records requests of a mix, after those that store something under every key.
     ///
     /// # Errors
-    /// They might come to more than a file of 1 GiB.
-    pub fn of(mix: &Mix, requests: usize, seed: u64) -> Result<Self, RecordingError> {
+    /// The frames might need more than a file of 1 GiB.
+    pub fn from_mix(mix: &Mix, requests: usize, seed: u64) -> Result<Self, RecordingError> {
         check(mix, requests)?;
-        let mut own = Self::new(mix.service()).expect("a mix is of a service that is there");
+        let mut recording = Self::new(mix.service()).expect("a mix is of a service that is there");
         let mut generator = Generator::new(mix, seed);
         let mut frame = Vec::new();
         while generator.warm(&mut frame) {
-            own.push(&frame);
+            recording.push(&frame);
         }
-        own.warm = own.ends.len();
+        recording.warm = recording.ends.len();
         for _ in 0..requests {
             generator.request(&mut frame);
-            own.push(&frame);
+            recording.push(&frame);
         }
-        Ok(own)
+        Ok(recording)
     }
 
-    /// One frame more, its head included.
+    /// Adds a frame, its head included.
     pub fn push(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);
         self.ends.push(self.bytes.len());
     }
 
-    /// The service, as [`rpc::services::IDL`] names it.
+    /// The service's name in [`rpc::services::IDL`].
     pub fn service(&self) -> &'static str {
         self.service
     }
 
-    /// Frames that only fill the store: the first so many, to be sent once and not counted.
+    /// The number of frames at the beginning that only fill the store. They are sent once and not counted.
     pub fn warm(&self) -> usize {
         self.warm
     }
 
-    /// All frames, those that fill the store among them.
+    /// The number of all frames, those that fill the store included.
     pub fn frames(&self) -> usize {
         self.ends.len()
     }
 
-    /// The n-th frame.
+    /// Returns the n-th frame.
     ///
     /// # Panics
     /// If there are not so many.
@@ -113,7 +113,7 @@ impl Recording {
         &self.bytes[begin..self.ends[number]]
     }
 
-    /// Writes it to a file, in place of what was there.
+    /// Writes the recording to a file and replaces what was there.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -129,16 +129,16 @@ impl Recording {
         written().map_err(|error| RecordingError::File { path: path.into(), error })
     }
 
-    /// Reads it from a file.
+    /// Reads a recording from a file.
     ///
     /// # Errors
-    /// The file cannot be read, is longer than 1 GiB, or is no recording.
+    /// The file cannot be read, is longer than 1 GiB, or is not a recording.
     pub fn read(path: &Path) -> Result<Self, RecordingError> {
         let failed = |error| RecordingError::File { path: path.into(), error };
         let bad = |problem| RecordingError::Bad { path: path.into(), problem };
         let file = File::open(path).map_err(failed)?;
         let mut bytes = Vec::new();
-        // One more than may be: the length of what is no regular file is not known before.
+        // One byte more than allowed, because the length of what is not a regular file is unknown beforehand.
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(bad(format!("longer than {} MiB", FILE_BYTES_MAX >> 20)));
@@ -155,7 +155,7 @@ impl Recording {
         };
         let mut words = words.split(' ');
         let service = words.next().unwrap_or("");
-        let Some(mut own) = Self::new(service) else {
+        let Some(mut recording) = Self::new(service) else {
             let known = rpc::services::IDL.map(|(name, _)| name).join(", ");
             return Err(format!("a recording of {service:?}; known are {known}"));
         };
@@ -175,9 +175,9 @@ impl Recording {
                 "{there} B of frames, and its first line says {length}: cut short?"
             ));
         }
-        own.ends = ends(&bytes, frames)?;
-        if own.ends.len() != frames {
-            let there = own.ends.len();
+        recording.ends = ends(&bytes, frames)?;
+        if recording.ends.len() != frames {
+            let there = recording.ends.len();
             return Err(format!("{there} frames, and its first line says {frames}"));
         }
         if warm > frames {
@@ -186,12 +186,12 @@ impl Recording {
         if warm == frames {
             return Err("nothing to replay: all of its frames only fill the store".to_owned());
         }
-        Ok(Self { warm, bytes, ..own })
+        Ok(Self { warm, bytes, ..recording })
     }
 }
 
-/// Refuses what would be too much before any of it is made: all frames are counted as long as one that writes, which is
-/// the longest.
+/// Refuses a mix that would give too many bytes before any of it is made. Every frame counts as long as a frame that
+/// writes, which is the longest.
 fn check(mix: &Mix, requests: usize) -> Result<(), RecordingError> {
     let mut generator = Generator::new(mix, 1);
     let mut frame = Vec::new();
@@ -208,7 +208,7 @@ fn check(mix: &Mix, requests: usize) -> Result<(), RecordingError> {
     }
 }
 
-/// Where each of these frames ends, of which there are to be so many.
+/// Returns the end of each of the frames. `frames` is their announced number.
 fn ends(bytes: &[u8], frames: usize) -> Result<Vec<usize>, String> {
     let (mut ends, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -230,11 +230,11 @@ fn ends(bytes: &[u8], frames: usize) -> Result<Vec<usize>, String> {
     Ok(ends)
 }
 
-/// What a recording's first line begins with; the number is the version.
+/// The beginning of a recording's first line. The number is the version.
 const MAGIC: &str = "rebate-rpc 1";
 const HEAD_BYTES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// As many calls as a file has room for, none of which takes less than 32 bytes.
+/// The number of calls that fit into a file. No call takes less than 32 bytes.
 const FRAMES_MAX: usize = FILE_BYTES_MAX as usize / 32;
 
 #[cfg(test)]
@@ -249,12 +249,12 @@ mod tests {
         let path = folder.path().join("packets");
         for name in MIXES {
             let mix = Mix { keys: 20, ..Mix::named(name).expect("known") };
-            let recording = Recording::of(&mix, 50, 7).expect("small");
+            let recording = Recording::from_mix(&mix, 50, 7).expect("small");
             recording.write(&path).expect("written");
             assert_eq!(Recording::read(&path).expect("read"), recording, "{name}");
             assert_eq!(recording.frames(), recording.warm() + 50);
             assert_eq!(recording.warm(), if name == "unique_id" { 0 } else { 20 });
-            assert_ne!(Recording::of(&mix, 50, 8).expect("small"), recording, "{name}");
+            assert_ne!(Recording::from_mix(&mix, 50, 8).expect("small"), recording, "{name}");
         }
     }
 
@@ -267,7 +267,7 @@ mod tests {
         for (mix, requests) in
             [(Mix { keys: 1 << 32, ..tiny }, 1), (large, 100), (ids, usize::MAX >> 1)]
         {
-            let problem = Recording::of(&mix, requests, 1).expect_err("too much").to_string();
+            let problem = Recording::from_mix(&mix, requests, 1).expect_err("too much").to_string();
             assert!(problem.contains("of that length at most"), "{problem}");
         }
     }
@@ -307,7 +307,7 @@ mod tests {
     fn the_oracle_knows_every_request_of_every_mix() {
         for name in MIXES {
             let mix = Mix { keys: 20, ..Mix::named(name).expect("known") };
-            let recording = Recording::of(&mix, 200, 7).expect("small");
+            let recording = Recording::from_mix(&mix, 200, 7).expect("small");
             let mut oracle = Oracle::new(recording.service()).expect("known");
             let mut found = 0;
             for number in 0..recording.frames() {
@@ -345,12 +345,12 @@ mod tests {
         let code = rpc::Code::UnknownFunction;
         let length = rpc::wire::refusal(&frame, code, &mut refusal).expect("a call");
         assert_eq!(oracle.judge(&found, &refusal[..length]), Verdict::Refused);
-        // A function that is none: a refusal is due, and nothing else.
+        // No function has this name: a refusal is due and nothing else.
         frame[12] = b'X';
         assert_eq!(oracle.expect(&frame), Expected::Refusal);
         assert_eq!(oracle.judge(&Expected::Refusal, &refusal[..length]), Verdict::Right);
         assert_eq!(oracle.judge(&Expected::Refusal, &miss), Verdict::Wrong);
-        // Something where nothing was stored is wrong, not a miss.
+        // Something where nothing was stored is wrong and not a miss.
         let Expected::Found(hit) = found else { panic!("it was stored") };
         assert_eq!(oracle.judge(&Expected::Frame(miss), &hit), Verdict::Wrong);
     }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn numbers_have_to_rise() {
         let mut oracle = Oracle::new("unique_id").expect("known");
-        let recording = Recording::of(&Mix::named("unique_id").expect("known"), 1, 1);
+        let recording = Recording::from_mix(&Mix::named("unique_id").expect("known"), 1, 1);
         let recording = recording.expect("small");
         let expected = oracle.expect(recording.frame(0));
         let Expected::Number(head) = &expected else { panic!("{expected:?}") };

@@ -1,4 +1,4 @@
-//! A gRPC cache to load: a map behind `rebate.v1.Cache`, which misbehaves on purpose.
+//! A gRPC cache to load: a map behind `rebate.v1.Cache` that misbehaves on purpose.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,11 +30,11 @@ pub(crate) enum Act {
     Fail(Status),
     /// Never answers.
     Hang,
-    /// Stops the whole server for so long, then serves.
+    /// Stops the whole server for this long, then serves.
     Stall(Duration),
     /// Answers a get with these changes to the value.
     Spoil(fn(&mut Vec<u8>)),
-    /// Answers a get with what it calls a frame.
+    /// Answers a get with something that it calls a frame.
     Frame,
 }
 
@@ -67,7 +67,7 @@ impl Stream for Accepted {
 }
 
 impl CacheOnGrpc {
-    /// On a free port; `act` is asked with the number of the call, from 1.
+    /// Starts on a free port. `act` gets the number of the call, from 1.
     pub(crate) fn start(act: impl Fn(u64) -> Act + Send + Sync + 'static) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a mode");
@@ -75,7 +75,7 @@ impl CacheOnGrpc {
         Self::serve(&format!("grpc://{place}"), Listener::Tcp(listener), act)
     }
 
-    /// At a path that is free.
+    /// Starts at a free path.
     pub(crate) fn start_unix(
         path: &std::path::Path,
         act: impl Fn(u64) -> Act + Send + Sync + 'static,

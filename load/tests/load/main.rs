@@ -1,5 +1,4 @@
-//! The generator against servers: real memcached, a gRPC cache, and small ones that misbehave on
-//! purpose.
+//! Tests the generator against servers: real memcached, a gRPC cache, and small servers that misbehave on purpose.
 
 mod cache;
 mod grpc;

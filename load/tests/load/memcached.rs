@@ -1,4 +1,4 @@
-//! The generator against real memcached: its rate, its bookkeeping and its bytes.
+//! Tests the generator against real memcached: its rate, its bookkeeping and its bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -16,13 +16,13 @@ fn open_loop_offers_its_rate_and_verifies_every_byte() {
     spec.warmup = Nanos::millis(100);
     spec.value_bytes = SizeDist::Uniform { min_bytes: 0, max_bytes: 100_000 };
     let [offered, achieved] = [
-        |own: &LoadReport| own.get.offered_per_s + own.set.offered_per_s,
-        |own: &LoadReport| own.get.achieved_per_s + own.set.achieved_per_s,
+        |report: &LoadReport| report.get.offered_per_s + report.set.offered_per_s,
+        |report: &LoadReport| report.get.achieved_per_s + report.set.achieved_per_s,
     ];
     let report =
         undisturbed(|| run(&spec), |report| (achieved(report) / offered(report) - 1.0).abs() < 0.1);
     let offered = offered(&report);
-    // Five standard deviations of the arrivals of a second.
+    // Five standard deviations of the arrivals in a second.
     assert!((offered / 2_000.0 - 1.0).abs() < 0.12, "{}", report.table());
     assert_eq!((report.wrong.count, report.failures()), (0, 0), "{}", report.table());
     assert_eq!(report.get.hit_ratio, Some(1.0));
@@ -87,7 +87,7 @@ fn the_stop_flag_ends_a_run_with_what_was_measured() {
     let report = load::run(&spec, progress, &stop).expect("a report");
     assert!(report.stopped_early && start.elapsed() < 2 * PATIENCE);
     assert!(report.get.answered > 100, "{}", report.table());
-    // Of the time that was measured, and not of the ten minutes that were asked for.
+    // Over the time that was measured, not over the ten minutes that were asked for.
     assert!((10.0..1_000.0).contains(&report.get.offered_per_s), "{}", report.table());
     let json = serde_json::to_value(&report).expect("a report is data");
     assert!(json["get"]["latency"]["p99_ns"].is_u64(), "{json}");

@@ -1,4 +1,4 @@
-//! The generator against servers that stall, lie, close or are not there.
+//! Tests the generator against servers that stall, lie, close or are not there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn a_stall_counts_against_every_request_it_held_up() {
             of_others.iter().all(|ns| *ns < 50_000_000)
         },
     );
-    // A fifth of a second of arrivals waited; a closed loop would have seen one slow request.
+    // A fifth of a second of arrivals waited. A closed loop would have seen one slow request.
     assert!(report.get.latency.p99_ns > 100_000_000, "{}", report.table());
     assert!(report.get.latency.p90_ns > 50_000_000, "{}", report.table());
     assert_eq!(report.failures(), 0, "{}", report.table());
@@ -184,6 +184,6 @@ fn every_arrival_is_taken_up_even_if_the_server_dies_for_good() {
     assert!((199..=200).contains(&due), "{}", report.table());
     let answered = report.get.answered + report.set.answered;
     assert_eq!(answered + report.failures(), due, "{}", report.table());
-    // Of the last, some may be lost with the connections that they came on.
+    // Some of the last may be lost with the connections on which they came.
     assert!((1..=50).contains(&answered), "{}", report.table());
 }

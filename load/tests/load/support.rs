@@ -1,4 +1,4 @@
-//! Servers to load: real memcached, and tiny ones that misbehave on purpose.
+//! Servers to load: real memcached, and tiny servers that misbehave on purpose.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use units::Nanos;
 use workload::ArrivalKind;
 
-/// A memcached on a port of its own choice; killed when dropped.
+/// A memcached that chooses its port; killed when dropped.
 pub(crate) struct Memcached {
     child: Child,
     pub(crate) address: Address,
@@ -24,7 +24,7 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// On TCP. None, loudly, where memcached is not installed; that is a failure in CI.
+    /// Starts it on TCP. Returns `None` with a loud note if memcached is not installed; in CI that is a failure.
     pub(crate) fn start() -> Option<Self> {
         let arguments = ["-l", "127.0.0.1", "-p", "-1", "-U", "0"].map(str::to_owned);
         Self::start_with(
@@ -37,7 +37,7 @@ impl Memcached {
         )
     }
 
-    /// On a unix socket; otherwise as [`Memcached::start`].
+    /// Starts it on a unix socket; otherwise like [`Memcached::start`].
     pub(crate) fn start_unix() -> Option<Self> {
         let socket = |folder: &Path| folder.join("socket");
         let arguments = |folder: &Path| vec!["-s".to_owned(), socket(folder).display().to_string()];
@@ -58,7 +58,7 @@ impl Memcached {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        // memcached makes its files after it has become nobody.
+        // memcached creates its files after it has become the user nobody.
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).expect("own folder");
         let child = Command::new(MEMCACHED)
@@ -92,8 +92,8 @@ impl Drop for Memcached {
     }
 }
 
-/// A server of one thread a connection, whose answers `answer` makes: command line and value in,
-/// bytes out; none closes the connection.
+/// Starts a server with one thread per connection. `answer` makes its answers from the command line and the value;
+/// `None` closes the connection.
 pub(crate) fn serve<A>(answer: impl Fn() -> A + Send + 'static) -> Address
 where
     A: FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
@@ -144,7 +144,7 @@ pub(crate) fn spec(address: &Address, rate_per_s: f64, duration: Nanos) -> LoadS
     spec
 }
 
-/// A port that refuses connections, and that nobody else gets meanwhile: it is bound, and does not listen.
+/// Returns a port that refuses connections and that nobody else gets meanwhile: it is bound and does not listen.
 pub(crate) fn closed_port() -> (OwnedFd, SocketAddr) {
     let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
@@ -154,7 +154,7 @@ pub(crate) fn closed_port() -> (OwnedFd, SocketAddr) {
     (socket, address.try_into().expect("an address of TCP"))
 }
 
-/// The first report that is as it should be. A machine that pauses may spoil one, and not so many in a row.
+/// Returns the first good report. A machine that pauses may spoil one report, but not so many in a row.
 pub(crate) fn undisturbed(
     mut attempt: impl FnMut() -> LoadReport,
     is_good: impl Fn(&LoadReport) -> bool,
@@ -170,7 +170,7 @@ pub(crate) fn undisturbed(
     report
 }
 
-/// Of a server that has nothing, gets whose misses are filled: all of them are.
+/// Checks that all misses are filled on a server that has nothing.
 pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
     let mut spec = spec(address, rate, Nanos::millis(500));
     (spec.prepopulate, spec.set_on_miss, spec.get_share) = (false, true, 1.0);
@@ -179,7 +179,7 @@ pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
         spec.seed += 1;
         run(&spec)
     };
-    // Where the machine pauses, a miss comes after the end, and is not filled any more.
+    // If the machine pauses, a miss may come after the end and is then not filled.
     let report = undisturbed(of_other_keys, |report| {
         report.get.hits > report.get.misses && report.fill.answered == report.get.misses
     });
@@ -189,7 +189,7 @@ pub(crate) fn misses_are_filled(address: &Address, rate: f64) {
 
 const ATTEMPTS: usize = 20;
 
-/// Whatever should happen does so within this, on a machine however busy.
+/// On any machine, however busy, everything that should happen does so within this time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(spec: &LoadSpec) -> LoadReport {

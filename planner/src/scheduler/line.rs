@@ -1,4 +1,4 @@
-//! A straight line of time over size from the means of size classes, with how sure both of its numbers are.
+//! A straight line of time over size, fitted to the means of size classes, with the uncertainty of both of its numbers.
 
 use model::{Provenance, Quantity};
 
@@ -12,7 +12,7 @@ pub(crate) struct Class {
     pub(crate) ns: f64,
 }
 
-/// `fixed + per_byte * bytes`.
+/// The line `fixed + per_byte * bytes`.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) fixed_ns: Quantity,
@@ -20,8 +20,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Through the classes, by least squares of the relative error. One size alone says nothing of how its time is
-    /// made up: anything from all of it fixed to none.
+    /// Fits a line through the classes by least squares of the relative error. One size alone does not tell how its
+    /// time is made up: anything from all of it fixed to none.
     pub(crate) fn through(classes: &[Class]) -> Option<Self> {
         let jobs: f64 = classes.iter().map(|class| class.jobs).sum();
         let smallest = classes.iter().map(|class| class.bytes).fold(f64::INFINITY, f64::min);
@@ -42,7 +42,7 @@ impl Line {
         Some(least_squares(classes))
     }
 
-    /// The time at a size (ns).
+    /// Returns the time at a size (ns).
     pub(crate) fn at(&self, bytes: f64) -> f64 {
         self.fixed_ns.stated + self.ns_per_byte.stated * bytes
     }
@@ -76,16 +76,16 @@ fn least_squares(classes: &[Class]) -> Line {
     }
 }
 
-/// Two standard deviations, nearly.
+/// Nearly two standard deviations.
 const Z: f64 = 1.959_964;
 
-/// Single jobs of a size vary by about half.
+/// Single jobs of a size vary by about half of their time.
 const NOISE: f64 = 0.5;
 
-/// The mean of a class is off the line by about so much, however many jobs it has.
+/// The mean of a class is off the line by about this share, however many jobs it has.
 const BEND: f64 = 0.05;
 
-/// Sizes nearer than this to each other are one.
+/// Sizes whose ratio is below this count as one.
 const SPAN_MIN: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A live scheduler as a source of parameters: its counts are request for once, over gRPC, and become one query per
-//! process, op and device. It changes nothing there.
+//! A live scheduler as a source of parameters. Its counts are requested once over gRPC and become one query per
+//! process, op and device. Nothing is changed in the scheduler.
 
 mod line;
 mod queries;
@@ -12,34 +12,34 @@ use api::v1::{QueryRequest, QueryResponse};
 
 use crate::query::Query;
 
-/// What to ask for.
+/// What to request from the scheduler.
 pub(crate) struct LiveRequest<'a> {
     pub(crate) address: &'a Address,
     pub(crate) last: Duration,
-    /// Only this op, where given.
+    /// The only op to ask for, if given.
     pub(crate) op: Option<&'a str>,
-    /// The host's clock (GHz), where given.
+    /// The host's clock (GHz), if given.
     pub(crate) clock_ghz: Option<f64>,
-    /// Whether devices of profiles are request of as well: then it is enough to know the work.
+    /// Whether the query will be evaluated with device profiles as well. Then it is enough to know the work.
     pub(crate) has_profiles: bool,
 }
 
-/// Questions, and what too little is known of for one.
+/// The queries, and the parts of which too little is known for a query.
 #[derive(Debug)]
 pub(crate) struct LiveQueries {
     pub(crate) queries: Vec<Query>,
     pub(crate) left_out: Vec<String>,
 }
 
-/// Asks the scheduler.
+/// Asks the scheduler for its counts and turns them into queries.
 ///
 /// # Errors
-/// Why there is no answer, or what it lacks.
+/// There is no answer, or it lacks something.
 pub(crate) fn queries(request: &LiveRequest<'_>) -> Result<LiveQueries, String> {
     let address = request.address;
     let placed = |problem: String| format!("scheduler {address}: {problem}");
     let response = counts(request).map_err(placed)?;
-    let live = queries::of(&response, request);
+    let live = queries::from_counts(&response, request);
     if live.queries.is_empty() {
         let why = match live.left_out.is_empty() {
             true => format!("no job in the last {} s", request.last.as_secs()),
@@ -71,5 +71,5 @@ fn counts(request: &LiveRequest<'_>) -> Result<QueryResponse, String> {
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Some thousand processes with all of their paths.
+/// Enough for some thousand processes with all of their paths.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

@@ -1,6 +1,7 @@
-//! Counts of processes as queries: what the service spends on an op in software, or would without the devices that
-//! it has, is alpha of its cycles; what a device takes is L and A, and what jobs wait beside it Q. All for one second.
-//! The host's cost of an offload, o0, is the mean of the jobs that were sampled for it; without any it stays a range.
+//! Turns counts of processes into queries, for one second each. Alpha is the share of cycles that the service spends on
+//! an op in software, or would spend without its devices. The time on a device gives L and A, and the time that jobs
+//! wait for it gives Q. The host's cost of an offload, o0, is the mean over the jobs that were sampled for it; without
+//! samples it is a range.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ struct Work<'a> {
     devices: BTreeMap<&'a str, Sums>,
 }
 
-/// Jobs of one op in one place.
+/// The jobs of one op in one place.
 #[derive(Default)]
 struct Sums {
     classes: BTreeMap<u32, Counted>,
@@ -38,8 +39,8 @@ struct Counted {
     host_ns: f64,
 }
 
-/// The queries that the counts bear out.
-pub(crate) fn of(response: &QueryResponse, request: &LiveRequest<'_>) -> LiveQueries {
+/// Builds the queries for which the counts suffice.
+pub(crate) fn from_counts(response: &QueryResponse, request: &LiveRequest<'_>) -> LiveQueries {
     let mut live = LiveQueries { queries: Vec::new(), left_out: Vec::new() };
     for instance in &response.instances {
         let mut ops: BTreeMap<&str, Work<'_>> = BTreeMap::new();
@@ -73,26 +74,27 @@ impl<'a> Work<'a> {
         };
         sums.is_waited_for |= path.placement == "sync";
         for size in &path.sizes {
-            let own = sums.classes.entry(size.log2).or_default();
-            own.jobs += size.jobs as f64;
-            own.bytes += size.work_bytes as f64;
-            own.service_ns += size.service_ns as f64;
-            own.queueing_ns += size.queueing_ns as f64;
-            own.host_jobs += size.host_jobs as f64;
-            own.host_ns += size.host_ns as f64;
+            let counted = sums.classes.entry(size.log2).or_default();
+            counted.jobs += size.jobs as f64;
+            counted.bytes += size.work_bytes as f64;
+            counted.service_ns += size.service_ns as f64;
+            counted.queueing_ns += size.queueing_ns as f64;
+            counted.host_jobs += size.host_jobs as f64;
+            counted.host_ns += size.host_ns as f64;
         }
         add(&mut sums.service_log2_ns, &path.service_log2_ns);
         add(&mut sums.queueing_log2_ns, &path.queueing_log2_ns);
     }
 
-    /// One for each device that did enough; without any, one of the work alone for profiles of devices.
+    /// Returns one query for each device with enough jobs. Without any it returns one of the work alone, for device
+    /// profiles.
     fn queries(&self, request: &LiveRequest<'_>) -> Result<Vec<Query>, String> {
         let covered_s = self.instance.covered_ms as f64 / 1e3;
         if covered_s <= 0.0 || self.instance.cpu_ns == 0 {
             return Err("its CPU time in this while is not known".to_owned());
         }
         self.software.enough("in software")?;
-        let software = Line::through(&self.software.means(|own| own.service_ns))
+        let software = Line::through(&self.software.means(|class| class.service_ns))
             .ok_or("its jobs in software have no size")?;
         let work = self.work(&software, covered_s, request)?;
         let mut lacking = Vec::new();
@@ -113,17 +115,17 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What the process would spend without its devices: C, alpha, n and the sizes of a second.
+    /// Describes what the process would spend without its devices: C, alpha, n and the sizes, per second.
     fn work(
         &self,
         software: &Line,
         covered_s: f64,
         request: &LiveRequest<'_>,
     ) -> Result<Query, String> {
-        let here = self.software.sum(|own| own.service_ns);
+        let here = self.software.sum(|class| class.service_ns);
         let elsewhere = self.in_software(software, |_| true);
         let (kernel_ns, jobs) = (here + elsewhere, self.jobs());
-        // What devices within the process do is software on its other threads, and in its CPU time already.
+        // Devices within the process are software on its other threads, and their work is in its CPU time already.
         let outside = self.in_software(software, |device| !is_in_process(device));
         let c_ns = self.instance.cpu_ns as f64 + outside;
         let ghz = request.clock_ghz.unwrap_or(1.0);
@@ -161,16 +163,16 @@ impl<'a> Work<'a> {
         Ok(query)
     }
 
-    /// What the jobs of these devices would take in software (ns).
+    /// Returns the time that the jobs of these devices would take in software (ns).
     fn in_software(&self, software: &Line, of: impl Fn(&str) -> bool) -> f64 {
         let devices = self.devices.iter().filter(|(name, _)| of(name));
-        let classes = devices.flat_map(|(_, sums)| sums.means(|own| own.service_ns));
+        let classes = devices.flat_map(|(_, sums)| sums.means(|class| class.service_ns));
         classes.map(|class| class.jobs * software.at(class.bytes)).sum()
     }
 
-    /// The same on a device as it was met.
+    /// Describes the same work on a device, with the times that were counted there.
     fn on(&self, device: &str, sums: &Sums, software: &Line, work: &Query) -> Option<Query> {
-        let own = Line::through(&sums.means(|own| own.service_ns))?;
+        let line = Line::through(&sums.means(|class| class.service_ns))?;
         let ghz = work.clock_ghz.unwrap_or(1.0);
         let mut query = work.clone();
         query.design = self.design(sums.is_waited_for, device);
@@ -178,7 +180,7 @@ impl<'a> Work<'a> {
         query.id = format!("{} on {device}", self.name());
         query.device = Some(device.to_owned());
         let source = format!("{:.0} jobs on {device}", sums.jobs());
-        let split = sums.host_split(&own.fixed_ns, ghz);
+        let split = sums.host_split(&line.fixed_ns, ghz);
         if split.is_assumed {
             query.notes.push(format!(
                 "o0 is not reported: what {device} takes whatever the size is o0 and L together, each \
@@ -188,7 +190,7 @@ impl<'a> Work<'a> {
         query.given.insert(Symbol::O0, Parameter::new(split.o0, split.source));
         let rest = format!("what is left of the time whatever the size; {source}");
         query.given.insert(Symbol::L, Parameter::new(split.way, rest));
-        let waits = sums.sum(|own| own.queueing_ns) / sums.jobs() * ghz;
+        let waits = sums.sum(|class| class.queueing_ns) / sums.jobs() * ghz;
         let reach = Z * ((1.0 + cv2(&sums.queueing_log2_ns)) / sums.jobs()).sqrt();
         let q = Quantity::within(
             (waits * (1.0 - reach)).max(0.0),
@@ -197,8 +199,8 @@ impl<'a> Work<'a> {
             Provenance::Measured,
         );
         query.given.insert(Symbol::Q, Parameter::new(q, source.clone()));
-        query.given.insert(Symbol::A, Parameter::new(peak(&own.ns_per_byte, software), source));
-        if own.ns_per_byte.stated > software.ns_per_byte.stated {
+        query.given.insert(Symbol::A, Parameter::new(peak(&line.ns_per_byte, software), source));
+        if line.ns_per_byte.stated > software.ns_per_byte.stated {
             let note = format!("{device} takes longer per byte than software: A is 1");
             query.notes.push(note);
         }
@@ -210,7 +212,7 @@ impl<'a> Work<'a> {
         let is_remote = SERVICE_PREFIXES.iter().any(|prefix| device.starts_with(prefix));
         let strategy = if is_remote { Strategy::Remote } else { Strategy::OffChip };
         let mut design = Design::new(threading, strategy);
-        // Completions are polled or signalled: the host pays the submission, not the way.
+        // Completions are polled or signalled, so the host pays the submission and not the transfer.
         design.awaits_transfer = is_waited_for;
         design
     }
@@ -219,12 +221,12 @@ impl<'a> Work<'a> {
         self.software.jobs() + self.devices.values().map(Sums::jobs).sum::<f64>()
     }
 
-    /// Of all jobs, wherever they ran.
+    /// Returns the sizes of all jobs, wherever they ran.
     fn sizes(&self, covered_s: f64) -> Result<SizeHistogram, String> {
         let mut classes: BTreeMap<u32, f64> = BTreeMap::new();
         for sums in self.devices.values().chain([&self.software]) {
-            for (log2, own) in &sums.classes {
-                *classes.entry(*log2).or_default() += own.jobs / covered_s;
+            for (log2, class) in &sums.classes {
+                *classes.entry(*log2).or_default() += class.jobs / covered_s;
             }
         }
         let bin = |(log2, calls): (u32, f64)| {
@@ -242,24 +244,24 @@ impl Sums {
     }
 
     fn jobs(&self) -> f64 {
-        self.sum(|own| own.jobs)
+        self.sum(|class| class.jobs)
     }
 
     fn means(&self, of: fn(&Counted) -> f64) -> Vec<Class> {
-        let class = |own: &Counted| Class {
-            jobs: own.jobs,
-            bytes: (own.bytes / own.jobs).max(1.0),
-            ns: of(own) / own.jobs,
+        let class = |counted: &Counted| Class {
+            jobs: counted.jobs,
+            bytes: (counted.bytes / counted.jobs).max(1.0),
+            ns: of(counted) / counted.jobs,
         };
-        self.classes.values().filter(|own| own.jobs > 0.0).map(class).collect()
+        self.classes.values().filter(|counted| counted.jobs > 0.0).map(class).collect()
     }
 
-    /// o0, and what is left for L of the time that a job takes whatever its size.
+    /// Splits the size-independent time of a job into o0 and the part that is left for L.
     fn host_split(&self, fixed_ns: &Quantity, ghz: f64) -> Split {
-        let (jobs, ns) = (self.sum(|own| own.host_jobs), self.sum(|own| own.host_ns));
+        let (jobs, ns) = (self.sum(|class| class.host_jobs), self.sum(|class| class.host_ns));
         let fixed = fixed_ns.stated.max(1.0) * ghz;
         if jobs < HOST_JOBS_MIN {
-            // Half of what is fixed is taken to be the host's, and either may be all or none of it.
+            // Half of the fixed time is assumed to be the host's; it may be all or none of it.
             let half = Quantity::range(0.0, fixed, Provenance::Assumed);
             let source = "not reported: a part of what the device takes whatever the size";
             return Split { o0: half.clone(), way: half, source: source.into(), is_assumed: true };
@@ -270,7 +272,7 @@ impl Sums {
             model::Spread::Interval { high, .. } | model::Spread::Range { high, .. } => high * ghz,
             _ => fixed,
         };
-        // A device's time may have its submission in it, as those that are published do, or begin after it.
+        // A device's time may include its submission, as published times do, or begin after it.
         let left = (fixed - mean).max(0.0);
         Split {
             o0: Quantity::within((mean - reach).max(0.0), mean, mean + reach, Provenance::Measured),
@@ -287,7 +289,7 @@ impl Sums {
     }
 }
 
-/// What a job takes whatever its size: of the host, and of the device and the way there.
+/// The size-independent time of a job: on the host (`o0`), and on the device and the way there (`way`).
 struct Split {
     o0: Quantity,
     way: Quantity,
@@ -295,7 +297,7 @@ struct Split {
     is_assumed: bool,
 }
 
-/// A from both slopes, at least 1: its ends are those of the device's slope.
+/// Computes A from both slopes, at least 1. Its interval is that of the device's slope.
 fn peak(device: &Quantity, software: &Line) -> Quantity {
     use model::Spread::{Interval, Range};
     let most = |per_byte: f64| {
@@ -310,14 +312,14 @@ fn peak(device: &Quantity, software: &Line) -> Quantity {
     }
 }
 
-/// Devices that work on the process's own cores: its threads, and libraries that do in software what they have no
-/// hardware for. Hardware of DPDK goes by its PCI address, and all else there by the name of a driver in software;
-/// QPL's automatic path is only opened where there is no hardware.
+/// Tells whether a device works on the process's cores: its threads, and libraries that do in software what they have
+/// no hardware for. Hardware behind DPDK is named by its PCI address, and everything else there by the name of a
+/// software driver. QPL's automatic path is only opened where there is no hardware.
 fn is_in_process(device: &str) -> bool {
     let is_pci = |name: &str| {
         let (domain, rest) = name.split_once(':').unwrap_or_default();
         !domain.is_empty()
-            && domain.chars().all(|own| own.is_ascii_hexdigit())
+            && domain.chars().all(|letter| letter.is_ascii_hexdigit())
             && rest.contains('.')
     };
     ["worker", "qpl-software", "qpl-auto"].contains(&device)
@@ -332,7 +334,7 @@ fn add(sums: &mut Vec<u64>, counts: &[u64]) {
     }
 }
 
-/// The squared coefficient of variation of times counted by powers of two, evenly within each.
+/// Returns the squared coefficient of variation of times that are counted by powers of two, evenly within each.
 fn cv2(log2_ns: &[u64]) -> f64 {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for (log2, jobs) in log2_ns.iter().enumerate() {
@@ -344,28 +346,29 @@ fn cv2(log2_ns: &[u64]) -> f64 {
     if sum > 0.0 { (count * squares / (sum * sum) - 1.0).max(0.0) } else { 0.0 }
 }
 
-/// Two standard deviations, nearly.
+/// Nearly two standard deviations.
 const Z: f64 = 1.959_964;
 
-/// What jobs elsewhere would take in software is off by so much.
+/// The error of the estimated time in software of jobs that ran elsewhere.
 const LINE_REACH: f64 = 0.1;
 
-/// Fewer completions give intervals as wide as the numbers.
+/// With fewer completions the intervals are as wide as the numbers.
 const JOBS_MIN: f64 = 200.0;
 
-/// So many samples tell what a job takes of the host; single ones vary by about as much as they are, and the way back
+/// This many samples tell the host's cost of a job. Single ones vary by about as much as their value, and the way back
 /// is in part a constant.
 const HOST_JOBS_MIN: f64 = 10.0;
 const HOST_NOISE: f64 = 1.0;
 const HOST_BIAS: f64 = 0.1;
 
-/// A device that takes no time that can be told for its bytes.
+/// The largest A. A faster device takes no time for its bytes that could be told.
 const FASTER_MAX: f64 = 1e6;
 
 const IN_PROCESS_NOTE: &str =
     "C has the work of devices within the process in it as it was spent: it is not added again";
 
-/// Compression services, over gRPC or a lane, by the names of their devices: another process, whatever host it is on.
+/// The prefixes of the names of compression services, over gRPC or a lane. A service is another process, on whatever
+/// host.
 const SERVICE_PREFIXES: [&str; 2] = ["remote-", "lane-"];
 
 #[cfg(test)]
@@ -399,10 +402,11 @@ mod tests {
         }
     }
 
-    /// It takes no CPU time of the process.
+    /// A device that takes no CPU time of the process.
     const DEVICE: &str = "iaa-0";
 
-    /// Ten seconds: software takes 500 ns and 4 a byte, the device 2,000 ns and a fifth a byte.
+    /// The counts of ten seconds: software takes 500 ns and 4 ns per byte, the device 2,000 ns and a fifth of a
+    /// nanosecond per byte.
     fn response(in_software: u64, on_device: u64) -> QueryResponse {
         let paths = vec![
             path("software", in_software, |bytes| 500 + 4 * bytes),
@@ -423,7 +427,7 @@ mod tests {
         let last = Duration::from_secs(60);
         let request =
             LiveRequest { address: &address, last, op: None, clock_ghz: None, has_profiles };
-        of(response, &request)
+        from_counts(response, &request)
     }
 
     #[test]
@@ -445,8 +449,8 @@ mod tests {
         assert_eq!(query.device.as_deref(), Some(DEVICE));
         let answer = crate::evaluate(query.clone(), 1).expect("an answer");
         let provenance = |symbol: &str| {
-            let own = answer.parameters.iter().find(|own| own.symbol == symbol);
-            own.expect("used").provenance
+            let parameter = answer.parameters.iter().find(|parameter| parameter.symbol == symbol);
+            parameter.expect("used").provenance
         };
         assert_eq!((provenance("alpha"), provenance("o0")), ("measured", "measured"));
         let mut unsampled = response(1_000, 9_000);

@@ -1,6 +1,6 @@
-//! What a hop between two cores costs: the mailbox as the layouts use it, and beside it the floor that the machine
-//! itself sets, a cache line that goes back and forth. Each is a mean over many hops; medians over runs are the
-//! caller's.
+//! Measures the cost of a hop between two cores: through the mailbox as the layouts use it, and as a cache line that
+//! goes back and forth, which is the least that the machine allows. Each result is a mean over many hops. The caller
+//! takes medians over runs.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use drivers::mailbox::Receiver;
 use rpc::{Address, Command};
 
 use super::cores::pin;
-use super::mailbox::{Bell, Mail, mailbox, rest};
+use super::mailbox::{Doorbell, Mail, mailbox, rest};
 
-/// Two threads that pass a number to and fro on one line: the least that any round trip takes (ns).
+/// Lets two threads pass a number back and forth on one cache line: the least that any round trip takes (ns).
 ///
 /// # Errors
-/// A core is none that this process may run on.
+/// This process may not run on one of the cores.
 pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
-    let line = Line::default();
+    let line = CacheLine::default();
     let wait = |value| {
         let mut idle = 0;
         while line.0.load(Ordering::Acquire) != value {
@@ -46,13 +46,13 @@ pub fn cache_line_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
     )
 }
 
-/// A word and a buffer there and back through two mailboxes, bells included, as between NetCore and AppCore (ns).
+/// Sends a word and a buffer there and back through two mailboxes with doorbells, as between NetCore and AppCore (ns).
 ///
 /// # Errors
-/// A core is none that this process may run on.
+/// This process may not run on one of the cores.
 pub fn mailbox_round_trip(hops: u64, cores: [usize; 2]) -> io::Result<f64> {
-    // Nobody sleeps here; the bells are looked at as they are between the threads of a layout.
-    let bells = [(); 2].map(|()| Arc::new(Bell::default()));
+    // Nobody sleeps here; the doorbells are checked as they are between the threads of a layout.
+    let bells = [(); 2].map(|()| Arc::new(Doorbell::default()));
     let (mut out, mut inbox) = mailbox::<Mail>(4, Some(&bells[0]));
     let (mut back, mut returned) = mailbox::<Mail>(4, Some(&bells[1]));
     let mut mail = Some((Address::default(), vec![0; 64].into_boxed_slice()));
@@ -88,13 +88,13 @@ fn received(inbox: &mut Receiver<Mail>) -> Mail {
     }
 }
 
-/// `far` on the second core and `near`, which measures, on the first, each on a thread of its own.
+/// Runs `far` on the second core and `near`, which measures, on the first, each on a new thread.
 fn between(
     [here, there]: [usize; 2],
     far: impl FnOnce() + Send,
     near: impl FnOnce() -> f64 + Send,
 ) -> io::Result<f64> {
-    // Neither begins before both are pinned, or at all if one cannot be: it would wait for the other for ever.
+    // Neither begins before both are pinned, and neither begins if one cannot be: it would wait for the other forever.
     let (met, pinned) = (Barrier::new(2), AtomicU64::new(0));
     let ready = |core| {
         let result = pin(Some(core));
@@ -120,10 +120,10 @@ fn per(begun: Instant, hops: u64) -> f64 {
     begun.elapsed().as_secs_f64() * 1e9 / hops.max(1) as f64
 }
 
-/// A line of its own.
+/// A number that has a cache line to itself.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
-//! Four threads: the engine's halves on cores of their own, between NetCore and AppCore. Each half is an engine of
-//! which only that half is stepped; what is in flight goes from RxEngine to TxEngine before the application hears of
-//! it, and has landed when its packet's buffer comes back with the next packet. Frames that are refused come from
-//! RxEngine, answers from TxEngine, so NetCore reads two mailboxes and counts a packet's buffer free when both are
-//! through.
+//! The layout with four threads: the engine's halves run on two cores between NetCore and AppCore. Each half is an
+//! engine of which only that half is stepped. A flight goes from RxEngine to TxEngine before the application learns of
+//! its request. It has landed when its packet's buffer comes back with the next packet. RxEngine sends the frames that
+//! are refused and TxEngine sends the answers, so NetCore reads two mailboxes. It counts a packet's buffer as free when
+//! both engines have finished with it.
 
 use std::io;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use rpc::{
 use super::app_core::{AppCore, Delivery, lent, record_bytes};
 use super::exchange::{Answer, Engines, refusal};
 use super::handlers::Handler;
-use super::mailbox::{Bell, Buffer, Mail, Outbox, Worker, mailbox};
+use super::mailbox::{Buffer, Doorbell, Mail, Outbox, Worker, mailbox};
 
-/// From RxEngine to NetCore: the packet's buffer, what became of the packet, or both.
+/// A message from RxEngine to NetCore: the packet's buffer, the packet's outcome, or both.
 struct Packet {
     at: Address,
     bytes: Option<Box<[u8]>>,
     code: Option<Code>,
 }
 
-/// From TxEngine to NetCore: what a read of Net.Resp returned, with its buffer.
+/// A message from TxEngine to NetCore: the result of a read of Net.Resp, with its buffer.
 type Frame = (Completion, Box<[u8]>);
 
 /// NetCore's end.
-pub(super) struct Apart {
+pub(super) struct FourThread {
     rx: Outbox<Mail>,
     tx: Outbox<Mail>,
     packets: Receiver<Packet>,
     frames: Receiver<Frame>,
-    places: Vec<Place>,
-    /// AppCore last: what the others send it is no longer needed then.
+    slots: Vec<PacketSlot>,
+    /// AppCore is last: when it ends, nobody needs what the others send it.
     workers: [Worker; 3],
 }
 
-/// A packet's buffer; without its bytes it is at the RxEngine.
-struct Place {
+/// A packet's buffer. While `bytes` is absent, RxEngine has them.
+struct PacketSlot {
     at: Address,
     bytes: Option<Box<[u8]>>,
-    /// Whose packet it is, and how long, until it is answered.
+    /// The packet's owner and its length, until it is answered.
     owner: Option<(usize, usize)>,
 }
 
@@ -55,7 +55,7 @@ struct RxCore {
     to_net: Outbox<Packet>,
     to_app: Outbox<Delivery>,
     to_tx: Outbox<Flight>,
-    /// Tokens of what TxEngine has, by the packet it came in.
+    /// The flights that TxEngine has: the packet and its token.
     flying: Vec<(Address, u64)>,
 }
 
@@ -69,7 +69,7 @@ struct TxCore {
     to_app: Outbox<Delivery>,
 }
 
-impl Apart {
+impl FourThread {
     /// Starts RxEngine, TxEngine and AppCore, each on its core.
     pub(super) fn start(
         functions: &Arc<dyn Functions>,
@@ -80,23 +80,24 @@ impl Apart {
     ) -> io::Result<Self> {
         let limits = Limits { depth, flights: depth, field_bytes_max: buffer_bytes };
         let engine = || Engine::new(limits, Arc::clone(functions));
-        let bells = [(); 3].map(|()| Arc::new(Bell::default()));
+        let bells = [(); 3].map(|()| Arc::new(Doorbell::default()));
         let [rx_bell, tx_bell, app_bell] = &bells;
-        // A message names one of `depth` buffers or a length of what is in it: never more than four a place.
-        let places = 4 * depth;
-        let (net_to_rx, rx_net) = mailbox(places, Some(rx_bell));
-        let (app_to_rx, rx_app) = mailbox(places, Some(rx_bell));
-        let (net_to_tx, tx_net) = mailbox(places, Some(tx_bell));
-        let (app_to_tx, tx_app) = mailbox(places, Some(tx_bell));
-        // Flights are looked for when their responses come, so nobody is woken for one.
-        let (rx_to_tx, flights) = mailbox(places, None);
-        let (rx_to_app, app_rx) = mailbox(places, Some(app_bell));
-        let (tx_to_app, app_tx) = mailbox(places, Some(app_bell));
-        let (rx_to_net, packets) = mailbox(places, None);
-        let (tx_to_net, frames) = mailbox(places, None);
+        // A message names one of `depth` buffers or the length of its content, so there are never more than four per
+        // buffer.
+        let capacity = 4 * depth;
+        let (net_to_rx, rx_net) = mailbox(capacity, Some(rx_bell));
+        let (app_to_rx, rx_app) = mailbox(capacity, Some(rx_bell));
+        let (net_to_tx, tx_net) = mailbox(capacity, Some(tx_bell));
+        let (app_to_tx, tx_app) = mailbox(capacity, Some(tx_bell));
+        // TxEngine looks for flights when their responses arrive, so a flight wakes nobody.
+        let (rx_to_tx, flights) = mailbox(capacity, None);
+        let (rx_to_app, app_rx) = mailbox(capacity, Some(app_bell));
+        let (tx_to_app, app_tx) = mailbox(capacity, Some(app_bell));
+        let (rx_to_net, packets) = mailbox(capacity, None);
+        let (tx_to_net, frames) = mailbox(capacity, None);
 
         let (mut rx_page, mut tx_page) = (DataPage::default(), DataPage::default());
-        let own = lent(&mut rx_page, depth, buffer_bytes);
+        let packet_buffers = lent(&mut rx_page, depth, buffer_bytes);
         let reads = lent(&mut rx_page, depth, record_bytes(buffer_bytes));
         let responses = lent(&mut tx_page, depth, record_bytes(buffer_bytes));
         let mut rx = RxCore {
@@ -130,21 +131,21 @@ impl Apart {
             Worker::start("rpc-tx", tx_core, tx_bell, move || tx.turn())?,
             Worker::start("rpc-app", app_core, app_bell, move || app.turn())?,
         ];
-        let place = |(at, bytes)| Place { at, bytes: Some(bytes), owner: None };
-        let places = own.into_iter().map(place).collect();
-        Ok(Self { rx: net_to_rx, tx: net_to_tx, packets, frames, places, workers })
+        let slot = |(at, bytes)| PacketSlot { at, bytes: Some(bytes), owner: None };
+        let slots = packet_buffers.into_iter().map(slot).collect();
+        Ok(Self { rx: net_to_rx, tx: net_to_tx, packets, frames, slots, workers })
     }
 
-    fn place(&mut self, at: Address) -> &mut Place {
-        let place = self.places.iter_mut().find(|place| place.at == at);
-        place.expect("only our packets are told of")
+    fn slot(&mut self, at: Address) -> &mut PacketSlot {
+        let slot = self.slots.iter_mut().find(|slot| slot.at == at);
+        slot.expect("only our packets are told of")
     }
 
     fn take_frame(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
         let Some((done, bytes)) = self.frames.pop() else { return false };
         debug_assert_eq!(done.code, Code::Done, "refusals come from RxEngine or go to AppCore");
         if done.code == Code::Done {
-            let owner = self.place(done.about).owner.take();
+            let owner = self.slot(done.about).owner.take();
             debug_assert!(owner.is_some(), "{done:?} was answered before");
             if let Some((owner, _)) = owner {
                 to(owner, bytes.get(..done.length).map_or(Answer::None, Answer::Frame));
@@ -157,12 +158,12 @@ impl Apart {
 
     fn take_packet(&mut self, to: &mut dyn FnMut(usize, Answer<'_>)) -> bool {
         let Some(Packet { at, bytes, code }) = self.packets.pop() else { return false };
-        let place = self.place(at);
+        let slot = self.slot(at);
         if bytes.is_some() {
-            place.bytes = bytes;
+            slot.bytes = bytes;
         }
         let Some(code) = code else { return true };
-        let owner = place.owner.take();
+        let owner = slot.owner.take();
         debug_assert!(owner.is_some(), "packet {at:?} was answered before");
         let Some((owner, length)) = owner else { return true };
         if code == Code::Done {
@@ -170,28 +171,28 @@ impl Apart {
             to(owner, Answer::Frame(&[]));
             return true;
         }
-        let bytes = place.bytes.as_deref().unwrap_or_default();
+        let bytes = slot.bytes.as_deref().unwrap_or_default();
         refusal(bytes.get(..length), code, bytes.len(), |answer| to(owner, answer));
         true
     }
 }
 
-impl Engines for Apart {
+impl Engines for FourThread {
     fn has_room(&self) -> bool {
-        self.places.iter().any(Place::is_free)
+        self.slots.iter().any(PacketSlot::is_free)
     }
 
     fn is_busy(&self) -> bool {
-        !self.places.iter().all(Place::is_free)
+        !self.slots.iter().all(PacketSlot::is_free)
     }
 
     fn submit(&mut self, owner: usize, frame: &[u8]) {
-        let place = self.places.iter_mut().find(|place| place.is_free());
-        let place = place.expect("there is room");
-        let mut bytes = place.bytes.take().expect("a free place has its buffer");
+        let slot = self.slots.iter_mut().find(|slot| slot.is_free());
+        let slot = slot.expect("there is room");
+        let mut bytes = slot.bytes.take().expect("a free place has its buffer");
         bytes[..frame.len()].copy_from_slice(frame);
-        place.owner = Some((owner, frame.len()));
-        let at = place.at;
+        slot.owner = Some((owner, frame.len()));
+        let at = slot.at;
         self.rx.send(Mail { word: Command::SendNetBuf(at), buffer: Some((at, bytes)) });
         self.rx.send(Mail { word: Command::SendNetLen(frame.len() as u64), buffer: None });
     }
@@ -209,7 +210,7 @@ impl Engines for Apart {
     }
 }
 
-impl Place {
+impl PacketSlot {
     fn is_free(&self) -> bool {
         self.owner.is_none() && self.bytes.is_some()
     }
@@ -247,7 +248,7 @@ impl RxCore {
         moved
     }
 
-    /// NetCore uses the buffer again, so what came in it before was answered.
+    /// NetCore reuses the buffer, so the request that was in it before has been answered.
     fn land(&mut self, packet: Address) {
         if let Some(place) = self.flying.iter().position(|(at, _)| *at == packet) {
             let (_, token) = self.flying.swap_remove(place);
@@ -269,7 +270,7 @@ impl RxCore {
         self.to_app.send(Delivery::Request(recv, done.length));
     }
 
-    /// A read of Net.Resp whose buffer is none: it completes only with a packet's refusal.
+    /// Starts a read of Net.Resp without a buffer. It completes only when a packet is refused.
     fn await_refusal(&mut self) {
         let read = api::net_call_engine_read(&mut self.engine, Address::default());
         read.expect("one such read at a time");
@@ -285,9 +286,9 @@ impl TxCore {
         }
         if let Some(mail) = self.app.pop() {
             moved = true;
-            // Its flight was sent before the application had the request, so it is there.
+            // Its flight was sent before the application had the request, so it has arrived.
             while let Some(flight) = self.flights.pop() {
-                // Else its caller would wait for ever.
+                // Without the flight its caller would wait forever.
                 let is_taken = self.engine.take_over(flight);
                 assert!(is_taken, "its place is free here as at the RxEngine, its functions known");
             }
@@ -317,7 +318,7 @@ impl TxCore {
         Some((at, self.page.lend(at)?))
     }
 
-    /// Reads of Net.Resp, with a buffer for each.
+    /// Starts reads of Net.Resp, each with a buffer.
     fn map_frames(&mut self, depth: usize, frame_bytes: usize) {
         for _ in 0..depth {
             let at = self.page.map(frame_bytes);
@@ -326,14 +327,14 @@ impl TxCore {
         }
     }
 
-    /// A read of App.Recv whose buffer is none: it completes only with a response's refusal.
+    /// Starts a read of App.Recv without a buffer. It completes only when a response is refused.
     fn await_refusal(&mut self) {
         let read = api::app_call_engine_read(&mut self.engine, Address::default());
         read.expect("one such read at a time");
     }
 }
 
-/// What came by mail: its buffer into the page, its word to the engine.
+/// Puts a message's buffer into the page and issues its word to the engine.
 fn issue(engine: &mut Engine, page: &mut DataPage, mail: Mail) {
     let is_back = mail.buffer.is_none_or(|(at, bytes)| page.put_back(at, bytes));
     debug_assert!(is_back, "a buffer comes back where it was lent");

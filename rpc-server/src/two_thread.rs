@@ -1,4 +1,4 @@
-//! Two threads: NetCore has the engine, and the application is on a core of its own, behind two mailboxes.
+//! The layout with two threads: NetCore has the engine, and the application runs on another core behind two mailboxes.
 
 use std::io;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use rpc::{Address, Code, DataPage, Engine, Interface};
 use super::app_core::{AppCore, Delivery, lent, record_bytes};
 use super::exchange::{Application, Exchange};
 use super::handlers::Handler;
-use super::mailbox::{Bell, Mail, Outbox, Worker, mailbox};
+use super::mailbox::{Doorbell, Mail, Outbox, Worker, mailbox};
 
 /// NetCore's end.
-pub(super) struct Split {
+pub(super) struct TwoThread {
     mail: Receiver<Mail>,
     deliveries: Outbox<Delivery>,
-    /// The engine would not take it yet.
+    /// A message that the engine did not take yet.
     held: Option<Mail>,
     app: Worker,
 }
 
-impl Split {
+impl TwoThread {
     /// Starts AppCore on this core.
     pub(super) fn start(
         handler: Box<dyn Handler>,
@@ -29,8 +29,9 @@ impl Split {
         buffer_bytes: usize,
         core: Option<usize>,
     ) -> io::Result<Self> {
-        let bell = Arc::new(Bell::default());
-        // A message names one buffer that the other end has, or a length of one: never more than four a place.
+        let bell = Arc::new(Doorbell::default());
+        // A message names one buffer that the other end has or the length of one, so there are never more than four per
+        // buffer.
         let (mail_in, mail) = mailbox(4 * depth, None);
         let (deliveries, deliveries_out) = mailbox(4 * depth, Some(&bell));
         let buffers = [(); 2].map(|()| lent(&mut exchange.page, depth, record_bytes(buffer_bytes)));
@@ -68,7 +69,7 @@ impl Split {
     }
 }
 
-impl Application for Split {
+impl Application for TwoThread {
     fn turn(&mut self, engine: &mut Engine, page: &mut DataPage) -> bool {
         let mut moved = false;
         while self.take_mail(engine, page) | self.complete(engine, page) {

@@ -1,4 +1,4 @@
-//! One side of the comparison: a `rebate serve` process and, if that is what holds the items, a memcached behind it.
+//! One side of the comparison: a `rebate serve` process and, if memcached holds the items, a memcached behind it.
 //! Dropping it ends them.
 
 use std::io::{BufRead, BufReader, Write};
@@ -12,19 +12,19 @@ use experiments::testbed::Backing;
 use harness::{PATIENCE, Process, start_memcached};
 
 /// A running side.
-pub(super) struct Arm {
+pub(super) struct Variant {
     processes: Vec<Process>,
     address: Address,
     host_port: String,
 }
 
-/// What one run of a side came to.
+/// The results of one run of a side.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) hit_ratio: f64,
     /// Items held at the end.
     pub(super) items: f64,
-    /// Logical bytes of their values, as far as the store's own count and the written share tell.
+    /// Logical bytes of the held values, estimated from the store's count and the share of bytes written.
     pub(super) held_bytes: f64,
     /// Stored bytes of a value, over its logical bytes.
     pub(super) stored_share: f64,
@@ -41,7 +41,7 @@ pub(super) struct Sample {
     pub(super) was_bottleneck: bool,
 }
 
-/// What the store's count of bytes has for an item beside key and value (bytes).
+/// The bytes per item that the store counts in addition to key and value.
 pub(super) const fn item_overhead_bytes(backing: Backing) -> usize {
     match backing {
         Backing::Memcached => limits::ITEM_OVERHEAD_BYTES,
@@ -49,7 +49,7 @@ pub(super) const fn item_overhead_bytes(backing: Backing) -> usize {
     }
 }
 
-impl Arm {
+impl Variant {
     /// Starts the side's processes and waits until they serve.
     pub(super) fn start(side: Side, backing: Backing, memory: ByteCount) -> Result<Self, String> {
         let mut processes = Vec::new();
@@ -78,12 +78,12 @@ impl Arm {
         &self.address
     }
 
-    /// CPU time of the side's processes so far (s).
+    /// Returns the CPU time of the side's processes so far (s).
     pub(super) fn cpu_s(&self) -> f64 {
         self.processes.iter().map(Process::cpu_s).sum()
     }
 
-    /// The side's own counters by name.
+    /// Returns the server's counters by name.
     pub(super) fn stats(&self) -> Result<Vec<(String, f64)>, String> {
         let mut stats = Vec::new();
         for page in ["stats\r\n", "stats rebate\r\n"] {
