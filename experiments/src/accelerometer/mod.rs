@@ -1,5 +1,6 @@
-//! [Accelerometer]: the numbers that it prints, computed from its inputs (`published`), and A/B runs on this machine
-//! (`ab`). In an A/B run the same model makes an estimate, which is then compared with the measurement.
+//! The experiments of \[Accelerometer\]: the numbers that it prints, computed from its inputs (`published`), and A/B
+//! runs on this machine (`ab`). In an A/B run the same model makes an estimate, which is then compared with the
+//! measurement.
 
 mod ab;
 mod published;

@@ -1,5 +1,5 @@
-//! The compressed cache's experiments ([CacheTax]). All configurations run side by side, and each point is measured on
-//! all of them in turn, so that drift of the machine affects all alike.
+//! The compressed cache's experiments (\[CacheTax\]). All configurations run side by side, and each point is measured
+//! on all of them in turn, so that drift of the machine affects all alike.
 
 mod attribution;
 pub(crate) mod bars;

@@ -1,6 +1,6 @@
-//! The experiments on the offload runtime: chapters 2 and 4 of [OffloadSched] and what it left to future work. They run
-//! in this process, on our core loop. Each file measures one experiment, adds its rows and draws its part of the page.
-//! Nothing is tuned here.
+//! The experiments on the offload runtime: chapters 2 and 4 of \[OffloadSched\] and what it left to future work. They
+//! run in this process, on our core loop. Each file measures one experiment, adds its rows and draws its part of the
+//! page. Nothing is tuned here.
 
 mod closed;
 mod cores;

@@ -183,7 +183,7 @@ impl Configuration {
     }
 }
 
-/// The accelerator of [CacheTax], emulated.
+/// The accelerator of \[CacheTax\], emulated.
 pub const VIRTUAL: &str = "virtual-iaa";
 
 #[cfg(test)]

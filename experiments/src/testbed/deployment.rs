@@ -96,7 +96,7 @@ impl Deployment {
         self.compression.as_ref()
     }
 
-    /// Returns the CPU time of each process so far, by name.
+    /// Returns the CPU time of each process so far, and its time without a core, by name.
     pub fn cpu_usage(&self) -> Vec<(String, Spent)> {
         self.processes.iter().map(|process| (process.name().to_owned(), process.spent())).collect()
     }

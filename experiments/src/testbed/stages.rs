@@ -58,7 +58,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Measures the software codec of [CacheTax] on the calling core.
+    /// Measures the software codec of \[CacheTax\] on the calling core.
     ///
     /// # Errors
     /// A job failed.
@@ -77,7 +77,7 @@ impl Probe {
         Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// Measures the software codec of [CacheTax] on a core that does nothing else.
+    /// Measures the software codec of \[CacheTax\] on a core that does nothing else.
     ///
     /// # Errors
     /// A job failed.
