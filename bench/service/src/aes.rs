@@ -1,11 +1,11 @@
-//! AES-256 by tables (FIPS 197): four of 1 KiB, a look-up per byte and round, as processors without an instruction for
-//! it are served. Encryption of a block only, which is all that counter mode needs. Which entries it reads depends on
-//! the key: an attacker on the same processor can learn it. No library that chooses at run time has one: theirs are
-//! bit-sliced for that very reason.
+//! AES-256 with tables (FIPS 197): four tables of 1 KiB and one look-up per byte and round, as on processors without an
+//! instruction for it. It only encrypts blocks, which is all that counter mode needs. Which entries it reads depends on
+//! the key: an attacker on the same processor can learn it. For this reason, libraries that choose an implementation at
+//! run time have no such tables but bit-sliced code.
 
 /// An expanded key.
 pub(crate) struct Aes256 {
-    /// Four words a round key.
+    /// Each round key has four words.
     words: [[u32; 4]; ROUNDS + 1],
 }
 
@@ -33,7 +33,7 @@ impl Aes256 {
         Self { words: std::array::from_fn(round) }
     }
 
-    /// One block.
+    /// Encrypts one block.
     pub(crate) fn encrypt(&self, block: [u32; 4]) -> [u32; 4] {
         let mut state: [u32; 4] = std::array::from_fn(|word| block[word] ^ self.words[0][word]);
         for key in &self.words[1..ROUNDS] {
@@ -53,21 +53,21 @@ impl Aes256 {
     }
 }
 
-/// The byte of a word's row, the first the highest.
+/// Returns the byte of a word's row. The first row is the highest byte.
 const fn byte(word: u32, row: usize) -> usize {
     (word >> (24 - 8 * row)) as usize & 0xFF
 }
 
 fn substitute(word: u32) -> u32 {
-    u32::from_be_bytes(word.to_be_bytes().map(|own| SBOX[own as usize]))
+    u32::from_be_bytes(word.to_be_bytes().map(|byte| SBOX[byte as usize]))
 }
 
-/// Times x in the field of AES.
+/// Multiplies by x in the field of AES.
 const fn double(value: u8) -> u8 {
     (value << 1) ^ (0x1B & 0u8.wrapping_sub(value >> 7))
 }
 
-/// By walking the field's powers of x + 1 beside those of its inverse.
+/// Computes the S-box. It goes through the powers of x + 1 and, at the same time, those of its inverse.
 const fn sbox() -> [u8; 256] {
     let mut table = [0u8; 256];
     let (mut power, mut inverse) = (1u8, 1u8);
@@ -91,7 +91,8 @@ const fn sbox() -> [u8; 256] {
     table
 }
 
-/// Substitution and mixing of a column at once; each row's is the one before, turned by a byte.
+/// Computes the tables for substitution and the mixing of a column at once. Each row's table is the previous one,
+/// rotated by a byte.
 const fn tables() -> [[u32; 256]; 4] {
     let mut tables = [[0u32; 256]; 4];
     let mut index = 0;

@@ -1,8 +1,8 @@
-//! CRC-32C in two ways with one result: by a table, a byte at a time, or with the processor's instruction.
+//! CRC-32C in two ways with one result: with a table, one byte at a time, or with the processor's instruction.
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 
-/// How a checksum is made.
+/// The way in which a checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// A table of 1 KiB.
@@ -12,8 +12,8 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// Of these bytes.
-    pub fn of(self, bytes: &[u8]) -> u32 {
+    /// Returns the checksum of these bytes.
+    pub fn crc32c(self, bytes: &[u8]) -> u32 {
         match self {
             Checksum::Table => TABLE.checksum(bytes),
             Checksum::Processor => crc32c::crc32c(bytes),
@@ -32,8 +32,12 @@ mod tests {
         let bytes: Vec<u8> = (0..5_000u32).map(|index| ((index * index) >> 3) as u8).collect();
         for length in (0..100).chain([1_023, 5_000]) {
             let bytes = &bytes[..length];
-            assert_eq!(Checksum::Table.of(bytes), Checksum::Processor.of(bytes), "{length} bytes");
+            assert_eq!(
+                Checksum::Table.crc32c(bytes),
+                Checksum::Processor.crc32c(bytes),
+                "{length} bytes"
+            );
         }
-        assert_eq!(Checksum::Table.of(b"123456789"), 0xE306_9283);
+        assert_eq!(Checksum::Table.crc32c(b"123456789"), 0xE306_9283);
     }
 }

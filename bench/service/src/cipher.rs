@@ -1,12 +1,12 @@
-//! AES-256-GCM in two ways with one result: by tables, or with the processor's instructions (ring). Keys and nonces are
-//! the caller's.
+//! AES-256-GCM in two ways with one result: with tables, or with the processor's instructions (ring). The caller
+//! chooses keys and nonces.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
 use crate::aes::Aes256;
 use crate::ghash::Ghash;
 
-/// A key, and how it is used.
+/// A key, and the way in which it is used.
 pub enum Cipher {
     /// Tables for AES and for GHASH.
     Table(Box<Tables>),
@@ -21,14 +21,14 @@ pub struct Tables {
 }
 
 impl Cipher {
-    /// By tables.
+    /// Makes a cipher that uses tables.
     pub fn table(key: &[u8; KEY_BYTES]) -> Self {
         let aes = Aes256::new(key);
         let ghash = Ghash::new(joined(aes.encrypt([0; 4])));
         Self::Table(Box::new(Tables { aes, ghash }))
     }
 
-    /// With the processor's instructions.
+    /// Makes a cipher that uses the processor's instructions.
     pub fn processor(key: &[u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, key).expect("the length is the algorithm's");
         Self::Processor(Box::new(LessSafeKey::new(key)))
@@ -37,9 +37,9 @@ impl Cipher {
     /// Encrypts in place and returns the tag.
     pub fn seal(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8]) -> [u8; TAG_BYTES] {
         match self {
-            Cipher::Table(own) => {
-                own.apply(nonce, text);
-                own.tag(nonce, text)
+            Cipher::Table(tables) => {
+                tables.apply(nonce, text);
+                tables.tag(nonce, text)
             }
             Cipher::Processor(key) => {
                 let nonce = Nonce::assume_unique_for_key(nonce);
@@ -50,12 +50,12 @@ impl Cipher {
         }
     }
 
-    /// Decrypts in place; false where the tag is not the right one.
+    /// Decrypts in place. Returns false where the tag is wrong.
     pub fn open(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8], tag: [u8; TAG_BYTES]) -> bool {
         match self {
-            Cipher::Table(own) => {
-                let right = own.tag(nonce, text) == tag;
-                own.apply(nonce, text);
+            Cipher::Table(tables) => {
+                let right = tables.tag(nonce, text) == tag;
+                tables.apply(nonce, text);
                 right
             }
             Cipher::Processor(key) => {
@@ -68,13 +68,13 @@ impl Cipher {
 }
 
 impl Tables {
-    /// Counter mode; the counter's first value is the tag's.
+    /// Applies counter mode. The counter's first value belongs to the tag.
     fn apply(&self, nonce: [u8; NONCE_BYTES], text: &mut [u8]) {
         let mut block = counter(nonce);
         for chunk in text.chunks_mut(16) {
             block[3] = block[3].wrapping_add(1);
             let stream = joined(self.aes.encrypt(block)).to_be_bytes();
-            chunk.iter_mut().zip(stream).for_each(|(byte, own)| *byte ^= own);
+            chunk.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
         }
     }
 
@@ -94,11 +94,11 @@ fn joined(block: [u32; 4]) -> u128 {
     block.iter().fold(0, |all, word| all << 32 | u128::from(*word))
 }
 
-/// Size of a key (bytes).
+/// The size of a key (bytes).
 pub const KEY_BYTES: usize = 32;
-/// Size of a nonce (bytes).
+/// The size of a nonce (bytes).
 pub(crate) const NONCE_BYTES: usize = 12;
-/// Size of a tag (bytes).
+/// The size of a tag (bytes).
 pub(crate) const TAG_BYTES: usize = 16;
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_give_one_result_and_open_each_others() {
+    fn tables_and_processor_open_each_others_values() {
         let mut random = Prng::new(7);
         let (mut key, mut nonce) = ([0; KEY_BYTES], [0; NONCE_BYTES]);
         for length in (0..70).chain([255, 256, 4_096, 5_000]) {

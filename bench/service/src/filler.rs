@@ -1,19 +1,19 @@
-//! Work that stands for a service in a microbenchmark, and calls no kernel: it reads what a request reads, as often as
-//! the service takes time for, checks it and copies it to one buffer, as a reply is written. So the core's caches are
-//! as busy as with the service, and no thread has more of its own than a thread of the service has.
+//! Work that replaces a service in a microbenchmark and calls no kernel. It reads what a request reads, as often as the
+//! service's time allows, checks it and copies it to one buffer, as a reply is written. So the core's caches are as
+//! busy as with the service, and no thread has more memory than a thread of the service has.
 
 use std::hint::black_box;
 
-/// Where what was read is copied to, and what is left to do of a piece.
+/// The buffer for what was read, and the work that is owed.
 #[derive(Default)]
 pub(crate) struct Filler {
     buffer: Vec<u8>,
-    /// In pieces for each MiB that was read, times bytes.
+    /// The pieces for each MiB that was read, times bytes.
     owed: u64,
 }
 
 impl Filler {
-    /// So many pieces for each MiB of these bytes, from their start and over again.
+    /// Does so many pieces of work for each MiB of these bytes, from their start and over again.
     pub(crate) fn spend(&mut self, bytes: &[u8], pieces_per_mib: u64) {
         if bytes.is_empty() {
             return;
@@ -33,7 +33,7 @@ impl Filler {
     }
 }
 
-/// A piece takes some hundred nanoseconds.
+/// A piece takes a few hundred nanoseconds.
 const PIECE_BYTES: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -42,13 +42,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_owed_until_they_are_whole_and_go_round() {
+    fn pieces_are_owed_until_they_are_whole() {
         let mut filler = Filler::default();
         filler.spend(&[1; 300], 1_024);
         assert!(filler.buffer.is_empty(), "300 of 1,024 bytes of work");
         (0..3).for_each(|_| filler.spend(&[1; 300], 1_024));
         assert_eq!((filler.buffer.len(), filler.owed), (300, (1_200 - 1_024) * 1_024));
-        // Five pieces of three: all of them once, and the first two again.
+        // Five pieces are done of three: all of them once, and the first two again.
         let mut filler = Filler::default();
         filler.spend(&[2; 2_500], 2_048 + 100);
         assert_eq!(filler.buffer.len(), 2_048);

@@ -1,5 +1,5 @@
-//! GHASH (NIST SP 800-38D) by tables: Shoup's, one of 256 multiples a key and one for what is shifted out, a byte at a
-//! time.
+//! GHASH (NIST SP 800-38D) with Shoup's tables: 256 multiples for each key, and one table for the bits that are shifted
+//! out. It takes one byte at a time.
 
 /// A key's multiples.
 pub(crate) struct Ghash {
@@ -7,7 +7,7 @@ pub(crate) struct Ghash {
 }
 
 impl Ghash {
-    /// Of a hash key; the first bit of a block is its highest.
+    /// Computes the multiples of a hash key. The first bit of a block is its highest.
     pub(crate) fn new(key: u128) -> Self {
         let mut multiples = Box::new([0u128; 256]);
         let mut power = key;
@@ -22,7 +22,7 @@ impl Ghash {
         Self { multiples }
     }
 
-    /// Of a message without associated data: its blocks, the last filled up with zeros, and its length.
+    /// Hashes a message without associated data: its blocks, the last filled up with zeros, and then its length.
     pub(crate) fn hash(&self, message: &[u8]) -> u128 {
         let mut state = 0;
         for block in message.chunks(16) {
@@ -33,7 +33,7 @@ impl Ghash {
         self.multiply(state ^ (8 * message.len() as u128))
     }
 
-    /// By Horner's rule from the last byte to the first.
+    /// Multiplies by Horner's rule, from the last byte to the first.
     fn multiply(&self, value: u128) -> u128 {
         let bytes = value.to_be_bytes();
         let mut product = self.multiples[usize::from(bytes[15])];
@@ -45,12 +45,12 @@ impl Ghash {
     }
 }
 
-/// Times x; the bits of a block count from the highest.
+/// Multiplies by x. The bits of a block count from the highest.
 const fn times_x(value: u128) -> u128 {
     (value >> 1) ^ ((0xE1 << 120) & 0u128.wrapping_sub(value & 1))
 }
 
-/// What a byte that is shifted out comes back as.
+/// Returns, for each byte that is shifted out, the value that replaces it.
 const fn reduced() -> [u128; 256] {
     let mut table = [0u128; 256];
     let mut index = 0;

@@ -1,7 +1,7 @@
 //! An example service for A/B runs: a cache whose values are compressed, checked and encrypted, with the load made in
 //! the same thread. Each of the three taxes can be paid in more than one way, so that two runs differ in one thing
-//! alone. It draws no conclusions: `rebate reproduce accelerometer` does. Nothing of it serves anybody: its table AES
-//! leaks keys through the processor's cache, and no socket leads to it.
+//! alone. The crate draws no conclusions: `rebate reproduce accelerometer` does. It must not serve real clients, and no
+//! socket leads to it: its table AES leaks keys through the processor's cache.
 
 mod aes;
 mod checksum;

@@ -1,5 +1,5 @@
-//! The load, made before anything is measured: for each key a get and a set as they come from a socket. Drawing one is
-//! all that is left to do between two requests.
+//! The load, made before anything is measured: for each key a get and a set in the form in which they come from a
+//! socket. Between two requests only the draw is left to do.
 
 use bytes::Bytes;
 use units::Prng;
@@ -7,16 +7,16 @@ use workload::{BadSizes, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
 use crate::request::{COMPRESSED, ENCRYPTED, Request};
 
-/// What is asked for.
+/// The requests of a load.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// How many keys, all asked for alike.
+    /// The number of keys. All are asked for alike.
     pub keys: usize,
     /// The sizes of values.
     pub sizes: SizeDist,
-    /// What they are made of.
+    /// The class of data of the values.
     pub payload: PayloadClass,
-    /// The fraction of gets; the others are sets.
+    /// The fraction of gets. The other requests are sets.
     pub gets: f64,
     /// The fraction of keys whose values are compressed.
     pub compressed: f64,
@@ -37,15 +37,15 @@ struct Item {
 }
 
 impl Load {
-    /// The same for the same mix.
+    /// Makes a load. The same mix gives the same load.
     ///
     /// # Errors
-    /// Sizes that cannot be drawn.
+    /// The sizes cannot be drawn.
     pub fn new(mix: &Mix) -> Result<Self, BadSizes> {
         let sizes = Sizes::new(&mix.sizes, Weighting::Calls)?;
         let length_max = mix.sizes.max_bytes() as usize;
         let values = Values::synthetic(mix.payload, sizes, length_max, SEED);
-        // Spread evenly and independently of each other, by two irrational steps.
+        // The shares are spread evenly and independently of each other, by two irrational steps.
         let share = |index: usize, step: f64| (index as f64 * step).fract();
         let item = |index: usize| {
             let compressed = u32::from(share(index, GOLDEN) < mix.compressed) * COMPRESSED;
@@ -55,18 +55,18 @@ impl Load {
         Ok(Self { items: (0..mix.keys).map(item).collect(), gets: mix.gets })
     }
 
-    /// A request.
+    /// Draws a request.
     pub fn draw(&self, random: &mut Prng) -> &Request {
         let item = &self.items[random.below(self.items.len() as u64) as usize];
         if random.unit() < self.gets { &item.get } else { &item.set }
     }
 
-    /// All that can be drawn, each at its index.
+    /// Returns all requests that can be drawn, each at its index.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
         self.items.iter().flat_map(|item| [&item.get, &item.set])
     }
 
-    /// A set of each key.
+    /// Returns a set of each key.
     pub fn sets(&self) -> impl Iterator<Item = &Request> {
         self.items.iter().map(|item| &item.set)
     }
@@ -86,7 +86,7 @@ impl Item {
         let value = set.slice(start..end);
         let get = Bytes::from(format!("get {key}\r\n"));
         let key = get.slice(4..4 + key.len());
-        let of = |bytes, is_get| Request {
+        let request = |bytes, is_get| Request {
             bytes,
             key: key.clone(),
             value: value.clone(),
@@ -94,7 +94,7 @@ impl Item {
             is_get,
             index: 2 * index + usize::from(!is_get),
         };
-        Self { get: of(get.clone(), true), set: of(set, false) }
+        Self { get: request(get.clone(), true), set: request(set, false) }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The inputs of a microbenchmark: what the kernel reads for each request that calls it and what the request reads
-//! besides, as they are stored when it is made. It runs nothing.
+//! The inputs of a microbenchmark: what the kernel reads for each request that calls it, and what the request reads
+//! besides, as they are stored when the microbenchmark is made. It runs nothing.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -13,22 +13,22 @@ use crate::request::{ENCRYPTED, Request};
 use crate::runner::Kernel;
 use crate::service::{HEADER_BYTES, Header, Service};
 
-/// A microbenchmark's inputs, and what stands for the service.
+/// A microbenchmark's inputs, and the work that replaces the service.
 pub(crate) struct Micro {
     pub(crate) kernel: Kernel,
-    /// In the order of requests.
+    /// The calls in the order of requests.
     pub(crate) calls: Vec<Call>,
-    /// By the load's request: its call, where it has one, and what it reads.
+    /// The call of each of the load's requests, where it has one. `reads` has what each request reads.
     pub(crate) of_request: Vec<Option<usize>>,
     pub(crate) reads: Vec<Bytes>,
     pub(crate) filler: Filler,
-    /// A value that is about to be encrypted.
+    /// A value that will be encrypted next.
     pub(crate) scratch: Vec<u8>,
-    /// Calls as they are drawn, by size; within a quarter in any order.
+    /// The indices of the calls as they are drawn, by size, and in any order within a quarter.
     drawn: Vec<usize>,
 }
 
-/// A way round some of the calls.
+/// A cycle through some of the calls.
 pub(crate) struct Steps {
     range: Range<usize>,
     at: usize,
@@ -36,18 +36,18 @@ pub(crate) struct Steps {
 
 /// One call of the kernel.
 pub(crate) struct Call {
-    /// What the kernel reads.
+    /// The bytes that the kernel reads.
     pub(crate) input: Bytes,
-    /// Of what is decompressed.
+    /// The size of the decompressed bytes.
     pub(crate) original_bytes: usize,
     pub(crate) is_get: bool,
 }
 
 impl Micro {
-    /// For the requests of a load.
+    /// Makes the inputs for the requests of a load.
     ///
     /// # Errors
-    /// A load that calls no kernel, or a value that is not as it was stored.
+    /// The load calls no kernel, or a value is not as it was stored.
     pub(crate) fn new(service: &Service, load: &Load, kernel: Kernel) -> Result<Self, String> {
         let (mut calls, mut of_request, mut reads) = (Vec::new(), Vec::new(), Vec::new());
         for request in load.requests() {
@@ -55,7 +55,7 @@ impl Micro {
             let is_called = kernel.is_called_by(request);
             of_request.push(is_called.then_some(calls.len()));
             if is_called {
-                calls.push(Call::of(service, kernel, request, &stored)?);
+                calls.push(Call::from_request(service, kernel, request, &stored)?);
             }
             reads.push(if request.is_get { stored } else { request.value.clone() });
         }
@@ -67,18 +67,18 @@ impl Micro {
         Ok(Self { kernel, calls, of_request, reads, filler, scratch, drawn })
     }
 
-    /// The call of each step, of all sizes or of a quarter, from a place that the seed says.
+    /// Returns a cycle through the calls of all sizes or of a quarter. The seed determines where it starts.
     pub(crate) fn steps(&self, quarter: Option<usize>, seed: u64) -> Steps {
         let size = self.drawn.len().div_ceil(QUARTERS);
         let range = match quarter {
             None => 0..self.drawn.len(),
-            Some(own) => own * size..((own + 1) * size).min(self.drawn.len()),
+            Some(quarter) => quarter * size..((quarter + 1) * size).min(self.drawn.len()),
         };
         let at = range.start + Prng::new(seed).below(range.len().max(1) as u64) as usize;
         Steps { range, at }
     }
 
-    /// The next call.
+    /// Returns the index of the next call.
     pub(crate) fn step(&self, steps: &mut Steps) -> usize {
         let index = self.drawn[steps.at];
         steps.at += 1;
@@ -88,11 +88,11 @@ impl Micro {
         index
     }
 
-    /// What the service did with the input of a call just before it: the core's cache has it.
+    /// Does what the service did with the input of a call just before it, so that the core's cache has the input.
     pub(crate) fn touch(&mut self, index: usize) {
         let Call { input, is_get, .. } = &self.calls[index];
         match self.kernel {
-            // Stored a while ago, or just come from a client.
+            // The service stored the input a while ago, or it has just arrived from a client.
             Kernel::Cipher if *is_get => {}
             Kernel::Compress => {}
             Kernel::Cipher => {
@@ -107,8 +107,8 @@ impl Micro {
 }
 
 impl Call {
-    /// That a request makes of the kernel.
-    fn of(
+    /// Makes the call that a request makes of the kernel.
+    fn from_request(
         service: &Service,
         kernel: Kernel,
         request: &Request,
@@ -117,12 +117,14 @@ impl Call {
         let original_bytes = Header::read(stored)?.original_bytes as usize;
         let payload = || match request.flags & ENCRYPTED {
             0 => Ok(stored.slice(HEADER_BYTES..)),
-            // The pool's buffers are the service's.
-            _ => service.unseal(&stored[HEADER_BYTES..]).map(|own| Bytes::copy_from_slice(&own)),
+            // The bytes are copied, because the pool's buffers are the service's.
+            _ => {
+                service.unseal(&stored[HEADER_BYTES..]).map(|plain| Bytes::copy_from_slice(&plain))
+            }
         };
         let input = match kernel {
             Kernel::Cipher if request.is_get => stored.clone(),
-            // As it is when it is encrypted: header, then payload.
+            // The value has the form in which it is encrypted: header, then payload.
             Kernel::Cipher => Bytes::from([&stored[..HEADER_BYTES], &payload()?[..]].concat()),
             Kernel::Checksum | Kernel::Decompress => payload()?,
             Kernel::Compress => request.value.clone(),
@@ -131,19 +133,19 @@ impl Call {
     }
 }
 
-/// Calls as the load makes them, sorted by size and shuffled within each quarter.
+/// Returns the calls that the load makes, sorted by size and shuffled within each quarter.
 fn drawn(load: &Load, kernel: Kernel, calls: &[Call], of_request: &[Option<usize>]) -> Vec<usize> {
     let mut random = Prng::new(CALLS_SEED);
     let drawn = (0..CALLS * DRAWS_MAX).filter_map(|_| of_request[load.draw(&mut random).index]);
     let mut drawn: Vec<usize> = drawn.take(CALLS).collect();
     drawn.sort_by_key(|index| calls[*index].input.len());
     if kernel == Kernel::Checksum {
-        // The service checks what it just wrote or decrypted: these few stay in the core's cache too.
+        // The service checks what it has just written or decrypted. These few inputs stay in the core's cache too.
         let step = drawn.len().div_ceil(HOT_CALLS).max(1);
         drawn = drawn.into_iter().skip(step / 2).step_by(step).collect();
     }
     let quarter = drawn.len().div_ceil(QUARTERS).max(1);
-    drawn.chunks_mut(quarter).for_each(|own| shuffle(own, &mut random));
+    drawn.chunks_mut(quarter).for_each(|quarter| shuffle(quarter, &mut random));
     drawn
 }
 
@@ -153,12 +155,12 @@ fn shuffle(items: &mut [usize], random: &mut Prng) {
     }
 }
 
-/// Inputs of a microbenchmark of the kernel alone.
+/// The inputs of a microbenchmark of the kernel alone.
 const CALLS: usize = 4_096;
-/// Inputs of one that finds them in the core's cache.
+/// The inputs of a microbenchmark that finds them in the core's cache.
 const HOT_CALLS: usize = 16;
 const CALLS_SEED: u64 = 5;
-/// Draws for each: a kernel that fewer requests call has fewer inputs.
+/// The greatest number of draws per input. A kernel that fewer requests call has fewer inputs.
 const DRAWS_MAX: usize = 64;
-/// The calls by size.
+/// The parts into which the calls are divided by size.
 pub const QUARTERS: usize = 4;

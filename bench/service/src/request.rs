@@ -1,10 +1,10 @@
-//! A request as it came, and what its maker knows of it; the service reads the bytes alone.
+//! A request as it arrived, with what its maker knows of it. The service reads the bytes alone.
 
 use bytes::Bytes;
 
 /// A get or a set.
 pub struct Request {
-    /// As from a socket, a set with its value.
+    /// The bytes as from a socket; a set has its value.
     pub bytes: Bytes,
     /// The key.
     pub key: Bytes,
@@ -12,13 +12,13 @@ pub struct Request {
     pub value: Bytes,
     /// The client's flags: 1 for compressed values, 2 for encrypted ones.
     pub flags: u32,
-    /// A get; else a set.
+    /// Is true for a get and false for a set.
     pub is_get: bool,
-    /// Which of the load's requests it is.
+    /// The index among the load's requests.
     pub index: usize,
 }
 
-/// Flag of values that are compressed.
+/// The flag of values that are compressed.
 pub(crate) const COMPRESSED: u32 = 1;
-/// Flag of values that are encrypted.
+/// The flag of values that are encrypted.
 pub(crate) const ENCRYPTED: u32 = 2;

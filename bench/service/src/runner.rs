@@ -1,5 +1,5 @@
-//! One thread that makes requests and answers them, or works off a microbenchmark; several of them on one core are a
-//! team. Jobs of one op may go to a device; the others run in software where they come up.
+//! One thread that makes requests and answers them, or runs a microbenchmark. Several of them on one core are a team.
+//! Jobs of one op may go to a device. The others run in software, in the place where they come up.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// Where its time is found.
+    /// Returns the stage that has the kernel's time.
     pub const fn stage(self) -> Stage {
         match self {
             Kernel::Cipher => Stage::SecureIo,
@@ -43,7 +43,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a request calls it.
+    /// Returns whether a request calls the kernel.
     pub(crate) fn is_called_by(self, request: &Request) -> bool {
         match self {
             Kernel::Cipher => request.flags & ENCRYPTED != 0,
@@ -54,29 +54,29 @@ impl Kernel {
     }
 }
 
-/// Where jobs of one op go instead of software.
+/// The device that takes the jobs of one op instead of software.
 #[derive(Clone)]
 pub struct Offload {
-    /// Compression or decompression.
+    /// The op: compression or decompression.
     pub op: Op,
-    /// To this device.
+    /// The device.
     pub device: Arc<dyn Device>,
-    /// So many may be under way; with one the thread waits for each.
+    /// The greatest number of jobs in flight. With one, the thread waits for each job.
     pub window: usize,
 }
 
-/// What a thread is to do, so many times.
+/// The work of a thread, and how often it is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// What.
+    /// The kind of work.
     pub what: What,
-    /// Of the draws; the same seed, the same requests.
+    /// The seed of the draws. The same seed gives the same requests.
     pub seed: u64,
-    /// How many requests, or calls of a microbenchmark.
+    /// The number of requests, or of calls of a microbenchmark.
     pub count: usize,
 }
 
-/// What is done so many times.
+/// The kinds of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Requests.
@@ -85,12 +85,12 @@ pub enum What {
     Watch,
     /// The kernel alone, with inputs of the load: all of them, or those of one quarter of the calls by size.
     Kernel(Kernel, Option<usize>),
-    /// The requests that would be served, each with other work in the place of the service, so many pieces for each MiB
-    /// that it reads; and the kernel's calls among them.
+    /// The requests that would be served, each with other work in the place of the service, and the kernel's calls
+    /// among them. The number is that of pieces of work for each MiB that a request reads.
     Filled(Kernel, u64, Calls),
 }
 
-/// What becomes of the kernel's calls among other work.
+/// The treatment of the kernel's calls among other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// They are left out.
@@ -101,27 +101,27 @@ pub enum Calls {
     Watched,
 }
 
-/// What it came to.
+/// The measurements of a task.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
-    /// Requests or calls.
+    /// The number of requests or calls.
     pub count: usize,
-    /// Kernel calls among them.
+    /// The number of kernel calls among them.
     pub calls: usize,
-    /// What those calls read in all (bytes).
+    /// The bytes that those calls read in all.
     pub bytes: u64,
-    /// Time of the thread on its core (ns).
+    /// The time of the thread on its core (ns).
     pub cpu_ns: f64,
-    /// Time of the process on all cores (ns).
+    /// The time of the process on all cores (ns).
     pub process_ns: f64,
-    /// What a device says that it took for jobs (ns).
+    /// The time that a device reports for its jobs (ns).
     pub device_ns: f64,
-    /// Where it went, if it was watched.
+    /// The time by stage, if it was watched.
     pub stages: Stages,
 }
 
 impl Sample {
-    /// Both threads' work.
+    /// Adds the work of another thread.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.count += other.count;
         self.calls += other.calls;
@@ -141,16 +141,16 @@ pub struct Runner {
     offload: Option<(Op, usize, Waiting, Box<dyn Queue>)>,
     under_way: Slab<Pending>,
     done: Vec<Completion>,
-    /// Of the task so far (ns).
+    /// The device's time in the task so far (ns).
     device_ns: u64,
     micro: Option<Micro>,
 }
 
 impl Runner {
-    /// On the calling thread, which completions will wake.
+    /// Makes a runner on the calling thread, which completions will wake.
     ///
     /// # Errors
-    /// A device that opens no queue.
+    /// A device opens no queue.
     pub fn new(
         service: Service,
         load: Arc<Load>,
@@ -162,9 +162,9 @@ impl Runner {
         let open = |device: &Arc<dyn Device>| {
             device.open_queue(waker.clone()).map_err(|error| format!("{}: {error}", device.name()))
         };
-        let offload = offload.map(|own| {
-            let waiting = own.device.capabilities().waiting;
-            open(&own.device).map(|queue| (own.op, own.window, waiting, queue))
+        let offload = offload.map(|offload| {
+            let waiting = offload.device.capabilities().waiting;
+            open(&offload.device).map(|queue| (offload.op, offload.window, waiting, queue))
         });
         Ok(Self {
             service,
@@ -182,7 +182,7 @@ impl Runner {
     /// Stores every value.
     ///
     /// # Errors
-    /// As [`Runner::run`].
+    /// The errors of [`Runner::run`].
     pub(crate) fn fill(&mut self) -> Result<(), String> {
         let load = Arc::clone(&self.load);
         load.sets().try_for_each(|set| self.serve(&set.bytes, &mut Off))?;
@@ -192,7 +192,7 @@ impl Runner {
     /// Does the task.
     ///
     /// # Errors
-    /// A request that was not answered, or a job that failed.
+    /// A request was not answered, or a job failed.
     pub(crate) fn run(&mut self, task: Task) -> Result<Sample, String> {
         let (cpu, process) = (now_ns(ClockId::ThreadCPUTime), now_ns(ClockId::ProcessCPUTime));
         self.device_ns = 0;
@@ -242,7 +242,7 @@ impl Runner {
         }
     }
 
-    /// Runs the job here or hands it to the device, whichever its op's place is.
+    /// Runs the job here or hands it to the device, depending on its op.
     fn job(
         &mut self,
         mut job: Box<Job>,
@@ -250,8 +250,11 @@ impl Runner {
         watch: &mut impl Watch,
     ) -> Result<(), String> {
         let op = job.task.op();
-        let Some((_, window, _, _)) = self.offload.as_ref().filter(|own| own.0 == op) else {
-            self.software.try_submit(job).map_err(|own| format!("software: {:?}", own.reason))?;
+        let Some((_, window, _, _)) = self.offload.as_ref().filter(|offload| offload.0 == op)
+        else {
+            self.software
+                .try_submit(job)
+                .map_err(|refused| format!("software: {:?}", refused.reason))?;
             self.software.poll(&mut self.done);
             let completion = self.done.pop().ok_or("software finishes at once")?;
             return self.service.finish(pending, &completion, stage(op), watch);
@@ -262,7 +265,7 @@ impl Runner {
         }
         job.tag = self.under_way.insert(pending) as u64;
         let (_, _, _, queue) = self.offload.as_mut().ok_or("there is a device")?;
-        queue.try_submit(job).map_err(|own| format!("the device: {:?}", own.reason))?;
+        queue.try_submit(job).map_err(|refused| format!("the device: {:?}", refused.reason))?;
         watch.lap(stage(op));
         if window == 1 {
             return self.drain(watch);
@@ -270,7 +273,7 @@ impl Runner {
         self.collect(false, watch)
     }
 
-    /// Finishes what is back; waits for something to come back if told to.
+    /// Finishes the jobs that are done. If `wait` is set, it waits until one is done.
     fn collect(&mut self, wait: bool, watch: &mut impl Watch) -> Result<(), String> {
         let Some((op, window, waiting, queue)) = self.offload.as_mut() else { return Ok(()) };
         let (op, alone) = (*op, *window == 1);
@@ -284,7 +287,7 @@ impl Runner {
                 _ => std::hint::spin_loop(),
             }
         }
-        // Whoever has nothing else to do waits for its own job.
+        // A thread that has nothing else to do waits for its own job.
         watch.lap(if wait && !alone { Stage::Wait } else { stage(op) });
         while let Some(completion) = self.done.pop() {
             self.device_ns += completion.service.0;
@@ -302,10 +305,10 @@ impl Runner {
         Ok(())
     }
 
-    /// The microbenchmark's inputs, from what is stored when it first runs.
+    /// Returns the microbenchmark's inputs. They are made from what is stored when it first runs.
     fn micro(&mut self, kernel: Kernel) -> Result<Micro, String> {
         match self.micro.take() {
-            Some(own) => Ok(own),
+            Some(micro) => Ok(micro),
             None => Micro::new(&self.service, &self.load, kernel),
         }
     }
@@ -332,8 +335,8 @@ impl Runner {
         Ok(sample)
     }
 
-    /// As `requests`, with other work in the place of the service. As there, a call comes before what is done with its
-    /// result, and with one that is offloaded the thread goes on.
+    /// Makes the same requests as `requests`, with other work in the place of the service. As there, a call comes
+    /// before the use of its result, and the thread goes on while a call is offloaded.
     fn filled(
         &mut self,
         kernel: Kernel,
@@ -378,7 +381,7 @@ impl Runner {
                 Ok(())
             }
             Kernel::Checksum => {
-                black_box(ops.checksum.of(input));
+                black_box(ops.checksum.crc32c(input));
                 Ok(())
             }
             Kernel::Compress => {
@@ -414,20 +417,21 @@ impl Wake for Unpark {
     }
 }
 
-/// Time that two threads of one core take to wake each other and go to sleep (ns): a switch from one to the other.
+/// Returns the time that two threads of one core take to wake each other and go to sleep (ns): a switch from one to the
+/// other.
 ///
 /// # Errors
-/// That there is no thread.
+/// A thread cannot be started.
 pub fn switch_ns(core: Option<usize>, count: usize) -> Result<f64, String> {
     let builder = || thread::Builder::new();
     let ping_pong = move || -> Result<f64, String> {
         crate::team::keep_to(core);
         let first = thread::current();
-        let (turn, own) = (Arc::new(std::sync::atomic::AtomicUsize::new(0)), count);
+        let (turn, rounds) = (Arc::new(std::sync::atomic::AtomicUsize::new(0)), count);
         let other_turn = Arc::clone(&turn);
         let other = builder().spawn(move || {
             crate::team::keep_to(core);
-            for round in 0..own {
+            for round in 0..rounds {
                 while other_turn.load(std::sync::atomic::Ordering::Acquire) != 2 * round + 1 {
                     thread::park();
                 }

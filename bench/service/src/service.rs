@@ -1,5 +1,6 @@
-//! What becomes of a request. A set: compressed, checked, encrypted, stored; a get the other way round. Compression and
-//! decompression are jobs for whoever runs them: a request that needs one is begun here and finished here.
+//! The service's part of a request. A set is compressed, checked, encrypted and stored; a get does the reverse.
+//! Compression and decompression are jobs for the caller to run: a request that needs one is begun here and finished
+//! here.
 
 use std::sync::Arc;
 
@@ -15,15 +16,15 @@ use crate::cipher::{Cipher, NONCE_BYTES, TAG_BYTES};
 use crate::request::{COMPRESSED, ENCRYPTED};
 use crate::watch::{Stage, Watch};
 
-/// How the two taxes are paid that are no jobs.
+/// The implementations of the two taxes that are no jobs.
 pub struct Ops {
-    /// Encryption.
+    /// The cipher of encryption.
     pub cipher: Cipher,
-    /// Checksums.
+    /// The way of checksums.
     pub checksum: Checksum,
 }
 
-/// One thread's service over a store that may be shared.
+/// The service of one thread, over a store that may be shared.
 pub struct Service {
     store: Arc<Embedded>,
     ops: Ops,
@@ -32,45 +33,45 @@ pub struct Service {
     reply: Vec<u8>,
 }
 
-/// What a request came to.
+/// The state of a request after a step.
 pub(crate) enum Step {
-    /// It is answered.
+    /// The request is answered.
     Done,
-    /// It goes on after this job.
+    /// The request goes on after this job.
     Job(Box<Job>, Pending),
 }
 
 /// A request that waits for its job.
 pub(crate) enum Pending {
-    /// A get: the reply's key and flags.
+    /// A get, with the reply's key and flags.
     Get(Bytes, u32),
-    /// A set: key, flags and value.
+    /// A set, with key, flags and value.
     Set(Bytes, u32, Bytes),
-    /// A microbenchmark's job: only its result is taken.
+    /// A microbenchmark's job. Only its result is used.
     Probe,
 }
 
 impl Service {
-    /// Over this store. Encryptions count nonces from `first_nonce` on.
+    /// Makes a service over this store. Its encryptions count nonces from `first_nonce` on.
     pub fn new(store: Arc<Embedded>, ops: Ops, first_nonce: u64) -> Self {
         let pool = Pool::heap(ByteCount::mib(4));
         Self { store, ops, pool, nonce: first_nonce, reply: Vec::new() }
     }
 
-    /// How its taxes are paid.
+    /// Returns the implementations of the taxes.
     pub(crate) fn ops(&self) -> &Ops {
         &self.ops
     }
 
-    /// The stored form of a key's value.
+    /// Returns the stored form of a key's value.
     pub(crate) fn stored(&self, key: &[u8]) -> Option<Bytes> {
-        self.store.fetch(key, &Fetch::PEEK, NOW_S).map(|own| own.value)
+        self.store.fetch(key, &Fetch::PEEK, NOW_S).map(|found| found.value)
     }
 
     /// Answers the request, or begins to.
     ///
     /// # Errors
-    /// What is wrong with the request, or with what is stored.
+    /// The request or what is stored is wrong; the text says how.
     pub(crate) fn begin(&mut self, bytes: &Bytes, watch: &mut impl Watch) -> Result<Step, String> {
         let Parse::Command { command, consumed } = protocol::parse(bytes, &Limits::default())
         else {
@@ -102,7 +103,7 @@ impl Service {
             payload = self.unseal(&payload)?;
             watch.lap(Stage::SecureIo);
         }
-        let checksum = self.ops.checksum.of(&payload);
+        let checksum = self.ops.checksum.crc32c(&payload);
         watch.lap(Stage::Checksum);
         if checksum != header.checksum {
             return Err("a wrong checksum".to_owned());
@@ -133,10 +134,10 @@ impl Service {
         self.store(key, flags, form, watch)
     }
 
-    /// Goes on with a request whose job is back. `stage` is the job's.
+    /// Goes on with a request whose job is done. `stage` is the job's.
     ///
     /// # Errors
-    /// That the job failed.
+    /// The job failed.
     pub(crate) fn finish(
         &mut self,
         pending: Pending,
@@ -175,8 +176,8 @@ impl Service {
         }
     }
 
-    /// The plaintext of what [`seal`] made, without its header; in a buffer of the pool, since an allocator's choice
-    /// between keeping memory and giving it back would be part of what is measured.
+    /// Returns the plaintext of what [`seal`] made, without its header. It uses a buffer of the pool, because otherwise
+    /// an allocator's choice between keeping memory and giving it back would be part of the measurement.
     pub(crate) fn unseal(&self, sealed: &[u8]) -> Result<Bytes, String> {
         let (rest, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or("no room for a tag")?;
         let (text, nonce) = rest.split_last_chunk::<NONCE_BYTES>().ok_or("no room for a nonce")?;
@@ -188,21 +189,21 @@ impl Service {
         Ok(plain.freeze(0..text.len()))
     }
 
-    /// The job that compresses a value.
+    /// Returns the job that compresses a value.
     pub(crate) fn compression(&self, value: Bytes) -> Box<Job> {
         let output = self.pool.take(value.len() + value.len() / 8 + STREAM_SLACK_BYTES);
         let task = Task::Compress { dialect: Dialect::IAA, level: Level::Default };
         Box::new(Job::new(task, Input::heap(value), output))
     }
 
-    /// The job that decompresses a stream.
+    /// Returns the job that decompresses a stream.
     pub(crate) fn decompression(&self, stream: Bytes, original_bytes: usize) -> Box<Job> {
         let output = self.pool.take(original_bytes);
         let task = Task::Decompress { dialect: Dialect::IAA, original_bytes };
         Box::new(Job::new(task, Input::heap(stream), output))
     }
 
-    /// Header space, and the payload behind it, as yet neither checked nor encrypted.
+    /// Returns space for the header with the payload behind it. The payload is not yet checked or encrypted.
     fn form(&self, flags: u32, payload: &[u8], original_bytes: usize) -> Vec<u8> {
         let more = if flags & ENCRYPTED != 0 { NONCE_BYTES + TAG_BYTES } else { 0 };
         let mut form = Vec::with_capacity(HEADER_BYTES + payload.len() + more);
@@ -219,7 +220,7 @@ impl Service {
         mut form: Vec<u8>,
         watch: &mut impl Watch,
     ) -> Result<Step, String> {
-        let checksum = self.ops.checksum.of(&form[HEADER_BYTES..]);
+        let checksum = self.ops.checksum.crc32c(&form[HEADER_BYTES..]);
         form[..4].copy_from_slice(&checksum.to_le_bytes());
         watch.lap(Stage::Checksum);
         if flags & ENCRYPTED != 0 {
@@ -248,14 +249,14 @@ impl Service {
         watch.lap(Stage::Reply);
     }
 
-    /// The last answer.
+    /// Returns the last answer.
     #[cfg(test)]
     fn reply(&self) -> &[u8] {
         &self.reply
     }
 }
 
-/// What stands before a stored payload.
+/// The header in front of a stored payload.
 pub(crate) struct Header {
     checksum: u32,
     pub(crate) original_bytes: u32,
@@ -272,7 +273,7 @@ impl Header {
     }
 }
 
-/// Encrypts what stands behind the header; nonce and tag follow.
+/// Encrypts what is behind the header, and appends nonce and tag.
 pub(crate) fn seal(cipher: &Cipher, count: u64, form: &mut Vec<u8>) {
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&count.to_le_bytes());
@@ -281,13 +282,13 @@ pub(crate) fn seal(cipher: &Cipher, count: u64, form: &mut Vec<u8>) {
     form.extend_from_slice(&tag);
 }
 
-/// Checksum, and the size of the plain value.
+/// The header has the checksum and the size of the plain value.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// What a stream of incompressible bytes is longer by.
+/// The bytes by which a stream of incompressible bytes may be longer.
 const STREAM_SLACK_BYTES: usize = 1 << 10;
 
-/// Nothing expires.
+/// The time is constant, so that nothing expires.
 const NOW_S: u32 = 1;
 
 #[cfg(test)]
@@ -306,7 +307,7 @@ mod tests {
         match service.begin(&Bytes::copy_from_slice(request.as_bytes()), &mut Off)? {
             Step::Done => {}
             Step::Job(job, pending) => {
-                queue.try_submit(job).map_err(|own| format!("{:?}", own.reason))?;
+                queue.try_submit(job).map_err(|refused| format!("{:?}", refused.reason))?;
                 let mut done = Vec::new();
                 queue.poll(&mut done);
                 service.finish(pending, &done[0], Stage::Compress, &mut Off)?;
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_way_stored_the_other_reads_and_damage_is_found() {
+    fn one_way_reads_what_the_other_stored() {
         let limit = ByteCount::mib(8);
         let options = Options { limit, item_bytes_max: ByteCount::mib(1), evict: true, seed: 1 };
         let store = Arc::new(Embedded::new(options));
@@ -332,7 +333,7 @@ mod tests {
             let form = store.fetch(b"k", &Fetch::PEEK, NOW_S).expect("stored").value;
             let shrunk = form.len() < value.len();
             assert_eq!(shrunk, flags & COMPRESSED != 0, "flags {flags}");
-            let shown = form.windows(9).any(|own| own == b"to be or ");
+            let shown = form.windows(9).any(|window| window == b"to be or ");
             assert_eq!(shown, flags == 0, "flags {flags}: only then it is stored as it came");
             let expected = format!("VALUE k {flags} {}\r\n{value}\r\nEND\r\n", value.len());
             let got = ask(&mut hardware, &mut *queue, "get k\r\n");

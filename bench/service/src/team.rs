@@ -1,4 +1,4 @@
-//! Threads on one core, each with a runner of its own, that do what they are told one after the other. With several the
+//! Threads on one core, each with its own runner, which do their tasks one after the other. With several threads the
 //! core has something to run while one of them sleeps.
 
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use crate::runner::{Runner, Sample, Task};
 
-/// Makes a thread's runner, on that thread.
+/// Makes the runner of a thread, on that thread.
 pub(crate) type Build = dyn Fn(usize) -> Result<Runner, String> + Send + Sync;
 
-/// The threads. Dropping it ends them.
+/// The threads of a service. Dropping the team ends them.
 pub struct Team {
     members: Vec<Member>,
 }
@@ -22,14 +22,15 @@ struct Member {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A sample, and when it was taken.
+/// A sample, with the start and the end of its measurement.
 struct Done(Sample, Instant, Instant);
 
 impl Team {
-    /// So many threads on that core, or wherever the system puts them. The first fills the store where `fill` says so.
+    /// Starts so many threads on that core, or wherever the system puts them. The first one fills the store if `fill`
+    /// is set.
     ///
     /// # Errors
-    /// A runner that could not be built.
+    /// A runner could not be built.
     pub fn start(
         threads: usize,
         core: Option<usize>,
@@ -66,18 +67,18 @@ impl Team {
         Ok(Self { members: (0..threads).map(member).collect::<Result<_, String>>()? })
     }
 
-    /// The task, shared among the threads; and how long it took them all (ns).
+    /// Runs the task, shared among the threads. Returns also how long it took all of them (ns).
     ///
     /// # Errors
-    /// A request that was not answered, a job that failed, a thread that ended.
+    /// A request was not answered, a job failed, or a thread ended.
     pub fn run(&self, task: Task) -> Result<(Sample, f64), String> {
         self.share(task, &self.members)
     }
 
-    /// The task on one thread, while the others sleep.
+    /// Runs the task on one thread, while the others sleep.
     ///
     /// # Errors
-    /// A request that was not answered, a job that failed, a thread that ended.
+    /// A request was not answered, a job failed, or a thread ended.
     pub fn run_alone(&self, task: Task) -> Result<Sample, String> {
         self.share(task, &self.members[..1]).map(|(sample, _)| sample)
     }
@@ -86,15 +87,15 @@ impl Team {
         let count = task.count.div_ceil(members.len());
         for (index, member) in members.iter().enumerate() {
             let seed = task.seed.wrapping_mul(members.len() as u64).wrapping_add(index as u64);
-            let told = member.tasks.as_ref().map(|own| own.send(Task { seed, count, ..task }));
-            told.and_then(Result::ok).ok_or("a thread of the service ended")?;
+            let sent = member.tasks.as_ref().map(|tasks| tasks.send(Task { seed, count, ..task }));
+            sent.and_then(Result::ok).ok_or("a thread of the service ended")?;
         }
         let done: Vec<Done> = members.iter().map(Member::answer).collect::<Result<_, String>>()?;
-        let start = done.iter().map(|own| own.1).min();
-        let end = done.iter().map(|own| own.2).max();
+        let start = done.iter().map(|done| done.1).min();
+        let end = done.iter().map(|done| done.2).max();
         let elapsed = start.zip(end).map_or(0, |(start, end)| end.duration_since(start).as_nanos());
         let (first, others) = done.split_first().ok_or("a team has a thread")?;
-        let sample = others.iter().fold(first.0, |all, own| all.and(&own.0));
+        let sample = others.iter().fold(first.0, |all, other| all.and(&other.0));
         Ok((sample, elapsed as f64))
     }
 }
@@ -109,7 +110,7 @@ impl Drop for Team {
     fn drop(&mut self) {
         self.members.iter_mut().for_each(|member| drop(member.tasks.take()));
         for member in &mut self.members {
-            // One that panicked has said so on standard error.
+            // A thread that panicked has said so on standard error.
             let _ = member.thread.take().map(JoinHandle::join);
         }
     }
@@ -125,9 +126,9 @@ fn serve(runner: &mut Runner, todo: &Receiver<Task>, answer: &Sender<Result<Done
     }
 }
 
-/// Keeps the calling thread, and those that it starts, on a core.
+/// Keeps the calling thread, and the threads that it starts, on a core.
 pub fn keep_to(core: Option<usize>) {
-    // A core that it may not have costs precision and nothing else.
+    // Without the core the measurement is less precise, and nothing else changes.
     let _ = core.map(device::cores::pin);
 }
 
@@ -144,7 +145,7 @@ mod tests {
     use crate::watch::Stage;
     use crate::{Checksum, Cipher, Load, Mix, Ops, Service};
 
-    /// Half of the requests are sets, all of them compressed on another thread.
+    /// Starts a team whose requests are half sets. All values are compressed, on another thread.
     fn team(threads: usize, window: usize) -> Team {
         let mix = Mix {
             keys: 20,
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_answered_by_each_way_to_wait() {
+    fn every_request_is_answered_in_each_waiting_mode() {
         for (threads, window) in [(1, 1), (1, 4), (3, 1)] {
             let team = team(threads, window);
             let (sample, elapsed) =
@@ -183,7 +184,7 @@ mod tests {
             assert!(sample.cpu_ns > 0.0 && elapsed > 0.0);
             let watched = team.run_alone(Task { what: What::Watch, seed: 3, count: 100 });
             let stages = watched.expect("answers").stages;
-            assert!(stages.of(Stage::Compress) > 0.0 && stages.of(Stage::Decompress) > 0.0);
+            assert!(stages.ns(Stage::Compress) > 0.0 && stages.ns(Stage::Decompress) > 0.0);
             let filled = |calls| {
                 let what = What::Filled(Kernel::Compress, 1_000, calls);
                 team.run(Task { what, seed: 3, count: 300 }).expect("answers").0
@@ -191,7 +192,7 @@ mod tests {
             let calls = [Calls::None, Calls::Made].map(|calls| filled(calls).calls);
             assert_eq!(calls, [0, sample.calls], "the requests of the service with that seed");
             let watched = filled(Calls::Watched);
-            assert!(watched.stages.of(Stage::Compress) > 0.0 || threads > 1);
+            assert!(watched.stages.ns(Stage::Compress) > 0.0 || threads > 1);
             let what = What::Kernel(Kernel::Compress, Some(3));
             let (calls, _) = team.run(Task { what, seed: 3, count: 30 }).expect("answers");
             assert_eq!((calls.calls, calls.bytes), (30, 30 * 500));

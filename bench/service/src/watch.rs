@@ -1,4 +1,4 @@
-//! Where the time of a request goes. Throughput is measured with nobody watching; a watched run tells shares, and the
+//! A breakdown of the time of a request. Throughput is measured without watching. A watched run gives shares, and the
 //! clock's own cost is taken out of them.
 
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 /// A part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The load's: choosing a request.
+    /// The load's part: choosing a request.
     Load,
     /// Reading the command line.
     Parse,
@@ -22,9 +22,9 @@ pub enum Stage {
     Decompress,
     /// Composing the reply.
     Reply,
-    /// Looking for completions while no more may be under way.
+    /// Looking for completions while no more jobs may be in flight.
     Wait,
-    /// The thread's own sleep: no time of the core.
+    /// The thread's sleep, which takes no time of the core.
     Blocked,
 }
 
@@ -43,7 +43,7 @@ impl Stage {
         Stage::Blocked,
     ];
 
-    /// As figures call it.
+    /// Returns the name in figures.
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Load => "load",
@@ -60,39 +60,39 @@ impl Stage {
     }
 }
 
-/// Who is told that a stage is over.
+/// A receiver of the ends of stages.
 pub(crate) trait Watch {
-    /// The time since the last call was this stage's.
+    /// Counts the time since the last call for this stage.
     fn lap(&mut self, stage: Stage);
 }
 
-/// Nobody.
+/// A watch that ignores everything.
 pub(crate) struct Off;
 
 impl Watch for Off {
     fn lap(&mut self, _: Stage) {}
 }
 
-/// A clock read at each lap.
+/// A watch that reads the clock at each lap.
 pub(crate) struct Clock {
     last: Instant,
     stages: Stages,
 }
 
 impl Clock {
-    /// From now on.
+    /// Starts the first lap.
     pub(crate) fn start() -> Self {
         Self { last: Instant::now(), stages: Stages::default() }
     }
 
-    /// What was found, without what the clock itself took.
+    /// Returns the time by stage, without the time of the clock itself.
     pub(crate) fn stages(&self) -> Stages {
         let cost_ns = cost_ns();
-        let mut own = self.stages;
-        for (ns, laps) in own.ns.iter_mut().zip(own.laps) {
+        let mut stages = self.stages;
+        for (ns, laps) in stages.ns.iter_mut().zip(stages.laps) {
             *ns = (*ns - cost_ns * laps as f64).max(0.0);
         }
-        own
+        stages
     }
 }
 
@@ -105,7 +105,7 @@ impl Watch for Clock {
     }
 }
 
-/// Time by stage (ns).
+/// The time by stage (ns).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stages {
     ns: [f64; Stage::ALL.len()],
@@ -113,28 +113,29 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Of one stage (ns).
-    pub fn of(&self, stage: Stage) -> f64 {
+    /// Returns the time of one stage (ns).
+    pub fn ns(&self, stage: Stage) -> f64 {
         self.ns[stage as usize]
     }
 
-    /// How often it was over.
+    /// Returns how often the stage has ended.
     pub fn laps(&self, stage: Stage) -> u64 {
         self.laps[stage as usize]
     }
 
-    /// Scaled so that what took the core comes to `cpu_ns`: what the system ran in between is in no stage.
+    /// Scales the stages so that those on the core add up to `cpu_ns`. What the system ran in between is then in no
+    /// stage.
     pub fn within(mut self, cpu_ns: f64) -> Self {
         self.ns[Stage::Blocked as usize] = 0.0;
         let all: f64 = self.ns.iter().sum();
         let clocks = cost_ns() * self.laps.iter().sum::<u64>() as f64;
         let scale = ((cpu_ns - clocks) / all.max(1.0)).min(1.0);
-        self.ns.iter_mut().for_each(|own| *own *= scale);
+        self.ns.iter_mut().for_each(|ns| *ns *= scale);
         self
     }
 }
 
-/// One look at the clock (ns): the median of many pairs.
+/// Returns the time of one look at the clock (ns): the median of many pairs.
 fn cost_ns() -> f64 {
     let mut pairs: [u64; 257] = std::array::from_fn(|_| {
         let first = Instant::now();
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn laps_go_to_their_stage_and_sleep_is_no_time_of_the_core() {
+    fn laps_go_to_their_stage() {
         let mut clock = Clock::start();
         std::thread::sleep(std::time::Duration::from_millis(2));
         clock.lap(Stage::Blocked);
@@ -157,9 +158,9 @@ mod tests {
         while Instant::now() < until {}
         clock.lap(Stage::Reply);
         let found = clock.stages();
-        assert!(found.of(Stage::Blocked) > 1e6 && found.of(Stage::Reply) > 0.9e6);
+        assert!(found.ns(Stage::Blocked) > 1e6 && found.ns(Stage::Reply) > 0.9e6);
         let within = found.within(0.5e6);
-        assert_eq!(within.of(Stage::Blocked), 0.0);
-        assert!(within.of(Stage::Reply) < 0.51e6 && within.of(Stage::Load) == 0.0);
+        assert_eq!(within.ns(Stage::Blocked), 0.0);
+        assert!(within.ns(Stage::Reply) < 0.51e6 && within.ns(Stage::Load) == 0.0);
     }
 }

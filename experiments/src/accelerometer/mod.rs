@@ -1,5 +1,6 @@
-//! Accelerometer: what it prints, computed from its inputs (`published`), and A/B runs on this machine in which the
-//! same model estimates what is then measured (`ab`).
+//! The experiments of \[Accelerometer\]: the numbers that it prints, computed from its inputs (`published`), and A/B
+//! runs on this machine (`ab`). In an A/B run the same model makes an estimate, which is then compared with the
+//! measurement.
 
 mod ab;
 mod published;
@@ -8,7 +9,7 @@ use harness::Machine;
 use report::Report;
 use units::Nanos;
 
-use crate::base::rows::{Bar, Rows};
+use crate::base::rows::{Criterion, Rows};
 use crate::base::{Problem, Session};
 
 /// What is measured, and how long.
@@ -28,11 +29,11 @@ pub struct Options {
     pub configurations: Vec<String>,
 }
 
-/// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. Interrupted, it writes
-/// what is computed and the cases that are done.
+/// Computes and measures everything, and writes `accelerometer.json` and `accelerometer.html`. An interrupted run
+/// writes what is computed and the cases that are done.
 ///
 /// # Errors
-/// Why there are no results, or not all.
+/// The reason why there are no results, or not all.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     ab::check(options)?;
     session.make_folder()?;
@@ -43,7 +44,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let mut sections = vec![published::section(&rows)];
     let found = ab::measure(options, session, &machine)?;
     found.write(&mut rows);
-    session.say(rows.bars.iter().map(Bar::line));
+    session.say(rows.bars.iter().map(Criterion::line));
     sections.extend(found.sections());
     let facts = [
         ("machine", rows.machine.clone()),

@@ -1,5 +1,5 @@
-//! What Accelerometer prints, computed from its printed inputs: the same questions that `rebate model` answers, from
-//! the same specs. It measures nothing.
+//! The numbers that [Accelerometer] prints, computed from its printed inputs. The queries are those that `rebate model`
+//! answers, from the same specs. The module measures nothing.
 
 use planner::{Answer, Changes, Published, Request, SPECS, Source};
 use report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};
@@ -7,10 +7,10 @@ use report::{BarSeries, Category, Figure, Origin, Panel, Section, Table};
 use crate::base::Problem;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Adds every number.
+/// Adds a row for every published number.
 ///
 /// # Errors
-/// A spec that cannot be read.
+/// A spec cannot be read.
 pub(super) fn add(rows: &mut Rows) -> Result<(), Problem> {
     for (name, text) in SPECS {
         let answers = answers(text);
@@ -20,7 +20,7 @@ pub(super) fn add(rows: &mut Rows) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The planner's answers to a spec.
+/// Returns the planner's answers to a spec.
 fn answers(text: &str) -> Result<Vec<Answer>, planner::Error> {
     let source = Source::Toml(text.to_owned());
     let outcome = Request { source, changes: Changes::default(), seed: 1 }.evaluate()?;
@@ -31,16 +31,16 @@ fn add_answer(rows: &mut Rows, answer: &Answer) {
     let Some(published) = &answer.published else { return };
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     let speedup = answer.speedup.value.map(percent);
-    let latency = answer.latency_reduction.and_then(|own| own.value).map(percent);
+    let latency = answer.latency_reduction.and_then(|estimate| estimate.value).map(percent);
     let ideal = answer.speedup.range.map(|[_, high]| percent(high));
-    let offloads = answer.offloads.map(|own| own.value);
-    let bytes = answer.break_even_bytes.map(|own| own.value);
+    let offloads = answer.offloads.map(|offloads| offloads.value);
+    let bytes = answer.break_even_bytes.map(|bytes| bytes.value);
     let calibrated = |is: bool| if is { Kind::Calibrated } else { Kind::Computed };
     let found = [
         ("speedup", published.speedup_percent, speedup, "%", Kind::Computed),
         ("speedup_ideal", published.ideal_speedup_percent, ideal, "%", Kind::Computed),
         ("latency_reduction", published.latency_reduction_percent, latency, "%", Kind::Computed),
-        // The sizes were made from these very numbers of tables 6 and 7.
+        // The sizes were made from these same numbers of tables 6 and 7.
         ("offloads", published.offloads, offloads, "1/s", Kind::Calibrated),
         (
             "break_even",
@@ -89,11 +89,12 @@ fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option
     (kind == Kind::Calibrated).then(|| input.to_owned())
 }
 
-/// Equal in every printed digit; the seed cuts further ones off (15.7756 % is printed as 15.7 %).
+/// Returns whether two numbers are equal in every printed digit. The paper cuts further digits off: it prints 15.7756 %
+/// as 15.7 %.
 fn prints_alike(published: f64, ours: f64) -> bool {
     let digits = published.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     let scale = 10f64.powi(digits as i32);
-    // A hair's breadth for what arithmetic loses below a whole digit.
+    // A small amount is added for what arithmetic loses below a whole digit.
     let cut = (ours * scale + 1e-6).floor() / scale;
     (cut - published).abs() < 1e-9
 }
@@ -125,7 +126,7 @@ pub(super) fn summary(rows: &Rows) -> Vec<String> {
     lines
 }
 
-/// The page's part.
+/// Returns the page's section.
 pub(super) fn section(rows: &Rows) -> Section {
     Section {
         heading: "The document's numbers".to_owned(),
@@ -154,8 +155,9 @@ fn figure(rows: &Rows) -> Figure {
     let speedups: Vec<&Row> = rows.rows.iter().filter(is_speedup).collect();
     let category =
         |row: &&Row| Category::new(row.id.trim_start_matches("speedup.").replace('_', " "));
-    let values =
-        |of: fn(&Row) -> Option<f64>| speedups.iter().map(move |row| of(row).unwrap_or(f64::NAN));
+    let values = |column: fn(&Row) -> Option<f64>| {
+        speedups.iter().map(move |row| column(row).unwrap_or(f64::NAN))
+    };
     let series = [
         BarSeries::new("Accelerometer", Origin::Published, 0, values(|row| row.published)),
         BarSeries::new("our model", Origin::Computed, 1, values(|row| row.ours)),
@@ -181,22 +183,23 @@ mod tests {
         let differ: Vec<&Row> = differ.filter(|row| row.kind != Kind::Calibrated).collect();
         assert!(differ.is_empty(), "{differ:#?}");
         assert_eq!(equal(&rows), rows.rows.len());
-        // 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 n, 2 break-evens; 3 speedups and n by size.
+        // There are 3 case studies, 7 speedups, 6 latency reductions, 3 ideals, 3 n and 2 break-evens, and 3 speedups
+        // and n by size.
         assert_eq!(rows.rows.len(), 30);
         let kind = |id: &str| rows.rows.iter().find(|row| row.id == id).map(|row| row.kind);
         assert_eq!(kind("break_even.compression_off_chip_sync"), Some(Kind::Calibrated));
         assert_eq!(kind("speedup.aes_ni"), Some(Kind::Computed));
     }
 
-    /// What a spec says of a case.
+    /// Returns what a spec says of a case.
     fn answer(spec: &str, id: &str) -> Answer {
         let (_, text) = SPECS.iter().find(|(name, _)| *name == spec).expect("compiled in");
         let answers = answers(text).expect("a spec");
-        answers.into_iter().find(|own| own.id == id).expect("a case")
+        answers.into_iter().find(|answer| answer.id == id).expect("a case")
     }
 
     #[test]
-    fn shares_of_cycles_give_the_bounds_that_the_text_derives() {
+    fn shares_of_cycles_give_the_bounds_in_the_text() {
         let shares = [
             ("web_application_logic", 0.18),
             ("web_logging", 0.23),
@@ -207,7 +210,7 @@ mod tests {
             ("google_memory_copy", 0.05),
             ("google_memory", 0.13),
             ("omnetpp_allocation", 0.05),
-            // 73 % of it is 12.8 % of all.
+            // 73 % of this share is 12.8 % of all cycles.
             ("cache1_secure_io", 0.128 / 0.73),
             ("cache3_encryption", 0.19154),
             ("ads1_inference", 0.52),
@@ -222,15 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn with_the_sizes_of_the_text_every_offload_pays_as_it_says() {
+    fn every_offload_pays_with_the_sizes_in_the_text() {
         let ids =
             ["cache1_encryption_sizes", "ads1_memory_copy_sizes", "cache1_memory_allocation_sizes"];
         for id in ids {
             let answer = answer("accelerometer-sizes", id);
             let all = answer.calls.expect("n is stated");
-            assert_eq!(answer.offloads.map(|own| own.value), Some(all), "{id}");
+            assert_eq!(answer.offloads.map(|offloads| offloads.value), Some(all), "{id}");
             // Encryptions begin at 4 B.
-            assert!(answer.break_even_bytes.is_some_and(|own| own.value <= 4.0), "{id}");
+            assert!(answer.break_even_bytes.is_some_and(|bytes| bytes.value <= 4.0), "{id}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Which build of this program runs. Its version stays while its code changes, and with the code what the same seed
-//! gives: whoever goes on with what another process made asks here whether that was the same program.
+//! Identifies the build of this program that runs. The version stays the same while the code changes, and a change of
+//! the code can change the results of a seed. Code that goes on with what another process made compares builds here.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,23 +8,23 @@ use std::sync::OnceLock;
 use sim::Entries;
 use xxhash_rust::xxh3::Xxh3;
 
-/// A hash of the program's own bytes.
+/// Returns a hash of the program's own bytes.
 ///
 /// # Errors
-/// They cannot be read.
-fn own() -> Result<u64, String> {
-    static OWN: OnceLock<Result<u64, String>> = OnceLock::new();
+/// The program's file cannot be read.
+fn program_hash() -> Result<u64, String> {
+    static HASH: OnceLock<Result<u64, String>> = OnceLock::new();
     let read = || hash(PROGRAM).map_err(|error| format!("{PROGRAM}: {error}"));
-    OWN.get_or_init(read).clone()
+    HASH.get_or_init(read).clone()
 }
 
-/// Names everything that numbers follow from beside the seed and the runs: every key's value, precision, this build.
-/// FNV-1a, so that it is the same on every machine.
+/// Hashes everything that determines the numbers of a simulation besides the seed and the number of runs: the value of
+/// every key, the precision, and this build. It uses FNV-1a, so that the hash is the same on every machine.
 ///
 /// # Errors
-/// Which build it is cannot be told.
+/// The build cannot be identified.
 pub fn inputs(entries: &Entries, precision: Option<f64>) -> Result<u64, String> {
-    let mut text = format!("{:016x} {precision:?}", own()?);
+    let mut text = format!("{:016x} {precision:?}", program_hash()?);
     text.extend(entries.sources().map(|(key, value, ..)| format!("\n{key}={value}")));
     text.extend(entries.recording_hash().map(|hash| format!("\n{hash:016x}")));
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
@@ -42,7 +42,7 @@ fn hash(path: &str) -> std::io::Result<u64> {
     }
 }
 
-/// The program that runs, also after a new one has taken its name.
+/// Names the running program even after a new file has taken its path.
 const PROGRAM: &str = "/proc/self/exe";
 const PART_BYTES: usize = 256 << 10;
 
@@ -54,15 +54,15 @@ mod tests {
     fn another_byte_is_another_build() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let path = file.path().to_str().expect("text");
-        let of = |bytes: &[u8]| {
+        let hash_of = |bytes: &[u8]| {
             std::fs::write(path, bytes).expect("written");
             hash(path).expect("readable")
         };
         let mut bytes = vec![7; PART_BYTES + 1];
-        let first = of(&bytes);
+        let first = hash_of(&bytes);
         bytes[PART_BYTES] = 8;
-        assert_ne!(of(&bytes), first);
-        assert_eq!(own(), own());
-        assert!(own().is_ok() && hash("/proc/self/none").is_err());
+        assert_ne!(hash_of(&bytes), first);
+        assert_eq!(program_hash(), program_hash());
+        assert!(program_hash().is_ok() && hash("/proc/self/none").is_err());
     }
 }

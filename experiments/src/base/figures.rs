@@ -4,7 +4,7 @@ use report::{Column, Point, Section, Table};
 
 use super::rows::{Row, Rows, Spread};
 
-/// Everything that the JSON file has.
+/// Returns the section with everything that the JSON file has.
 pub(crate) fn all_rows(rows: &Rows) -> Section {
     Section {
         heading: "All numbers".into(),
@@ -14,7 +14,7 @@ pub(crate) fn all_rows(rows: &Rows) -> Section {
     }
 }
 
-/// Rows as a table; with the published numbers where there are any.
+/// Returns rows as a table, with a column of published numbers where there are any.
 pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> Table {
     let rows: Vec<&Row> = rows.collect();
     let is_published = rows.iter().any(|row| row.published.is_some());
@@ -50,7 +50,7 @@ pub(crate) fn table<'a>(caption: &str, rows: impl Iterator<Item = &'a Row>) -> T
     Table { caption: caption.into(), header, rows: rows.iter().map(row).collect() }
 }
 
-/// A median and the range over runs, if there is any.
+/// Returns the median with the range over runs, or None without a finite value.
 pub(crate) fn point(x: f64, values: impl IntoIterator<Item = f64>) -> Option<Point> {
     let spread = Spread::of(values)?;
     Some(Point::with_spread(x, spread.median, spread.low, spread.high))

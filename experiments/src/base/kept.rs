@@ -1,6 +1,7 @@
-//! What is finished of a long experiment, kept beside its results until they are written: a line for each part, added
-//! when it is done, so that who is interrupted goes on with the rest. A part is found by a key that names all that it
-//! follows from; what a value means is the caller's. A line that was cut off is dropped.
+//! The finished parts of a long experiment. They are kept next to its results until those are written, so that an
+//! interrupted run can go on with the rest. Each part is one line, which is added when the part is done. A part is
+//! found by a key that names everything that determines it. The caller says what a value means. A line that was cut off
+//! is dropped.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Parts that are done.
+/// The parts that are done.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
@@ -20,10 +21,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What is whole in `FOLDER/NAME.unfinished`; the file is made if it is not there.
+    /// Reads the whole lines of `FOLDER/NAME.unfinished`. It makes the file if there is none.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is no such file.
+    /// The file cannot be read or written, or it was not written by this type.
     pub(crate) fn open(folder: &Path, name: &str) -> Result<Self, String> {
         let path = folder.join(format!("{name}.unfinished"));
         let bad = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -46,17 +47,17 @@ impl Kept {
         Ok(Self { path, file, done })
     }
 
-    /// How many parts are there.
+    /// Returns the number of parts.
     pub(crate) fn len(&self) -> usize {
         self.done.len()
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A part, if it is there and can still be read.
+    /// Returns a part, if it is there and can still be read.
     pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_value(self.done.get(key)?.clone()).ok()
     }
@@ -64,7 +65,7 @@ impl Kept {
     /// Adds a part.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The part cannot be written.
     pub(crate) fn put(&mut self, key: &str, part: &impl Serialize) -> Result<(), String> {
         let bad = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         let value = serde_json::to_value(part).map_err(|error| bad(&error))?;
@@ -75,7 +76,7 @@ impl Kept {
         Ok(())
     }
 
-    /// All results are written: nothing need be kept any more.
+    /// Removes the file, after all results are written.
     ///
     /// # Errors
     /// The file cannot be removed.
@@ -85,7 +86,7 @@ impl Kept {
     }
 }
 
-/// How long the whole lines at the start are, and what they have.
+/// Returns the length of the whole lines at the start, and their parts.
 fn whole(text: &[u8]) -> (usize, BTreeMap<String, Value>) {
     let (mut length, mut done) = (0, BTreeMap::new());
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_there_again_and_what_was_cut_off_is_not() {
+    fn whole_parts_are_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut kept = Kept::open(folder.path(), "name").expect("new");
         kept.put("a", &[1, 2]).expect("written");
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_not_written_over() {
+    fn a_file_of_another_kind_is_not_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("name.unfinished");
         std::fs::write(&path, "notes\nof mine\n").expect("written");

@@ -1,6 +1,6 @@
-//! JSON as the results of an experiment are kept: what its rows have in common each on a line, and each row on one, so
-//! that a change of a number is a change of a line. It knows no rows: lists and objects within two others are not
-//! broken.
+//! The JSON in which the results of an experiment are kept. What all rows have in common is one line per field, and
+//! each row is one line, so that a changed number is a changed line. This module does not know rows: it breaks no lines
+//! inside the third level of lists and objects.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// The text, with an end of line.
+/// Returns the text, with an end of line.
 ///
 /// # Errors
-/// As `serde_json` has them: a map whose keys are no texts, a number that is none.
+/// The errors of `serde_json`: a map has keys that are no text, or the value's own serialization fails.
 pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     let mut text = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut text, Lines::default()))?;
@@ -19,7 +19,7 @@ pub(super) fn text(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(String::from_utf8(text).expect("JSON is text"))
 }
 
-/// Breaks lines within so many lists and objects.
+/// Lists and objects up to this depth have a line for each value.
 const BROKEN: usize = 2;
 
 #[derive(Default)]
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_a_line_and_the_same_value_comes_back() {
+    fn each_row_is_one_line() {
         let value = json!({
             "a": "of all",
             "none": [],

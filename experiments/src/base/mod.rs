@@ -1,4 +1,4 @@
-//! What belongs to no single experiment: a run and its results, as rows for programs and a page for people.
+//! The parts that belong to no single experiment: a run, and its results as rows for programs and a page for people.
 
 mod build;
 pub(crate) mod figures;

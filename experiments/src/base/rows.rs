@@ -1,4 +1,5 @@
-//! Results as rows, the same for every experiment: what was published beside what was found here, and how it was found.
+//! Results as rows, the same for every experiment. A row sets the published number beside ours and says how ours was
+//! found.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use harness::{CoreTime, Machine};
 
-/// All rows of one experiment.
+/// The results of one experiment.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rows {
     pub(crate) name: &'static str,
@@ -15,53 +16,54 @@ pub(crate) struct Rows {
     pub(crate) machine: String,
     pub(crate) machine_class: String,
     pub(crate) command: String,
-    /// When the run began; as JSON the share of the cores' time since then in which the host of a virtual machine ran
-    /// others. None where nothing is timed.
+    /// The state of the cores when the run began, or None where nothing is timed. The JSON has instead the share of the
+    /// cores' time since then in which the host of a virtual machine ran other work.
     #[serde(
         rename = "stolen",
         serialize_with = "stolen_since",
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) begun: Option<CoreTime>,
-    /// Where the run was interrupted: these are the rows of what was done by then.
+    /// Says where the run was interrupted. The rows are then those that were done by that time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unfinished: Option<String>,
     pub(crate) rows: Vec<Row>,
-    /// What some of them must come to.
+    /// The criteria that some of the rows have to meet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) bars: Vec<Criterion>,
 }
 
 fn stolen_since<S: Serializer>(begun: &Option<CoreTime>, to: S) -> Result<S::Ok, S::Error> {
     begun.map(|begun| (begun.stolen_since() * 1e4).round() / 1e4).serialize(to)
 }
 
-/// What a row must come to, and whether it does.
+/// A criterion: what a row must come to, and whether it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Bar {
-    /// The row's.
+pub(crate) struct Criterion {
+    /// The id of the row.
     pub(crate) id: String,
     pub(crate) limit: String,
     /// The median over runs.
     pub(crate) ours: Option<f64>,
-    /// Lowest and highest of the runs.
+    /// The lowest and the highest of the runs.
     pub(crate) spread: Option<[f64; 2]>,
-    /// Runs with a number, and runs that there were to be; none where it is not made of runs.
+    /// The number of runs with a value and the number of planned runs, or None where the row is not made of runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runs: Option<[usize; 2]>,
-    /// Whether the limit is kept to, none where that is not known: by the median, if most of the runs have a number.
-    /// `over_scheduler.*` by every run: missed if one misses it, else not known if one has no number.
+    /// Is true when the limit holds and None when that is not known. The median decides, if more than half of the runs
+    /// have a number. For `over_scheduler.*` every run decides: the limit is missed if one run misses it, and otherwise
+    /// not known if one run has no number.
     pub(crate) met: Option<bool>,
 }
 
-impl Bar {
-    /// In one line of text.
+impl Criterion {
+    /// Returns the criterion as one line of text.
     pub(crate) fn line(&self) -> String {
         let [id, ours, spread, limit, met] = self.cells();
         format!("{id:<72} {ours:>8} {spread:>26} {limit:>8} {met}")
     }
 
-    /// Id, median, range and how many of the runs it is of, limit, verdict.
+    /// Returns the id, the median, the range with the number of runs behind it, the limit and the verdict.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = self.ours.map_or("-".to_owned(), |ours| format!("{ours:.2}"));
         let spread = self.spread.map(|[low, high]| format!("{low:.2} to {high:.2}"));
@@ -86,7 +88,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Whether a number keeps to it.
+    /// Returns whether a number keeps to the limit.
     pub(crate) fn holds(self, value: f64) -> bool {
         match self {
             Limit::AtMost(most) => value <= most,
@@ -111,26 +113,27 @@ impl fmt::Display for Limit {
 /// One number.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// Metric, configuration, then size, load or mix.
+    /// The metric, the configuration, then the size, load or mix.
     pub(crate) id: String,
     pub(crate) what: String,
-    /// None where the source gives no number.
+    /// The published number, or None where the source gives none.
     pub(crate) published: Option<f64>,
-    /// The median over runs; none where it could not be found.
+    /// The median over runs, or None where it could not be found.
     pub(crate) ours: Option<f64>,
     pub(crate) unit: &'static str,
-    /// Lowest and highest of the runs, from five on: of intervals so made of five, 94 % hold the median; of six, 97 %.
+    /// The lowest and the highest of at least five runs. Of intervals made in this way from five runs, 94 % contain the
+    /// median; from six runs, 97 %.
     pub(crate) ci95: Option<[f64; 2]>,
     pub(crate) kind: Kind,
-    /// Virtual devices in the path.
+    /// The virtual devices in the path.
     pub(crate) devices: Vec<String>,
-    /// Why there is no number, or why it is to be read with care.
+    /// The reason why there is no number, or why it has to be read with care.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
 
 impl Kind {
-    /// The word of the rows.
+    /// Returns the word that rows use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Measured => "measured",
@@ -143,26 +146,26 @@ impl Kind {
     }
 }
 
-/// How a number was found.
+/// The way in which a number was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// On this machine, nothing virtual.
+    /// It was measured on this machine and nothing was virtual.
     Measured,
-    /// Measured with a virtual device in the path.
+    /// It was measured with a virtual device in the path.
     Emulated,
-    /// Equations and arithmetic on inputs.
+    /// It comes from equations and arithmetic on inputs.
     Computed,
-    /// Simulated, nothing tuned to the published number.
+    /// It was simulated, and nothing was tuned to the published number.
     Predicted,
-    /// An input, or tuned to the published number.
+    /// It is an input, or it was tuned to the published number.
     Calibrated,
-    /// Not to be had here.
+    /// It cannot be obtained here.
     Unreachable,
 }
 
 impl Row {
-    /// What was found over runs, or that nothing was.
+    /// Returns the row of what was found over runs. Without a finite value the row says that nothing was found.
     pub(crate) fn of(
         id: String,
         what: String,
@@ -192,7 +195,7 @@ impl Row {
         }
     }
 
-    /// A number that a model or arithmetic gives, beside the published one where there is one.
+    /// Returns the row of a number that a model or arithmetic gives, next to the published number where there is one.
     pub(crate) fn modelled(
         id: &str,
         what: &str,
@@ -214,7 +217,7 @@ impl Row {
         }
     }
 
-    /// A published number that is not to be had here, and why.
+    /// Returns the row of a published number that cannot be found here, with the reason.
     pub(crate) fn unreachable(
         id: &str,
         what: &str,
@@ -225,12 +228,12 @@ impl Row {
         Self::modelled(id, what, (published, None), unit, Kind::Unreachable).because(reason)
     }
 
-    /// With why it is to be read with care.
+    /// Adds the reason why the row has to be read with care.
     pub(crate) fn because(self, reason: &str) -> Self {
         Self { reason: Some(reason.to_owned()), ..self }
     }
 
-    /// What a table of [`Row::cells`] has above them.
+    /// Returns the header of a table of [`Row::cells`].
     pub(crate) fn columns() -> Vec<Column> {
         vec![
             Column::text("row"),
@@ -241,7 +244,7 @@ impl Row {
         ]
     }
 
-    /// Id, published, ours, unit, and kind with its reason.
+    /// Returns the id, the published number, ours, the unit, and the kind with its reason.
     pub(crate) fn cells(&self) -> [String; 5] {
         let ours = match (self.ours, self.ci95) {
             (Some(ours), Some([low, high])) => format!("{ours:.3} ±{:.3}", (high - low) / 2.0),
@@ -249,7 +252,7 @@ impl Row {
             (None, _) => "-".to_owned(),
         };
         let published = self.published.map_or("-".to_owned(), |value| {
-            // As it is printed, without the digits that a quotient of printed numbers has.
+            // The number is rounded as it is printed, because a quotient of printed numbers has more digits.
             format!("{}", (value * 1e3).round() / 1e3)
         });
         let reason = self.reason.as_deref().unwrap_or_default();
@@ -258,18 +261,18 @@ impl Row {
         [self.id.clone(), published, ours, self.unit.to_owned(), kind]
     }
 
-    /// The same in a line of text.
+    /// Returns the same cells as one line of text.
     pub(crate) fn line(&self) -> String {
         let [id, published, ours, unit, kind] = self.cells();
         format!("{id:<48} {published:>9} {ours:>22} {unit:<6} {kind}")
     }
 
-    /// With the number of the source.
+    /// Adds the published number.
     pub(crate) fn beside(self, published: f64) -> Self {
         Self { published: Some(published), ..self }
     }
 
-    /// Found in another way than by measuring, where it was found at all.
+    /// Replaces the kind where the row has a number.
     pub(crate) fn by(self, kind: Kind) -> Self {
         let kind = if self.ours.is_some() { kind } else { self.kind };
         Self { kind, ..self }
@@ -300,7 +303,7 @@ impl Spread {
     }
 }
 
-/// What a bar is made of: the runs that have a number, of those that there were to be.
+/// The runs behind a criterion: those that have a number, and how many were planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Runs {
     spread: Option<Spread>,
@@ -308,21 +311,21 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Of the finite values.
+    /// Keeps the finite values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>, planned: usize) -> Self {
         Self { spread: Spread::of(values), planned }
     }
 
     fn valid(self) -> usize {
-        self.spread.map_or(0, |own| own.count)
+        self.spread.map_or(0, |spread| spread.count)
     }
 
-    /// Whether they say something of all: what is left of the others may be what is left by chance.
+    /// Returns whether more than half of the runs have a number. Fewer may be left by chance and say nothing of all.
     fn is_enough(self) -> bool {
         2 * self.valid() > self.planned
     }
 
-    /// Why their median is not to be taken as it is.
+    /// Returns why the median of the runs must not be taken as it is.
     fn reason(self, limit: Limit) -> Option<String> {
         let spread = self.spread?;
         if !self.is_enough() {
@@ -335,7 +338,7 @@ impl Runs {
 }
 
 impl Rows {
-    /// No rows yet.
+    /// Returns a set without rows.
     pub(crate) fn new(name: &'static str, machine: &Machine, conditions: &str) -> Self {
         Self {
             name,
@@ -350,7 +353,7 @@ impl Rows {
         }
     }
 
-    /// Adds what was found over runs, or that nothing was.
+    /// Adds the row of what was found over runs. Without a finite value the row says that nothing was found.
     pub(crate) fn add(
         &mut self,
         id: String,
@@ -363,21 +366,22 @@ impl Rows {
         self.rows.push(Row::of(id, what, unit, values, devices, reason));
     }
 
-    /// Adds a row that must keep to a limit, made of these runs where it is made of runs. One without a number from
-    /// most of them is not judged.
+    /// Adds a row that must keep to a limit, with the runs that it is made of, if any. The row is not judged unless
+    /// more than half of the runs have a number.
     pub(crate) fn judge(&mut self, row: Row, runs: Option<Runs>, limit: Limit) {
         let ours = row.ours.filter(|_| runs.is_none_or(Runs::is_enough));
         self.set(row, runs, limit, ours.map(|ours| limit.holds(ours)));
     }
 
-    /// The same where the median does not settle it: the verdict is the caller's, none if it is not known.
+    /// Adds a row whose verdict comes from the caller, because the median does not settle it. `met` is None if it is
+    /// not known.
     pub(crate) fn set(&mut self, row: Row, runs: Option<Runs>, limit: Limit, met: Option<bool>) {
-        self.bars.push(Bar {
+        self.bars.push(Criterion {
             id: row.id.clone(),
             limit: limit.to_string(),
             ours: row.ours,
-            spread: runs.and_then(|own| own.spread).map(|own| [own.low, own.high]),
-            runs: runs.map(|own| [own.valid(), own.planned]),
+            spread: runs.and_then(|runs| runs.spread).map(|spread| [spread.low, spread.high]),
+            runs: runs.map(|runs| [runs.valid(), runs.planned]),
             met,
         });
         let reason = row.reason.clone().or_else(|| runs?.reason(limit));
@@ -385,10 +389,10 @@ impl Rows {
     }
 }
 
-/// Fewer runs make no interval worth the name.
+/// An interval of fewer runs says too little.
 const INTERVAL_RUNS_MIN: usize = 5;
 
-/// This process's command line, the program by its name.
+/// Returns the command line of this process, with the program's name instead of its path.
 pub fn command() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
@@ -402,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_of_finite_values_and_none_without() {
+    fn a_spread_ignores_values_that_are_not_finite() {
         let spread = Spread::of([3.0, f64::NAN, 1.0, 2.0, f64::INFINITY]).expect("three values");
         assert_eq!(spread, Spread { median: 2.0, low: 1.0, high: 3.0, count: 3 });
         assert_eq!(Spread::of([1.0, 2.0]).map(|spread| spread.median), Some(1.5));
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_met_by_the_median_and_says_where_the_runs_disagree() {
+    fn the_median_decides_a_criterion() {
         let mut rows = Rows::new("cache", &Machine::here(), "idle");
         let mut judge = |values: [f64; 3], limit| {
             let row = Row::of("a".into(), "b".into(), "ratio", values, Vec::new(), None);
@@ -421,11 +425,11 @@ mod tests {
         judge([f64::NAN; 3], Limit::Below(1.0));
         judge([0.7, f64::NAN, f64::INFINITY], Limit::Below(1.0));
         judge([0.7, 0.7, f64::NAN], Limit::Below(1.0));
-        let met: Vec<_> = rows.bars.iter().map(|bar| bar.met).collect();
+        let met: Vec<_> = rows.bars.iter().map(|criterion| criterion.met).collect();
         assert_eq!(met, [Some(true), Some(false), None, None, Some(true)]);
         let said: Vec<_> = rows.rows.iter().map(|row| row.reason.is_some()).collect();
         assert_eq!(said, [true, false, true, true, false]);
-        let runs: Vec<_> = rows.bars.iter().filter_map(|bar| bar.runs).collect();
+        let runs: Vec<_> = rows.bars.iter().filter_map(|criterion| criterion.runs).collect();
         assert_eq!(runs, [[3, 3], [3, 3], [0, 3], [1, 3], [2, 3]]);
         assert!(rows.bars[3].line().contains("1 of 3"));
         assert_eq!(rows.bars[0].spread, Some([0.7, 0.8]));

@@ -1,4 +1,4 @@
-//! One run of an experiment: where its results go, what stops it, and who prints what it says.
+//! One run of an experiment: the folder of its results, the flag that stops it, and the function that prints its lines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Session {
     print: fn(&str),
 }
 
-/// Why there are no results.
+/// The reason why there are no results.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The options cannot be used.
@@ -32,15 +32,15 @@ pub enum Problem {
 }
 
 impl From<SystemError> for Problem {
-    /// What an experiment asks of the simulator is no option of its caller's.
+    /// The experiment itself asks the simulator, so that the error is not the fault of a caller's option.
     fn from(error: SystemError) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
 impl Session {
-    /// A run whose results go to the folder `out`, which is made if it is not there. It ends early, in good order, once
-    /// `stop` is set. `print` takes each line of its summary.
+    /// Makes a run whose results go to the folder `out`, which is made if it is not there. The run ends early and in
+    /// good order once `stop` is set. `print` gets each line of the summary.
     pub fn new(out: &Path, stop: Arc<AtomicBool>, print: fn(&str)) -> Self {
         Self { out: out.to_owned(), stop, print }
     }
@@ -50,17 +50,17 @@ impl Session {
         lines.into_iter().for_each(|line| (self.print)(line.as_ref()));
     }
 
-    /// Makes the folder for results, before anything is measured in vain.
+    /// Makes the folder for results, so that a bad path is found before anything is measured.
     pub(crate) fn make_folder(&self) -> Result<(), Problem> {
         std::fs::create_dir_all(&self.out)
             .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
     }
 
-    /// Writes the rows and the page of this name, and says where they are. Those of an interrupted run go beside a
-    /// whole one's.
+    /// Writes the rows and the page of this name, and prints where they are. The results of an interrupted run have
+    /// names of their own, and those of a finished run stay.
     ///
     /// # Errors
-    /// They cannot be written, or the run was interrupted.
+    /// The files cannot be written, or the run was interrupted.
     pub(crate) fn write(&self, rows: &Rows, page: &str, report: &Report) -> Result<(), Problem> {
         let mark = if rows.unfinished.is_some() { "unfinished-" } else { "" };
         let path = self.out.join(format!("{mark}{}.json", rows.name));
@@ -85,10 +85,10 @@ impl Session {
     }
 }
 
-/// The keys of a specification that is compiled in, with these set.
+/// Reads a specification that is compiled in, and sets keys of it.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The text says what is wrong, and where.
 pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Problem> {
     let text = |bytes_max: usize| {
         move |path: &Path| {
@@ -102,14 +102,14 @@ pub(crate) fn entries(spec: &str, set: &[sim::Assignment]) -> Result<Entries, Pr
     sim::set(entries, set, &mut sim::Recordings::default(), &recording).map_err(Problem::Failed)
 }
 
-/// A study of so many replications, on as many threads as there are.
+/// Simulates so many replications, on as many threads as the machine has, at most 64.
 pub(crate) fn study(
     system: &System,
     architecture: &str,
     replications: u32,
     extent: Extent,
 ) -> Result<sim::Report, Problem> {
-    let threads = std::thread::available_parallelism().map_or(1, |own| own.get().min(64));
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(64));
     let plan = sim::Plan {
         extent,
         replications_min: replications,
@@ -121,10 +121,10 @@ pub(crate) fn study(
     Ok(report?)
 }
 
-/// Share of the cores' time: less is the work of any system.
+/// The share of the cores' time from which the run notes it. Any system takes less than this.
 const STOLEN_NOTED: f64 = 0.01;
 
-/// Of the whole run; on a terminal only.
+/// Returns a bar for the whole run. It is visible on a terminal only.
 pub(crate) fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{prefix} [{wide_bar}] {percent:>3} % {eta} {msg}");
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_interrupted_run_found_goes_beside_a_whole_ones() {
+    fn an_interrupted_run_keeps_the_results_of_a_finished_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let session = Session::new(folder.path(), Arc::default(), |_| ());
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name));

@@ -1,29 +1,29 @@
-//! What a compression service next door must come to beside the monolith: at the seed's load, or the highest that all
-//! carry; as fast as answers come; and at every size. Ratios are made run by run, and their median is held against the
-//! limit. Nothing is measured here.
+//! The criteria for a compression service on the same host, compared with the monolith. They hold at the load of
+//! [CacheTax], or at the highest load that all carry; as fast as answers come; and at every size. Ratios are made run
+//! by run, and their median is compared with the limit. Nothing is measured here.
 
 use units::{ByteCount, Op};
 
 use super::Part;
-use super::findings::{Findings, LOAD_BYTES, Point, Quantile, id, mix, ops, verb};
-use super::plan::SEED_RATE_PER_S;
-use crate::base::rows::{Bar, Limit, Row, Rows, Runs, Spread};
+use super::plan::PAPER_RATE_PER_S;
+use super::results::{LOAD_BYTES, Point, Quantile, Results, id, mix, ops, verb};
+use crate::base::rows::{Criterion, Limit, Row, Rows, Runs, Spread};
 use crate::testbed::{Configuration, Door, Place, Sample, VIRTUAL, Work};
 
-/// The loads that are tried for the bars, the seed's first (1/s).
+/// The loads that are tried for the criteria, that of [CacheTax] first (1/s).
 pub(super) const RATES_PER_S: [f64; 6] =
-    [SEED_RATE_PER_S, 3_000.0, 2_000.0, 1_500.0, 1_000.0, 500.0];
+    [PAPER_RATE_PER_S, 3_000.0, 2_000.0, 1_500.0, 1_000.0, 500.0];
 
-/// A configuration keeps up while it answers this share of what is offered.
+/// A configuration keeps up while it answers at least this share of what is offered.
 pub(crate) const ACHIEVED_MIN: f64 = 0.98;
 
-/// A number of a sample that bars are about.
+/// A number of a sample that criteria use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
     Latency(Quantile),
-    /// CPU time of frontend and compression service together per request.
+    /// The CPU time of frontend and compression service together per request.
     HostCpu,
-    /// Requests per second, as fast as answers come.
+    /// The requests per second, as fast as answers come.
     Maximum,
 }
 
@@ -58,7 +58,7 @@ impl Metric {
         }
     }
 
-    /// The ops that it has numbers of their own for; of the others the first stands for both.
+    /// Returns the ops that have separate numbers. A metric without them has one number for both, under the first op.
     fn ops(self, gets: u32) -> Vec<Op> {
         match self {
             Metric::Latency(_) => ops(gets),
@@ -66,16 +66,16 @@ impl Metric {
         }
     }
 
-    fn point(self, own: Configuration, gets: u32) -> Point {
+    fn point(self, configuration: Configuration, gets: u32) -> Point {
         match self {
-            Metric::Maximum => Point::maximum(own, gets),
-            _ => Point::carried(own, gets),
+            Metric::Maximum => Point::maximum(configuration, gets),
+            _ => Point::carried(configuration, gets),
         }
     }
 
-    fn of(self, sample: &Sample, op: Op) -> f64 {
+    fn value(self, sample: &Sample, op: Op) -> f64 {
         match self {
-            // Of a load that is not carried it is the length of the queue.
+            // At a load that is not carried, the latency is the length of the queue.
             Metric::Latency(_) if sample.achieved() < ACHIEVED_MIN => f64::NAN,
             Metric::Latency(quantile) => sample.latency_us(op, quantile),
             Metric::HostCpu => sample.host_us(),
@@ -84,7 +84,7 @@ impl Metric {
     }
 }
 
-/// Against the monolith in its best software.
+/// Limits compared with the monolith in its best software.
 const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(0.75)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(0.6)),
@@ -92,78 +92,105 @@ const OVER_BEST: [(Metric, Limit); 4] = [
     (Metric::HostCpu, Limit::AtMost(1.0)),
 ];
 
-/// Against the monolith with the same accelerator: the service costs what a function call costs.
+/// Limits compared with the monolith with the same accelerator. The service may cost what a function call costs.
 const OVER_SAME: [(Metric, Limit); 3] = [
     (Metric::Latency(Quantile::P50), Limit::AtMost(1.15)),
     (Metric::Latency(Quantile::P90), Limit::AtMost(1.15)),
     (Metric::Maximum, Limit::AtLeast(0.85)),
 ];
 
-impl Findings {
-    /// Rows and bars of the lane.
-    pub(super) fn write_bars(&self, rows: &mut Rows) {
+impl Results {
+    /// Adds the rows and the criteria of the lane.
+    pub(super) fn write_criteria(&self, rows: &mut Rows) {
         if self.plan.has(Part::Sizes) && self.plan.configurations.iter().any(is_lane_iaa) {
             self.write_break_even(rows);
         }
         for door in Door::ALL {
-            let own = |place, work| Configuration::new(place, work, door);
-            let lane = own(Place::Lane, Work::Iaa);
-            for gets in self.plan.bar_gets().filter(|_| self.plan.has(Part::Bars)) {
+            let configured = |place, work| Configuration::new(place, work, door);
+            let lane = configured(Place::Lane, Work::Iaa);
+            for gets in self.plan.criteria_gets().filter(|_| self.plan.has(Part::Bars)) {
                 if self.plan.measures(lane) {
-                    self.plan.of(door).for_each(|own| self.write_numbers(rows, own, gets));
+                    self.plan
+                        .by_door(door)
+                        .for_each(|configuration| self.write_numbers(rows, configuration, gets));
                 }
                 for (metric, limit) in OVER_BEST {
-                    self.judge(rows, [lane, own(Place::Monolith, Work::Best)], gets, metric, limit);
+                    self.judge(
+                        rows,
+                        [lane, configured(Place::Monolith, Work::Best)],
+                        gets,
+                        metric,
+                        limit,
+                    );
                 }
                 for (metric, limit) in OVER_SAME {
-                    self.judge(rows, [lane, own(Place::Monolith, Work::Iaa)], gets, metric, limit);
+                    self.judge(
+                        rows,
+                        [lane, configured(Place::Monolith, Work::Iaa)],
+                        gets,
+                        metric,
+                        limit,
+                    );
                 }
             }
             if self.plan.has(Part::Sizes) {
-                let either = own(Place::Lane, Work::LeastLatency);
-                self.judge_sizes(rows, either, own(Place::Monolith, Work::Best));
+                let either = configured(Place::Lane, Work::LeastLatency);
+                self.judge_sizes(rows, either, configured(Place::Monolith, Work::Best));
             }
         }
     }
 
-    /// A number of each run where the bars are; not a number where the run does not hold.
+    /// Returns the number of each run at the load of the criteria. It is NaN where the run does not hold.
     pub(super) fn numbers(
         &self,
         metric: Metric,
-        own: Configuration,
+        configuration: Configuration,
         gets: u32,
         op: Op,
     ) -> Vec<f64> {
-        let samples = self.samples(&metric.point(own, gets)).into_iter();
-        samples.map(|own| own.map_or(f64::NAN, |own| metric.of(own, op))).collect()
+        let samples = self.samples(&metric.point(configuration, gets)).into_iter();
+        samples.map(|sample| sample.map_or(f64::NAN, |sample| metric.value(sample, op))).collect()
     }
 
-    /// The numbers themselves; and the maximum over the monolith's in software, as other ratios are.
-    fn write_numbers(&self, rows: &mut Rows, own: Configuration, gets: u32) {
+    /// Adds the rows of the numbers themselves, and the maximum divided by that of the monolith in software.
+    fn write_numbers(&self, rows: &mut Rows, configuration: Configuration, gets: u32) {
         for metric in Metric::ALL {
             for op in metric.ops(gets) {
-                let values = self.numbers(metric, own, gets, op);
+                let values = self.numbers(metric, configuration, gets, op);
                 let at = format!("{}.{}", id(LOAD_BYTES), mix(gets, op));
-                let what = format!("{}: {}", own.name(), self.subject(metric, own, gets, op));
-                let reason = self.reason(metric, own, gets);
+                let what = format!(
+                    "{}: {}",
+                    configuration.name(),
+                    self.subject(metric, configuration, gets, op)
+                );
+                let reason = self.reason(metric, configuration, gets);
                 let name = metric.id();
                 if metric != Metric::Maximum {
-                    let id = format!("carried.{}.{name}.{at}", own.id());
-                    rows.add(id, what, metric.unit(), values, own.devices(), reason);
+                    let id = format!("carried.{}.{name}.{at}", configuration.id());
+                    rows.add(id, what, metric.unit(), values, configuration.devices(), reason);
                     continue;
                 }
-                let id = format!("{name}.{}.{at}", own.id());
-                rows.add(id, what.clone(), metric.unit(), values.clone(), own.devices(), reason);
-                if own == own.base() || !self.plan.measures(own.base()) {
+                let id = format!("{name}.{}.{at}", configuration.id());
+                rows.add(
+                    id,
+                    what.clone(),
+                    metric.unit(),
+                    values.clone(),
+                    configuration.devices(),
+                    reason,
+                );
+                if configuration == configuration.base()
+                    || !self.plan.measures(configuration.base())
+                {
                     continue;
                 }
-                let base = self.numbers(metric, own.base(), gets, op);
-                let ratios = values.iter().zip(&base).map(|(own, base)| own / base);
+                let base = self.numbers(metric, configuration.base(), gets, op);
+                let ratios = values.iter().zip(&base).map(|(ours, base)| ours / base);
                 let what = format!("{what}, over the monolith's in software");
-                let reason = self.reason(metric, own, gets);
-                let reason = reason.or_else(|| self.reason(metric, own.base(), gets));
-                let id = format!("ratio.{}.{name}.{at}", own.id());
-                rows.add(id, what, "ratio", ratios, own.devices(), reason);
+                let reason = self.reason(metric, configuration, gets);
+                let reason = reason.or_else(|| self.reason(metric, configuration.base(), gets));
+                let id = format!("ratio.{}.{name}.{at}", configuration.id());
+                rows.add(id, what, "ratio", ratios, configuration.devices(), reason);
             }
         }
     }
@@ -171,74 +198,75 @@ impl Findings {
     fn judge(
         &self,
         rows: &mut Rows,
-        [own, base]: [Configuration; 2],
+        [configuration, base]: [Configuration; 2],
         gets: u32,
         metric: Metric,
         limit: Limit,
     ) {
-        if !self.plan.measures(own) || !self.plan.measures(base) {
+        if !self.plan.measures(configuration) || !self.plan.measures(base) {
             return;
         }
         for op in metric.ops(gets) {
-            let ours = self.numbers(metric, own, gets, op);
+            let ours = self.numbers(metric, configuration, gets, op);
             let base_values = self.numbers(metric, base, gets, op);
-            let ratios = ours.iter().zip(&base_values).map(|(own, base)| own / base);
+            let ratios = ours.iter().zip(&base_values).map(|(ours, base)| ours / base);
             let ratios: Vec<f64> = ratios.collect();
             let what = format!(
                 "{}: {}, over that of {}",
-                own.name(),
-                self.subject(metric, own, gets, op),
+                configuration.name(),
+                self.subject(metric, configuration, gets, op),
                 base.name()
             );
             let at = format!("{}.{}", id(LOAD_BYTES), mix(gets, op));
-            let id = format!("bar.{}.{}.over_{}.{at}", metric.id(), own.id(), base.id());
+            let id = format!("bar.{}.{}.over_{}.{at}", metric.id(), configuration.id(), base.id());
             let runs = Some(Runs::of(ratios.iter().copied(), self.plan.runs));
-            let row = |reason| Row::of(id, what, "ratio", ratios, own.devices(), reason);
+            let row = |reason| Row::of(id, what, "ratio", ratios, configuration.devices(), reason);
             if let Some(why) = self.limited(metric, base, gets) {
                 let why = format!("not judged: {} does at least that: {why}", base.name());
                 rows.set(row(Some(why)), runs, limit, None);
                 continue;
             }
-            let reason = self.reason(metric, own, gets);
+            let reason = self.reason(metric, configuration, gets);
             rows.judge(row(reason.or_else(|| self.reason(metric, base, gets))), runs, limit);
         }
     }
 
-    /// Why the most that was answered is not the most there is: in a run at least, what asked could not ask for more.
-    fn limited(&self, metric: Metric, own: Configuration, gets: u32) -> Option<String> {
-        let samples = self.points.get(&metric.point(own, gets))?;
-        let busy = samples.iter().find(|own| own.report.generator.was_bottleneck)?;
+    /// Returns why the highest rate may be no limit of the configuration: in at least one run the load generator could
+    /// not offer more.
+    fn limited(&self, metric: Metric, configuration: Configuration, gets: u32) -> Option<String> {
+        let samples = self.points.get(&metric.point(configuration, gets))?;
+        let busy = samples.iter().find(|sample| sample.report.generator.was_bottleneck)?;
         let why = busy.report.generator.reason.clone().unwrap_or_default();
         (metric == Metric::Maximum).then_some(why)
     }
 
-    /// What is measured, and at which load.
-    fn subject(&self, metric: Metric, own: Configuration, gets: u32, op: Op) -> String {
+    /// Returns the text that says what is measured, and at which load.
+    fn subject(&self, metric: Metric, configuration: Configuration, gets: u32, op: Op) -> String {
         let name = metric.name();
-        let per_s = self.carried_per_s.get(&(own.door, gets));
+        let per_s = self.carried_per_s.get(&(configuration.door, gets));
         let load = match per_s {
             _ if metric == Metric::Maximum => String::new(),
-            Some(per_s) if *per_s < SEED_RATE_PER_S => {
-                format!(" at {per_s}/s (not all carry the seed's {SEED_RATE_PER_S}/s)")
+            Some(per_s) if *per_s < PAPER_RATE_PER_S => {
+                format!(" at {per_s}/s (not all carry the seed's {PAPER_RATE_PER_S}/s)")
             }
             Some(per_s) => format!(" at {per_s}/s"),
             None => " (no load is carried by all)".to_owned(),
         };
-        let of = if matches!(metric, Metric::Latency(_)) {
+        let of_op = if matches!(metric, Metric::Latency(_)) {
             format!(" of {}s", verb(op))
         } else {
             String::new()
         };
-        format!("{name}{of}, {LOAD_BYTES}, {gets} % gets{load}")
+        format!("{name}{of_op}, {LOAD_BYTES}, {gets} % gets{load}")
     }
 
-    /// Why a number is missing or to be read with care.
-    fn reason(&self, metric: Metric, own: Configuration, gets: u32) -> Option<String> {
-        let point = metric.point(own, gets);
-        let limited = self.limited(metric, own, gets);
+    /// Returns why a number is missing or has to be read with care.
+    fn reason(&self, metric: Metric, configuration: Configuration, gets: u32) -> Option<String> {
+        let point = metric.point(configuration, gets);
+        let limited = self.limited(metric, configuration, gets);
         let maximum = limited.map(|why| format!("at least; not its own limit: {why}"));
-        let unfound =
-            metric != Metric::Maximum && !self.carried_per_s.contains_key(&(own.door, gets));
+        let unfound = metric != Metric::Maximum
+            && !self.carried_per_s.contains_key(&(configuration.door, gets));
         let unfound = unfound.then(|| {
             let lowest = RATES_PER_S[RATES_PER_S.len() - 1];
             format!("not even {lowest}/s were carried by all that are compared")
@@ -253,18 +281,19 @@ impl Findings {
         self.invalid(&point).or(maximum).or(unfound).or_else(overloaded)
     }
 
-    /// Every size up to 128 KiB: hardly ever slower, and quicker from the predicted break-even on.
-    fn judge_sizes(&self, rows: &mut Rows, own: Configuration, base: Configuration) {
-        if !self.plan.measures(own) || !self.plan.measures(base) {
+    /// Judges every size up to 128 KiB. The configuration may hardly be slower than the base, and must be faster from
+    /// the predicted break-even size on.
+    fn judge_sizes(&self, rows: &mut Rows, configuration: Configuration, base: Configuration) {
+        if !self.plan.measures(configuration) || !self.plan.measures(base) {
             return;
         }
         let sizes = self.plan.sizes.iter().copied().filter(|size| *size <= SIZE_BYTES_MAX);
         for (size, gets) in
-            sizes.flat_map(|size| self.plan.bar_gets().map(move |gets| (size, gets)))
+            sizes.flat_map(|size| self.plan.criteria_gets().map(move |gets| (size, gets)))
         {
             for op in ops(gets) {
                 for quantile in [Quantile::P50, Quantile::P90] {
-                    self.judge_size(rows, [own, base], (size, gets, op), quantile);
+                    self.judge_size(rows, [configuration, base], (size, gets, op), quantile);
                 }
             }
         }
@@ -273,19 +302,19 @@ impl Findings {
     fn judge_size(
         &self,
         rows: &mut Rows,
-        [own, base]: [Configuration; 2],
+        [configuration, base]: [Configuration; 2],
         (size, gets, op): (ByteCount, u32, Op),
         quantile: Quantile,
     ) {
-        let times = |of| self.latency_us(&Point::at_size(of, size, gets), op, quantile);
-        let both: Vec<(f64, f64)> = times(own).into_iter().zip(times(base)).collect();
-        let reason = self.invalid(&Point::at_size(own, size, gets));
+        let times = |side| self.latency_us(&Point::at_size(side, size, gets), op, quantile);
+        let both: Vec<(f64, f64)> = times(configuration).into_iter().zip(times(base)).collect();
+        let reason = self.invalid(&Point::at_size(configuration, size, gets));
         let reason = reason.or_else(|| self.invalid(&Point::at_size(base, size, gets)));
-        let at = format!("{}.over_{}", own.id(), base.id());
+        let at = format!("{}.over_{}", configuration.id(), base.id());
         let at = format!("{at}.{}.{}.{}", quantile.id(), id(size), mix(gets, op));
         let what = format!(
             "{}: {} of {}s, {size}, {gets} % gets, {}/s",
-            own.name(),
+            configuration.name(),
             quantile.name(),
             verb(op),
             self.plan.rate_per_s
@@ -294,14 +323,14 @@ impl Findings {
             let (id, what) =
                 (format!("bar.{name}.{at}"), format!("{what}, {over} {}", base.name()));
             let runs = Runs::of(values.iter().copied(), self.plan.runs);
-            let row = Row::of(id, what, unit, values, own.devices(), reason.clone());
+            let row = Row::of(id, what, unit, values, configuration.devices(), reason.clone());
             rows.judge(row, Some(runs), limit);
         };
-        let excess = both.iter().map(|(own, base)| own - EXCESS_RATIO * base).collect();
+        let excess = both.iter().map(|(ours, base)| ours - EXCESS_RATIO * base).collect();
         judge("excess", "less 1.05 times that of", "us", excess, Limit::AtMost(EXCESS_US));
         let pays = self.break_even(op).is_some_and(|pays| size >= pays);
         if pays && quantile == Quantile::P50 {
-            let ratios = both.iter().map(|(own, base)| own / base).collect();
+            let ratios = both.iter().map(|(ours, base)| ours / base).collect();
             judge("faster", "over that of", "ratio", ratios, Limit::Below(1.0));
         }
     }
@@ -323,14 +352,14 @@ impl Findings {
         }
     }
 
-    /// The smallest size from which the stages, each measured alone, say that the lane pays.
+    /// Returns the smallest size from which the stages, each measured alone, predict that the lane is faster.
     fn break_even(&self, op: Op) -> Option<ByteCount> {
         let stages = self.stages.iter().filter(|((_, name), _)| *name == op.name());
         let mut found = None;
         for ((size, _), runs) in stages {
-            let gains = runs
-                .iter()
-                .map(|own| own.best.p50_us - own.way_us(Place::Lane) - own.device.p50_us);
+            let gains = runs.iter().map(|stages| {
+                stages.best.p50_us - stages.way_us(Place::Lane) - stages.device.p50_us
+            });
             match Spread::of(gains) {
                 Some(gain) if gain.median > 0.0 => found = found.or(Some(*size)),
                 _ => found = None,
@@ -340,31 +369,38 @@ impl Findings {
     }
 }
 
-/// The bars at one load, each in a line; of those by size how many are met, and which are not.
-pub(super) fn summary(bars: &[Bar]) -> Vec<String> {
-    let (by_size, others): (Vec<&Bar>, Vec<&Bar>) = bars.iter().partition(|bar| is_by_size(bar));
-    let mut lines: Vec<String> = others.into_iter().map(Bar::line).collect();
+/// Returns one line for each criterion at one load. For the criteria by size it says how many are met, and lists the
+/// others.
+pub(super) fn summary(criteria: &[Criterion]) -> Vec<String> {
+    let (by_size, others): (Vec<&Criterion>, Vec<&Criterion>) =
+        criteria.iter().partition(|criterion| is_by_size(criterion));
+    let mut lines: Vec<String> = others.into_iter().map(Criterion::line).collect();
     if !by_size.is_empty() {
-        let met = by_size.iter().filter(|bar| bar.met == Some(true)).count();
+        let met = by_size.iter().filter(|criterion| criterion.met == Some(true)).count();
         lines.push(format!("bars by size: {met} of {} met", by_size.len()));
-        lines.extend(by_size.into_iter().filter(|bar| bar.met != Some(true)).map(Bar::line));
+        lines.extend(
+            by_size
+                .into_iter()
+                .filter(|criterion| criterion.met != Some(true))
+                .map(Criterion::line),
+        );
     }
     lines
 }
 
-/// Whether it is about one of many sizes.
-pub(super) fn is_by_size(bar: &Bar) -> bool {
-    ["bar.excess.", "bar.faster."].iter().any(|name| bar.id.starts_with(name))
+/// Returns whether the criterion is one of many sizes.
+pub(super) fn is_by_size(criterion: &Criterion) -> bool {
+    ["bar.excess.", "bar.faster."].iter().any(|name| criterion.id.starts_with(name))
 }
 
-fn is_lane_iaa(own: &Configuration) -> bool {
-    (own.place, own.work) == (Place::Lane, Work::Iaa)
+fn is_lane_iaa(configuration: &Configuration) -> bool {
+    (configuration.place, configuration.work) == (Place::Lane, Work::Iaa)
 }
 
-/// A value of the sizes that bars are about is this large at most.
+/// The greatest value size that criteria use.
 const SIZE_BYTES_MAX: ByteCount = ByteCount::kib(128);
 
-/// So much slower is not slower.
+/// The greatest ratio and excess that do not count as slower.
 const EXCESS_RATIO: f64 = 1.05;
 const EXCESS_US: f64 = 5.0;
 
@@ -373,12 +409,12 @@ mod tests {
     use units::Nanos;
 
     use super::*;
-    use crate::cache::findings::Stages;
     use crate::cache::plan::Plan;
+    use crate::cache::results::Stages;
     use crate::testbed::Stage;
 
-    fn nothing_measured() -> Findings {
-        Findings::new(Plan {
+    fn nothing_measured() -> Results {
+        Results::new(Plan {
             configurations: Configuration::all(Door::Direct).collect(),
             parts: vec![Part::Bars, Part::Sizes],
             sizes: vec![LOAD_BYTES],
@@ -393,7 +429,7 @@ mod tests {
         })
     }
 
-    /// What a lane and its device take, the best software taking 10 us.
+    /// Returns stages in which the lane and its device take a given time. The best software takes 10 us.
     fn runs(lane_and_device_us: f64) -> Vec<Stages> {
         let stage = |p50_us| Stage { p50_us };
         let lane = Some(stage(lane_and_device_us - 1.0));
@@ -404,13 +440,13 @@ mod tests {
     #[test]
     fn a_size_breaks_even_if_all_above_it_do() {
         let break_even = |of_sizes: [f64; 3]| {
-            let mut findings = nothing_measured();
+            let mut results = nothing_measured();
             for (kib, us) in [1, 4, 16].into_iter().zip(of_sizes) {
                 let op = Op::Compress.name();
-                findings.stages.insert((ByteCount::kib(kib), op), runs(us));
+                results.stages.insert((ByteCount::kib(kib), op), runs(us));
             }
-            assert_eq!(findings.break_even(Op::Decompress), None, "nothing is known of it");
-            findings.break_even(Op::Compress).map(|size| size.0 >> 10)
+            assert_eq!(results.break_even(Op::Decompress), None, "nothing is known of it");
+            results.break_even(Op::Compress).map(|size| size.0 >> 10)
         };
         assert_eq!(break_even([11.0, 9.0, 9.0]), Some(4));
         assert_eq!(break_even([9.0, 11.0, 9.0]), Some(16));
@@ -418,12 +454,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_without_a_number_is_there_and_neither_met_nor_missed() {
+    fn a_criterion_without_a_number_is_not_judged() {
         let mut rows = Rows::new("cache", &harness::Machine::here(), "idle");
-        nothing_measured().write_bars(&mut rows);
-        let count = |part: &str| rows.bars.iter().filter(|bar| bar.id.contains(part)).count();
-        assert!(rows.bars.iter().all(|bar| bar.met.is_none()));
-        // Over the best software and over the same accelerator; latencies for gets and for sets.
+        nothing_measured().write_criteria(&mut rows);
+        let count =
+            |part: &str| rows.bars.iter().filter(|criterion| criterion.id.contains(part)).count();
+        assert!(rows.bars.iter().all(|criterion| criterion.met.is_none()));
+        // These compare with the best software and with the same accelerator. Latencies are judged for gets and for
+        // sets.
         assert_eq!((count(".p50.lane"), count(".max.lane")), (4, 2));
         assert_eq!((count("bar.host_cpu."), count("bar.excess.")), (1, 4));
         assert_eq!(summary(&rows.bars).len(), rows.bars.len() + 1, "one line is of all sizes");

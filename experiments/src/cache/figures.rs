@@ -1,5 +1,5 @@
-//! The findings as a page: the seed's two figures in its own form, each with both ways to the store; what the stages
-//! explain; what the accelerator frees; where latency explodes and why.
+//! The results as a page: the two figures of [CacheTax] in their form, each for both routes to the store; the stages
+//! that explain them; the saving of the accelerator; where latency explodes and why.
 
 use report::{
     Axis, BarSeries, Bars, Category, Column, Figure, Layout, Mark, Origin, Panel, Plot, Point,
@@ -7,15 +7,15 @@ use report::{
 };
 use units::{ByteCount, Op};
 
-use super::findings::{Findings, LOAD_BYTES, LOAD_GETS, Point as At, Quantile, ops, verb};
-use super::{Part, bars_page};
+use super::results::{LOAD_BYTES, LOAD_GETS, Point as At, Quantile, Results, ops, verb};
+use super::{Part, criteria_page};
 use crate::base::figures::{all_rows, point, table};
 use crate::base::rows::{Rows, Spread};
 use crate::testbed::{Configuration, Door, Place, Work};
 
 /// The page.
-pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
-    let plan = &findings.plan;
+pub(super) fn report(results: &Results, rows: &Rows) -> Report {
+    let plan = &results.plan;
     let facts = [
         ("machine", rows.machine.clone()),
         ("class", rows.machine_class.clone()),
@@ -30,33 +30,34 @@ pub(super) fn report(findings: &Findings, rows: &Rows) -> Report {
         subtitle: "Each point is the median over runs on this machine; whiskers span the runs."
             .into(),
         facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        sections: sections(findings, rows),
+        sections: sections(results, rows),
     }
 }
 
-/// Those that have anything to show.
-fn sections(findings: &Findings, rows: &Rows) -> Vec<Section> {
-    let plan = &findings.plan;
+/// Returns the sections that have anything to show.
+fn sections(results: &Results, rows: &Rows) -> Vec<Section> {
+    let plan = &results.plan;
     let mut sections = Vec::new();
-    sections.extend(bars_page::section(findings, rows));
+    sections.extend(criteria_page::section(results, rows));
     if plan.has(Part::Sizes) {
-        sections.push(sizes(findings));
+        sections.push(sizes(results));
     }
     if plan.has(Part::Loads) {
-        sections.push(loads(findings));
+        sections.push(loads(results));
     }
     if plan.has(Part::Sizes) {
-        sections.extend([explained(findings), freed(rows), explosion(findings, rows)]);
+        sections.extend([attribution(results), freed(rows), explosion(results, rows)]);
     }
-    sections.extend(left_out(findings));
+    sections.extend(left_out(results));
     sections.push(all_rows(rows));
     sections
 }
 
-/// What this machine has not got.
-fn left_out(findings: &Findings) -> Option<Section> {
-    let note = |(own, why): &(Configuration, String)| format!("{}: {why}", own.id());
-    let notes: Vec<String> = findings.left_out.iter().map(note).collect();
+/// Returns the section of the configurations that this machine cannot run.
+fn left_out(results: &Results) -> Option<Section> {
+    let note =
+        |(configuration, why): &(Configuration, String)| format!("{}: {why}", configuration.id());
+    let notes: Vec<String> = results.left_out.iter().map(note).collect();
     let section = || Section {
         heading: "Not measured here".into(),
         prose: vec!["These configurations need what this machine has not got.".into()],
@@ -68,12 +69,12 @@ fn left_out(findings: &Findings) -> Option<Section> {
 
 const QUANTILES: [Quantile; 2] = [Quantile::P50, Quantile::P90];
 
-fn sizes(findings: &Findings) -> Section {
+fn sizes(results: &Results) -> Section {
     let mut figures = Vec::new();
-    for door in doors(findings) {
-        for &gets in &findings.plan.gets {
+    for door in doors(results) {
+        for &gets in &results.plan.gets {
             for op in ops(gets) {
-                figures.push(size_figure(findings, door, gets, op));
+                figures.push(size_figure(results, door, gets, op));
             }
         }
     }
@@ -94,16 +95,17 @@ fn sizes(findings: &Findings) -> Section {
     }
 }
 
-fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
+fn size_figure(results: &Results, door: Door, gets: u32, op: Op) -> Figure {
     let panel = |quantile: Quantile| {
-        let line = |own: Configuration| {
-            let points = findings.plan.sizes.iter().filter_map(|&size| {
-                let times = findings.latency_us(&At::at_size(own, size, gets), op, quantile);
+        let line = |configuration: Configuration| {
+            let points = results.plan.sizes.iter().filter_map(|&size| {
+                let times =
+                    results.latency_us(&At::at_size(configuration, size, gets), op, quantile);
                 point(size.0 as f64, times)
             });
-            series(own, points.collect())
+            series(configuration, points.collect())
         };
-        let lines = findings.plan.of(door).map(line).collect();
+        let lines = results.plan.by_door(door).map(line).collect();
         let (x, y) = (Axis::bytes("value size"), Axis::log10("latency (us)"));
         Panel::lines(quantile.name(), x, y, lines)
     };
@@ -114,17 +116,17 @@ fn size_figure(findings: &Findings, door: Door, gets: u32, op: Op) -> Figure {
     }
 }
 
-fn loads(findings: &Findings) -> Section {
+fn loads(results: &Results) -> Section {
     let figure = |door: Door| {
         let panel = |quantile: Quantile| {
-            let line = |own: Configuration| {
-                let points = findings.plan.loads_per_s.iter().filter_map(|&per_s| {
-                    let at = At::at_load(own, per_s);
-                    point(per_s, findings.latency_us(&at, Op::Decompress, quantile))
+            let line = |configuration: Configuration| {
+                let points = results.plan.loads_per_s.iter().filter_map(|&per_s| {
+                    let at = At::at_load(configuration, per_s);
+                    point(per_s, results.latency_us(&at, Op::Decompress, quantile))
                 });
-                series(own, points.collect())
+                series(configuration, points.collect())
             };
-            let lines = findings.plan.of(door).map(line).collect();
+            let lines = results.plan.by_door(door).map(line).collect();
             let (x, y) = (Axis::linear("offered load (requests/s)"), Axis::log10("latency (us)"));
             Panel::lines(quantile.name(), x, y, lines)
         };
@@ -134,14 +136,15 @@ fn loads(findings: &Findings) -> Section {
             panels: QUANTILES.map(panel).into(),
         }
     };
-    let row = |own: Configuration| {
-        let knees = findings.knees.get(&own.id()).map(Vec::as_slice).unwrap_or_default();
+    let row = |configuration: Configuration| {
+        let knees = results.knees.get(&configuration.id()).map(Vec::as_slice).unwrap_or_default();
         let spread = Spread::of(knees.iter().map(|knee| knee.per_s));
-        let knee = spread.map_or("-".into(), |own| format!("{:.0}", own.median));
-        let range = spread.map_or("-".into(), |own| format!("{:.0} to {:.0}", own.low, own.high));
-        vec![own.name(), door_name(own.door).to_owned(), knee, range]
+        let knee = spread.map_or("-".into(), |spread| format!("{:.0}", spread.median));
+        let range =
+            spread.map_or("-".into(), |spread| format!("{:.0} to {:.0}", spread.low, spread.high));
+        vec![configuration.name(), door_name(configuration.door).to_owned(), knee, range]
     };
-    let all = findings.plan.configurations.iter().copied();
+    let all = results.plan.configurations.iter().copied();
     Section {
         heading: "Latency against offered load (the seed's figure 2)".into(),
         prose: vec![
@@ -150,7 +153,7 @@ fn loads(findings: &Findings) -> Section {
              of the run."
                 .into(),
         ],
-        figures: doors(findings).map(figure).collect(),
+        figures: doors(results).map(figure).collect(),
         tables: vec![Table {
             caption: "The knee: the highest load kept up with".into(),
             header: vec![
@@ -165,15 +168,15 @@ fn loads(findings: &Findings) -> Section {
     }
 }
 
-fn explained(findings: &Findings) -> Section {
+fn attribution(results: &Results) -> Section {
     let mut figures = Vec::new();
     for place in [Place::Microservice, Place::Lane] {
-        let both = doors(findings).map(|door| Configuration::new(place, Work::Iaa, door));
-        let mut both = both.filter(|own| findings.plan.measures(*own));
-        let Some(own) = both.next() else { continue };
-        for &gets in &findings.plan.gets {
+        let both = doors(results).map(|door| Configuration::new(place, Work::Iaa, door));
+        let mut both = both.filter(|configuration| results.plan.measures(*configuration));
+        let Some(configuration) = both.next() else { continue };
+        for &gets in &results.plan.gets {
             for op in ops(gets) {
-                figures.push(stage_figure(findings, own, gets, op));
+                figures.push(stage_figure(results, configuration, gets, op));
             }
         }
     }
@@ -192,30 +195,31 @@ fn explained(findings: &Findings) -> Section {
     }
 }
 
-fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> Figure {
-    let sizes: Vec<ByteCount> = findings.plan.sizes.clone();
-    type Stage<'a> = &'a dyn Fn(&super::findings::Stages) -> f64;
+fn stage_figure(results: &Results, configuration: Configuration, gets: u32, op: Op) -> Figure {
+    let sizes: Vec<ByteCount> = results.plan.sizes.clone();
+    type Stage<'a> = &'a dyn Fn(&super::results::Stages) -> f64;
     let bars = |name: &str, origin, colour, stage: Stage<'_>| {
         let median = |size: &ByteCount| {
-            let runs = findings.stages.get(&(*size, op.name())).map(Vec::as_slice);
+            let runs = results.stages.get(&(*size, op.name())).map(Vec::as_slice);
             let spread = Spread::of(runs.unwrap_or_default().iter().map(stage));
-            spread.map_or(f64::NAN, |own| own.median)
+            spread.map_or(f64::NAN, |spread| spread.median)
         };
         BarSeries::new(name, origin, colour, sizes.iter().map(median))
     };
     let difference = |size: &ByteCount| {
-        let found = findings.explained(own, *size, gets, op).unwrap_or_default();
-        Spread::of(found.iter().map(|own| own.difference_us)).map_or(f64::NAN, |own| own.median)
+        let found = results.attribution(configuration, *size, gets, op).unwrap_or_default();
+        Spread::of(found.iter().map(|run| run.difference_us))
+            .map_or(f64::NAN, |spread| spread.median)
     };
     let category = |size: &ByteCount| Category { name: size.to_string(), origin: Origin::Emulated };
-    let way = if own.place == Place::Lane { "stages-lane" } else { "stages" };
+    let way = if configuration.place == Place::Lane { "stages-lane" } else { "stages" };
     Figure {
         id: format!("{way}-get{gets}-{}", verb(op)),
         caption: format!(
             "{}: {}s, {gets} % gets, {}.",
-            capital(&own.name()),
+            capital(&configuration.name()),
             verb(op),
-            door_name(own.door)
+            door_name(configuration.door)
         ),
         panels: vec![Panel {
             title: "stages and measured difference".into(),
@@ -224,7 +228,7 @@ fn stage_figure(findings: &Findings, own: Configuration, gets: u32, op: Op) -> F
                 layout: Layout::Stacked,
                 categories: sizes.iter().map(category).collect(),
                 series: vec![
-                    bars("hop", Origin::Measured, 0, &|stages| stages.way_us(own.place)),
+                    bars("hop", Origin::Measured, 0, &|stages| stages.way_us(configuration.place)),
                     bars("device", Origin::Emulated, 1, &|stages| stages.device.p50_us),
                     bars("software codec, saved", Origin::Measured, 2, &|stages| {
                         -stages.software.p50_us
@@ -255,8 +259,8 @@ fn freed(rows: &Rows) -> Section {
     }
 }
 
-fn explosion(findings: &Findings, rows: &Rows) -> Section {
-    let gets = findings.plan.gets.iter().copied().min_by_key(|gets| gets.abs_diff(LOAD_GETS));
+fn explosion(results: &Results, rows: &Rows) -> Section {
+    let gets = results.plan.gets.iter().copied().min_by_key(|gets| gets.abs_diff(LOAD_GETS));
     let gets = gets.unwrap_or(LOAD_GETS);
     let ending = format!(".get{gets}");
     let found = rows.rows.iter().filter(|row| {
@@ -278,19 +282,25 @@ fn explosion(findings: &Findings, rows: &Rows) -> Section {
     }
 }
 
-fn series(own: Configuration, points: Vec<Point>) -> Series {
-    let style = Style::nth(own.index());
-    Series { name: own.name(), label: own.label(), origin: origin(own), style, points }
+fn series(configuration: Configuration, points: Vec<Point>) -> Series {
+    let style = Style::nth(configuration.index());
+    Series {
+        name: configuration.name(),
+        label: configuration.label(),
+        origin: origin(configuration),
+        style,
+        points,
+    }
 }
 
-/// Where a configuration's numbers come from.
-pub(super) const fn origin(own: Configuration) -> Origin {
-    if own.is_emulated() { Origin::Emulated } else { Origin::Measured }
+/// Returns where a configuration's numbers come from.
+pub(super) const fn origin(configuration: Configuration) -> Origin {
+    if configuration.is_emulated() { Origin::Emulated } else { Origin::Measured }
 }
 
-/// The ways to the store that are measured.
-pub(super) fn doors(findings: &Findings) -> impl Iterator<Item = Door> + '_ {
-    Door::ALL.into_iter().filter(|door| findings.plan.of(*door).next().is_some())
+/// Returns the routes to the store that are measured.
+pub(super) fn doors(results: &Results) -> impl Iterator<Item = Door> + '_ {
+    Door::ALL.into_iter().filter(|door| results.plan.by_door(*door).next().is_some())
 }
 
 fn capital(word: &str) -> String {

@@ -1,12 +1,12 @@
-//! The compressed cache's experiments: every configuration side by side, each point measured on all of them in turn, so
-//! that drift of the machine meets all alike.
+//! The compressed cache's experiments (\[CacheTax\]). All configurations run side by side, and each point is measured
+//! on all of them in turn, so that drift of the machine affects all alike.
 
+mod attribution;
 pub(crate) mod bars;
-mod bars_page;
-mod explained;
+mod criteria_page;
 mod figures;
-mod findings;
 mod plan;
+mod results;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::base::rows::Rows;
 use crate::base::{Problem, Session, progress_bar};
 use crate::testbed::{
     Backing, Configuration, Deployment, Door, Load, PROCESSES, Place, Probe, Sample, Site, Work,
-    why_not,
+    unavailable_reason,
 };
 use bars::{ACHIEVED_MIN, RATES_PER_S};
-use findings::{Findings, Knee, LOAD_BYTES, LOAD_GETS, Point, Stages};
 use plan::Plan;
+use results::{Knee, LOAD_BYTES, LOAD_GETS, Point, Results, Stages};
 
 /// What is measured, how often and how long.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -76,10 +76,10 @@ impl Part {
     const ALL: [Part; 3] = [Part::Sizes, Part::Loads, Part::Bars];
 }
 
-/// Runs what is asked for and writes `cache.json` and `report.html`.
+/// Runs the parts that are asked for, and writes `cache.json` and `report.html`.
 ///
 /// # Errors
-/// Why there are no results.
+/// The reason why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let machine = Machine::here();
     let mut plan = Plan::new(options, &machine)?;
@@ -96,28 +96,32 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let library = options.qpl_library.as_deref();
     let experiment =
         Experiment::start(plan, machine, library, Arc::clone(&session.stop)).map_err(failed)?;
-    let (findings, unfinished) = experiment.run().map_err(failed)?;
-    let findings = Findings { left_out, ..findings };
+    let (results, unfinished) = experiment.run().map_err(failed)?;
+    let results = Results { left_out, ..results };
     let mut rows = Rows::new("cache", &experiment.machine, &experiment.conditions());
     rows.unfinished = unfinished;
-    findings.write(&mut rows);
-    session.say([findings.summary()]);
+    results.write(&mut rows);
+    session.say([results.summary()]);
     session.say(bars::summary(&rows.bars));
-    session.write(&rows, "report.html", &figures::report(&findings, &rows))
+    session.write(&rows, "report.html", &figures::report(&results, &rows))
 }
 
-/// Takes out of the plan what this machine has not got, and says so at once: an absence is not to be found in a table.
+/// Removes the configurations that this machine cannot run from the plan, and prints them at once, because a reader
+/// does not see in a table what is absent.
 fn leave_out(plan: &mut Plan, library: Option<&Path>) -> Vec<(Configuration, String)> {
     let mut left_out: Vec<(Configuration, String)> = Vec::new();
-    for own in &plan.configurations {
-        let known = left_out.iter().find(|(other, _)| other.work == own.work);
-        let why = known.map(|(_, why)| why.clone()).or_else(|| why_not(own.work, library));
-        left_out.extend(why.map(|why| (*own, why)));
+    for configuration in &plan.configurations {
+        let known = left_out.iter().find(|(other, _)| other.work == configuration.work);
+        let why = known
+            .map(|(_, why)| why.clone())
+            .or_else(|| unavailable_reason(configuration.work, library));
+        left_out.extend(why.map(|why| (*configuration, why)));
     }
-    for (own, why) in &left_out {
-        eprintln!("rebate: {} is left out: {why}", own.id());
+    for (configuration, why) in &left_out {
+        eprintln!("rebate: {} is left out: {why}", configuration.id());
     }
-    plan.configurations.retain(|own| !left_out.iter().any(|(other, _)| other == own));
+    plan.configurations
+        .retain(|configuration| !left_out.iter().any(|(other, _)| other == configuration));
     left_out
 }
 
@@ -126,12 +130,12 @@ struct Experiment {
     plan: Plan,
     machine: Machine,
     deployments: Vec<Deployment>,
-    /// None where the cores were free to sleep.
+    /// Keeps the cores awake, or is None where they were free to sleep.
     awake: Option<Awake>,
-    /// Ends last: the others report to it.
+    /// Ends last, because the others report to it.
     _scheduler: Process,
     stop: Arc<AtomicBool>,
-    bar: ProgressBar,
+    progress: ProgressBar,
 }
 
 impl Experiment {
@@ -147,15 +151,15 @@ impl Experiment {
         let [address] = scheduler.lines_after(["grpc on "])?;
         let backing = Backing::Memcached;
         let site = Site { backing, machine: &machine, scheduler: Some(&address), qpl_library };
-        let start = |own: &Configuration| Deployment::start(*own, &site);
+        let start = |configuration: &Configuration| Deployment::start(*configuration, &site);
         let deployments = plan.configurations.iter().map(start).collect::<Result<_, _>>()?;
-        let bar = progress_bar();
+        let progress = progress_bar();
         machine.keep_to_first_core(PROCESSES);
         let awake = Awake::start();
-        Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, bar })
+        Ok(Self { plan, machine, deployments, awake, _scheduler: scheduler, stop, progress })
     }
 
-    /// What a reader must know of how the machine was used.
+    /// Returns what a reader has to know about the use of the machine.
     fn conditions(&self) -> String {
         let place = match self.machine.core(0, PROCESSES) {
             Some(_) => "each process on a core of its own",
@@ -168,92 +172,104 @@ impl Experiment {
         format!("{place}; cores {sleep}")
     }
 
-    /// What was found; interrupted, what was until then, and where that was.
-    fn run(&self) -> Result<(Findings, Option<String>), String> {
-        let mut findings = Findings::new(self.plan.clone());
-        let end = self.measure(&mut findings);
-        self.bar.finish_and_clear();
+    /// Returns the results. An interrupted run also returns where it was interrupted.
+    fn run(&self) -> Result<(Results, Option<String>), String> {
+        let mut results = Results::new(self.plan.clone());
+        let end = self.measure(&mut results);
+        self.progress.finish_and_clear();
         match end {
-            Ok(()) => Ok((findings, None)),
-            Err(_) if self.not_stopped().is_err() && !findings.points.is_empty() => {
-                let at = format!("interrupted at {}, {}", self.bar.prefix(), self.bar.message());
-                Ok((findings, Some(at)))
+            Ok(()) => Ok((results, None)),
+            Err(_) if self.not_stopped().is_err() && !results.points.is_empty() => {
+                let at = format!(
+                    "interrupted at {}, {}",
+                    self.progress.prefix(),
+                    self.progress.message()
+                );
+                Ok((results, Some(at)))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn measure(&self, findings: &mut Findings) -> Result<(), String> {
+    fn measure(&self, results: &mut Results) -> Result<(), String> {
         let plan = &self.plan;
-        self.bar.set_length((plan.runs * self.samples()) as u64);
+        self.progress.set_length((plan.runs * self.samples()) as u64);
         for run in 0..plan.runs {
-            self.bar.set_prefix(format!("run {} of {}", run + 1, plan.runs));
+            self.progress.set_prefix(format!("run {} of {}", run + 1, plan.runs));
             if plan.has(Part::Bars) {
-                self.bars(findings, run)?;
+                self.criteria(results, run)?;
             }
             if plan.has(Part::Sizes) {
                 for &size in &plan.sizes {
-                    self.size(findings, run, size)?;
+                    self.size(results, run, size)?;
                 }
             }
             if plan.has(Part::Loads) {
-                self.loads(findings, run)?;
+                self.loads(results, run)?;
             }
         }
         Ok(())
     }
 
-    /// About how many samples one run takes.
+    /// Returns about how many samples one run takes.
     fn samples(&self) -> usize {
         let plan = &self.plan;
         let mixes = plan.gets.len();
-        let of = |part: Part, samples: usize| if plan.has(part) { samples } else { 0 };
-        // The busy frontend, in software and not, is two samples a size and mix; a knee is some eight.
+        let if_planned = |part: Part, samples: usize| if plan.has(part) { samples } else { 0 };
+        // The busy frontend, in software and not, is two samples per size and mix. A knee is about eight samples.
         let sizes = plan.sizes.len() * mixes * (self.deployments.len() + 2);
         let loads = self.deployments.len() * (plan.loads_per_s.len() + KNEE_SAMPLES);
-        let bars = 2 * self.deployments.len() * plan.bar_gets().count();
-        of(Part::Sizes, sizes) + of(Part::Loads, loads) + of(Part::Bars, bars)
+        let criteria = 2 * self.deployments.len() * plan.criteria_gets().count();
+        if_planned(Part::Sizes, sizes)
+            + if_planned(Part::Loads, loads)
+            + if_planned(Part::Bars, criteria)
     }
 
-    /// At one size, each way to the store by itself: the seed's load, or the highest that all can carry that are
-    /// judged; then as fast as answers come.
-    fn bars(&self, findings: &mut Findings, run: usize) -> Result<(), String> {
+    /// Measures one size, for each route to the store separately. The load is that of [CacheTax], or the highest that
+    /// all judged configurations carry; then it is as fast as answers come.
+    fn criteria(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for door in Door::ALL {
             if !self.plan.measures(Configuration::new(Place::Lane, Work::Iaa, door)) {
                 continue;
             }
-            for gets in self.plan.bar_gets() {
+            for gets in self.plan.criteria_gets() {
                 if run == 0 {
                     let carried = self.carried(door, gets)?;
-                    findings.carried_per_s.extend(carried.map(|per_s| ((door, gets), per_s)));
+                    results.carried_per_s.extend(carried.map(|per_s| ((door, gets), per_s)));
                 }
-                let rate = findings.carried_per_s.get(&(door, gets)).copied();
+                let rate = results.carried_per_s.get(&(door, gets)).copied();
                 let maximum = Load {
                     warmup: self.plan.warmup,
                     duration: self.plan.duration,
                     ..Load::saturating(LOAD_BYTES, f64::from(gets) / 100.0)
                 };
-                for deployment in self.turns(run).filter(|own| own.configuration.door == door) {
-                    let own = deployment.configuration;
+                for deployment in
+                    self.turns(run).filter(|deployment| deployment.configuration.door == door)
+                {
+                    let configuration = deployment.configuration;
                     if let Some(per_s) = rate {
                         let sample = self.at_load(deployment, gets, per_s)?;
-                        findings.points.entry(Point::carried(own, gets)).or_default().push(sample);
+                        let point = Point::carried(configuration, gets);
+                        results.points.entry(point).or_default().push(sample);
                     }
                     let sample = self.take(deployment, &maximum, "as fast as answers come")?;
-                    findings.points.entry(Point::maximum(own, gets)).or_default().push(sample);
+                    let point = Point::maximum(configuration, gets);
+                    results.points.entry(point).or_default().push(sample);
                 }
             }
         }
         Ok(())
     }
 
-    /// The highest of the loads that every judged configuration carries.
+    /// Returns the highest of the loads that every judged configuration carries.
     fn carried(&self, door: Door, gets: u32) -> Result<Option<f64>, String> {
-        let judged = |own: &&Deployment| own.configuration.door == door && is_judged(own);
+        let judged = |deployment: &&Deployment| {
+            deployment.configuration.door == door && is_judged(deployment)
+        };
         for rate_per_s in RATES_PER_S {
             let mut all = true;
             for deployment in self.deployments.iter().filter(judged) {
-                // One sample can fail for what else the machine does.
+                // One sample can fail because of other work of the machine.
                 let sample = || self.at_load(deployment, gets, rate_per_s);
                 all = keeps_up(&sample()?) || keeps_up(&sample()?);
                 if !all {
@@ -267,11 +283,11 @@ impl Experiment {
         Ok(None)
     }
 
-    /// One size: each stage alone, every mix at the fixed load, and what the codec costs a frontend that is busy.
-    fn size(&self, findings: &mut Findings, run: usize, size: ByteCount) -> Result<(), String> {
-        self.bar.set_message(format!("{size}: stages"));
+    /// Measures one size: each stage alone, every mix at the fixed load, and what the codec costs a busy frontend.
+    fn size(&self, results: &mut Results, run: usize, size: ByteCount) -> Result<(), String> {
+        self.progress.set_message(format!("{size}: stages"));
         for op in [Op::Compress, Op::Decompress] {
-            findings.stages.entry((size, op.name())).or_default().push(self.stages(size, op)?);
+            results.stages.entry((size, op.name())).or_default().push(self.stages(size, op)?);
         }
         for &gets in &self.plan.gets {
             let load = self.load(size, gets, self.plan.rate_per_s);
@@ -279,7 +295,7 @@ impl Experiment {
                 let point = Point::at_size(deployment.configuration, size, gets);
                 let load = self.learning(deployment, load);
                 let sample = self.take(deployment, &load, &format!("{size}, {gets} % gets"))?;
-                findings.points.entry(point).or_default().push(sample);
+                results.points.entry(point).or_default().push(sample);
             }
             if size < FREED_BYTES_MIN {
                 continue;
@@ -290,21 +306,24 @@ impl Experiment {
                 ..Load::saturating(size, f64::from(gets) / 100.0)
             };
             for deployment in self.turns(run) {
-                let own = deployment.configuration;
-                // What the accelerator frees of a frontend does not depend on where its store is.
-                let is_of_freed = matches!(own.work, Work::Software | Work::Iaa);
-                if own.is_microservice() || !is_of_freed || own.door == Door::Grpc {
+                let configuration = deployment.configuration;
+                // What the accelerator frees in a frontend does not depend on the place of its store.
+                let is_of_freed = matches!(configuration.work, Work::Software | Work::Iaa);
+                if configuration.is_microservice()
+                    || !is_of_freed
+                    || configuration.door == Door::Grpc
+                {
                     continue;
                 }
                 let point = Point::saturated(deployment.configuration, size, gets);
                 let sample = self.take(deployment, &load, &format!("{size}, saturated"))?;
-                findings.points.entry(point).or_default().push(sample);
+                results.points.entry(point).or_default().push(sample);
             }
         }
         Ok(())
     }
 
-    /// The load, with the time to learn where a policy does.
+    /// Returns the load with a longer warm-up where a policy learns.
     fn learning(&self, deployment: &Deployment, load: Load) -> Load {
         let times = if deployment.configuration.work == Work::LeastLatency { LEARNING } else { 1 };
         Load { warmup: Nanos(self.plan.warmup.0 * times), ..load }
@@ -314,10 +333,11 @@ impl Experiment {
         let (rate_per_s, jobs) = (self.plan.rate_per_s, self.plan.stage_jobs);
         let probe = Probe { value_bytes, op, rate_per_s, jobs };
         let hop = |place| {
-            let of_place = |own: &&Deployment| own.configuration.place == place;
-            // Where a service has both, that in software: what its device takes is not the hop's.
+            let of_place = |deployment: &&Deployment| deployment.configuration.place == place;
+            // Where a service runs with a device and in software, the one in software is taken, so that the device's
+            // time is not part of the hop.
             let services = self.deployments.iter().filter(of_place);
-            let service = services.min_by_key(|own| own.configuration.is_emulated());
+            let service = services.min_by_key(|deployment| deployment.configuration.is_emulated());
             let way = service.and_then(Deployment::compression);
             way.map(|way| probe.hop(way)).transpose()
         };
@@ -333,27 +353,29 @@ impl Experiment {
         Ok(stages)
     }
 
-    /// Every load on every configuration, as far as it keeps up: beyond that only the queue grows. Then its knee.
-    fn loads(&self, findings: &mut Findings, run: usize) -> Result<(), String> {
+    /// Runs every load on every configuration, as long as it keeps up, because beyond that only the queue grows. Then
+    /// it searches the knee.
+    fn loads(&self, results: &mut Results, run: usize) -> Result<(), String> {
         for deployment in self.turns(run) {
             let mut search = Search::default();
             for &rate_per_s in &self.plan.loads_per_s {
                 if search.bad.is_some() {
-                    self.bar.inc(1);
+                    self.progress.inc(1);
                     continue;
                 }
                 let sample = self.at_load(deployment, LOAD_GETS, rate_per_s)?;
                 search.learn(rate_per_s, &sample);
                 let point = Point::at_load(deployment.configuration, rate_per_s);
-                findings.points.entry(point).or_default().push(sample);
+                results.points.entry(point).or_default().push(sample);
             }
             let knee = self.knee(deployment, search)?;
-            findings.knees.entry(deployment.configuration.id()).or_default().push(knee);
+            results.knees.entry(deployment.configuration.id()).or_default().push(knee);
         }
         Ok(())
     }
 
-    /// The highest load that the configuration keeps up with: on from the sweep in growing steps, then by halving.
+    /// Returns the highest load that the configuration keeps up with. The search continues from the sweep in growing
+    /// steps, then halves the interval.
     fn knee(&self, deployment: &Deployment, mut search: Search) -> Result<Knee, String> {
         let lowest = self.plan.loads_per_s[0];
         while search.bad.is_none() && search.good < KNEE_PER_S_MAX {
@@ -371,9 +393,14 @@ impl Experiment {
         Ok(Knee { per_s: search.good, limit: search.limit })
     }
 
-    fn at_load(&self, own: &Deployment, gets: u32, rate_per_s: f64) -> Result<Sample, String> {
+    fn at_load(
+        &self,
+        deployment: &Deployment,
+        gets: u32,
+        rate_per_s: f64,
+    ) -> Result<Sample, String> {
         let load = self.load(LOAD_BYTES, gets, rate_per_s);
-        self.take(own, &load, &format!("{gets} % gets, {rate_per_s:.0}/s"))
+        self.take(deployment, &load, &format!("{gets} % gets, {rate_per_s:.0}/s"))
     }
 
     fn load(&self, size: ByteCount, gets: u32, rate_per_s: f64) -> Load {
@@ -382,8 +409,9 @@ impl Experiment {
     }
 
     fn take(&self, deployment: &Deployment, load: &Load, what: &str) -> Result<Sample, String> {
-        self.bar.set_message(format!("{}: {what}", deployment.configuration.id()));
-        // Elsewhere the load's own sets have the device remember its results; this policy may keep them at home.
+        self.progress.set_message(format!("{}: {what}", deployment.configuration.id()));
+        // With other policies the load's sets make the device remember its results. This policy may run them in
+        // software.
         if deployment.configuration.work == Work::LeastLatency
             && let Some(way) = deployment.compression()
         {
@@ -391,7 +419,7 @@ impl Experiment {
         }
         let sample = Sample::take(deployment, load, &self.stop);
         self.not_stopped()?;
-        self.bar.inc(1);
+        self.progress.inc(1);
         sample.map_err(|error| format!("{}: {error}", deployment.configuration.id()))
     }
 
@@ -399,30 +427,30 @@ impl Experiment {
         if self.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
     }
 
-    /// All deployments, each run beginning with another one.
+    /// Returns all deployments. Each run begins with another one.
     fn turns(&self, run: usize) -> impl Iterator<Item = &Deployment> {
         let count = self.deployments.len();
         self.deployments.iter().cycle().skip(run % count).take(count)
     }
 }
 
-/// Whether the load was carried.
+/// Returns whether the load was carried.
 fn keeps_up(sample: &Sample) -> bool {
     sample.achieved() >= ACHIEVED_MIN && sample.invalid.is_none()
 }
 
-/// Whether a bar is about it.
-fn is_judged(own: &Deployment) -> bool {
-    let Configuration { place, work, .. } = own.configuration;
+/// Returns whether a criterion is about the deployment.
+fn is_judged(deployment: &Deployment) -> bool {
+    let Configuration { place, work, .. } = deployment.configuration;
     matches!((place, work), (Place::Monolith, Work::Best | Work::Iaa) | (Place::Lane, Work::Iaa))
 }
 
-/// What is known of where a configuration stops keeping up.
+/// The loads that are known to be kept up with, and not to be.
 #[derive(Default)]
 struct Search {
     good: f64,
     bad: Option<f64>,
-    /// Why the lowest load that failed did, where that was not the configuration.
+    /// The reason why the lowest failed load failed, where the configuration was not the reason.
     limit: Option<String>,
 }
 
@@ -439,17 +467,17 @@ impl Search {
 
 const KNEE_STEP: f64 = 1.5;
 
-/// A policy that learns is loaded so many times as long before it is measured.
+/// The factor by which the warm-up of a policy that learns is longer.
 const LEARNING: u64 = 10;
 
-/// For the progress bar.
+/// The number of samples per knee that the progress bar expects.
 const KNEE_SAMPLES: usize = 8;
 
-/// Below this part of the lowest load the search ends: the configuration does not serve.
+/// Below the lowest load divided by this the search ends, because the configuration does not serve.
 const KNEE_GIVE_UP: f64 = 16.0;
 
-/// No configuration of one core a service reaches it.
+/// A rate that no configuration with one core per service reaches.
 const KNEE_PER_S_MAX: f64 = 200_000.0;
 
-/// From here on the accelerator must free four fifths of what the codec costs.
+/// The size from which the accelerator must free four fifths of what the codec costs.
 const FREED_BYTES_MIN: ByteCount = ByteCount::kib(4);

@@ -1,4 +1,4 @@
-//! Which points are measured, how often and how long. Values only.
+//! Which points are measured, how often and how long. The module has values only.
 
 use harness::Machine;
 use units::{ByteCount, Nanos};
@@ -10,11 +10,11 @@ use crate::testbed::{Configuration, Door};
 /// The points of `reproduce cache`.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What is measured, in the order of [`Configuration::all`].
+    /// The configurations that are measured, in the order of [`Configuration::all`].
     pub(crate) configurations: Vec<Configuration>,
     pub(crate) parts: Vec<Part>,
     pub(crate) sizes: Vec<ByteCount>,
-    /// Shares of gets (percent).
+    /// The shares of gets (percent).
     pub(crate) gets: Vec<u32>,
     /// The offered load of the size sweep (1/s).
     pub(crate) rate_per_s: f64,
@@ -23,17 +23,17 @@ pub(crate) struct Plan {
     pub(crate) runs: usize,
     pub(crate) warmup: Nanos,
     pub(crate) duration: Nanos,
-    /// Jobs of each stage measured alone.
+    /// The number of jobs in the measurement of each stage alone.
     pub(crate) stage_jobs: usize,
-    /// The knee is found to within this share of it.
+    /// The share of the knee within which it is found.
     pub(crate) knee_precision: f64,
 }
 
 impl Plan {
-    /// As the options say, and the seed where they say nothing.
+    /// Makes a plan from the options. The defaults are those of [CacheTax].
     ///
     /// # Errors
-    /// The option that is out of range.
+    /// An option is out of range; the text names it.
     pub(crate) fn new(options: &Options, machine: &Machine) -> Result<Self, Problem> {
         let plan = if options.quick { Self::quick() } else { Self::whole(machine) };
         let plan = Self {
@@ -55,15 +55,15 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The seed's sweeps, carried on; figure 2 is at 64 KiB.
+    /// Returns the sweeps of [CacheTax], carried on to larger values. Figure 2 is at 64 KiB.
     fn whole(machine: &Machine) -> Self {
-        let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < SEED_CORES_MIN;
+        let few_cores = machine.class.trim_end_matches('c').parse().unwrap_or(1) < PAPER_CORES_MIN;
         Self {
             configurations: Vec::new(),
             parts: Part::ALL.into(),
             sizes: (0..10).map(|log2| ByteCount::kib(1 << log2)).collect(),
             gets: vec![0, 50, 90, 100],
-            rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { SEED_RATE_PER_S },
+            rate_per_s: if few_cores { FEW_CORES_RATE_PER_S } else { PAPER_RATE_PER_S },
             loads_per_s: (1..=7).map(|thousands| f64::from(thousands) * 1e3).collect(),
             runs: 5,
             warmup: Nanos::millis(300),
@@ -89,24 +89,24 @@ impl Plan {
         }
     }
 
-    /// Whether a part is asked for.
+    /// Returns whether a part is asked for.
     pub(crate) fn has(&self, part: Part) -> bool {
         self.parts.contains(&part)
     }
 
-    /// Those that reach the store so.
-    pub(crate) fn of(&self, door: Door) -> impl Iterator<Item = Configuration> + '_ {
-        self.configurations.iter().copied().filter(move |own| own.door == door)
+    /// Returns the configurations that reach the store by this route.
+    pub(crate) fn by_door(&self, door: Door) -> impl Iterator<Item = Configuration> + '_ {
+        self.configurations.iter().copied().filter(move |configuration| configuration.door == door)
     }
 
-    /// Whether it is measured.
-    pub(crate) fn measures(&self, own: Configuration) -> bool {
-        self.configurations.contains(&own)
+    /// Returns whether a configuration is measured.
+    pub(crate) fn measures(&self, configuration: Configuration) -> bool {
+        self.configurations.contains(&configuration)
     }
 
-    /// The mixes that bars are about, of those that are asked for.
-    pub(crate) fn bar_gets(&self) -> impl Iterator<Item = u32> + '_ {
-        BAR_GETS.into_iter().filter(|gets| self.gets.contains(gets))
+    /// Returns the mixes that criteria use, of those that are asked for.
+    pub(crate) fn criteria_gets(&self) -> impl Iterator<Item = u32> + '_ {
+        CRITERIA_GETS.into_iter().filter(|gets| self.gets.contains(gets))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -135,23 +135,24 @@ impl Plan {
     }
 }
 
-/// Those of these ids, or all.
+/// Returns the configurations with these ids, or all if there are no ids.
 fn configurations(ids: &[String]) -> Result<Vec<Configuration>, String> {
     let all: Vec<Configuration> = Door::ALL.into_iter().flat_map(Configuration::all).collect();
     if let Some(id) = ids.iter().find(|id| Configuration::named(id).is_none()) {
-        let valid: Vec<String> = all.iter().map(|own| own.id()).collect();
+        let valid: Vec<String> = all.iter().map(|configuration| configuration.id()).collect();
         return Err(format!("--configurations is {id}; valid are {}", valid.join(", ")));
     }
-    let is_asked_for = |own: &Configuration| ids.is_empty() || ids.contains(&own.id());
+    let is_asked_for =
+        |configuration: &Configuration| ids.is_empty() || ids.contains(&configuration.id());
     Ok(all.into_iter().filter(is_asked_for).collect())
 }
 
-/// The seed's offered load in the size sweep (its figure 1).
-pub(super) const SEED_RATE_PER_S: f64 = 4_000.0;
+/// The offered load of [CacheTax] in the size sweep (its figure 1).
+pub(super) const PAPER_RATE_PER_S: f64 = 4_000.0;
 
-/// With fewer cores than services the seed's load is queueing and nothing else at the larger sizes.
+/// With fewer cores than services, the load of [CacheTax] is only queueing at the larger sizes.
 const FEW_CORES_RATE_PER_S: f64 = 500.0;
-const SEED_CORES_MIN: usize = 8;
+const PAPER_CORES_MIN: usize = 8;
 
-/// Shares of gets that bars are about (percent).
-const BAR_GETS: [u32; 2] = [90, 50];
+/// The shares of gets that criteria use (percent).
+const CRITERIA_GETS: [u32; 2] = [90, 50];

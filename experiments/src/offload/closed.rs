@@ -1,5 +1,5 @@
-//! The seed's load: so many tasks, each of which makes its requests one after the other, on one core or on several.
-//! It measures one run; what that means is for others.
+//! The load of [OffloadSched]: a number of tasks, each of which makes its requests one after the other, on one core or
+//! on several. The module measures one run. Others say what it means.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -20,20 +20,20 @@ use super::work::Work;
 /// A closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed {
-    /// Tasks that have begun and not ended, at most.
+    /// The greatest number of tasks that have begun and not ended.
     pub(super) in_flight: usize,
-    /// Of each task.
+    /// The requests of each task.
     pub(super) requests: usize,
-    /// Those of the loop, where they are not its own choice.
+    /// The polling interval and the batch, where they are not the loop's defaults.
     pub(super) poll_interval: Option<Nanos>,
     pub(super) dequeue_batch: Option<usize>,
 }
 
 impl Closed {
-    /// One run on the calling thread.
+    /// Makes one run on the calling thread.
     ///
     /// # Errors
-    /// That a job failed or the loop did not start.
+    /// A job failed or the loop did not start.
     pub(super) fn run(
         &self,
         platform: &Platform,
@@ -42,7 +42,7 @@ impl Closed {
     ) -> Result<Sample, String> {
         let config = self.configure(CoreConfig::new(platform.runtime(mode)));
         let core_loop = CoreLoop::new(config).map_err(|error| error.to_string())?;
-        let log = Rc::new(RefCell::new(Log::of(TASKS * self.requests)));
+        let log = Rc::new(RefCell::new(Log::with_capacity(TASKS * self.requests)));
         let next = Rc::new(Cell::new(0));
         for _ in 0..self.in_flight.min(TASKS) {
             let (core, work) = (core_loop.core().clone(), work.clone());
@@ -66,10 +66,10 @@ impl Closed {
         log.sample(elapsed).map(|sample| sample.emulated(&before, &platform.counters()))
     }
 
-    /// One run on so many threads of its own, each with its own queues; `TASKS` for each.
+    /// Makes one run on `cores` threads, each with its own queues and with `TASKS` tasks.
     ///
     /// # Errors
-    /// As [`Closed::run`].
+    /// The errors of [`Closed::run`].
     pub(super) fn run_on(
         &self,
         cores: NonZeroUsize,
@@ -79,31 +79,31 @@ impl Closed {
     ) -> Result<Sample, String> {
         let mut config = CoresConfig::new(cores);
         config.tasks_per_core_max = NonZeroUsize::new(self.in_flight).unwrap_or(NonZeroUsize::MIN);
-        let (own, platform_of_cores) = (*self, platform.clone());
+        let (settings, platform_of_cores) = (*self, platform.clone());
         let started = Cores::start(config, move |_| {
-            own.configure(CoreConfig::new(platform_of_cores.runtime(mode)))
+            settings.configure(CoreConfig::new(platform_of_cores.runtime(mode)))
         });
         let started = started.map_err(|error| error.to_string())?;
-        let (spawner, (tell, told)) = (started.spawner(), mpsc::channel());
+        let (spawner, (sender, logs)) = (started.spawner(), mpsc::channel());
         let before = platform.counters();
         let start = Instant::now();
         for task in 0..TASKS * cores.get() {
-            let (work, tell, count) = (work.clone(), tell.clone(), self.requests);
+            let (work, sender, count) = (work.clone(), sender.clone(), self.requests);
             let spawned = spawner.spawn(move |core: Core| async move {
-                let log = RefCell::new(Log::of(count));
+                let log = RefCell::new(Log::with_capacity(count));
                 let pool = Pool::heap(POOL_BYTES);
                 let done = requests(&core, &work, (task, count), &pool, &log).await;
                 let mut log = log.take();
                 log.problem = done.err();
-                // Nobody listens any more after a problem.
-                let _ = tell.send(log);
+                // The receiver is gone after a problem.
+                let _ = sender.send(log);
             });
             spawned.map_err(|error| error.to_string())?;
         }
-        drop((spawner, tell));
+        drop((spawner, sender));
         started.finish();
         let elapsed = Nanos::from(start.elapsed());
-        let log = told.iter().fold(Log::default(), Log::and);
+        let log = logs.iter().fold(Log::default(), Log::and);
         log.sample(elapsed).map(|sample| sample.emulated(&before, &platform.counters()))
     }
 
@@ -118,7 +118,7 @@ impl Closed {
 /// Makes every result that emulations will need, and warms the engines.
 ///
 /// # Errors
-/// As [`Closed::run`].
+/// The errors of [`Closed::run`].
 pub(super) fn warm(platform: &Platform, work: &Work) -> Result<(), String> {
     for mode in [Mode::Software, Mode::Async] {
         let config = CoreConfig::new(platform.runtime(mode));
@@ -135,7 +135,8 @@ pub(super) fn warm(platform: &Platform, work: &Work) -> Result<(), String> {
     Ok(())
 }
 
-/// One task's requests. Where one ends the next begins, so that one look at the clock serves both.
+/// Makes the requests of one task. The end of one is the beginning of the next, so that the clock is read once for
+/// both.
 async fn requests(
     core: &Core,
     work: &Work,
@@ -157,7 +158,7 @@ async fn requests(
     Ok(())
 }
 
-/// What tasks saw.
+/// The results of tasks.
 #[derive(Default)]
 struct Log {
     latency_ns: Vec<u64>,
@@ -166,7 +167,7 @@ struct Log {
 }
 
 impl Log {
-    fn of(requests: usize) -> Self {
+    fn with_capacity(requests: usize) -> Self {
         Self { latency_ns: Vec::with_capacity(requests), ..Self::default() }
     }
 
@@ -184,5 +185,5 @@ impl Log {
     }
 }
 
-/// What a task's pool keeps of buffers that came back.
+/// The bytes of returned buffers that a task's pool keeps.
 const POOL_BYTES: ByteCount = ByteCount::mib(1);

@@ -1,4 +1,4 @@
-//! Experiment 5: the web server on one core and on two, each with its own queues into the same devices.
+//! Experiment 5: the web server on one core and on two. Each core has its own queues into the same devices.
 
 use std::num::NonZeroUsize;
 
@@ -17,12 +17,12 @@ use crate::base::rows::Rows;
 /// Measures, adds the rows and lists them.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
     let work = Work::web_server(&lab.stock)?;
     let platforms = [&lab.published, &lab.own_codec];
-    platforms.into_iter().try_for_each(|own| warm(own, &work))?;
+    platforms.into_iter().try_for_each(|platform| warm(platform, &work))?;
     lab.begin("cores", lab.plan.runs * platforms.len() * MODES.len() * CORES.len());
     for platform in platforms {
         let mut samples = vec![[Vec::new(), Vec::new()]; MODES.len()];
@@ -61,9 +61,9 @@ fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Vec<Sample
     };
     let name = format!("web server, {}, {}", mode.name(), platform.name);
     let devices = || platform.virtuals(mode);
-    for (cores, own) in CORES.into_iter().zip(samples) {
+    for (cores, samples) in CORES.into_iter().zip(samples) {
         let (id, what) = (format!("throughput.{}", at(cores)), format!("{name}: {cores} cores"));
-        rows.add(id, what, "1/s", own.iter().map(Sample::per_s), devices(), invalid(own));
+        rows.add(id, what, "1/s", samples.iter().map(Sample::per_s), devices(), invalid(samples));
     }
     let [one, two] = samples;
     let ratios = two.iter().zip(one).map(|(two, one)| two.per_s() / one.per_s());

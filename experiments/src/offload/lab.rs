@@ -1,4 +1,4 @@
-//! What every experiment shares: the plan, the machines to run on, the progress bar and the wish to stop.
+//! The state that every experiment shares: the plan, the platforms, the progress bar and the flag that stops the run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,34 +10,34 @@ use super::plan::Plan;
 use super::platform::Platform;
 use super::work::Stock;
 
-/// Where experiments are made.
+/// The plan and everything that its experiments run on.
 pub(super) struct Lab {
     pub(super) plan: Plan,
-    /// The seed's machine, then our codec beside the same device, then a worker thread.
+    /// The machine of [OffloadSched], emulated. Then come our codec with the same device, and a worker thread.
     pub(super) published: Platform,
     pub(super) own_codec: Platform,
     pub(super) worker: Platform,
     /// The one core of the worker thread, if the system keeps it there.
     pub(super) worker_core: Option<usize>,
     pub(super) on_chip: Platform,
-    /// Others' codecs on the calling core.
+    /// Other projects' codecs on the calling core.
     pub(super) libraries: Vec<Platform>,
-    /// What is compressed.
+    /// The data that is compressed.
     pub(super) stock: Stock,
     stop: Arc<AtomicBool>,
-    bar: ProgressBar,
+    progress: ProgressBar,
 }
 
 impl Lab {
-    /// With every platform open.
+    /// Opens every platform.
     ///
     /// # Errors
-    /// A platform that does not open.
+    /// A platform does not open.
     pub(super) fn new(
         plan: Plan,
         libraries: Vec<Platform>,
         stop: Arc<AtomicBool>,
-        bar: ProgressBar,
+        progress: ProgressBar,
     ) -> Result<Self, String> {
         let (worker, worker_core) = Platform::worker()?;
         Ok(Self {
@@ -50,11 +50,11 @@ impl Lab {
             libraries,
             stock: Stock::new()?,
             stop,
-            bar,
+            progress,
         })
     }
 
-    /// Where threads run.
+    /// Returns where threads run.
     pub(super) fn conditions(&self) -> String {
         let others = "threads not pinned";
         match self.worker_core {
@@ -63,12 +63,12 @@ impl Lab {
         }
     }
 
-    /// Those that modes are compared on.
+    /// Returns the platforms on which modes are compared.
     pub(super) fn platforms(&self) -> [&Platform; 3] {
         [&self.published, &self.own_codec, &self.worker]
     }
 
-    /// The seed's closed loop with so many tasks under way.
+    /// Returns the closed loop of [OffloadSched] with so many tasks in flight.
     pub(super) fn closed(&self, in_flight: usize) -> Closed {
         let requests = self.plan.requests;
         Closed { in_flight, requests, poll_interval: None, dequeue_batch: None }
@@ -76,36 +76,36 @@ impl Lab {
 
     /// Announces an experiment of so many samples.
     pub(super) fn begin(&self, name: &str, samples: usize) {
-        self.bar.set_prefix(name.to_owned());
-        self.bar.set_position(0);
-        self.bar.set_length(samples as u64);
+        self.progress.set_prefix(name.to_owned());
+        self.progress.set_position(0);
+        self.progress.set_length(samples as u64);
     }
 
-    /// One sample, unless the run is to stop.
+    /// Takes one sample, unless the run has to stop.
     ///
     /// # Errors
-    /// Those of the sample, with what it was of; that the run is to stop.
+    /// The sample failed, and the text says which; or the run has to stop.
     pub(super) fn take<T>(
         &self,
         what: &str,
         sample: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
-        self.bar.set_message(what.to_owned());
+        self.progress.set_message(what.to_owned());
         if self.is_to_stop() {
             return Err("stopped".to_owned());
         }
         let taken = sample().map_err(|error| format!("{what}: {error}"));
-        self.bar.inc(1);
+        self.progress.inc(1);
         taken
     }
 
-    /// Whether the run was interrupted.
+    /// Returns whether the run was interrupted.
     pub(super) fn is_to_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The bar is not needed any more.
+    /// Removes the progress bar.
     pub(super) fn end(&self) {
-        self.bar.finish_and_clear();
+        self.progress.finish_and_clear();
     }
 }

@@ -1,5 +1,5 @@
-//! Experiment 5: Cache-1 as an open loop from idle past saturation, for every policy; and whether the policies that see
-//! load follow the best of those that do not.
+//! Experiment 5: Cache-1 as an open loop, from idle past saturation, for every policy. It also shows whether the
+//! policies that see load follow the best of those that do not.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,17 @@ use crate::base::Spread;
 use crate::base::figures::table;
 use crate::base::rows::{Kind, Row, Rows};
 
-/// Measures, adds the rows and draws. Interrupted, what the runs give that went through all loads by then.
+/// Measures, adds the rows and draws. An interrupted run has the results of the runs that had gone through all loads by
+/// then.
 ///
 /// # Errors
-/// That a job failed, or that the run is to stop before one went through all loads.
+/// A job failed, or the run has to stop and none has gone through all loads.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for platform in lab.platforms() {
-        let found = match warm(platform, &work).and_then(|()| Found::measure(lab, platform, &work))
+        let found = match warm(platform, &work)
+            .and_then(|()| Measurements::measure(lab, platform, &work))
         {
             Ok(found) => found,
             Err(_) if lab.is_to_stop() && !figures.is_empty() => break,
@@ -71,24 +73,24 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     })
 }
 
-/// Everything random of a run follows from it.
+/// Returns the seed from which all random numbers of a run follow.
 fn seed(run: usize, rate_per_s: f64) -> u64 {
     (run as u64) << 32 | rate_per_s as u64
 }
 
-/// A sample and its mode and offered load (1/s).
+/// A sample with its mode and offered load (1/s).
 type Taken = ((Mode, u64), Sample);
 
-/// By mode and offered load (1/s).
-struct Found<'a> {
+/// The samples by mode and offered load (1/s).
+struct Measurements<'a> {
     platform: &'a Platform,
     loads_per_s: Vec<f64>,
-    /// So many went through all loads.
+    /// The number of runs that went through all loads.
     runs: usize,
     samples: BTreeMap<(Mode, u64), Vec<Sample>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> Measurements<'a> {
     fn measure(lab: &Lab, platform: &'a Platform, work: &Work) -> Result<Self, String> {
         let plan = &lab.plan;
         let mut loads_per_s = plan.loads_per_s.clone();
@@ -110,10 +112,10 @@ impl<'a> Found<'a> {
         Ok(found)
     }
 
-    /// One run through all loads.
+    /// Makes one run through all loads.
     fn run_through(&self, lab: &Lab, work: &Work, run: usize) -> Result<Vec<Taken>, String> {
         let mut taken = Vec::new();
-        // Beyond the load at which it falls behind only the queue grows.
+        // Beyond the load at which a mode falls behind, only the queue grows.
         let mut open: Vec<Mode> = Mode::ALL.to_vec();
         for &rate_per_s in &self.loads_per_s {
             let mut kept_up = Vec::new();
@@ -136,16 +138,16 @@ impl<'a> Found<'a> {
         Ok(taken)
     }
 
-    fn of(&self, mode: Mode, per_s: f64) -> &[Sample] {
+    fn samples(&self, mode: Mode, per_s: f64) -> &[Sample] {
         self.samples.get(&(mode, per_s as u64)).map_or(&[], Vec::as_slice)
     }
 
-    /// A latency of each run that kept up (us).
+    /// Returns a latency of each run that kept up (us).
     fn quantile_us(&self, mode: Mode, per_s: f64, share: f64) -> Vec<f64> {
-        self.of(mode, per_s).iter().map(|own| own.quantile_kept_up_us(share)).collect()
+        self.samples(mode, per_s).iter().map(|sample| sample.quantile_kept_up_us(share)).collect()
     }
 
-    /// The 99th percentile, where all runs kept up.
+    /// Returns the 99th percentile, where all runs kept up.
     fn p99_us(&self, mode: Mode, per_s: f64) -> Option<Spread> {
         let spread = Spread::of(self.quantile_us(mode, per_s, 0.99));
         spread.filter(|spread| spread.count == self.runs)
@@ -158,7 +160,7 @@ impl<'a> Found<'a> {
     fn write(&self, rows: &mut Rows) {
         for mode in Mode::ALL {
             for &per_s in &self.loads_per_s {
-                let samples = self.of(mode, per_s);
+                let samples = self.samples(mode, per_s);
                 if samples.is_empty() {
                     continue;
                 }
@@ -169,7 +171,7 @@ impl<'a> Found<'a> {
                     let reason = invalid(samples).or_else(|| behind(samples));
                     rows.add(id, what, unit, values, self.platform.virtuals(mode), reason);
                 };
-                let answered = samples.iter().map(|own| own.achieved * per_s).collect();
+                let answered = samples.iter().map(|sample| sample.achieved * per_s).collect();
                 add("throughput", "answered in the window", "1/s", answered);
                 add("p50", "median latency", "us", self.quantile_us(mode, per_s, 0.5));
                 add("p99", "99th percentile", "us", self.quantile_us(mode, per_s, 0.99));
@@ -177,18 +179,18 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The policies that see load, beside the best that does not, at every load.
+    /// Compares the policies that see load with the best of the others, at every load.
     fn write_followed(&self, rows: &mut Rows) {
         for mode in [Mode::LeastLatency, Mode::LeastHostCycles] {
             let mut wins = 0;
             for &per_s in &self.loads_per_s {
-                let statics = Mode::SEED.map(|other| (other, self.p99_us(other, per_s)));
-                let known = statics.iter().filter_map(|(mode, own)| own.map(|own| (*mode, own)));
+                let statics = Mode::PAPER.map(|other| (other, self.p99_us(other, per_s)));
+                let known = statics.iter().filter_map(|(mode, p99)| p99.map(|p99| (*mode, p99)));
                 let best = known.min_by(|a, b| a.1.median.total_cmp(&b.1.median));
-                let (Some(own), Some((other, best))) = (self.p99_us(mode, per_s), best) else {
+                let (Some(p99), Some((other, best))) = (self.p99_us(mode, per_s), best) else {
                     continue;
                 };
-                wins += usize::from(own.high < best.low);
+                wins += usize::from(p99.high < best.low);
                 let id = format!("p99_over_best.{}", self.at(mode, per_s));
                 let what = format!(
                     "{}, {}, {per_s}/s: p99 over that of the best static policy",
@@ -196,8 +198,8 @@ impl<'a> Found<'a> {
                     self.platform.name
                 );
                 let theirs = self.quantile_us(other, per_s, 0.99);
-                let own = self.quantile_us(mode, per_s, 0.99);
-                let ratios = own.iter().zip(theirs).map(|(own, best)| own / best);
+                let ours = self.quantile_us(mode, per_s, 0.99);
+                let ratios = ours.iter().zip(theirs).map(|(ours, best)| ours / best);
                 let reason = Some(format!("the best is {}", other.name()));
                 rows.add(id, what, "ratio", ratios, self.platform.virtuals(mode), reason);
             }
@@ -211,8 +213,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// What the simulator says of the same loads, over what was measured: medians over as many runs, with the same
-    /// seeds for the arrivals.
+    /// Compares what the simulator says of the same loads with what was measured. It takes medians over as many runs,
+    /// with the same seeds for the arrivals.
     fn write_simulated(&self, rows: &mut Rows, work: &Work, window: Nanos) {
         let warm_up = Nanos(window.0 / WARM_UP);
         for mode in Mode::ALL {
@@ -226,7 +228,7 @@ impl<'a> Found<'a> {
                 );
             }
             for &per_s in &self.loads_per_s {
-                let samples = self.of(mode, per_s);
+                let samples = self.samples(mode, per_s);
                 let load = (per_s, window, warm_up);
                 let Some(plan) = simulated::open_loop(self.platform, mode, work, load) else {
                     return;
@@ -251,7 +253,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A row that nothing was run for.
+    /// Adds a row for which nothing was run.
     fn compute(
         &self,
         rows: &mut Rows,
@@ -266,7 +268,7 @@ impl<'a> Found<'a> {
     }
 
     fn write_ratios(&self, rows: &mut Rows, mode: Mode, per_s: f64, runs: &[OpenLoopRun]) {
-        let samples = self.of(mode, per_s);
+        let samples = self.samples(mode, per_s);
         let mut add = |metric: &str, what: &str, ratios: Vec<f64>| {
             let id = format!("simulated_over_measured.{metric}.{}", self.at(mode, per_s));
             let what = format!("{}, {per_s}/s: {what}", mode.name());
@@ -274,10 +276,10 @@ impl<'a> Found<'a> {
             rows.add(id, what, "ratio", ratios, self.platform.virtuals(mode), reason);
         };
         let pairs = || samples.iter().zip(runs);
-        let throughput = pairs().map(|(own, run)| run.achieved / own.achieved);
+        let throughput = pairs().map(|(sample, run)| run.achieved / sample.achieved);
         add("throughput", "requests answered in the window", throughput.collect());
-        let p50 = pairs().map(|(own, run)| {
-            run.quantile_us(0.5).unwrap_or(f64::NAN) / own.quantile_kept_up_us(0.5)
+        let p50 = pairs().map(|(sample, run)| {
+            run.quantile_us(0.5).unwrap_or(f64::NAN) / sample.quantile_kept_up_us(0.5)
         });
         add("p50", "median latency", p50.collect());
     }

@@ -1,5 +1,5 @@
-//! Experiment 5: requests that someone waits for and batch requests in one application, which the seed's runtime does
-//! not allow: Cache-1 as an open loop, and Feed-1 as fast as it goes beside.
+//! Experiment 5: latency-critical and batch requests in one application, which the runtime of [OffloadSched] does not
+//! allow. Cache-1 is an open loop, and Feed-1 runs at the same time as fast as it can.
 
 use report::Section;
 use workload::PayloadClass;
@@ -17,7 +17,7 @@ use crate::base::rows::Rows;
 /// Measures, adds the rows and lists them.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
     let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
@@ -40,19 +40,21 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
                 samples.push(lab.take(&what, || open.run(platform, mode, &work))?);
             }
         }
-        for (mode, own) in Mode::ALL.into_iter().zip(&samples) {
+        for (mode, samples) in Mode::ALL.into_iter().zip(&samples) {
             let name = format!("mix, {}, {}", mode.name(), platform.name);
-            let mut add = |metric: &str, what: &str, unit, of: &dyn Fn(&Sample) -> f64| {
+            let mut add = |metric: &str, what: &str, unit, value: &dyn Fn(&Sample) -> f64| {
                 let id = format!("{metric}.{}.mix.{}", mode.id(), platform.id);
-                let values = own.iter().map(of).collect::<Vec<_>>();
+                let values = samples.iter().map(value).collect::<Vec<_>>();
                 let devices = platform.virtuals(mode);
-                let reason = invalid(own).or_else(|| behind(own));
+                let reason = invalid(samples).or_else(|| behind(samples));
                 rows.add(id, format!("{name}: {what}"), unit, values, devices, reason);
             };
-            let latency = |share: f64| move |own: &Sample| own.quantile_kept_up_us(share);
+            let latency = |share: f64| move |sample: &Sample| sample.quantile_kept_up_us(share);
             add("p50", "median latency of who is waited for", "us", &latency(0.5));
             add("p99", "99th percentile of them", "us", &latency(0.99));
-            add("achieved", "answered in the window over offered", "ratio", &|own| own.achieved);
+            add("achieved", "answered in the window over offered", "ratio", &|sample| {
+                sample.achieved
+            });
             add("batch_throughput", "batch requests done", "1/s", &Sample::batch_per_s);
         }
     }
@@ -68,5 +70,5 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     })
 }
 
-/// A third of what one core does in software.
+/// The load is a third of what one core does in software.
 const RATE_PER_S: f64 = 50e3;

@@ -1,5 +1,6 @@
-//! The offload runtime's experiments: chapters 2 and 4 of the seed and what it left to future work, in this process, on
-//! our core loop. Each file measures one, adds its rows and draws its part of the page; nothing is tuned here.
+//! The experiments on the offload runtime: chapters 2 and 4 of \[OffloadSched\] and what it left to future work. They
+//! run in this process, on our core loop. Each file measures one experiment, adds its rows and draws its part of the
+//! page. Nothing is tuned here.
 
 mod closed;
 mod cores;
@@ -30,13 +31,13 @@ use harness::Machine;
 use report::{Report, Section};
 use units::{ByteCount, Nanos};
 
-use crate::base::rows::{Bar, Rows};
+use crate::base::rows::{Criterion, Rows};
 use crate::base::{Problem, Session, figures, progress_bar};
 use lab::Lab;
 use plan::Plan;
 use platform::Platform;
 
-/// An experiment of its own.
+/// Measures one part, adds its rows and returns its section of the page.
 type Experiment = fn(&Lab, &mut Rows) -> Result<Section, String>;
 
 const EXPERIMENTS: [(Part, Experiment); 7] = [
@@ -98,23 +99,23 @@ impl Part {
     const ALL: [Part; 7] =
         [Part::Sizes, Part::Modes, Part::Web, Part::Polling, Part::Cores, Part::Loads, Part::Mix];
 
-    /// Its word on the command line.
+    /// Returns the word on the command line.
     fn word(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |own| own.get_name().to_owned())
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// Runs everything and writes `runtime.json` and `runtime.html`; interrupted, the experiments that are done
-/// and the whole runs of the open loop.
+/// Runs the parts that are asked for, and writes `runtime.json` and `runtime.html`. An interrupted run writes the
+/// experiments that are done, and the whole runs of the open loop.
 ///
 /// # Errors
-/// Why there are no results.
+/// The reason why there are no results.
 pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     let plan = Plan::new(options)?;
     session.make_folder()?;
     let failed = |error: String| Problem::Failed(error);
     let stop = Arc::clone(&session.stop);
-    // Nobody else uses them: one that does not open keeps no other experiment from its results.
+    // The libraries are opened only for the parts that use them, so that one that does not open affects no other part.
     let libraries = match plan.parts.iter().any(|part| matches!(part, Part::Sizes | Part::Modes)) {
         true => Platform::libraries(options.qpl_library.as_deref()).map_err(failed)?,
         false => Vec::new(),
@@ -146,7 +147,7 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     session.write(&rows, "runtime.html", &report(&lab.plan, &rows, sections))
 }
 
-/// Everything that has a published number beside it, and where jobs begin to pay.
+/// Returns the rows with a published number, the break-even sizes and the scaling, and then the criteria.
 fn summary(rows: &Rows) -> Vec<String> {
     let number = |value: Option<f64>| match value {
         None => "-".to_owned(),
@@ -165,7 +166,7 @@ fn summary(rows: &Rows) -> Vec<String> {
         format!("{:<44} {published:>10} {ours:>10} {} {kind}", row.id, row.unit)
     }));
     lines.push("calibrated: an input; it proves nothing. emulated: a virtual device".to_owned());
-    lines.extend(rows.bars.iter().map(Bar::line));
+    lines.extend(rows.bars.iter().map(Criterion::line));
     lines
 }
 

@@ -1,4 +1,5 @@
-//! The seed's five modes and our two policies, by the names that rows have. Which policy each is, and nothing else.
+//! The five modes of [OffloadSched] and our two policies, by their names in rows. The module says which policy each is,
+//! and nothing else.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use policy::{
 };
 use units::Nanos;
 
-/// How jobs are placed.
+/// The way in which jobs are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     Software,
@@ -21,11 +22,11 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Those of the seed's table 4.1.
-    pub(super) const SEED: [Mode; 5] =
+    /// The modes of table 4.1 of the paper.
+    pub(super) const PAPER: [Mode; 5] =
         [Mode::Software, Mode::Sync, Mode::LatencyCritical, Mode::Async, Mode::Batch];
 
-    /// All, the seed's first.
+    /// All modes, those of the paper first.
     pub(super) const ALL: [Mode; 7] = [
         Mode::Software,
         Mode::Sync,
@@ -36,7 +37,7 @@ impl Mode {
         Mode::LeastHostCycles,
     ];
 
-    /// The word in row ids.
+    /// Returns the word for row ids.
     pub(super) const fn id(self) -> &'static str {
         match self {
             Mode::Software => "software",
@@ -49,7 +50,7 @@ impl Mode {
         }
     }
 
-    /// The seed's name, or ours.
+    /// Returns the paper's name, or ours.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Mode::Software => "Software",
@@ -62,12 +63,12 @@ impl Mode {
         }
     }
 
-    /// Whether a request holds the calling core until it is done.
+    /// Returns whether a request holds the calling core until it is done.
     pub(super) const fn keeps_core(self) -> bool {
         matches!(self, Mode::Software | Mode::Sync | Mode::LatencyCritical)
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub(super) fn policy(self) -> Arc<dyn Policy> {
         match self {
             Mode::Software => Arc::new(AlwaysSoftware),
@@ -84,8 +85,8 @@ impl Mode {
     }
 }
 
-/// No job of the workloads is larger: size alone keeps none from the calling core.
+/// No job of the workloads is larger, so that size alone keeps none from the calling core.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// Well above what any of the workloads' jobs takes on an idle device.
+/// The latency is well above that of any job of the workloads on an idle device.
 const LATENCY_MAX: Nanos = Nanos::micros(200);

@@ -1,5 +1,5 @@
 //! Experiment 2, section 4.2.1: Cache-1 and Feed-1, 100 tasks of 100 requests on one core, in every mode and on every
-//! platform: latency distributions, throughput, and what the model says of it.
+//! platform. It has latency distributions, throughput, and what the model says of it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::mode::Mode;
 use super::page::{colour, figure, line, origin};
 use super::platform::Platform;
 use super::predicted;
-use super::published::{self, BAR, Range, medians};
+use super::published::{self, DEVIATION_MAX, Range, medians};
 use super::sample::{Sample, invalid};
 use super::work::Work;
 use crate::base::Spread;
@@ -23,22 +23,22 @@ use crate::base::rows::{Kind, Row, Rows};
 /// Measures, adds the rows and draws.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
-    let found = Found::measure(lab)?;
+    let found = Measurements::measure(lab)?;
     found.write(rows)?;
     Ok(found.section(&rows.rows[first..]))
 }
 
-/// A workload of the seed.
+/// A workload of [OffloadSched].
 struct Workload {
     id: &'static str,
     name: &'static str,
     preset: &'static str,
-    /// Throughput in software (1/s).
+    /// The published throughput in software (1/s).
     software_per_s: f64,
-    /// More than this share of requests takes less than 10 us.
+    /// The published share: more than this share of requests takes less than 10 us.
     under_10us: f64,
 }
 
@@ -59,183 +59,192 @@ const WORKLOADS: [Workload; 2] = [
     },
 ];
 
-/// Why throughput in software may be off. Which of the two it is cannot be told from one number.
+/// The reason why throughput in software may be off. One number cannot tell which of the two it is.
 const LEFT_OPEN: &str = "the seed states no sizes, and the preset's are derived from another document \
      (specs/workloads); the software's times away from 8 KiB follow those of another machine \
      (docs/decisions/0015); neither was tuned to this";
 
 pub(super) const CACHE1: &str = "accelerometer-cache1";
 
-/// The requests under way that table 4.2 comes to (its throughput times its median latency).
+/// The number of requests in flight that follows from table 4.2 (throughput times median latency).
 pub(super) const FEW: usize = 2;
 
-/// One combination: where, of which data, how many at once, in which mode.
+/// One combination of platform, class of data, number of requests in flight and mode.
 #[derive(Clone, Copy)]
-struct Arm<'a> {
+struct Variant<'a> {
     platform: &'a Platform,
     class: PayloadClass,
     in_flight: usize,
     mode: Mode,
 }
 
-/// By workload and arm.
+/// The ids of the workload and the variant.
 type Key = (&'static str, String);
 
-struct Found<'a> {
-    arms: Vec<Arm<'a>>,
+struct Measurements<'a> {
+    variants: Vec<Variant<'a>>,
     works: BTreeMap<(&'static str, &'static str), Work>,
     samples: BTreeMap<Key, Vec<Sample>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> Measurements<'a> {
     fn measure(lab: &'a Lab) -> Result<Self, String> {
-        let arms = arms(lab);
+        let variants = variants(lab);
         let (mut works, mut samples) = (BTreeMap::new(), BTreeMap::<Key, Vec<Sample>>::new());
-        lab.begin("workloads", lab.plan.runs * WORKLOADS.len() * arms.len());
+        lab.begin("workloads", lab.plan.runs * WORKLOADS.len() * variants.len());
         for workload in &WORKLOADS {
             for class in [PayloadClass::Html, PayloadClass::Numeric] {
                 let work = Work::of_preset(&lab.stock, workload.preset, class)?;
-                platforms(lab).try_for_each(|own| warm(own, &work))?;
+                platforms(lab).try_for_each(|platform| warm(platform, &work))?;
                 works.insert((workload.id, class.name()), work);
             }
             for _ in 0..lab.plan.runs {
-                for arm in &arms {
-                    let work = &works[&(workload.id, arm.class.name())];
-                    let closed = lab.closed(arm.in_flight);
-                    let what = arm.at(workload);
-                    let sample = lab.take(&what, || closed.run(arm.platform, arm.mode, work))?;
+                for variant in &variants {
+                    let work = &works[&(workload.id, variant.class.name())];
+                    let closed = lab.closed(variant.in_flight);
+                    let what = variant.at(workload);
+                    let sample =
+                        lab.take(&what, || closed.run(variant.platform, variant.mode, work))?;
                     samples.entry((workload.id, what)).or_default().push(sample);
                 }
             }
         }
-        Ok(Self { arms, works, samples })
+        Ok(Self { variants, works, samples })
     }
 
-    fn of(&self, workload: &Workload, arm: &Arm<'_>) -> &[Sample] {
-        self.samples.get(&(workload.id, arm.at(workload))).map_or(&[], Vec::as_slice)
+    fn samples(&self, workload: &Workload, variant: &Variant<'_>) -> &[Sample] {
+        self.samples.get(&(workload.id, variant.at(workload))).map_or(&[], Vec::as_slice)
     }
 
     fn write(&self, rows: &mut Rows) -> Result<(), String> {
         for workload in &WORKLOADS {
-            for arm in &self.arms {
-                self.write_arm(rows, workload, arm);
-                self.write_predicted(rows, workload, arm)?;
+            for variant in &self.variants {
+                self.write_variant(rows, workload, variant);
+                self.write_predicted(rows, workload, variant)?;
             }
         }
-        let pairs = self.arms.iter().filter(|arm| arm.is_published() && arm.in_flight == ALL);
-        pairs.for_each(|arm| self.write_pair(rows, arm));
+        let pairs = self
+            .variants
+            .iter()
+            .filter(|variant| variant.is_published() && variant.in_flight == ALL);
+        pairs.for_each(|variant| self.write_pair(rows, variant));
         Ok(())
     }
 
-    /// Throughput over that of software, of each run, by workload.
-    fn ratios(&self, arm: &Arm<'_>) -> [Vec<f64>; 2] {
-        let base = Arm { mode: Mode::Software, in_flight: ALL, ..*arm };
+    /// Returns the throughput over that of software, of each run, by workload.
+    fn ratios(&self, variant: &Variant<'_>) -> [Vec<f64>; 2] {
+        let base = Variant { mode: Mode::Software, in_flight: ALL, ..*variant };
         [&WORKLOADS[0], &WORKLOADS[1]].map(|workload| {
-            let pairs = self.of(workload, arm).iter().zip(self.of(workload, &base));
-            pairs.map(|(own, base)| own.per_s() / base.per_s()).collect()
+            let pairs = self.samples(workload, variant).iter().zip(self.samples(workload, &base));
+            pairs.map(|(sample, base)| sample.per_s() / base.per_s()).collect()
         })
     }
 
-    /// Both workloads' ratios beside what is published of both.
-    fn write_pair(&self, rows: &mut Rows, arm: &Arm<'_>) {
-        let Some(range) = Range::of(arm.mode) else { return };
-        let ratios = self.ratios(arm);
+    /// Compares both workloads' ratios with the published ones.
+    fn write_pair(&self, rows: &mut Rows, variant: &Variant<'_>) {
+        let Some(range) = Range::published(variant.mode) else { return };
+        let ratios = self.ratios(variant);
         let ratios = ratios.each_ref().map(Vec::as_slice);
         let ours = medians(ratios);
         let off = range.off(ours, range.beside(ours));
         let what = format!(
             "Cache-1 and Feed-1 together, {}: how far the throughput ratio that is farther off the \
              published ones is off",
-            arm.name()
+            variant.name()
         );
-        let id = format!("off_published.{}.cache1_and_feed1", arm.mode.id());
-        let row = Row::of(id, what, "share", [off], arm.devices(), None);
-        range.judge(rows, row, WORKLOADS.each_ref().map(|own| own.name), ratios);
+        let id = format!("off_published.{}.cache1_and_feed1", variant.mode.id());
+        let row = Row::of(id, what, "share", [off], variant.devices(), None);
+        range.judge(rows, row, WORKLOADS.each_ref().map(|workload| workload.name), ratios);
     }
 
-    fn write_arm(&self, rows: &mut Rows, workload: &Workload, arm: &Arm<'_>) {
-        let samples = self.of(workload, arm);
-        let at = arm.at(workload);
-        let name = format!("{}, {}", workload.name, arm.name());
+    fn write_variant(&self, rows: &mut Rows, workload: &Workload, variant: &Variant<'_>) {
+        let samples = self.samples(workload, variant);
+        let at = variant.at(workload);
+        let name = format!("{}, {}", workload.name, variant.name());
         let row = |metric: &str, what: &str, unit, values: Vec<f64>| {
             let (id, what) = (format!("{metric}.{at}"), format!("{name}: {what}"));
-            Row::of(id, what, unit, values, arm.devices(), invalid(samples))
+            Row::of(id, what, unit, values, variant.devices(), invalid(samples))
         };
-        let of = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
-        let per_s = row("throughput", "requests done", "1/s", of(&Sample::per_s));
-        rows.rows.push(if arm.is_published() && arm.mode == Mode::Software {
+        let values = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
+        let per_s = row("throughput", "requests done", "1/s", values(&Sample::per_s));
+        rows.rows.push(if variant.is_published() && variant.mode == Mode::Software {
             let row = if workload.id == "cache1" { half_input(per_s) } else { per_s };
             published::beside(row, workload.software_per_s, LEFT_OPEN)
         } else {
             per_s
         });
-        if arm.mode != Mode::Software {
-            let index = WORKLOADS.iter().position(|own| own.id == workload.id).unwrap_or_default();
-            let what = arm.compared("throughput over software's", ALL, "latency", FEW);
-            let ratios = self.ratios(arm);
+        if variant.mode != Mode::Software {
+            let index =
+                WORKLOADS.iter().position(|known| known.id == workload.id).unwrap_or_default();
+            let what = variant.compared("throughput over software's", ALL, "latency", FEW);
+            let ratios = self.ratios(variant);
             let ratio = row("throughput_ratio", &what, "ratio", ratios[index].clone());
-            rows.rows.push(match Range::of(arm.mode).filter(|_| arm.is_published()) {
-                Some(range) => {
-                    let ours = medians(ratios.each_ref().map(Vec::as_slice));
-                    range.row(ratio, range.beside(ours)[index])
-                }
-                None => ratio,
-            });
+            rows.rows.push(
+                match Range::published(variant.mode).filter(|_| variant.is_published()) {
+                    Some(range) => {
+                        let ours = medians(ratios.each_ref().map(Vec::as_slice));
+                        range.row(ratio, range.beside(ours)[index])
+                    }
+                    None => ratio,
+                },
+            );
         }
-        let under = |own: &Sample| own.under(Nanos::micros(10));
-        let what = arm.compared("requests under 10 us", FEW, "throughput", ALL);
-        let under = row("under_10us", &what, "share", of(&under));
-        rows.rows.push(if arm.is_published() && Mode::SEED.contains(&arm.mode) {
-            more_than(under, workload, arm)
+        let under = |sample: &Sample| sample.under(Nanos::micros(10));
+        let what = variant.compared("requests under 10 us", FEW, "throughput", ALL);
+        let under = row("under_10us", &what, "share", values(&under));
+        rows.rows.push(if variant.is_published() && Mode::PAPER.contains(&variant.mode) {
+            more_than(under, workload, variant)
         } else {
             under
         });
         for (metric, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-            let values = of(&|own: &Sample| own.quantile_us(share));
+            let values = values(&|sample: &Sample| sample.quantile_us(share));
             rows.rows.push(row(metric, "latency", "us", values));
         }
-        let elapsed = of(&|own: &Sample| own.per_request_us(own.elapsed));
+        let elapsed = values(&|sample: &Sample| sample.per_request_us(sample.elapsed));
         rows.rows.push(row("time_per_request", "elapsed time", "us", elapsed));
-        let codec = of(&|own: &Sample| own.per_request_us(own.software));
+        let codec = values(&|sample: &Sample| sample.per_request_us(sample.software));
         rows.rows.push(row("software_per_request", "time in the software codec", "us", codec));
-        let excess = of(&|own: &Sample| own.per_request_us(own.excess));
+        let excess = values(&|sample: &Sample| sample.per_request_us(sample.excess));
         let what = "the emulation's own work beyond a submission's cost";
         rows.rows.push(row("excess_per_request", what, "us", excess));
     }
 
-    /// What the model says of the mode, and how far off it is.
+    /// Writes what the model says of the mode, and how far the measured ratio is off.
     fn write_predicted(
         &self,
         rows: &mut Rows,
         workload: &Workload,
-        arm: &Arm<'_>,
+        variant: &Variant<'_>,
     ) -> Result<(), String> {
-        let Some(profile) = arm.platform.profile().filter(|_| arm.in_flight == ALL) else {
+        let Some(profile) = variant.platform.profile().filter(|_| variant.in_flight == ALL) else {
             return Ok(());
         };
-        let work = &self.works[&(workload.id, arm.class.name())];
-        let base = self.of(workload, &Arm { mode: Mode::Software, ..*arm });
-        let predicted = base.iter().map(|own| predicted::ratio(arm.mode, own, work, profile));
+        let work = &self.works[&(workload.id, variant.class.name())];
+        let base = self.samples(workload, &Variant { mode: Mode::Software, ..*variant });
+        let predicted =
+            base.iter().map(|sample| predicted::ratio(variant.mode, sample, work, profile));
         let predicted: Result<Vec<_>, _> = predicted.collect();
         let predicted = predicted.map_err(|error| error.to_string())?;
         let predicted: Vec<f64> = predicted.into_iter().flatten().collect();
-        let samples = self.of(workload, arm);
+        let samples = self.samples(workload, variant);
         if predicted.is_empty() || predicted.len() != samples.len() {
             return Ok(());
         }
-        let (at, name) = (arm.at(workload), format!("{}, {}", workload.name, arm.name()));
-        let own = samples.iter().zip(base).map(|(own, base)| own.per_s() / base.per_s());
-        let over: Vec<f64> = own.zip(&predicted).map(|(own, expected)| own / expected).collect();
+        let (at, name) = (variant.at(workload), format!("{}, {}", workload.name, variant.name()));
+        let measured = samples.iter().zip(base).map(|(sample, base)| sample.per_s() / base.per_s());
+        let over: Vec<f64> =
+            measured.zip(&predicted).map(|(ours, expected)| ours / expected).collect();
         let what = format!("{name}: throughput over software's, by the model");
         let id = format!("predicted_ratio.{at}");
-        let row = Row::of(id, what, "ratio", predicted, arm.devices(), None);
+        let row = Row::of(id, what, "ratio", predicted, variant.devices(), None);
         rows.rows.push(row.by(Kind::Computed));
         let what = format!("{name}: throughput ratio over the model's");
-        rows.add(format!("over_predicted.{at}"), what, "ratio", over, arm.devices(), None);
+        rows.add(format!("over_predicted.{at}"), what, "ratio", over, variant.devices(), None);
         for (part, us) in parts_us(work, profile) {
             let what = format!("{name}: {part} of the mean request, by the profile");
             let id = format!("{part}_per_request.{at}");
-            let row = Row::of(id, what, "us", [us], arm.devices(), None);
+            let row = Row::of(id, what, "us", [us], variant.devices(), None);
             rows.rows.push(row.by(Kind::Computed));
         }
         Ok(())
@@ -243,7 +252,7 @@ impl<'a> Found<'a> {
 
     fn section(&self, rows: &[Row]) -> Section {
         let named = |prefixes: &'static [&str]| {
-            rows.iter().filter(|row| prefixes.iter().any(|own| row.id.starts_with(own)))
+            rows.iter().filter(|row| prefixes.iter().any(|prefix| row.id.starts_with(prefix)))
         };
         let published = rows
             .iter()
@@ -268,22 +277,22 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Latency distributions on the seed's machine.
+    /// Draws latency distributions on the machine of [OffloadSched].
     fn distributions(&self, id: &str, in_flight: usize) -> Figure {
         let panel = |workload: &Workload| {
-            let arms = self.arms.iter().filter(|arm| {
-                let shown = arm.in_flight == in_flight || arm.mode.keeps_core();
-                arm.is_published() && shown && Mode::SEED.contains(&arm.mode)
+            let variants = self.variants.iter().filter(|variant| {
+                let shown = variant.in_flight == in_flight || variant.mode.keeps_core();
+                variant.is_published() && shown && Mode::PAPER.contains(&variant.mode)
             });
-            let lines = arms.map(|arm| {
-                let samples = self.of(workload, arm);
+            let lines = variants.map(|variant| {
+                let samples = self.samples(workload, variant);
                 let at = |percent: i32| {
                     let share = f64::from(percent) / 100.0;
-                    let us = Spread::of(samples.iter().map(|own| own.quantile_us(share)));
+                    let us = Spread::of(samples.iter().map(|sample| sample.quantile_us(share)));
                     (us.map_or(f64::NAN, |us| us.median), vec![f64::from(percent)])
                 };
                 let points = [1].into_iter().chain((5..=95).step_by(5)).chain([98, 99]).map(at);
-                line(arm.mode.name(), colour(arm.mode), Origin::Emulated, points)
+                line(variant.mode.name(), colour(variant.mode), Origin::Emulated, points)
             });
             let (x, y) = (Axis::log10("latency (us)"), Axis::linear("requests (%)"));
             Panel::lines(workload.name, x, y, lines.collect())
@@ -297,20 +306,20 @@ impl<'a> Found<'a> {
 
     fn throughputs(&self) -> Figure {
         let panel = |workload: &Workload| {
-            let of = |platform: &Platform, mode| {
+            let median_per_s = |platform: &Platform, mode| {
                 let (class, in_flight) = (PayloadClass::Html, ALL);
-                let samples = self.of(workload, &Arm { platform, class, in_flight, mode });
+                let samples = self.samples(workload, &Variant { platform, class, in_flight, mode });
                 let spread = Spread::of(samples.iter().map(Sample::per_s));
-                spread.map_or(f64::NAN, |own| own.median / 1e3)
+                spread.map_or(f64::NAN, |spread| spread.median / 1e3)
             };
             let mut platforms: Vec<&Platform> = Vec::new();
-            for arm in &self.arms {
-                if !platforms.iter().any(|own| own.id == arm.platform.id) {
-                    platforms.push(arm.platform);
+            for variant in &self.variants {
+                if !platforms.iter().any(|known| known.id == variant.platform.id) {
+                    platforms.push(variant.platform);
                 }
             }
             let bars = |(colour, platform): (usize, &&Platform)| {
-                let values = Mode::ALL.map(|mode| of(platform, mode));
+                let values = Mode::ALL.map(|mode| median_per_s(platform, mode));
                 let origin = origin(&platform.virtuals(Mode::Async));
                 BarSeries::new(platform.name, origin, colour, values)
             };
@@ -323,11 +332,11 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Arm<'_> {
-    /// What follows the metric in row ids.
+impl Variant<'_> {
+    /// Returns what follows the metric in row ids.
     fn at(&self, workload: &Workload) -> String {
         let mut parts = vec![self.mode.id().to_owned(), workload.id.to_owned()];
-        parts.extend((!self.is_on_seed()).then(|| self.platform.id.to_owned()));
+        parts.extend((!self.is_on_paper_platform()).then(|| self.platform.id.to_owned()));
         let class = (self.class != PayloadClass::Html).then(|| self.class.name().to_owned());
         parts.extend(class);
         parts.extend((self.in_flight != ALL).then(|| format!("in_flight_{}", self.in_flight)));
@@ -343,27 +352,28 @@ impl Arm<'_> {
         self.platform.virtuals(self.mode)
     }
 
-    /// What a row is of, where the published number of this kind is to be compared with so many requests under way,
-    /// and that of the other kind with so many: no one number gives both (Little's law).
-    fn compared(&self, what: &str, own: usize, other_kind: &str, other: usize) -> String {
-        if !self.is_published() || self.mode.keeps_core() || !Mode::SEED.contains(&self.mode) {
+    /// Returns the description of a row. In the paper this kind of number belongs to one number of requests in flight
+    /// and the other kind to another number: by Little's law no single one gives both. The description says which to
+    /// compare.
+    fn compared(&self, what: &str, in_flight: usize, other_kind: &str, other: usize) -> String {
+        if !self.is_published() || self.mode.keeps_core() || !Mode::PAPER.contains(&self.mode) {
             return what.to_owned();
         }
-        let place = |in_flight: usize| match self.in_flight == in_flight {
+        let place = |count: usize| match self.in_flight == count {
             true => "here".to_owned(),
-            false => format!("with {in_flight} under way"),
+            false => format!("with {count} under way"),
         };
-        let (own, other) = (place(own), place(other));
-        format!("{what} (to be compared with the seed's {own}, its {other_kind} {other})")
+        let (this, other) = (place(in_flight), place(other));
+        format!("{what} (to be compared with the seed's {this}, its {other_kind} {other})")
     }
 
-    fn is_on_seed(&self) -> bool {
-        self.platform.id == SEED
+    fn is_on_paper_platform(&self) -> bool {
+        self.platform.id == PAPER_PLATFORM
     }
 
-    /// Whether the seed has figures of it.
+    /// Returns whether the paper has figures of it.
     fn is_published(&self) -> bool {
-        self.is_on_seed() && self.class == PayloadClass::Html
+        self.is_on_paper_platform() && self.class == PayloadClass::Html
     }
 }
 
@@ -371,32 +381,32 @@ fn platforms(lab: &Lab) -> impl Iterator<Item = &Platform> {
     lab.platforms().into_iter().chain(&lab.libraries)
 }
 
-fn arms(lab: &Lab) -> Vec<Arm<'_>> {
+fn variants(lab: &Lab) -> Vec<Variant<'_>> {
     let html = PayloadClass::Html;
     let on = |platform, class, in_flight, modes: &[Mode]| {
-        let arm = |mode: &Mode| Arm { platform, class, in_flight, mode: *mode };
-        modes.iter().map(arm).collect::<Vec<_>>()
+        let variant = |mode: &Mode| Variant { platform, class, in_flight, mode: *mode };
+        modes.iter().map(variant).collect::<Vec<_>>()
     };
-    let mut arms = Vec::new();
+    let mut variants = Vec::new();
     for platform in platforms(lab) {
-        arms.extend(on(platform, html, ALL, &Mode::ALL));
+        variants.extend(on(platform, html, ALL, &Mode::ALL));
     }
-    arms.extend(on(&lab.published, PayloadClass::Numeric, ALL, &Mode::SEED));
-    arms.extend(on(&lab.published, html, FEW, &[Mode::Async, Mode::Batch]));
-    arms
+    variants.extend(on(&lab.published, PayloadClass::Numeric, ALL, &Mode::PAPER));
+    variants.extend(on(&lab.published, html, FEW, &[Mode::Async, Mode::Batch]));
+    variants
 }
 
-/// What the mean request takes of the submitting core and of the device, by the profile (us).
+/// Returns the time that the mean request takes of the submitting core and of the device, by the profile (us).
 fn parts_us(work: &Work, profile: &workload::DeviceProfile) -> Vec<(&'static str, f64)> {
     let submit = work.mean(|bytes| profile.submit(bytes).0 as f64) / 1e3;
     let pace = profile.compress().map(|op| work.mean(|bytes| op.interval(bytes).0 as f64) / 1e3);
     [("submit", submit)].into_iter().chain(pace.map(|pace| ("pace", pace))).collect()
 }
 
-fn more_than(row: Row, workload: &Workload, arm: &Arm<'_>) -> Row {
+fn more_than(row: Row, workload: &Workload, variant: &Variant<'_>) -> Row {
     let least = workload.under_10us;
-    let met = row.ours.is_some_and(|ours| ours >= least * (1.0 - BAR));
-    let why = match (met, arm.mode.keeps_core(), arm.in_flight == ALL) {
+    let met = row.ours.is_some_and(|ours| ours >= least * (1.0 - DEVIATION_MAX));
+    let why = match (met, variant.mode.keeps_core(), variant.in_flight == ALL) {
         (true, ..) => "met to within 10 %",
         (false, false, true) => {
             "missed: 100 requests under way at that throughput take longer (Little's law)"
@@ -407,13 +417,13 @@ fn more_than(row: Row, workload: &Workload, arm: &Arm<'_>) -> Row {
     published::with(row, said).beside(least)
 }
 
-/// Cache-1's sizes come from its throughput beside Feed-1's.
+/// Marks a row as calibrated, because Cache-1's sizes come from its throughput compared with Feed-1's.
 fn half_input(row: Row) -> Row {
     let reason = "Cache-1's mean size is half of Feed-1's because its throughput is twice Feed-1's";
     Row { reason: Some(reason.to_owned()), ..row.by(Kind::Calibrated) }
 }
 
-const SEED: &str = "bluefield2";
+const PAPER_PLATFORM: &str = "bluefield2";
 
 const ALL: usize = super::plan::TASKS;
 
@@ -436,7 +446,7 @@ mod tests {
     use super::*;
     use harness::Machine;
 
-    /// As recorded: software's throughput, and the ratio of the mode to it.
+    /// Returns recorded numbers: software's throughput, and the ratio of the mode to it.
     fn per_s(workload: &Workload, mode: Mode) -> f64 {
         match (workload.id, mode) {
             ("cache1", Mode::Software) => 136_900.0,
@@ -447,26 +457,27 @@ mod tests {
     }
 
     #[test]
-    fn rows_say_what_they_are_beside_with_how_many_under_way_and_why_they_are_off() {
+    fn rows_say_what_to_compare_them_with() {
         let platform = Platform::published().expect("its profiles ship");
         let class = PayloadClass::Html;
-        let of = |mode, in_flight| Arm { platform: &platform, class, in_flight, mode };
-        let arms = [(Mode::Software, ALL), (Mode::Async, ALL), (Mode::Async, FEW)];
-        let arms = arms.map(|(mode, in_flight)| of(mode, in_flight)).to_vec();
+        let variant = |mode, in_flight| Variant { platform: &platform, class, in_flight, mode };
+        let variants = [(Mode::Software, ALL), (Mode::Async, ALL), (Mode::Async, FEW)];
+        let variants = variants.map(|(mode, in_flight)| variant(mode, in_flight)).to_vec();
         let (works, samples) = (BTreeMap::new(), BTreeMap::new());
-        let mut found = Found { arms: arms.clone(), works, samples };
+        let mut found = Measurements { variants: variants.clone(), works, samples };
         let mut rows = Rows::new("runtime", &Machine::here(), "idle");
-        for (workload, arm) in
-            WORKLOADS.iter().flat_map(|own| arms.iter().map(move |arm| (own, arm)))
+        for (workload, variant) in WORKLOADS
+            .iter()
+            .flat_map(|workload| variants.iter().map(move |variant| (workload, variant)))
         {
-            let elapsed = Nanos((100e9 / per_s(workload, arm.mode)) as u64);
+            let elapsed = Nanos((100e9 / per_s(workload, variant.mode)) as u64);
             let samples = vec![Sample::new(vec![5_000; 100], elapsed)];
-            found.samples.insert((workload.id, arm.at(workload)), samples);
+            found.samples.insert((workload.id, variant.at(workload)), samples);
         }
         for workload in &WORKLOADS {
-            arms.iter().for_each(|arm| found.write_arm(&mut rows, workload, arm));
+            variants.iter().for_each(|variant| found.write_variant(&mut rows, workload, variant));
         }
-        found.write_pair(&mut rows, &arms[1]);
+        found.write_pair(&mut rows, &variants[1]);
 
         let row = |id: &str| rows.rows.iter().find(|row| row.id == id).expect(id);
         let ratios = ["throughput_ratio.async.cache1", "throughput_ratio.async.feed1"].map(row);
@@ -479,7 +490,8 @@ mod tests {
         assert!(row("under_10us.software.feed1").what.ends_with("requests under 10 us"));
         let off = row("throughput.software.feed1").reason.as_deref().expect("it is off by 40 %");
         assert!(off.contains("+40 %") && off.contains("specs/workloads"), "{off}");
-        let bars: Vec<_> = rows.bars.iter().map(|bar| (bar.id.as_str(), bar.met)).collect();
-        assert_eq!(bars, [("off_published.async.cache1_and_feed1", Some(true))]);
+        let criteria: Vec<_> =
+            rows.bars.iter().map(|criterion| (criterion.id.as_str(), criterion.met)).collect();
+        assert_eq!(criteria, [("off_published.async.cache1_and_feed1", Some(true))]);
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that are due at times of their own: latency counts from then, so that a core that falls behind shows it.
-//! The source is a task of the same loop, and needs no other core. It measures one run.
+//! An open loop: requests are due at given times. Latency counts from these times, so that it shows when a core falls
+//! behind. The source is a task of the same loop and needs no other core. The module measures one run.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::platform::Platform;
 use super::sample::Sample;
 use super::work::{Work, check};
 
-/// An open loop, and beside it a closed loop of batch requests.
+/// An open loop, and at the same time a closed loop of batch requests.
 pub(super) struct Open<'a> {
     pub(super) rate_per_s: f64,
     pub(super) window: Nanos,
@@ -24,7 +24,7 @@ pub(super) struct Open<'a> {
     pub(super) seed: u64,
 }
 
-/// What the tasks of a run share.
+/// The state that the tasks of a run share.
 struct Run {
     core: Core,
     pool: Pool,
@@ -36,7 +36,8 @@ struct Run {
 #[derive(Default)]
 struct Log {
     offered: usize,
-    /// Of the requests due after the warm-up: until the answer, or until given up as too late.
+    /// The latencies of the requests that were due after the warm-up: until the answer, or until the request was given
+    /// up as too late.
     latency_ns: Vec<u64>,
     in_window: usize,
     batch_jobs: usize,
@@ -44,9 +45,9 @@ struct Log {
 }
 
 impl Log {
-    /// With room for the latencies to come, up to a bound, and that written to: memory that is touched for the first
-    /// time in the middle of a run holds the core for as long as many requests take.
-    fn of(rate_per_s: f64, window: Nanos) -> Self {
+    /// Makes a log with space for the latencies to come, up to a bound. The space is written to, because memory that is
+    /// touched for the first time in the middle of a run holds the core for as long as many requests take.
+    fn with_space_for(rate_per_s: f64, window: Nanos) -> Self {
         let counted_s = window.0 as f64 / 1e9 * (1.0 - 1.0 / WARM_UP as f64);
         let requests = (rate_per_s * counted_s * 1.05) as usize;
         let mut latency_ns = vec![u64::MAX; requests.min(LATENCIES_AHEAD_MAX)];
@@ -56,10 +57,10 @@ impl Log {
 }
 
 impl Open<'_> {
-    /// One run on the calling thread.
+    /// Makes one run on the calling thread.
     ///
     /// # Errors
-    /// That a job failed or the loop did not start.
+    /// A job failed or the loop did not start.
     pub(super) fn run(
         &self,
         platform: &Platform,
@@ -73,7 +74,7 @@ impl Open<'_> {
             core: core_loop.core().clone(),
             pool: Pool::heap(POOL_BYTES),
             window: self.window,
-            log: RefCell::new(Log::of(self.rate_per_s, self.window)),
+            log: RefCell::new(Log::with_space_for(self.rate_per_s, self.window)),
             start: Instant::now(),
         });
         let arrivals = Arrivals::new(ArrivalKind::Poisson, self.rate_per_s, 0.0);
@@ -96,7 +97,8 @@ impl Open<'_> {
 }
 
 /// Begins every request when it is due, or as soon after as the core gets to it. The first of those that are due is
-/// submitted right here: while it looks at the clock this task is ready, and a policy would take it for one who waits.
+/// submitted by this task itself. The task is ready while it looks at the clock, and a policy would otherwise count it
+/// as a request that waits.
 async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
     let mut random = Prng::new(seed);
     let mut next = arrivals.next_due(&mut random);
@@ -111,7 +113,7 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
             if next > now || next >= run.window {
                 break;
             }
-            // Past the window what is late anyhow is counted, and not made.
+            // Past the window a request that is late in any case is counted, and not made.
             if run.is_over() {
                 run.given_up(next);
             } else {
@@ -130,7 +132,7 @@ async fn source(run: Rc<Run>, work: Work, mut arrivals: Arrivals, seed: u64) {
                 run_of_task.answered(first, check(&done).err());
             });
         }
-        // Also when the next is due already: who has waited goes first.
+        // This yields also when the next request is due already, because tasks that have waited go first.
         yield_now().await;
     }
 }
@@ -146,14 +148,14 @@ async fn request(run: Rc<Run>, work: Work, index: usize, due: Nanos) {
     run.answered(due, check(&done).err());
 }
 
-/// One batch request after the other as long as requests come.
+/// Makes one batch request after the other, as long as requests come.
 async fn batches(run: Rc<Run>, work: Work, seed: u64) {
     let mut random = Prng::new(seed);
     while run.now() < run.window && !run.has_failed() {
         let index = random.below(work.count() as u64) as usize;
         let done = work.request(&run.core, index, &run.pool).await;
         run.batch_done(done.err());
-        // One that is done where it is asked for would keep the core for itself.
+        // A request that is done where it is submitted would otherwise keep the core to this task.
         yield_now().await;
     }
 }
@@ -172,12 +174,13 @@ impl Run {
         self.waited(due, now);
     }
 
-    /// One that is not made any more has waited at least so long: left out, it would make the tail look short.
+    /// Counts a request that is not made any more with the time that it has waited. Without these requests the tail
+    /// would look short.
     fn given_up(&self, due: Nanos) {
         self.waited(due, self.now());
     }
 
-    /// Latency counts after a warm-up, in which policies that learn try what is slow.
+    /// Adds a latency if the request was due after the warm-up, in which policies that learn try what is slow.
     fn waited(&self, due: Nanos, until: Nanos) {
         if due.0 >= self.window.0 / WARM_UP {
             self.log.borrow_mut().latency_ns.push(until.since(due).0);
@@ -199,16 +202,16 @@ impl Run {
     }
 }
 
-/// A request that is due at the very end has as long to be answered.
+/// The time after the window in which a request that is due at its very end may be answered.
 pub(super) const GRACE: Nanos = Nanos::millis(1);
 
-/// One part in so many of the window.
+/// The warm-up is the window divided by this.
 pub(super) const WARM_UP: u64 = 5;
 
-/// Enough that one is always under way.
+/// There are enough tasks that one batch request is always in flight.
 const BATCH_TASKS: u64 = 4;
 
-/// 32 MiB.
+/// The space that is made ahead takes 32 MiB at most.
 const LATENCIES_AHEAD_MAX: usize = 1 << 22;
 
 const POOL_BYTES: ByteCount = ByteCount::mib(8);

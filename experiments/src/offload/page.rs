@@ -1,4 +1,4 @@
-//! What the figures of the experiments have in common. It draws nothing itself.
+//! The common parts of the figures of the experiments. The module draws nothing itself.
 
 use report::{Figure, Origin, Panel, Point, Series, Style};
 use units::ByteCount;
@@ -6,7 +6,7 @@ use units::ByteCount;
 use super::mode::Mode;
 use crate::base::figures::point;
 
-/// A line of medians over runs, with their range.
+/// Returns a line of medians over runs, with their range.
 pub(super) fn line(
     name: &str,
     index: usize,
@@ -19,22 +19,22 @@ pub(super) fn line(
     Series { name: name.to_owned(), label: String::new(), origin, style, points }
 }
 
-/// A figure of panels.
+/// Returns a figure of panels.
 pub(super) fn figure(id: String, caption: impl Into<String>, panels: Vec<Panel>) -> Figure {
     Figure { id, caption: caption.into(), panels }
 }
 
-/// Where numbers come from that have these virtual devices in their path.
+/// Returns where the numbers of a path with these virtual devices come from.
 pub(super) fn origin(virtuals: &[String]) -> Origin {
     if virtuals.is_empty() { Origin::Measured } else { Origin::Emulated }
 }
 
-/// The colour of a mode, the same in every figure.
+/// Returns the colour of a mode, which is the same in every figure.
 pub(super) fn colour(mode: Mode) -> usize {
-    Mode::ALL.iter().position(|own| *own == mode).unwrap_or_default()
+    Mode::ALL.iter().position(|known| *known == mode).unwrap_or_default()
 }
 
-/// A size in row ids.
+/// Returns a size for row ids.
 pub(super) fn size_id(size: ByteCount) -> String {
     if size.0 < 1 << 10 { format!("{size}B") } else { size.to_string() }
 }

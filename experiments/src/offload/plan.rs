@@ -1,4 +1,4 @@
-//! What is measured, how often and how long. Values only.
+//! Which points are measured, how often and how long. The module has values only.
 
 use units::{ByteCount, Nanos};
 
@@ -10,26 +10,26 @@ use crate::base::Problem;
 pub(super) struct Plan {
     pub(super) parts: Vec<Part>,
     pub(super) runs: usize,
-    /// Requests of each task.
+    /// The requests of each task.
     pub(super) requests: usize,
-    /// Sizes of chapter 2.
+    /// The sizes of chapter 2.
     pub(super) sizes: Vec<ByteCount>,
-    /// Jobs of each size, class of data and device in one run.
+    /// The jobs of each size, class of data and device in one run.
     pub(super) size_jobs: usize,
     pub(super) intervals: Vec<Nanos>,
-    /// Completions that one poll takes at most.
+    /// The greatest numbers of completions that one poll takes.
     pub(super) batches: Vec<usize>,
-    /// Offered loads (1/s).
+    /// The offered loads (1/s).
     pub(super) loads_per_s: Vec<f64>,
-    /// How long each load is offered.
+    /// The time for which each load is offered.
     pub(super) window: Nanos,
 }
 
 impl Plan {
-    /// As the options say, and the seed where they say nothing.
+    /// Makes a plan from the options. The defaults are those of [OffloadSched].
     ///
     /// # Errors
-    /// The option that is out of range.
+    /// An option is out of range; the text names it.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
         let base = if options.quick { Self::quick() } else { Self::whole() };
         let plan = Self {
@@ -98,10 +98,10 @@ impl Plan {
     }
 }
 
-/// The seed's benchmark spawns so many threads, each of which makes so many requests.
+/// The benchmark of [OffloadSched] spawns so many threads, each of which makes so many requests.
 pub(super) const TASKS: usize = 100;
 const REQUESTS: usize = 100;
 
-/// From idle to past what the device carries of Cache-1.
+/// The loads go from idle past what the device carries of Cache-1.
 const LOADS_PER_S: [f64; 12] =
     [10e3, 25e3, 50e3, 75e3, 100e3, 125e3, 150e3, 200e3, 300e3, 400e3, 500e3, 650e3];

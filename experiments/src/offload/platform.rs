@@ -1,4 +1,4 @@
-//! What jobs can run on in an experiment: a software and one device beside it. It runs none.
+//! The platforms of the experiments: a software and one device. The module runs no job.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::mode::Mode;
 use drivers::{ENGINES, dpdk_devices};
 use harness::PATIENCE;
 
-/// Software on the calling core, and a device; clones share both.
+/// Software on the calling core, and a device. Clones share both.
 #[derive(Clone)]
 pub(super) struct Platform {
     pub(super) id: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Platform {
     device: Member,
 }
 
-/// A device, and its emulation where it is one.
+/// A device, with its emulation if it is emulated.
 #[derive(Clone)]
 struct Member {
     device: Arc<dyn Device>,
@@ -32,37 +32,38 @@ struct Member {
 }
 
 impl Platform {
-    /// The seed's machine: its software and its BlueField-2, both emulated.
+    /// The machine of [OffloadSched]: its software and its BlueField-2, both emulated.
     ///
     /// # Errors
-    /// As [`Virtual::new`].
+    /// The errors of [`Virtual::new`].
     pub(super) fn published() -> Result<Self, String> {
         let (software, device) = (emulated(EPYC)?, emulated(BLUEFIELD)?);
         Ok(Self { id: "bluefield2", name: "virtual BlueField-2, EPYC 7542", software, device })
     }
 
-    /// The same device beside the software of this build.
+    /// The same device with the software of this build.
     ///
     /// # Errors
-    /// As [`Virtual::new`].
+    /// The errors of [`Virtual::new`].
     pub(super) fn own_codec() -> Result<Self, String> {
         let (software, device) = (own_software(), emulated(BLUEFIELD)?);
         Ok(Self { id: "bluefield2_own", name: "virtual BlueField-2, own codec", software, device })
     }
 
-    /// The same device from its own cores. Of their software nothing is published: ours stands in, and is not compared.
+    /// The same device, used from its own cores. Nothing is published of their software: ours replaces it, and is not
+    /// compared.
     ///
     /// # Errors
-    /// As [`Virtual::new`].
+    /// The errors of [`Virtual::new`].
     pub(super) fn on_chip() -> Result<Self, String> {
         let (software, device) = (own_software(), emulated("bluefield2-arm")?);
         Ok(Self { id: "bluefield2_arm", name: "virtual BlueField-2, on-chip", software, device })
     }
 
-    /// Another core as the device; nothing is emulated. And which core that is, if the thread stays on one.
+    /// Another core as the device. Nothing is emulated. The number is that of the core, if the thread stays on one.
     ///
     /// # Errors
-    /// That there is no thread.
+    /// The thread cannot be started.
     pub(super) fn worker() -> Result<(Self, Option<usize>), String> {
         let worker = Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES);
         let worker = worker.map_err(|error| error.to_string())?;
@@ -72,11 +73,12 @@ impl Platform {
         Ok((Self { id, name, software: own_software(), device }, core))
     }
 
-    /// Codecs of others behind their own interfaces, as far as they are here: Intel QPL's software path where its
-    /// library is named, DPDK's ISA-L in a build that has DPDK. Both run on the calling core; nothing is emulated.
+    /// Other projects' codecs behind their own interfaces, as far as they are installed: Intel QPL's software path
+    /// where its library is named, and DPDK's ISA-L in a build that has DPDK. Both run on the calling core, and nothing
+    /// is emulated.
     ///
     /// # Errors
-    /// One that is here and does not open.
+    /// A library is installed and does not open.
     pub(super) fn libraries(qpl: Option<&Path>) -> Result<Vec<Self>, String> {
         let on = |id, name, device| {
             let device = Member { device, emulation: None };
@@ -97,7 +99,7 @@ impl Platform {
         Ok(all)
     }
 
-    /// The virtual devices that jobs of a mode may run on; software is every mode's last resort.
+    /// Returns the virtual devices on which jobs of a mode may run. Software is every mode's last resort.
     pub(super) fn virtuals(&self, mode: Mode) -> Vec<String> {
         let device = (mode != Mode::Software).then_some(&self.device);
         let used = [&self.software].into_iter().chain(device);
@@ -105,29 +107,33 @@ impl Platform {
         used.map(|member| member.device.name().to_owned()).collect()
     }
 
-    /// The device, where it is emulated: what is in the path of jobs that software did not do.
+    /// Returns the device, where it is emulated. It is in the path of the jobs that software did not do.
     pub(super) fn virtual_device(&self) -> Vec<String> {
         let emulated = self.device.emulation.is_some();
         emulated.then(|| self.device.device.name().to_owned()).into_iter().collect()
     }
 
-    /// What the emulations did up to now.
+    /// Returns what the emulations did up to now.
     pub(super) fn counters(&self) -> Vec<VirtualCounters> {
         let members = [&self.software, &self.device];
-        members.into_iter().flat_map(|own| &own.emulation).map(|own| own.counters()).collect()
+        members
+            .into_iter()
+            .flat_map(|member| &member.emulation)
+            .map(|emulation| emulation.counters())
+            .collect()
     }
 
-    /// The profile of the device, where it is emulated.
+    /// Returns the profile of the device, where it is emulated.
     pub(super) fn profile(&self) -> Option<&DeviceProfile> {
-        self.device.emulation.as_ref().map(|own| own.profile())
+        self.device.emulation.as_ref().map(|emulation| emulation.profile())
     }
 
-    /// The profiles of software and device, where both are emulated.
+    /// Returns the profiles of software and device, where both are emulated.
     pub(super) fn profiles(&self) -> Option<(&DeviceProfile, &DeviceProfile)> {
         Some((self.software.emulation.as_ref()?.profile(), self.profile()?))
     }
 
-    /// A runtime over both, the mode deciding.
+    /// Returns a runtime's configuration over both, in which the mode decides.
     pub(super) fn runtime(&self, mode: Mode) -> RuntimeConfig {
         let devices = [&self.software, &self.device].map(|side| Arc::clone(&side.device)).to_vec();
         RuntimeConfig {
@@ -136,13 +142,13 @@ impl Platform {
             policy: mode.policy(),
             compress: Fallback::Prefer,
             decompress: Fallback::Prefer,
-            // Past saturation jobs wait for long; nothing here is lost.
+            // Jobs wait for long past saturation, and nothing here is lost.
             job_timeout: Nanos::from(PATIENCE),
             reprobe_after: Nanos::secs(1),
             clock: Arc::new(SystemClock::new()),
             seed: 1,
             limits: Limits::NONE,
-            // The seed reads nothing back.
+            // [OffloadSched] reads nothing back.
             verify_every: None,
         }
     }
@@ -166,5 +172,5 @@ fn own_software() -> Member {
 const BLUEFIELD: &str = "bluefield2";
 const EPYC: &str = "epyc7542-isal";
 
-/// All of the seed's threads at once.
+/// The queue holds all tasks of [OffloadSched] at once.
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(128).expect("above zero");

@@ -1,5 +1,6 @@
-//! What the model makes of a workload measured in software: how many times its throughput an offload gives, waited for
-//! and not. Accelerometer's equations for the core, the profile's pace for the device. It measures nothing.
+//! The model's prediction for a workload that was measured in software: how many times its throughput an offload gives,
+//! with and without waiting. It uses the equations of [Accelerometer] for the core and the profile's pace for the
+//! device. It measures nothing.
 
 use model::{BadParameter, Design, Parameters, Strategy, Threading, Values, speedup};
 use workload::DeviceProfile;
@@ -8,10 +9,10 @@ use super::mode::Mode;
 use super::sample::Sample;
 use super::work::Work;
 
-/// The expected ratio to the throughput of software; none for a mode that the equations do not know.
+/// Returns the expected ratio to the throughput of software, or None for a mode that the equations do not cover.
 ///
 /// # Errors
-/// A parameter out of its range.
+/// A parameter is out of its range.
 pub(super) fn ratio(
     mode: Mode,
     software: &Sample,
@@ -29,8 +30,8 @@ pub(super) fn ratio(
     let Some(op) = profile.compress() else { return Ok(None) };
     let submit_ns = work.mean(|bytes| profile.submit(bytes).0 as f64);
     let latency_ns = work.mean(|bytes| op.latency(bytes).0 as f64);
-    // A cycle is a nanosecond here. The device's own time is part of L: it may be longer than that of software, and
-    // an A below 1 is none.
+    // A cycle is a nanosecond here. The device's own time is part of L: it may be longer than that of software, and the
+    // model rejects an A below 1.
     let c = software.elapsed.0 as f64;
     let parameters = Parameters::new(Values {
         c,
@@ -59,24 +60,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_costs_the_latency_and_not_waiting_the_submission_or_the_pace() {
+    fn the_ratio_follows_from_latency_submission_and_pace() {
         let profile = DeviceProfile::find("bluefield2").expect("compiled in");
         let stock = Stock::new().expect("a size");
         let work = Work::of_size(&stock, ByteCount::kib(8), PayloadClass::Repeat).expect("a size");
-        // 20 us of compression and 10 us of other work a request.
+        // A request has 20 us of compression and 10 us of other work.
         let elapsed = Nanos::micros(30 * 100);
         let software = Sample::new(vec![30_000; 100], elapsed);
         let software = Sample { software: Nanos::micros(20 * 100), ..software };
         let ratio = |mode| ratio(mode, &software, &work, &profile).expect("valid");
-        // 9,948 ns of latency, 663 ns of submission.
+        // The device has 9,948 ns of latency and 663 ns of submission.
         let (sync, offloaded) = (ratio(Mode::Sync), ratio(Mode::Async));
-        assert!(sync.is_some_and(|own| (own - 30.0 / 19.948).abs() < 0.01), "{sync:?}");
-        assert!(offloaded.is_some_and(|own| (own - 30.0 / 10.663).abs() < 0.01), "{offloaded:?}");
+        assert!(sync.is_some_and(|ratio| (ratio - 30.0 / 19.948).abs() < 0.01), "{sync:?}");
+        assert!(
+            offloaded.is_some_and(|ratio| (ratio - 30.0 / 10.663).abs() < 0.01),
+            "{offloaded:?}"
+        );
         assert_eq!(ratio(Mode::LeastLatency), None);
-        // Without other work the device's pace of 6,478 ns is the bound.
+        // The device's pace of 6,478 ns is the bound where there is no other work.
         let bare = Sample::new(vec![20_000; 100], Nanos::micros(20 * 100));
         let bare = Sample { software: Nanos::micros(20 * 100), ..bare };
         let bound = super::ratio(Mode::Async, &bare, &work, &profile).expect("valid");
-        assert!(bound.is_some_and(|own| (own - 20.0 / 6.478).abs() < 0.01), "{bound:?}");
+        assert!(bound.is_some_and(|ratio| (ratio - 20.0 / 6.478).abs() < 0.01), "{bound:?}");
     }
 }

@@ -1,22 +1,23 @@
-//! The seed's numbers beside ours: which end of a range belongs to which workload, how far off ours are, and what is
-//! known of why. Arithmetic and words; nothing is measured, and nothing is left out for being off.
+//! The numbers of [OffloadSched] next to ours: which end of a range belongs to which workload, how far off ours are,
+//! and what is known of the reason. The module has arithmetic and words. It measures nothing, and it leaves out nothing
+//! for being off.
 
 use super::mode::Mode;
 use crate::base::Spread;
 use crate::base::rows::{Limit, Row, Rows, Runs};
 
-/// A throughput over that of software which the seed gives for two workloads at once.
+/// A ratio of throughput to that of software, which the paper gives for two workloads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range {
-    /// One end is the one workload's and the other the other's, and the seed does not say which.
+    /// Each workload has one of the ends. The paper does not say which.
     OneEach([f64; 2]),
-    /// Both lie somewhere between.
+    /// Both workloads lie somewhere between the ends.
     Between([f64; 2]),
 }
 
 impl Range {
-    /// Of a mode of the seed's; software is what they are over.
-    pub(super) fn of(mode: Mode) -> Option<Self> {
+    /// Returns the range of a mode of the paper. Software has none, because it is the divisor.
+    pub(super) fn published(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Sync | Mode::LatencyCritical => Some(Self::Between([1.12, 1.6])),
             Mode::Async | Mode::Batch => Some(Self::OneEach([3.4, 3.8])),
@@ -24,29 +25,29 @@ impl Range {
         }
     }
 
-    /// The published number for each workload, where ours are these: of the two assignments the one that fits better.
-    /// Of a range each has the end that is nearer.
+    /// Returns the published number for each workload, given ours. With one end for each, it chooses the assignment
+    /// that fits better. Between two ends, each workload gets the nearer one.
     pub(super) fn beside(self, ours: [f64; 2]) -> [f64; 2] {
         match self {
             Self::OneEach([low, high]) => {
-                // One that is missing is on no side: the other decides.
+                // A missing ratio fits both ends alike, so that the other ratio decides.
                 let off = |ends: [f64; 2]| apart(ours[0], ends[0]).max(apart(ours[1], ends[1]));
                 if off([low, high]) <= off([high, low]) { [low, high] } else { [high, low] }
             }
             Self::Between([low, high]) => {
-                ours.map(|own| if apart(own, low) <= apart(own, high) { low } else { high })
+                ours.map(|ratio| if apart(ratio, low) <= apart(ratio, high) { low } else { high })
             }
         }
     }
 
-    /// How far the one that is farther off is off, as a share of the published number; not a number if one is none.
+    /// Returns the greater deviation of the two, as a share of the published number. It is NaN if either is.
     pub(super) fn off(self, ours: [f64; 2], beside: [f64; 2]) -> f64 {
         let each = [0, 1].map(|at| match self {
             Self::OneEach(_) => apart(ours[at], beside[at]),
             Self::Between([low, high]) if (low..=high).contains(&ours[at]) => 0.0,
             Self::Between(_) => apart(ours[at], beside[at]),
         });
-        // `max` would hide a number that is none.
+        // `max` would hide a NaN.
         if each.iter().any(|off| off.is_nan()) { f64::NAN } else { each[0].max(each[1]) }
     }
 
@@ -57,7 +58,7 @@ impl Range {
         }
     }
 
-    /// A workload's own row, with its end of the range.
+    /// Returns a workload's row with its end of the range.
     pub(super) fn row(self, row: Row, published: f64) -> Row {
         let words = self.words();
         let said = match (self, row.ours) {
@@ -73,8 +74,8 @@ impl Range {
         with(row, said).beside(published)
     }
 
-    /// Both workloads together must be within a tenth: by the better of the assignments, made once, by the medians.
-    /// `row` has the id, and of each run both ratios are in `ratios`.
+    /// Judges both workloads together: they must be within a tenth. The better of the assignments counts; it is made
+    /// once, from the medians. `row` has the id, and `ratios` has both ratios of each run.
     pub(super) fn judge(self, rows: &mut Rows, row: Row, names: [&str; 2], ratios: [&[f64]; 2]) {
         let planned = ratios.map(<[f64]>::len).into_iter().max().unwrap_or(0);
         let ours = medians(ratios);
@@ -94,23 +95,24 @@ impl Range {
             Self::Between(_) => format!("published: {words}; nearer ends: {}", assigned.join(", ")),
         };
         let said = row.ours.is_some().then_some(said);
-        rows.judge(with(row, said), Some(Runs::of(of_runs, planned)), Limit::AtMost(BAR));
+        rows.judge(with(row, said), Some(Runs::of(of_runs, planned)), Limit::AtMost(DEVIATION_MAX));
     }
 }
 
-/// The medians of both workloads; not a number where no run holds.
+/// Returns the medians of both workloads. A median is NaN where no run holds.
 pub(super) fn medians(ratios: [&[f64]; 2]) -> [f64; 2] {
-    ratios.map(|own| Spread::of(own.iter().copied()).map_or(f64::NAN, |own| own.median))
+    ratios.map(|runs| Spread::of(runs.iter().copied()).map_or(f64::NAN, |spread| spread.median))
 }
 
-/// A row beside its published number. Where it is off by more than a tenth, it says so, and what is known of why.
+/// Returns a row next to its published number. A row that is off by more than a tenth says so, with what is known of
+/// the reason.
 pub(super) fn beside(row: Row, published: f64, cause: &str) -> Row {
-    let off = row.ours.map(|ours| ours / published - 1.0).filter(|off| off.abs() > BAR);
+    let off = row.ours.map(|ours| ours / published - 1.0).filter(|off| off.abs() > DEVIATION_MAX);
     let said = off.map(|off| format!("{:+.0} % beside the published number: {cause}", 100.0 * off));
     with(row, said).beside(published)
 }
 
-/// With one more remark.
+/// Adds one more remark to a row.
 pub(super) fn with(row: Row, said: Option<String>) -> Row {
     let all: Vec<String> = row.reason.clone().into_iter().chain(said).collect();
     Row { reason: (!all.is_empty()).then(|| all.join("; ")), ..row }
@@ -120,8 +122,8 @@ fn apart(ours: f64, published: f64) -> f64 {
     (ours / published - 1.0).abs()
 }
 
-/// How far off a number may be.
-pub(super) const BAR: f64 = 0.1;
+/// The deviation that a number may have.
+pub(super) const DEVIATION_MAX: f64 = 0.1;
 
 #[cfg(test)]
 mod tests {
@@ -136,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn each_workload_has_an_end_of_its_own_by_the_assignment_that_fits_better() {
-        let off = |ours| (EACH.beside(ours), EACH.off(ours, EACH.beside(ours)) <= BAR);
+    fn each_workload_has_the_end_that_fits_better() {
+        let off = |ours| (EACH.beside(ours), EACH.off(ours, EACH.beside(ours)) <= DEVIATION_MAX);
         assert_eq!(off([4.10, 3.07]), ([3.8, 3.4], true));
         assert_eq!(off([3.10, 4.15]), ([3.4, 3.8], true));
-        // Within a tenth of one end or of the other, and of no assignment.
+        // These are within a tenth of one end or of the other, but of no assignment.
         for both in [3.07, 3.10, 3.40, 3.75, 4.15] {
-            let within = [3.4, 3.8].iter().all(|end| apart(both, *end) <= BAR);
+            let within = [3.4, 3.8].iter().all(|end| apart(both, *end) <= DEVIATION_MAX);
             assert_eq!(off([both, both]).1, within, "{both} for both");
         }
         assert!(!off([3.07, 3.07]).1 && !off([4.15, 4.15]).1 && off([3.5, 3.5]).1);
@@ -152,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_range_only_what_lies_outside_is_off() {
-        let range = Range::of(Mode::Sync).expect("published");
+    fn a_number_within_the_range_is_not_off() {
+        let range = Range::published(Mode::Sync).expect("published");
         let beside = range.beside([1.35, 1.44]);
         assert_eq!((beside, range.off([1.35, 1.44], beside)), ([1.6, 1.6], 0.0));
         assert!((range.off([1.008, 1.44], [1.12, 1.6]) - 0.1).abs() < 1e-9);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_of_a_pair_is_of_its_medians_and_says_which_is_beside_which() {
+    fn a_pair_is_judged_by_its_medians() {
         let mut rows = Rows::new("runtime", &Machine::here(), "idle");
         let mut judge = |cache: [f64; 3], feed: [f64; 3]| {
             let off = EACH.off(medians([&cache, &feed]), EACH.beside(medians([&cache, &feed])));
@@ -171,18 +173,22 @@ mod tests {
         judge([3.07; 3], [3.07; 3]);
         judge([f64::NAN; 3], [3.4; 3]);
         assert_eq!(
-            rows.bars.iter().map(|bar| bar.met).collect::<Vec<_>>(),
+            rows.bars.iter().map(|criterion| criterion.met).collect::<Vec<_>>(),
             [Some(true), Some(false), None]
         );
         let said = rows.rows[0].reason.as_deref().expect("an assignment");
         assert!(said.contains("Cache-1's 4.10 beside 3.8, Feed-1's 3.07 beside 3.4"), "{said}");
-        // The runs lie on both sides of it: 4.3 is off by 13 %.
-        assert!(rows.bars[0].spread.is_some_and(|[low, high]| low < BAR && high > BAR));
+        // The runs lie on both sides of the limit: 4.3 is off by 13 %.
+        assert!(
+            rows.bars[0]
+                .spread
+                .is_some_and(|[low, high]| low < DEVIATION_MAX && high > DEVIATION_MAX)
+        );
         assert_eq!(rows.rows[2].reason.as_deref(), Some("no valid run"));
     }
 
     #[test]
-    fn what_is_off_by_more_than_a_tenth_says_so_and_why() {
+    fn a_number_off_by_more_than_a_tenth_has_a_reason() {
         let near = beside(row(96.0), 100.0, "a cause");
         assert_eq!((near.published, near.reason), (Some(100.0), None));
         let off = beside(row(140.0).because("an input"), 100.0, "a cause");

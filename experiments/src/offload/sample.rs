@@ -1,43 +1,44 @@
-//! One measurement and the numbers in it: latencies, throughput, and whether it holds. Arithmetic only.
+//! One measurement and its numbers: latencies, throughput, and whether it holds. The module has arithmetic only.
 
 use device::virtual_device::{LATE_SHARE_MAX, VirtualCounters};
 use units::Nanos;
 
-/// What one run of one load came to.
+/// The results of one run of one load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// Of each request (ns), in order of size.
+    /// The latency of each request (ns), in ascending order.
     pub(super) latency_ns: Vec<u64>,
     pub(super) elapsed: Nanos,
-    /// Time that jobs took on the software of the calling core.
+    /// The time that jobs took on the software of the calling core.
     pub(super) software: Nanos,
-    /// What the emulation took of the core beyond what the profile's submissions cost.
+    /// The time that the emulation took of the core beyond the cost of the profile's submissions.
     pub(super) excess: Nanos,
-    /// Answered in the window over offered; 1 where nothing is offered but by those who are answered.
+    /// The requests answered in the window over those offered. It is 1 in a closed loop, which offers no request before
+    /// an answer.
     pub(super) achieved: f64,
-    /// Batch jobs done beside.
+    /// The batch jobs done at the same time.
     pub(super) batch_jobs: usize,
-    /// Why it does not hold.
+    /// The reason why the sample does not hold, if it does not.
     pub(super) invalid: Option<String>,
 }
 
 impl Sample {
-    /// Of latencies in any order.
+    /// Makes a sample from latencies in any order.
     pub(super) fn new(mut latency_ns: Vec<u64>, elapsed: Nanos) -> Self {
         latency_ns.sort_unstable();
         Self { latency_ns, elapsed, achieved: 1.0, ..Self::default() }
     }
 
-    /// With what the emulations did meanwhile.
+    /// Adds what the emulations did meanwhile.
     pub(super) fn emulated(self, before: &[VirtualCounters], after: &[VirtualCounters]) -> Self {
         let since = before.iter().zip(after).map(|(before, after)| after.since(*before));
         let all: Vec<VirtualCounters> = since.collect();
-        let late = all.iter().find(|own| !own.is_valid());
-        let invalid = late.map(|own| {
-            let (share, most) = (100.0 * own.late_share(), 100.0 * LATE_SHARE_MAX);
+        let late = all.iter().find(|counters| !counters.is_valid());
+        let invalid = late.map(|counters| {
+            let (share, most) = (100.0 * counters.late_share(), 100.0 * LATE_SHARE_MAX);
             format!("{share:.2} % of the emulated jobs were late, more than {most} %")
         });
-        let excess = Nanos(all.iter().map(|own| own.host_excess_ns).sum());
+        let excess = Nanos(all.iter().map(|counters| counters.host_excess_ns).sum());
         Self { excess, invalid: self.invalid.or(invalid), ..self }
     }
 
@@ -45,63 +46,64 @@ impl Sample {
         self.latency_ns.len()
     }
 
-    /// True if as good as all that was offered was answered in time: beyond that latency is the length of a queue.
+    /// Returns true if nearly all offered requests were answered in time. Otherwise latency is the length of a queue.
     pub(super) fn kept_up(&self) -> bool {
         self.achieved >= ACHIEVED_MIN
     }
 
-    /// A latency, where it kept up (us).
+    /// Returns a latency, or NaN where the sample did not keep up (us).
     pub(super) fn quantile_kept_up_us(&self, share: f64) -> f64 {
         if self.kept_up() { self.quantile_us(share) } else { f64::NAN }
     }
 
-    /// Requests done (1/s).
+    /// Returns the requests done (1/s).
     pub(super) fn per_s(&self) -> f64 {
         self.held(self.count() as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }
 
-    /// Batch jobs done (1/s).
+    /// Returns the batch jobs done (1/s).
     pub(super) fn batch_per_s(&self) -> f64 {
         self.held(self.batch_jobs as f64 / (self.elapsed.0.max(1) as f64 / 1e9))
     }
 
-    /// The latency that this share of the requests does not exceed (us).
+    /// Returns the latency that this share of the requests does not exceed (us).
     pub(super) fn quantile_us(&self, share: f64) -> f64 {
         let rank = (share * self.count() as f64).ceil().max(1.0) as usize - 1;
         self.held(self.latency_ns.get(rank).map_or(f64::NAN, |ns| *ns as f64 / 1e3))
     }
 
-    /// The share of requests that took less.
+    /// Returns the share of requests that took less.
     pub(super) fn under(&self, limit: Nanos) -> f64 {
         let under = self.latency_ns.partition_point(|ns| *ns < limit.0);
         self.held(under as f64 / self.count().max(1) as f64)
     }
 
-    /// A part of a request's share of the elapsed time (us).
+    /// Returns a part of the elapsed time, per request (us).
     pub(super) fn per_request_us(&self, part: Nanos) -> f64 {
         self.held(part.0 as f64 / self.count().max(1) as f64 / 1e3)
     }
 
-    /// Not a number in a measurement that does not hold.
+    /// Returns the value, or NaN if the sample does not hold.
     fn held(&self, value: f64) -> f64 {
         if self.invalid.is_some() { f64::NAN } else { value }
     }
 }
 
-/// Why runs of a point do not hold.
+/// Returns why runs of a point do not hold.
 pub(super) fn invalid(samples: &[Sample]) -> Option<String> {
-    let reasons: Vec<&str> = samples.iter().filter_map(|own| own.invalid.as_deref()).collect();
+    let reasons: Vec<&str> =
+        samples.iter().filter_map(|sample| sample.invalid.as_deref()).collect();
     let first = reasons.first()?;
     Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
 }
 
-/// How many runs of a point did not keep up.
+/// Returns how many runs of a point did not keep up.
 pub(super) fn behind(samples: &[Sample]) -> Option<String> {
-    let late = samples.iter().filter(|own| !own.kept_up()).count();
+    let late = samples.iter().filter(|sample| !sample.kept_up()).count();
     (late > 0).then(|| format!("{late} of {} runs did not keep up", samples.len()))
 }
 
-/// Half of the percent beyond the 99th percentile.
+/// This allows half of the percent beyond the 99th percentile to be late.
 const ACHIEVED_MIN: f64 = 0.995;
 
 #[cfg(test)]
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_keep_up_has_no_latency() {
+    fn a_sample_that_did_not_keep_up_has_no_latency() {
         let kept = Sample { achieved: 0.995, ..Sample::new(vec![2_000], Nanos(1)) };
         assert_eq!(kept.quantile_kept_up_us(0.99), 2.0);
         let late = Sample { achieved: 0.99, ..kept.clone() };
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_no_number() {
+    fn a_sample_that_does_not_hold_has_no_number() {
         let sample = Sample::new(vec![1], Nanos(1));
         let late = VirtualCounters { jobs: 100, late: 1, ..VirtualCounters::default() };
         let late = sample.emulated(&[VirtualCounters::default()], &[late]);

@@ -1,5 +1,5 @@
-//! The open loop as the simulator has it: the same profiles, sizes, policy object and window, and what the runtime's
-//! own work takes of the core as it was measured elsewhere. Its numbers are for holding against the runtime's.
+//! The open loop in the simulator: the same profiles, sizes, policy object and window, and the measured times of the
+//! runtime's own work. Its numbers are compared with those of the runtime.
 
 use sim::OpenLoop;
 use units::Nanos;
@@ -8,7 +8,7 @@ use super::mode::Mode;
 use super::platform::Platform;
 use super::work::Work;
 
-/// A load as it is simulated; none where the platform is not emulated.
+/// Returns a load for the simulator, or None where the platform is not emulated.
 pub(super) fn open_loop(
     platform: &Platform,
     mode: Mode,
@@ -32,44 +32,46 @@ pub(super) fn open_loop(
     })
 }
 
-/// The same, the choice itself taking no more time than a known answer does; none for a policy of which that is so.
+/// Returns the same load with a policy whose choice takes no more time than a known answer. It returns None for a
+/// policy of which that is true already.
 pub(super) fn unweighed(plan: &OpenLoop) -> Option<OpenLoop> {
     (plan.place > PLACE).then(|| OpenLoop { place: PLACE, ..plan.clone() })
 }
 
-/// The simulator's median latency over the model's where nobody waits for anybody; none where the platform is not
-/// emulated or the mode is none of the equations'. The model: a request takes what the runtime's own work does and
-/// what its size does in software, or in the device from submission to result; who does other work meanwhile finds
-/// the result half a poll interval late.
+/// Returns the simulator's median latency over the model's, at a load where no request waits for another. It returns
+/// None where the platform is not emulated, or where the equations do not cover the mode. In the model a request takes
+/// the time of the runtime's own work and that of its size: in software, or in the device from submission to result. A
+/// core that does other work meanwhile finds the result half a poll interval late.
 pub(super) fn over_model(platform: &Platform, mode: Mode, work: &Work) -> Option<f64> {
     let plan = open_loop(platform, mode, work, (LOW_PER_S, Nanos::secs(10), Nanos(0)))?;
     let of_software = |bytes| plan.software.compress().map(|op| op.latency(bytes));
     let of_device = |bytes| plan.device.compress().map(|op| op.latency(bytes) + HAND_BACK);
-    let took = |bytes: u64| match mode {
+    let time_taken = |bytes: u64| match mode {
         Mode::Software => of_software(bytes),
         Mode::Sync => of_device(bytes),
-        Mode::Async => of_device(bytes).map(|took| took + Nanos(POLL_INTERVAL.0 / 2)),
+        Mode::Async => of_device(bytes).map(|time_taken| time_taken + Nanos(POLL_INTERVAL.0 / 2)),
         _ => None,
     };
-    let each: Option<Vec<Nanos>> = plan.sizes_bytes.iter().map(|bytes| took(*bytes)).collect();
+    let each: Option<Vec<Nanos>> =
+        plan.sizes_bytes.iter().map(|bytes| time_taken(*bytes)).collect();
     let mut each = each?;
     each.sort_unstable();
     let model = PLACE + *each.get((each.len().max(1) - 1) / 2)?;
     Some(plan.run(1).quantile_us(0.5)? * 1e3 / model.0 as f64)
 }
 
-/// A hundredth of what the core carries: hardly two requests meet.
+/// The load is a hundredth of what the core carries, so that two requests hardly ever meet.
 const LOW_PER_S: f64 = 1_000.0;
 
-/// The core loop's own.
+/// The default of the core loop.
 const POLL_INTERVAL: Nanos = Nanos::micros(1);
-/// Not of the open loop, from bench/results/2c/runtime.json (2026-11-22, class 2c): a lone job of 64 B in software
-/// (`latency.epyc7542.html.64B`, 3,401 ns) less what the profile says of it (2,919); `excess_per_request.async.cache1`;
-/// `completion.bluefield2.html.64B`.
+/// These times are not from the open loop. They are from bench/results/2c/runtime.json (2026-11-22, class 2c): a lone
+/// job of 64 B in software (`latency.epyc7542.html.64B`, 3,401 ns) less what the profile says of it (2,919);
+/// `excess_per_request.async.cache1`; `completion.bluefield2.html.64B`.
 const PLACE: Nanos = Nanos(482);
 const EMULATE: Nanos = Nanos(336);
 const HAND_BACK: Nanos = Nanos(410);
-/// What a policy that weighs costs takes more: bench/results/2c/offload.json (2026-11-22, class 2c),
+/// The additional time of a policy that weighs costs. It is from bench/results/2c/offload.json (2026-11-22, class 2c):
 /// `offload.core_loop_weighing_costs.32_outstanding` less `offload.core_loop.32_outstanding`.
 const WEIGH: Nanos = Nanos(72);
 
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_waits_the_simulator_says_what_the_model_says() {
+    fn the_simulator_agrees_with_the_model_without_queueing() {
         let stock = Stock::new().expect("there is memory");
         let work = Work::of_preset(&stock, CACHE1, PayloadClass::Html).expect("a preset");
         let platform = Platform::published().expect("profiles");
@@ -93,9 +95,10 @@ mod tests {
         assert_eq!(over_model(&platform, Mode::LeastLatency, &work), None);
     }
 
-    /// The recorded medians again, beside what the simulator says with the times above: for who changes one of them.
+    /// Prints the recorded medians next to those that the simulator finds with the times above. It helps anyone who
+    /// changes one of these times.
     #[test]
-    #[ignore = "prints a table of what was recorded, asserts only that it is there: cargo test -p cli --bin rebate \
+    #[ignore = "prints a table of what was recorded, asserts only that it is there: cargo test -p experiments --lib \
                 recorded_medians -- --ignored --nocapture"]
     fn recorded_medians_beside_the_simulator() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/results/2c/runtime.json");

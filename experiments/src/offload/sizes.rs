@@ -1,6 +1,7 @@
-//! Experiment 1, chapter 2: latency against size, split into setup, device and completion, beside software, for four
-//! classes of data; from which size on a device is quicker; how little it cares about the data; on-chip and off-chip.
-//! Others' codecs on the calling core, where they are here, in the same rows.
+//! Experiment 1, chapter 2: latency against size, split into setup, device and completion, compared with software, for
+//! four classes of data. It finds the size from which a device is quicker, how little a device depends on the data, and
+//! how on-chip compares with off-chip. Other projects' codecs on the calling core, where they are installed, are in the
+//! same rows.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,22 +25,22 @@ use crate::base::rows::{Kind, Row, Rows};
 /// Measures, adds the rows and draws.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
-    let found = Found::measure(lab)?;
+    let found = Measurements::measure(lab)?;
     found.write(rows);
     Ok(found.section())
 }
 
-/// One way to have it done.
-struct Arm<'a> {
+/// One software or device that does the jobs.
+struct Variant<'a> {
     id: &'static str,
     name: &'static str,
     platform: &'a Platform,
     mode: Mode,
 }
 
-/// Medians over the jobs of one run (us).
+/// The medians over the jobs of one run (us).
 #[derive(Clone, Copy, Debug)]
 struct Split {
     setup_us: f64,
@@ -48,90 +49,100 @@ struct Split {
     total_us: f64,
 }
 
-/// By arm, class of data and size.
+/// The id of the variant, the class of data and the size.
 type Key = (&'static str, &'static str, ByteCount);
 
-struct Found<'a> {
-    arms: Vec<Arm<'a>>,
+struct Measurements<'a> {
+    variants: Vec<Variant<'a>>,
     sizes: Vec<ByteCount>,
     splits: BTreeMap<Key, Vec<Split>>,
 }
 
 const EPYC: &str = "epyc7542";
-const OWN: &str = "own_codec";
+const OWN_CODEC: &str = "own_codec";
 const BLUEFIELD: &str = "bluefield2";
 const ON_CHIP: &str = "bluefield2_arm";
 const WORKER: &str = "worker";
 
-impl<'a> Found<'a> {
+impl<'a> Measurements<'a> {
     fn measure(lab: &'a Lab) -> Result<Self, String> {
-        let arm = |id, name, platform, mode| Arm { id, name, platform, mode };
-        let mut arms = vec![
-            arm(EPYC, "software, EPYC 7542", &lab.published, Mode::Software),
-            arm(OWN, "software, own codec", &lab.own_codec, Mode::Software),
-            arm(BLUEFIELD, "BlueField-2, off-chip", &lab.published, Mode::Async),
-            arm(ON_CHIP, "BlueField-2, on-chip", &lab.on_chip, Mode::Async),
-            arm(WORKER, "worker thread", &lab.worker, Mode::Async),
+        let variant = |id, name, platform, mode| Variant { id, name, platform, mode };
+        let mut variants = vec![
+            variant(EPYC, "software, EPYC 7542", &lab.published, Mode::Software),
+            variant(OWN_CODEC, "software, own codec", &lab.own_codec, Mode::Software),
+            variant(BLUEFIELD, "BlueField-2, off-chip", &lab.published, Mode::Async),
+            variant(ON_CHIP, "BlueField-2, on-chip", &lab.on_chip, Mode::Async),
+            variant(WORKER, "worker thread", &lab.worker, Mode::Async),
         ];
         let libraries = lab.libraries.iter();
-        arms.extend(libraries.map(|own| arm(own.id, own.name, own, Mode::Async)));
+        variants.extend(
+            libraries.map(|platform| variant(platform.id, platform.name, platform, Mode::Async)),
+        );
         let plan = &lab.plan;
         let mut sizes = plan.sizes.clone();
         sizes.sort();
         sizes.dedup();
         let mut splits = BTreeMap::<Key, Vec<Split>>::new();
-        lab.begin("chapter 2", plan.runs * arms.len() * sizes.len() * CLASSES.len());
+        lab.begin("chapter 2", plan.runs * variants.len() * sizes.len() * CLASSES.len());
         for &size in &sizes {
             for class in CLASSES {
                 let work = Work::of_size(&lab.stock, size, class)?;
                 let platforms = [&lab.published, &lab.own_codec, &lab.on_chip, &lab.worker];
                 let mut platforms = platforms.into_iter().chain(&lab.libraries);
-                platforms.try_for_each(|own| warm(own, &work))?;
+                platforms.try_for_each(|platform| warm(platform, &work))?;
                 for _ in 0..plan.runs {
-                    for arm in &arms {
-                        let what = format!("{}, {class}, {size}", arm.id);
-                        let split = lab.take(&what, || arm.measure(&work, plan.size_jobs))?;
-                        splits.entry((arm.id, class.name(), size)).or_default().push(split);
+                    for variant in &variants {
+                        let what = format!("{}, {class}, {size}", variant.id);
+                        let split = lab.take(&what, || variant.measure(&work, plan.size_jobs))?;
+                        splits.entry((variant.id, class.name(), size)).or_default().push(split);
                     }
                 }
             }
         }
-        Ok(Self { arms, sizes, splits })
+        Ok(Self { variants, sizes, splits })
     }
 
     fn write(&self, rows: &mut Rows) {
-        for arm in &self.arms {
-            let devices = || arm.virtuals();
+        for variant in &self.variants {
+            let devices = || variant.virtuals();
             for &size in &self.sizes {
                 for class in CLASSES {
-                    let id = format!("latency.{}.{class}.{}", arm.id, size_id(size));
-                    let what = format!("{}: median latency of one job, {class}, {size}", arm.name);
-                    rows.add(id, what, "us", self.of(arm, class, size, total), devices(), None);
+                    let id = format!("latency.{}.{class}.{}", variant.id, size_id(size));
+                    let what =
+                        format!("{}: median latency of one job, {class}, {size}", variant.name);
+                    rows.add(
+                        id,
+                        what,
+                        "us",
+                        self.values(variant, class, size, total),
+                        devices(),
+                        None,
+                    );
                 }
-                if arm.mode != Mode::Software {
-                    for (part, of) in PARTS {
-                        let id = format!("{part}.{}.html.{}", arm.id, size_id(size));
-                        let what = format!("{}: {part} of one job, html, {size}", arm.name);
-                        let values = self.of(arm, PayloadClass::Html, size, of);
+                if variant.mode != Mode::Software {
+                    for (part, time) in PARTS {
+                        let id = format!("{part}.{}.html.{}", variant.id, size_id(size));
+                        let what = format!("{}: {part} of one job, html, {size}", variant.name);
+                        let values = self.values(variant, PayloadClass::Html, size, time);
                         rows.add(id, what, "us", values, devices(), None);
                     }
                 }
             }
-            let id = format!("class_spread.{}", arm.id);
-            let what = format!("{}: slowest over quickest class, the widest size", arm.name);
-            rows.add(id, what, "ratio", self.class_spread(arm), devices(), None);
+            let id = format!("class_spread.{}", variant.id);
+            let what = format!("{}: slowest over quickest class, the widest size", variant.name);
+            rows.add(id, what, "ratio", self.class_spread(variant), devices(), None);
         }
         self.write_crossings(rows);
     }
 
     fn write_crossings(&self, rows: &mut Rows) {
-        let own = [(BLUEFIELD, EPYC), (BLUEFIELD, OWN), (WORKER, OWN)];
-        let libraries = self.libraries().map(|arm| (arm.id, OWN));
-        for (device, software) in own.into_iter().chain(libraries) {
-            let (device, software) = (self.arm(device), self.arm(software));
+        let pairs = [(BLUEFIELD, EPYC), (BLUEFIELD, OWN_CODEC), (WORKER, OWN_CODEC)];
+        let libraries = self.libraries().map(|variant| (variant.id, OWN_CODEC));
+        for (device, software) in pairs.into_iter().chain(libraries) {
+            let (device, software) = (self.variant(device), self.variant(software));
             let id = format!("break_even.{}.{}", device.id, software.id);
-            let (own, other) = (device.name, software.name);
-            let what = format!("{own} quicker than {other} from this size on, median of classes");
+            let (name, other) = (device.name, software.name);
+            let what = format!("{name} quicker than {other} from this size on, median of classes");
             let found = self.break_even(device, software);
             let devices = virtuals([device, software]);
             let values = found.iter().copied().map(Crossing::bytes);
@@ -148,30 +159,36 @@ impl<'a> Found<'a> {
         }
         let id = "off_chip_over_on_chip.from_8KiB".to_owned();
         let what = "latency off-chip over on-chip, setups aside, the highest from 8 KiB on";
-        let devices = virtuals([BLUEFIELD, ON_CHIP].map(|id| self.arm(id)));
+        let devices = virtuals([BLUEFIELD, ON_CHIP].map(|id| self.variant(id)));
         let row = Row::of(id, what.to_owned(), "ratio", self.off_chip(), devices, None);
         let reason = Some("published: at most; an input of both profiles at 8 KiB".to_owned());
         rows.rows.push(Row { reason, ..row.beside(1.25).by(Kind::Calibrated) });
     }
 
-    fn arm(&self, id: &str) -> &Arm<'a> {
-        self.arms.iter().find(|arm| arm.id == id).unwrap_or(&self.arms[0])
+    fn variant(&self, id: &str) -> &Variant<'a> {
+        self.variants.iter().find(|variant| variant.id == id).unwrap_or(&self.variants[0])
     }
 
-    fn libraries(&self) -> impl Iterator<Item = &Arm<'a>> {
-        let known = [EPYC, OWN, BLUEFIELD, ON_CHIP, WORKER];
-        self.arms.iter().filter(move |arm| !known.contains(&arm.id))
+    fn libraries(&self) -> impl Iterator<Item = &Variant<'a>> {
+        let known = [EPYC, OWN_CODEC, BLUEFIELD, ON_CHIP, WORKER];
+        self.variants.iter().filter(move |variant| !known.contains(&variant.id))
     }
 
-    /// Of each run.
-    fn of(&self, arm: &Arm<'_>, class: PayloadClass, size: ByteCount, part: Part) -> Vec<f64> {
-        let splits = self.splits.get(&(arm.id, class.name(), size));
+    /// Returns a part of the latency, of each run (us).
+    fn values(
+        &self,
+        variant: &Variant<'_>,
+        class: PayloadClass,
+        size: ByteCount,
+        part: Part,
+    ) -> Vec<f64> {
+        let splits = self.splits.get(&(variant.id, class.name(), size));
         splits.into_iter().flatten().map(part).collect()
     }
 
-    /// The median over classes, of each run (us).
-    fn middle(&self, arm: &Arm<'_>, size: ByteCount, part: Part) -> Vec<f64> {
-        let classes = CLASSES.map(|class| self.of(arm, class, size, part));
+    /// Returns the median over classes, of each run (us).
+    fn middle(&self, variant: &Variant<'_>, size: ByteCount, part: Part) -> Vec<f64> {
+        let classes = CLASSES.map(|class| self.values(variant, class, size, part));
         let runs = classes.iter().map(Vec::len).min().unwrap_or(0);
         let median = |run: usize| {
             let spread = Spread::of(classes.iter().map(|values| values[run]));
@@ -180,11 +197,11 @@ impl<'a> Found<'a> {
         (0..runs).map(median).collect()
     }
 
-    fn class_spread(&self, arm: &Arm<'_>) -> Vec<f64> {
+    fn class_spread(&self, variant: &Variant<'_>) -> Vec<f64> {
         let runs = self.splits.values().map(Vec::len).min().unwrap_or(0);
         let widest = |run: usize| {
             let at = |size: &ByteCount| {
-                let values = CLASSES.map(|class| self.of(arm, class, *size, total)[run]);
+                let values = CLASSES.map(|class| self.values(variant, class, *size, total)[run]);
                 let spread = Spread::of(values);
                 spread.map_or(f64::NAN, |spread| spread.high / spread.low)
             };
@@ -193,30 +210,31 @@ impl<'a> Found<'a> {
         (0..runs).map(widest).collect()
     }
 
-    /// Of each run.
-    fn break_even(&self, device: &Arm<'_>, software: &Arm<'_>) -> Vec<Crossing> {
-        let at = |arm| self.sizes.iter().map(|size| self.middle(arm, *size, total)).collect();
+    /// Returns the break-even size of each run.
+    fn break_even(&self, device: &Variant<'_>, software: &Variant<'_>) -> Vec<Crossing> {
+        let at =
+            |variant| self.sizes.iter().map(|size| self.middle(variant, *size, total)).collect();
         let (device, software): (Vec<Vec<f64>>, Vec<Vec<f64>>) = (at(device), at(software));
         let runs = device.iter().chain(&software).map(Vec::len).min().unwrap_or(0);
         let sizes: Vec<f64> = self.sizes.iter().map(|size| size.0 as f64).collect();
-        let of = |run: usize| {
+        let crossing = |run: usize| {
             let saved =
                 device.iter().zip(&software).map(|(device, other)| other[run] - device[run]);
-            Crossing::of(&sizes, &saved.collect::<Vec<_>>())
+            Crossing::find(&sizes, &saved.collect::<Vec<_>>())
         };
-        (0..runs).map(of).collect()
+        (0..runs).map(crossing).collect()
     }
 
-    /// What the sizes that were measured leave open of a break-even.
+    /// Returns what the measured sizes leave open about a break-even.
     fn open_end(&self, found: &[Crossing]) -> Option<String> {
         let (first, last) = (self.sizes.first()?, self.sizes.last()?);
         let ends = [
             (
-                found.iter().filter(|own| matches!(own, Crossing::Before(_))).count(),
+                found.iter().filter(|crossing| matches!(crossing, Crossing::Before(_))).count(),
                 format!("at most: quicker at {} already, the smallest measured", size_id(*first)),
             ),
             (
-                found.iter().filter(|own| matches!(own, Crossing::Never)).count(),
+                found.iter().filter(|crossing| matches!(crossing, Crossing::Never)).count(),
                 format!("never quicker up to {}, the greatest size measured", size_id(*last)),
             ),
         ];
@@ -230,9 +248,10 @@ impl<'a> Found<'a> {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Why two that were made to meet at a size do not meet there.
-    fn gap(&self, device: &Arm<'_>, software: &Arm<'_>, size: ByteCount) -> String {
-        let [device, software] = [device, software].map(|arm| self.middle(arm, size, total));
+    /// Returns why two variants that were calibrated to meet at a size do not meet there.
+    fn gap(&self, device: &Variant<'_>, software: &Variant<'_>, size: ByteCount) -> String {
+        let [device, software] =
+            [device, software].map(|variant| self.middle(variant, size, total));
         let gaps = software.iter().zip(device).map(|(software, device)| software - device);
         let gap = Spread::of(gaps).map_or(String::new(), |gap| {
             format!(": there software's time less the device's is {:+.2} us", gap.median)
@@ -244,12 +263,13 @@ impl<'a> Found<'a> {
         )
     }
 
-    /// Off-chip over on-chip, setups aside: the highest from 8 KiB on, of each run.
+    /// Returns the latency off-chip over that on-chip, without the setups: the highest from 8 KiB on, of each run.
     fn off_chip(&self) -> Vec<f64> {
-        let rest: Part = |own| own.device_us + own.completion_us;
+        let rest: Part = |split| split.device_us + split.completion_us;
         let large = self.sizes.iter().filter(|size| **size >= ByteCount::kib(8));
         let ratios = large.map(|size| {
-            let [off, on] = [BLUEFIELD, ON_CHIP].map(|id| self.middle(self.arm(id), *size, rest));
+            let [off, on] =
+                [BLUEFIELD, ON_CHIP].map(|id| self.middle(self.variant(id), *size, rest));
             off.iter().zip(on).map(|(off, on)| off / on).collect::<Vec<_>>()
         });
         let highest = |one: Vec<f64>, other: Vec<f64>| {
@@ -276,19 +296,20 @@ impl<'a> Found<'a> {
 
     fn curves(&self) -> Figure {
         let by_class = |id: &str| {
-            let arm = self.arm(id);
-            let origin = origin(&arm.virtuals());
+            let variant = self.variant(id);
+            let origin = origin(&variant.virtuals());
             let lines = CLASSES.iter().enumerate().map(move |(index, class)| {
-                let at = |size: &ByteCount| (size.0 as f64, self.of(arm, *class, *size, total));
+                let at =
+                    |size: &ByteCount| (size.0 as f64, self.values(variant, *class, *size, total));
                 line(&format!("software, {class}"), index, origin, self.sizes.iter().map(at))
             });
             lines.collect::<Vec<_>>()
         };
         let device = |id: &str, index: usize| {
-            let arm = self.arm(id);
-            let at = |size: &ByteCount| (size.0 as f64, self.middle(arm, *size, total));
-            let origin = origin(&arm.virtuals());
-            line(arm.name, index, origin, self.sizes.iter().map(at))
+            let variant = self.variant(id);
+            let at = |size: &ByteCount| (size.0 as f64, self.middle(variant, *size, total));
+            let origin = origin(&variant.virtuals());
+            line(variant.name, index, origin, self.sizes.iter().map(at))
         };
         let panel = |title: &str, software: &str, devices: &[(&str, usize)]| {
             let mut series = by_class(software);
@@ -296,15 +317,15 @@ impl<'a> Found<'a> {
             Panel::lines(title, Axis::bytes("size"), Axis::log10("latency (us)"), series)
         };
         let published = panel("the seed's machine", EPYC, &[(BLUEFIELD, 4), (ON_CHIP, 6)]);
-        let own = panel("our own codec", OWN, &[(BLUEFIELD, 4), (WORKER, 5)]);
-        figure("sizes".into(), "Median latency of one job.", vec![published, own])
+        let own_panel = panel("our own codec", OWN_CODEC, &[(BLUEFIELD, 4), (WORKER, 5)]);
+        figure("sizes".into(), "Median latency of one job.", vec![published, own_panel])
     }
 
     fn split(&self) -> Figure {
-        let arm = self.arm(BLUEFIELD);
-        let bars = |(colour, (part, of)): (usize, &(&str, Part))| {
+        let variant = self.variant(BLUEFIELD);
+        let bars = |(colour, (part, time)): (usize, &(&str, Part))| {
             let median = |size: &ByteCount| {
-                let spread = Spread::of(self.of(arm, PayloadClass::Html, *size, *of));
+                let spread = Spread::of(self.values(variant, PayloadClass::Html, *size, *time));
                 spread.map_or(f64::NAN, |spread| spread.median)
             };
             BarSeries::new(*part, Origin::Emulated, colour, self.sizes.iter().map(median))
@@ -323,16 +344,17 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Of both, each once.
-fn virtuals(arms: [&Arm<'_>; 2]) -> Vec<String> {
-    let mut all = arms.map(Arm::virtuals).concat();
+/// Returns the virtual devices of both variants, each once.
+fn virtuals(variants: [&Variant<'_>; 2]) -> Vec<String> {
+    let mut all = variants.map(Variant::virtuals).concat();
     all.sort_unstable();
     all.dedup();
     all
 }
 
-impl Arm<'_> {
-    /// The virtual device in the path of its jobs: all of them ran where they were to run.
+impl Variant<'_> {
+    /// Returns the virtual device in the path of the jobs. It is one device, because all jobs ran where they should
+    /// run.
     fn virtuals(&self) -> Vec<String> {
         match self.mode {
             Mode::Software => self.platform.virtuals(self.mode),
@@ -367,7 +389,7 @@ impl Arm<'_> {
                 if turn >= work.count() {
                     let service_us = done.service.0 as f64 / 1e3;
                     let [setup, total] = [submitted, total].map(|time| time.as_secs_f64() * 1e6);
-                    splits.push(Split::of(setup, service_us, total, includes_setup));
+                    splits.push(Split::new(setup, service_us, total, includes_setup));
                 }
             }
             Ok(splits)
@@ -376,17 +398,18 @@ impl Arm<'_> {
             Spread::of(splits.iter().map(part)).map_or(f64::NAN, |spread| spread.median)
         };
         Ok(Split {
-            setup_us: median(|own| own.setup_us),
-            device_us: median(|own| own.device_us),
-            completion_us: median(|own| own.completion_us),
+            setup_us: median(|split| split.setup_us),
+            device_us: median(|split| split.device_us),
+            completion_us: median(|split| split.completion_us),
             total_us: median(total),
         })
     }
 }
 
 impl Split {
-    /// A published latency begins with the submission; a worker's service when it takes the job.
-    fn of(setup_us: f64, service_us: f64, total_us: f64, includes_setup: bool) -> Self {
+    /// Splits a job's time. A published latency begins with the submission, and a worker's service when it takes the
+    /// job.
+    fn new(setup_us: f64, service_us: f64, total_us: f64, includes_setup: bool) -> Self {
         let inside = if includes_setup { service_us - setup_us } else { service_us };
         let device_us = inside.clamp(0.0, (total_us - setup_us).max(0.0));
         let completion_us = (total_us - setup_us - device_us).max(0.0);
@@ -401,26 +424,26 @@ fn total(split: &Split) -> f64 {
 type Part = fn(&Split) -> f64;
 
 const PARTS: [(&str, Part); 3] = [
-    ("setup", |own| own.setup_us),
-    ("device", |own| own.device_us),
-    ("completion", |own| own.completion_us),
+    ("setup", |split| split.setup_us),
+    ("device", |split| split.device_us),
+    ("completion", |split| split.completion_us),
 ];
 
 /// The size from which on all savings are above zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Crossing {
-    /// This one, between two sizes on a line over the logarithm (bytes).
+    /// This size, interpolated between two sizes on a logarithmic axis (bytes).
     At(f64),
-    /// The smallest (bytes), or any below it.
+    /// The smallest size measured (bytes), or any below it.
     Before(f64),
-    /// None up to the largest.
+    /// No size up to the largest measured.
     Never,
-    /// A size without a number.
+    /// The latency of some size is not known.
     Unknown,
 }
 
 impl Crossing {
-    fn of(sizes: &[f64], saved: &[f64]) -> Self {
+    fn find(sizes: &[f64], saved: &[f64]) -> Self {
         if saved.iter().any(|saved| saved.is_nan()) {
             return Self::Unknown;
         }
@@ -440,7 +463,7 @@ impl Crossing {
     }
 }
 
-/// Where the published profiles meet, at the median of the classes of data.
+/// The size at which the published profiles meet, at the median of the classes of data.
 const CALIBRATED: ByteCount = ByteCount(256);
 
 #[cfg(test)]
@@ -451,7 +474,7 @@ mod tests {
     #[test]
     fn the_break_even_is_where_savings_begin_for_good() {
         let sizes = [64.0, 256.0, 1_024.0];
-        let crossing = |saved: [f64; 3]| Crossing::of(&sizes, &saved);
+        let crossing = |saved: [f64; 3]| Crossing::find(&sizes, &saved);
         assert_eq!(crossing([-1.0, 0.0, 1.0]), Crossing::At(256.0));
         assert!((crossing([-1.0, 1.0, 2.0]).bytes() - 128.0).abs() < 1e-9);
         assert_eq!(crossing([1.0, -1.0, 1.0]), Crossing::At(512.0));
@@ -461,38 +484,42 @@ mod tests {
         assert!(Crossing::Never.bytes().is_nan());
     }
 
-    /// Latencies of one job (us) of all classes alike, at 64 B, 256 B and 1 KiB, two runs of each.
-    fn found<'a>(lab: &'a [Platform; 2], latencies_us: &[(&'static str, [f64; 3])]) -> Found<'a> {
-        let [published, own] = lab;
-        let arm = |id: &'static str| match id {
-            EPYC => Arm { id, name: id, platform: published, mode: Mode::Software },
-            OWN => Arm { id, name: id, platform: own, mode: Mode::Software },
-            // The platforms' device is the same.
-            _ => Arm { id, name: id, platform: published, mode: Mode::Async },
+    /// Returns measurements from latencies of one job (us). They are alike for all classes, at 64 B, 256 B and 1 KiB,
+    /// with two runs of each.
+    fn found<'a>(
+        lab: &'a [Platform; 2],
+        latencies_us: &[(&'static str, [f64; 3])],
+    ) -> Measurements<'a> {
+        let [published, own_codec] = lab;
+        let variant = |id: &'static str| match id {
+            EPYC => Variant { id, name: id, platform: published, mode: Mode::Software },
+            OWN_CODEC => Variant { id, name: id, platform: own_codec, mode: Mode::Software },
+            // The device of both platforms is the same.
+            _ => Variant { id, name: id, platform: published, mode: Mode::Async },
         };
-        let arms = [EPYC, OWN, BLUEFIELD, ON_CHIP, WORKER].map(arm).into();
+        let variants = [EPYC, OWN_CODEC, BLUEFIELD, ON_CHIP, WORKER].map(variant).into();
         let sizes = [64, 256, 1 << 10].map(ByteCount).to_vec();
         let mut splits = BTreeMap::<Key, Vec<Split>>::new();
         for (id, all_us) in latencies_us {
             for (size, us) in sizes.iter().zip(all_us) {
                 for class in CLASSES {
-                    let split = Split::of(0.0, *us, *us, true);
+                    let split = Split::new(0.0, *us, *us, true);
                     splits.insert((*id, class.name(), *size), vec![split; 2]);
                 }
             }
         }
-        Found { arms, sizes, splits }
+        Measurements { variants, sizes, splits }
     }
 
     #[test]
-    fn a_break_even_says_what_the_sizes_leave_open_and_names_what_is_compared() {
+    fn a_break_even_says_what_the_sizes_leave_open() {
         let lab = [Platform::published(), Platform::own_codec()];
         let lab = lab.map(|platform| platform.expect("its profiles ship"));
         let found = found(
             &lab,
             &[
                 (EPYC, [2.0, 3.3, 9.0]),
-                (OWN, [3.5, 4.0, 9.0]),
+                (OWN_CODEC, [3.5, 4.0, 9.0]),
                 (BLUEFIELD, [3.0, 3.1, 4.0]),
                 (ON_CHIP, [3.0, 3.1, 4.0]),
                 (WORKER, [14.0, 15.0, 20.0]),
@@ -505,8 +532,11 @@ mod tests {
         let never = said("break_even.worker.own_codec");
         assert_eq!(never, "never quicker up to 1KiB, the greatest size measured");
         assert_eq!(row("break_even.worker.own_codec").kind, Kind::Unreachable);
-        let own = row("break_even.bluefield2.own_codec");
-        assert_eq!((own.ours, own.devices.concat().as_str()), (Some(64.0), "virtual-bluefield2"));
+        let own_codec = row("break_even.bluefield2.own_codec");
+        assert_eq!(
+            (own_codec.ours, own_codec.devices.concat().as_str()),
+            (Some(64.0), "virtual-bluefield2")
+        );
         let before = said("break_even.bluefield2.own_codec");
         assert_eq!(before, "at most: quicker at 64B already, the smallest measured");
         let calibrated = row("break_even.bluefield2.epyc7542");
@@ -519,9 +549,9 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_job_come_to_the_whole() {
-        let virtual_job = Split::of(1.0, 5.0, 6.0, true);
+        let virtual_job = Split::new(1.0, 5.0, 6.0, true);
         assert_eq!((virtual_job.device_us, virtual_job.completion_us), (4.0, 1.0));
-        let worker_job = Split::of(1.0, 5.0, 9.0, false);
+        let worker_job = Split::new(1.0, 5.0, 9.0, false);
         assert_eq!((worker_job.device_us, worker_job.completion_us), (5.0, 3.0));
     }
 }

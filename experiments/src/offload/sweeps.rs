@@ -1,5 +1,5 @@
-//! Experiment 4, sections 4.3 and 4.4: Cache-1 offloaded without waiting, over the polling interval and over the
-//! completions that one poll takes.
+//! Experiment 4, sections 4.3 and 4.4: Cache-1 offloaded without waiting. One sweep is over the polling interval, the
+//! other over the completions that one poll takes.
 
 use report::{Axis, Figure, Origin, Panel, Section};
 use units::Nanos;
@@ -18,13 +18,13 @@ use crate::base::rows::Rows;
 /// Measures, adds the rows and draws.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let work = Work::of_preset(&lab.stock, CACHE1, PayloadClass::Html)?;
     warm(&lab.published, &work)?;
     let plan = &lab.plan;
-    let intervals = plan.intervals.iter().map(|own| Point::Interval(*own)).collect();
-    let batches = plan.batches.iter().map(|own| Point::Batch(*own)).collect();
+    let intervals = plan.intervals.iter().map(|setting| Point::Interval(*setting)).collect();
+    let batches = plan.batches.iter().map(|setting| Point::Batch(*setting)).collect();
     let sweeps = [Sweep::measure(lab, &work, intervals)?, Sweep::measure(lab, &work, batches)?];
     sweeps.iter().for_each(|sweep| sweep.write(lab, rows));
     let axis = |label: &str| Axis::log10(label);
@@ -53,7 +53,7 @@ enum Point {
     Batch(usize),
 }
 
-/// The samples of each point and number of tasks under way.
+/// The samples of each point and number of tasks in flight.
 struct Sweep {
     points: Vec<(Point, [Vec<Sample>; 2])>,
 }
@@ -63,7 +63,8 @@ const IN_FLIGHT: [usize; 2] = [TASKS, FEW];
 impl Sweep {
     fn measure(lab: &Lab, work: &Work, points: Vec<Point>) -> Result<Self, String> {
         lab.begin("polling", lab.plan.runs * points.len() * IN_FLIGHT.len());
-        let mut points: Vec<_> = points.into_iter().map(|own| (own, Default::default())).collect();
+        let mut points: Vec<_> =
+            points.into_iter().map(|point| (point, Default::default())).collect();
         for _ in 0..lab.plan.runs {
             for (point, samples) in &mut points {
                 let samples: &mut [Vec<Sample>; 2] = samples;
@@ -79,37 +80,39 @@ impl Sweep {
 
     fn write(&self, lab: &Lab, rows: &mut Rows) {
         for (point, samples) in &self.points {
-            for (in_flight, own) in IN_FLIGHT.into_iter().zip(samples) {
+            for (in_flight, samples) in IN_FLIGHT.into_iter().zip(samples) {
                 let at = format!("async.cache1.{}.in_flight_{in_flight}", point.id());
-                let mut add = |metric: &str, unit, of: &dyn Fn(&Sample) -> f64| {
+                let mut add = |metric: &str, unit, value: &dyn Fn(&Sample) -> f64| {
                     let what = format!("Cache-1, Async, {in_flight} under way: {}", point.name());
-                    let (id, values) = (format!("{metric}.{at}"), own.iter().map(of));
+                    let (id, values) = (format!("{metric}.{at}"), samples.iter().map(value));
                     let devices = lab.published.virtuals(Mode::Async);
-                    rows.add(id, what, unit, values.collect::<Vec<_>>(), devices, invalid(own));
+                    rows.add(id, what, unit, values.collect::<Vec<_>>(), devices, invalid(samples));
                 };
                 add("throughput", "1/s", &Sample::per_s);
-                add("p50", "us", &|own| own.quantile_us(0.5));
-                add("p90", "us", &|own| own.quantile_us(0.9));
-                add("p99", "us", &|own| own.quantile_us(0.99));
+                add("p50", "us", &|sample| sample.quantile_us(0.5));
+                add("p90", "us", &|sample| sample.quantile_us(0.9));
+                add("p99", "us", &|sample| sample.quantile_us(0.99));
             }
         }
     }
 
     fn figure(&self, id: &str, x: Axis) -> Figure {
-        let lines = |in_flight: usize, name: &str, colour, of: &dyn Fn(&Sample) -> f64| {
+        let lines = |in_flight: usize, name: &str, colour, value: &dyn Fn(&Sample) -> f64| {
             let at = |(point, samples): &(Point, [Vec<Sample>; 2])| {
-                (point.x(), samples[in_flight].iter().map(of).collect())
+                (point.x(), samples[in_flight].iter().map(value).collect())
             };
             let name = format!("{name}{} under way", IN_FLIGHT[in_flight]);
             line(&name, colour, Origin::Emulated, self.points.iter().map(at))
         };
         let latency = |in_flight, colour| {
-            let p50 = lines(in_flight, "median, ", colour, &|own| own.quantile_us(0.5));
-            let p90 =
-                lines(in_flight, "90th percentile, ", colour + 1, &|own| own.quantile_us(0.9));
+            let p50 = lines(in_flight, "median, ", colour, &|sample| sample.quantile_us(0.5));
+            let p90 = lines(in_flight, "90th percentile, ", colour + 1, &|sample| {
+                sample.quantile_us(0.9)
+            });
             [p50, p90]
         };
-        let per_s = |in_flight, colour| lines(in_flight, "", colour, &|own| own.per_s() / 1e3);
+        let per_s =
+            |in_flight, colour| lines(in_flight, "", colour, &|sample| sample.per_s() / 1e3);
         let latencies = [latency(0, 0), latency(1, 2)].concat();
         let panels = vec![
             Panel::lines("latency", x.clone(), Axis::log10("latency (us)"), latencies),
@@ -127,7 +130,7 @@ impl Sweep {
 impl Point {
     fn closed(self, closed: Closed) -> Closed {
         match self {
-            // As in the seed: 16 at a time over the intervals, 1 us over the batches.
+            // The other setting is that of [OffloadSched]: 16 completions for the intervals, 1 us for the batches.
             Point::Interval(interval) => {
                 Closed { poll_interval: Some(interval), dequeue_batch: Some(16), ..closed }
             }

@@ -1,5 +1,5 @@
-//! Experiment 3, section 4.2.2: the synthetic web server, which encrypts and then compresses objects of 8 KiB. Its
-//! software, sync and async rows are what the profiles were calibrated to.
+//! Experiment 3, section 4.2.2: the synthetic web server, which encrypts and then compresses objects of 8 KiB. The
+//! profiles were calibrated to its software, sync and async rows.
 
 use report::Section;
 
@@ -18,12 +18,12 @@ use crate::base::rows::{Kind, Row, Rows};
 /// Measures, adds the rows and lists them.
 ///
 /// # Errors
-/// That a job failed or the run is to stop.
+/// A job failed, or the run has to stop.
 pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
     let first = rows.rows.len();
     let work = Work::web_server(&lab.stock)?;
     let platforms = lab.platforms();
-    platforms.into_iter().try_for_each(|own| warm(own, &work))?;
+    platforms.into_iter().try_for_each(|platform| warm(platform, &work))?;
     lab.begin("web server", lab.plan.runs * platforms.len() * Mode::ALL.len());
     let mut samples = vec![vec![Vec::new(); Mode::ALL.len()]; platforms.len()];
     for _ in 0..lab.plan.runs {
@@ -36,44 +36,45 @@ pub(super) fn run(lab: &Lab, rows: &mut Rows) -> Result<Section, String> {
         }
     }
     for (platform, samples) in platforms.iter().zip(&samples) {
-        for (mode, own) in Mode::ALL.into_iter().zip(samples) {
-            write(rows, platform, mode, own, &samples[0]);
+        for (mode, of_mode) in Mode::ALL.into_iter().zip(samples) {
+            write(rows, platform, mode, of_mode, &samples[0]);
         }
     }
     Ok(section(&rows.rows[first..]))
 }
 
-fn write(rows: &mut Rows, platform: &Platform, mode: Mode, own: &[Sample], base: &[Sample]) {
+fn write(rows: &mut Rows, platform: &Platform, mode: Mode, samples: &[Sample], base: &[Sample]) {
     let suffix = if platform.id == "bluefield2" { "" } else { platform.id };
     let at = [mode.id(), WORKLOAD, suffix].join(".");
     let at = at.trim_end_matches('.');
     let published = TABLE_4_2.iter().find(|row| row.mode == mode && suffix.is_empty());
-    // The software in the path encrypts, whatever the mode.
+    // The virtual software is in the path of every mode, because it encrypts.
     let devices = || platform.virtuals(mode);
     let mut add = |metric: &str, what: &str, unit, values: Vec<f64>, number: Option<Published>| {
         let what = format!("web server, {}, {}: {what}", mode.name(), platform.name);
-        let row = Row::of(format!("{metric}.{at}"), what, unit, values, devices(), invalid(own));
+        let row =
+            Row::of(format!("{metric}.{at}"), what, unit, values, devices(), invalid(samples));
         rows.rows.push(match number {
             Some(number) => number.beside(row),
             None => row,
         });
     };
-    let of = |value: &dyn Fn(&Sample) -> f64| own.iter().map(value).collect::<Vec<_>>();
+    let values = |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).collect::<Vec<_>>();
     let input = published.is_some_and(|row| row.input);
-    let per_s = of(&Sample::per_s);
-    let median_per_s = Spread::of(per_s.iter().copied()).map_or(f64::NAN, |own| own.median);
-    let number = |of: fn(&Line) -> f64, input| {
-        published.map(|row| Published { value: of(row), input, cause: row.times(median_per_s) })
+    let per_s = values(&Sample::per_s);
+    let median_per_s = Spread::of(per_s.iter().copied()).map_or(f64::NAN, |spread| spread.median);
+    let number = |column: fn(&Line) -> f64, input| {
+        published.map(|row| Published { value: column(row), input, cause: row.times(median_per_s) })
     };
     add("throughput", "requests done", "1/s", per_s, number(|row| row.per_s, input));
-    let p50 = of(&|own: &Sample| own.quantile_us(0.5));
+    let p50 = values(&|sample: &Sample| sample.quantile_us(0.5));
     add("p50", "median latency", "us", p50, number(|row| row.p50_us, input));
-    let p90 = of(&|own: &Sample| own.quantile_us(0.9));
+    let p90 = values(&|sample: &Sample| sample.quantile_us(0.9));
     let p90_number = number(|row| row.p90_us, false);
-    let p90_number = p90_number.map(|own| Published { cause: NO_SPREAD.to_owned(), ..own });
+    let p90_number = p90_number.map(|number| Published { cause: NO_SPREAD.to_owned(), ..number });
     add("p90", "90th percentile of latency", "us", p90, p90_number);
     if mode != Mode::Software {
-        let ratios = own.iter().zip(base).map(|(own, base)| own.per_s() / base.per_s());
+        let ratios = samples.iter().zip(base).map(|(sample, base)| sample.per_s() / base.per_s());
         let ratio = number(|row| row.per_s / TABLE_4_2[0].per_s, input);
         add("throughput_ratio", "throughput over software's", "ratio", ratios.collect(), ratio);
     }
@@ -98,7 +99,7 @@ fn section(rows: &[Row]) -> Section {
     }
 }
 
-/// A published number, whether the profiles were made from it, and why ours may be off.
+/// A published number, whether it is an input of the profiles, and why ours may be off.
 struct Published {
     value: f64,
     input: bool,
@@ -123,12 +124,12 @@ struct Line {
     per_s: f64,
     p50_us: f64,
     p90_us: f64,
-    /// Throughput and median are inputs.
+    /// Throughput and median are inputs of the profiles.
     input: bool,
 }
 
 impl Line {
-    /// What a request takes by what is published, by the profiles, and here, where so many are done (1/s).
+    /// Describes the time of a request: by the published numbers, by the profiles, and here at the throughput `per_s`.
     fn times(&self, per_s: f64) -> String {
         let under_way = if self.mode.keeps_core() { 1.0 } else { FEW as f64 };
         let [by_rate, by_median] = [1e6 / self.per_s, self.p50_us / under_way];
@@ -142,7 +143,7 @@ impl Line {
     }
 }
 
-/// Why a 90th percentile may be off.
+/// The reason why a 90th percentile may be off.
 const NO_SPREAD: &str = "the profiles have one time for a size and its data, and no spread: \
      published 90th percentiles say only when a completion counts as late (docs/decisions/0015)";
 
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_that_is_missed_by_more_than_a_tenth_says_what_it_is_between() {
+    fn an_input_that_is_missed_has_a_reason() {
         let line = TABLE_4_2.iter().find(|line| line.mode == Mode::Async).expect("of the table");
         let beside = |per_s: f64| {
             let devices = vec!["virtual-bluefield2".to_owned()];

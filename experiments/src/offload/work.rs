@@ -1,5 +1,5 @@
-//! What a request does, and the data for it: one compression, or encryption and then compression as the seed's web
-//! server has it. Inputs are made once, before anything is measured. It times nothing.
+//! The requests and their data. A request is one compression, or an encryption and then a compression, as in the web
+//! server of [OffloadSched]. Inputs are made once, before anything is measured. The module times nothing.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use runtime::{Core, Finished};
 use units::{ByteCount, Nanos, Prng};
 use workload::{PayloadClass, Preset, SizeDist, Sizes, Values, Weighting};
 
-/// Requests of one kind; clones share the data.
+/// Requests of one kind. Clones share the data.
 #[derive(Clone)]
 pub(super) struct Work {
     inputs: Arc<[Bytes]>,
-    /// Each input is encrypted first.
+    /// The key with which each input is encrypted first, if it is.
     key: Option<Key>,
     class: Class,
 }
 
-/// What became of one request.
+/// The result of one request.
 pub(super) struct Done {
-    /// Time on the software of the calling core, where it ran there.
+    /// The time on the software of the calling core, where the job ran there.
     pub(super) software: Nanos,
 }
 
 impl Work {
-    /// Compressions of a preset's sizes: every size as often as it is likely.
+    /// Makes compressions of a preset's sizes. Every size comes as often as it is likely.
     ///
     /// # Errors
-    /// That there is no such preset.
+    /// There is no such preset.
     pub(super) fn of_preset(
         stock: &Stock,
         name: &str,
@@ -49,19 +49,19 @@ impl Work {
         })
     }
 
-    /// The web server's: objects of 8 KiB, encrypted, then compressed.
+    /// Makes the web server's requests: objects of 8 KiB are encrypted, then compressed.
     ///
     /// # Errors
-    /// As [`Work::of_preset`].
+    /// The errors of [`Work::of_preset`].
     pub(super) fn web_server(stock: &Stock) -> Result<Self, String> {
         let work = Self::of_preset(stock, "web-server-8kib", PayloadClass::Html)?;
         Ok(Self { key: Some(Key::new(&[7; KEY_BYTES])), ..work })
     }
 
-    /// A few compressions of one size.
+    /// Makes a few compressions of one size.
     ///
     /// # Errors
-    /// As [`Work::of_preset`].
+    /// The errors of [`Work::of_preset`].
     pub(super) fn of_size(
         stock: &Stock,
         size: ByteCount,
@@ -71,29 +71,29 @@ impl Work {
         Ok(Self { inputs, key: None, class: Class::LatencyCritical })
     }
 
-    /// The same for which only the total counts.
+    /// Returns the same requests as batch requests, for which only the total counts.
     pub(super) fn batch(&self) -> Self {
         Self { class: Class::Batch, ..self.clone() }
     }
 
-    /// How many different inputs there are.
+    /// Returns the number of different inputs.
     pub(super) fn count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// The sizes of the compressions (bytes).
+    /// Returns the sizes of the compressions (bytes).
     pub(super) fn sizes_bytes(&self) -> Vec<u64> {
         self.inputs.iter().map(|input| input.len() as u64).collect()
     }
 
-    /// A mean over the compressions, by their sizes.
-    pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
+    /// Returns the mean of `value` over the compressions, by their sizes.
+    pub(super) fn mean(&self, value: impl Fn(u64) -> f64) -> f64 {
         let tag_bytes = if self.key.is_some() { TAG_BYTES } else { 0 };
-        let each = self.inputs.iter().map(|input| of((input.len() + tag_bytes) as u64));
+        let each = self.inputs.iter().map(|input| value((input.len() + tag_bytes) as u64));
         each.sum::<f64>() / self.inputs.len() as f64
     }
 
-    /// The request's job of compression, for who wants to see the job itself.
+    /// Returns the compression job of a request, for a caller that needs the job itself.
     pub(super) fn job(&self, index: usize, pool: &Pool) -> Box<Job> {
         self.compression(Input::heap(self.inputs[index].clone()), pool)
     }
@@ -101,7 +101,7 @@ impl Work {
     /// Makes one request.
     ///
     /// # Errors
-    /// What became of a job that was not done.
+    /// A job was not done; the text says what became of it.
     pub(super) async fn request(
         &self,
         core: &Core,
@@ -114,7 +114,7 @@ impl Work {
             None => plain,
             Some(key) => {
                 let done = core.run(encryption(plain, key, index, pool)).await;
-                // Of the software only compression can be offloaded.
+                // The compression alone can be offloaded, so that only its software time counts.
                 let bytes = check(&done)?;
                 Input::pooled(done.job.output, 0..bytes)
             }
@@ -136,8 +136,8 @@ impl Work {
     }
 }
 
-/// Each object has a nonce of its own, the same every time: an emulation makes results before a measurement begins,
-/// and can do so only for a ciphertext that comes again. No service may do this.
+/// Returns an encryption job. Each object has its own nonce, the same every time: an emulation makes results before a
+/// measurement begins, and can do so only for a ciphertext that comes again. No service may do this.
 fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
     let mut nonce = [0; NONCE_BYTES];
     nonce[..8].copy_from_slice(&(index as u64).to_le_bytes());
@@ -146,10 +146,10 @@ fn encryption(input: Input, key: &Key, index: usize, pool: &Pool) -> Box<Job> {
     Box::new(Job::new(task, input, output))
 }
 
-/// The size of the result.
+/// Returns the size of the result.
 ///
 /// # Errors
-/// What became of a job that was not done.
+/// The job was not done; the text says what became of it.
 pub(super) fn check(done: &Finished) -> Result<usize, String> {
     match &done.outcome {
         Outcome::Done { output_bytes } => Ok(*output_bytes),
@@ -157,29 +157,29 @@ pub(super) fn check(done: &Finished) -> Result<usize, String> {
     }
 }
 
-/// Bytes of each class, made once: all inputs are slices of them.
+/// Bytes of each class, made once. All inputs are slices of them.
 pub(super) struct Stock(Vec<(PayloadClass, Bytes)>);
 
 impl Stock {
-    /// Of the seed's four classes.
+    /// Makes bytes of the four classes of [OffloadSched].
     ///
     /// # Errors
-    /// That the size is none.
+    /// The size is not valid.
     pub(super) fn new() -> Result<Self, String> {
         let sizes = Sizes::new(&SizeDist::Fixed { bytes: STOCK_BYTES as u64 }, Weighting::Calls);
         let sizes = sizes.map_err(|error| error.to_string())?;
-        let of = |class| {
+        let class_bytes = |class| {
             let values = Values::synthetic(class, sizes.clone(), STOCK_BYTES, SEED);
             let mut bytes = Vec::with_capacity(STOCK_BYTES);
             values.append_to(0, 0, &mut bytes);
             (class, Bytes::from(bytes))
         };
-        Ok(Self(CLASSES.map(of).to_vec()))
+        Ok(Self(CLASSES.map(class_bytes).to_vec()))
     }
 
-    /// One input for each length.
+    /// Returns one input for each length.
     fn inputs(&self, class: PayloadClass, lengths: &[usize]) -> Result<Arc<[Bytes]>, String> {
-        let found = self.0.iter().find(|(own, _)| *own == class);
+        let found = self.0.iter().find(|(known, _)| *known == class);
         let (_, bytes) = found.ok_or_else(|| format!("no data of class {class}"))?;
         let mut random = Prng::new(SEED);
         let slice = |length: &usize| {
@@ -191,19 +191,19 @@ impl Stock {
     }
 }
 
-/// The seed's table 2.1.
+/// The classes of data in table 2.1 of [OffloadSched].
 pub(super) const CLASSES: [PayloadClass; 4] =
     [PayloadClass::Html, PayloadClass::Numeric, PayloadClass::Random, PayloadClass::Repeat];
 
-/// Several of the largest jobs.
+/// The stock is as long as several of the largest jobs.
 const STOCK_BYTES: usize = 4 << 20;
 
-/// A mean over so many sizes is within a percent of the distribution's.
+/// The mean over so many sizes is within a percent of the mean of the distribution.
 const INPUTS: usize = 512;
 
 const INPUTS_OF_SIZE: usize = 2;
 
-/// What a stream of incompressible bytes is longer by.
+/// The bytes by which a stream of incompressible bytes may be longer.
 const STREAM_SLACK_BYTES: usize = 1 << 10;
 
 const SEED: u64 = 1;

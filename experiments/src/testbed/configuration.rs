@@ -1,31 +1,31 @@
-//! The configurations of the experiment: where (de)compression runs, by what, and how the store is reached.
+//! The configurations of the experiment: where values are (de)compressed, what does it, and how the store is reached.
 
 /// One way to run the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
-    /// Where values are (de)compressed.
+    /// The place where values are (de)compressed.
     pub place: Place,
-    /// What (de)compresses them.
+    /// The software or device that (de)compresses them.
     pub work: Work,
-    /// How the frontend reaches memcached.
+    /// The way in which the frontend reaches memcached.
     pub door: Door,
 }
 
-/// Where values are (de)compressed.
+/// The place where values are (de)compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In the frontend.
+    /// The frontend.
     Monolith,
-    /// In a compression service, over gRPC.
+    /// A compression service, over gRPC.
     Microservice,
-    /// In a compression service on the same host, over shared memory.
+    /// A compression service on the same host, over shared memory.
     Lane,
 }
 
-/// What (de)compresses.
+/// The software or device that (de)compresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// Software as QPL's software path does it: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
+    /// Software that does what QPL's software path does: ISA-L, deflate within 4 KiB, dynamic Huffman codes.
     Software,
     /// The codec and the window that are fastest here for each size.
     Best,
@@ -35,29 +35,29 @@ pub enum Work {
     QplHardware,
     /// A virtual IAA.
     Iaa,
-    /// A virtual IAA or the frontend's own core, whichever its policy expects to be quicker.
+    /// A virtual IAA or the frontend's own core. The policy chooses the one that it expects to be quicker.
     LeastLatency,
-    /// Nothing: clients bring compressed bytes. What is left is the floor of all others.
+    /// Nothing: clients bring compressed bytes. The work that remains is the floor of all other configurations.
     Nothing,
 }
 
-/// How the frontend reaches memcached.
+/// The way in which the frontend reaches memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
     /// Through the store service.
     Grpc,
-    /// By itself.
+    /// Without a service between them.
     Direct,
 }
 
 impl Door {
-    /// Both.
+    /// All routes.
     pub const ALL: [Door; 2] = [Door::Grpc, Door::Direct];
 }
 
 impl Configuration {
-    /// The seed's two and the two that cross them first, then what came later: a place never changes, since figures
-    /// take their colours from it.
+    /// First the two of [CacheTax] and the two that cross them, then later ones. An index never changes, because
+    /// figures take their colours from it.
     const ALL: [(Place, Work); 11] = [
         (Place::Monolith, Work::Software),
         (Place::Monolith, Work::Iaa),
@@ -72,48 +72,48 @@ impl Configuration {
         (Place::Monolith, Work::Nothing),
     ];
 
-    /// All that reach the store so.
+    /// Returns all configurations that reach the store by this route.
     pub fn all(door: Door) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().map(move |(place, work)| Self { place, work, door })
     }
 
-    /// This one.
+    /// Makes a configuration.
     pub const fn new(place: Place, work: Work, door: Door) -> Self {
         Self { place, work, door }
     }
 
-    /// Where it stands among [`Configuration::all`].
+    /// Returns the index among [`Configuration::all`].
     pub fn index(self) -> usize {
-        let own = (self.place, self.work);
-        Self::ALL.iter().position(|other| *other == own).unwrap_or(0)
+        let wanted = (self.place, self.work);
+        Self::ALL.iter().position(|other| *other == wanted).unwrap_or(0)
     }
 
-    /// The one of this id.
+    /// Returns the configuration with this id.
     pub fn named(id: &str) -> Option<Self> {
-        Door::ALL.into_iter().flat_map(Self::all).find(|own| own.id() == id)
+        Door::ALL.into_iter().flat_map(Self::all).find(|configuration| configuration.id() == id)
     }
 
-    /// What every ratio is against, unless its row names another.
+    /// Returns the configuration that ratios divide by, unless their row names another.
     pub const fn base(self) -> Self {
         Self::new(Place::Monolith, Work::Software, self.door)
     }
 
-    /// Whether (de)compression is a service of its own.
+    /// Returns whether a separate service (de)compresses.
     pub fn is_microservice(self) -> bool {
         self.place != Place::Monolith
     }
 
-    /// Whether a virtual device is in the path.
+    /// Returns whether a virtual device is in the path.
     pub const fn is_emulated(self) -> bool {
         matches!(self.work, Work::Iaa | Work::LeastLatency)
     }
 
-    /// The virtual devices in the path.
+    /// Returns the virtual devices in the path.
     pub fn devices(self) -> Vec<String> {
         if self.is_emulated() { vec![VIRTUAL.to_owned()] } else { Vec::new() }
     }
 
-    /// The only device that may do its jobs; none where that is the policy's choice.
+    /// Returns the only device that may do the jobs, or None where the policy chooses.
     pub const fn device(self) -> Option<&'static str> {
         match self.work {
             Work::Software | Work::Best | Work::Nothing => Some("software"),
@@ -124,7 +124,7 @@ impl Configuration {
         }
     }
 
-    /// As row ids have it.
+    /// Returns the id that rows use.
     pub fn id(self) -> String {
         let place = match self.place {
             Place::Monolith => "monolith",
@@ -144,7 +144,7 @@ impl Configuration {
         format!("{place}_{work}{door}")
     }
 
-    /// As people read it.
+    /// Returns the name for people.
     pub fn name(self) -> String {
         let place = match self.place {
             Place::Monolith => "monolith",
@@ -163,7 +163,7 @@ impl Configuration {
         format!("{place}, {work}")
     }
 
-    /// The same at the end of a line in a figure.
+    /// Returns the name at the end of a line in a figure.
     pub fn label(self) -> String {
         let place = match self.place {
             Place::Monolith => "mono",
@@ -183,7 +183,7 @@ impl Configuration {
     }
 }
 
-/// The accelerator of the seed, emulated.
+/// The accelerator of \[CacheTax\], emulated.
 pub const VIRTUAL: &str = "virtual-iaa";
 
 #[cfg(test)]
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn every_configuration_is_found_by_its_id_alone() {
-        for own in Door::ALL.into_iter().flat_map(Configuration::all) {
-            assert_eq!(Configuration::named(&own.id()), Some(own));
+        for configuration in Door::ALL.into_iter().flat_map(Configuration::all) {
+            assert_eq!(Configuration::named(&configuration.id()), Some(configuration));
         }
         assert_eq!(Configuration::named("lane"), None);
     }

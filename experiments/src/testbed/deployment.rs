@@ -9,64 +9,64 @@ use units::{ByteCount, Op};
 
 use super::configuration::{Configuration, Door, Place, VIRTUAL, Work};
 
-/// What holds the items.
+/// The program that holds the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A memcached server.
     Memcached,
-    /// A store service's own.
+    /// The store inside a store service.
     Embedded,
 }
 
-/// What the deployments of an experiment share.
+/// The settings that the deployments of an experiment share.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
-    /// What holds the items.
+    /// The program that holds the items.
     pub backing: Backing,
-    /// Where they run.
+    /// The machine on which they run.
     pub machine: &'a Machine,
-    /// A scheduler that is told what the processes do.
+    /// The address of a scheduler to which the processes report.
     pub scheduler: Option<&'a str>,
-    /// QPL's library, where the environment does not name it.
+    /// The path of QPL's library, where the environment does not name it.
     pub qpl_library: Option<&'a Path>,
 }
 
-/// How a frontend reaches a compression service.
+/// A frontend's connection to a compression service.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum Transport {
     Grpc(api::Address),
     Lane(PathBuf),
 }
 
 /// A running configuration. Dropping it ends its processes.
 pub struct Deployment {
-    /// What runs.
+    /// The configuration that runs.
     pub configuration: Configuration,
-    /// The frontend first: it ends before those that it asks.
+    /// The frontend comes first, so that it ends before the services that it uses.
     processes: Vec<Process>,
     address: Address,
     frontend_admin: String,
-    /// Of the process that (de)compresses.
+    /// The admin address of the process that (de)compresses.
     compressing_admin: String,
-    compression: Option<Way>,
+    compression: Option<Transport>,
 }
 
 impl Deployment {
     /// Starts the processes and waits until they serve.
     ///
     /// # Errors
-    /// Which of them does not serve, and why.
+    /// The text names the process that does not serve, and says why.
     pub fn start(configuration: Configuration, site: &Site<'_>) -> Result<Self, String> {
         let mut processes = Vec::new();
         let store = site.store(configuration.door, &mut processes)?;
         let (mut compression, mut service_admin) = (None, None);
         if configuration.is_microservice() {
-            let (way, admin) = site.compression(configuration, &mut processes)?;
-            (compression, service_admin) = (Some(way), Some(admin));
+            let (transport, admin) = site.compression(configuration, &mut processes)?;
+            (compression, service_admin) = (Some(transport), Some(admin));
         }
         let place = match &compression {
             None => here(configuration.work),
-            Some(way) => there(configuration.work, way),
+            Some(transport) => there(configuration.work, transport),
         };
         let args = words("serve --role frontend --listen 127.0.0.1:0 --threads 1");
         let more = vec![format!("--store={store}"), format!("--memory={MEMORY}")];
@@ -86,90 +86,92 @@ impl Deployment {
         })
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The compression service, if it is one of its own.
-    pub fn compression(&self) -> Option<&Way> {
+    /// Returns the transport to the compression service, if there is one.
+    pub fn compression(&self) -> Option<&Transport> {
         self.compression.as_ref()
     }
 
-    /// What each process has had of the cores so far, by name.
-    pub fn spent(&self) -> Vec<(String, Spent)> {
-        self.processes.iter().map(|own| (own.name().to_owned(), own.spent())).collect()
+    /// Returns the CPU time of each process so far, and its time without a core, by name.
+    pub fn cpu_usage(&self) -> Vec<(String, Spent)> {
+        self.processes.iter().map(|process| (process.name().to_owned(), process.spent())).collect()
     }
 
-    /// The frontend's jobs of an op so far, and how long they took together from submission to completion (s).
+    /// Returns the number of the frontend's jobs of an op so far, and the sum of their times from submission to
+    /// completion (s).
     ///
     /// # Errors
-    /// That the page could not be read.
+    /// The page could not be read.
     pub fn frontend_jobs(&self, op: Op) -> Result<(f64, f64), String> {
         let label = format!("op=\"{}\"", op.name());
         let sum = |name: &str| -> Result<f64, String> {
             let found = metrics(&self.frontend_admin, name)?;
-            let own = found.iter().filter(|(labels, _)| labels.contains(&label));
-            Ok(own.map(|(_, value)| value).sum())
+            let of_op = found.iter().filter(|(labels, _)| labels.contains(&label));
+            Ok(of_op.map(|(_, value)| value).sum())
         };
         Ok((sum("rebate_jobs_total")?, sum("rebate_job_seconds_total")?))
     }
 
-    /// Jobs that ran, or were tried, anywhere but where this configuration has them run.
+    /// Returns the number of jobs that ran, or were tried, elsewhere than this configuration has them run.
     ///
     /// # Errors
-    /// That a page could not be read.
-    pub fn strays(&self) -> Result<f64, String> {
-        let way = match self.configuration.place {
+    /// A page could not be read.
+    pub fn misplaced_jobs(&self) -> Result<f64, String> {
+        let remote = match self.configuration.place {
             Place::Monolith => None,
             Place::Microservice => Some("device=\"remote-"),
             Place::Lane => Some("device=\"lane-"),
         };
         let device = self.configuration.device();
-        let own = format!("device=\"{}\"", device.unwrap_or(VIRTUAL));
-        let mut pages = vec![(&self.compressing_admin, own.as_str())];
-        pages.extend(way.map(|way| (&self.frontend_admin, way)));
-        let mut strays = 0.0;
-        for (page, own) in pages {
-            strays += metrics(page, "rebate_fallback_total")?.iter().map(|own| own.1).sum::<f64>();
-            // Where the frontend's policy has the choice, no place of its is a stray's.
+        let local = format!("device=\"{}\"", device.unwrap_or(VIRTUAL));
+        let mut pages = vec![(&self.compressing_admin, local.as_str())];
+        pages.extend(remote.map(|remote| (&self.frontend_admin, remote)));
+        let mut misplaced = 0.0;
+        for (page, expected) in pages {
+            misplaced +=
+                metrics(page, "rebate_fallback_total")?.iter().map(|sample| sample.1).sum::<f64>();
+            // Where the frontend's policy chooses, none of its jobs is misplaced.
             if device.is_none() && page == &self.frontend_admin {
                 continue;
             }
             let jobs = metrics(page, "rebate_jobs_total")?;
-            let elsewhere = jobs.iter().filter(|(labels, _)| !labels.contains(own));
-            strays += elsewhere.map(|own| own.1).sum::<f64>();
+            let elsewhere = jobs.iter().filter(|(labels, _)| !labels.contains(expected));
+            misplaced += elsewhere.map(|sample| sample.1).sum::<f64>();
         }
-        Ok(strays)
+        Ok(misplaced)
     }
 
-    /// Jobs done by the process that (de)compresses.
+    /// Returns the number of jobs done by the process that (de)compresses.
     ///
     /// # Errors
-    /// That the page could not be read.
+    /// The page could not be read.
     pub fn jobs(&self) -> Result<f64, String> {
         let found = metrics(&self.compressing_admin, "rebate_jobs_total")?;
         let done = found.iter().filter(|(labels, _)| labels.contains("outcome=\"done\""));
         Ok(done.map(|(_, count)| count).sum())
     }
 
-    /// Completions of the virtual device, and those that could not be on time.
+    /// Returns the number of the virtual device's completions, and of those that could not be on time.
     ///
     /// # Errors
-    /// That the page could not be read.
+    /// The page could not be read.
     pub fn late(&self) -> Result<(f64, f64), String> {
         let found = metrics(&self.compressing_admin, "rebate_device_counter_total")?;
-        let of = |counter: &str| {
+        let sum = |counter: &str| {
             let label = format!("counter=\"{counter}\"");
-            found.iter().filter(|(labels, _)| labels.contains(&label)).map(|own| own.1).sum()
+            found.iter().filter(|(labels, _)| labels.contains(&label)).map(|sample| sample.1).sum()
         };
-        Ok((of("jobs"), of("late")))
+        Ok((sum("jobs"), sum("late")))
     }
 }
 
 impl Drop for Deployment {
     fn drop(&mut self) {
-        if let Some(Way::Lane(path)) = &self.compression {
+        if let Some(Transport::Lane(path)) = &self.compression {
             // A killed service leaves its socket behind.
             let _ = std::fs::remove_file(path);
         }
@@ -177,7 +179,7 @@ impl Drop for Deployment {
 }
 
 impl Site<'_> {
-    /// Starts what holds the items, and tells how a frontend reaches it.
+    /// Starts what holds the items, and returns the address for the frontend.
     fn store(&self, door: Door, processes: &mut Vec<Process>) -> Result<String, String> {
         let held = match self.backing {
             Backing::Memcached => {
@@ -198,12 +200,12 @@ impl Site<'_> {
         Ok(format!("grpc://{address}"))
     }
 
-    /// Starts the compression service; tells the way to it, and where its pages are.
+    /// Starts the compression service. Returns the transport to it and its admin address.
     fn compression(
         &self,
         configuration: Configuration,
         processes: &mut Vec<Process>,
-    ) -> Result<(Way, String), String> {
+    ) -> Result<(Transport, String), String> {
         let lane = free_path();
         let (listen, beginning) = match configuration.place {
             Place::Lane => (format!("--lane-listen={}", lane.display()), "lane on "),
@@ -214,11 +216,11 @@ impl Site<'_> {
         let mut process = self.rebate("compression", &args, 2)?;
         let [admin, address] = process.lines_after(["admin on ", beginning])?;
         processes.push(process);
-        let way = match configuration.place {
-            Place::Lane => Way::Lane(lane),
-            _ => Way::Grpc(address.parse().map_err(|error| format!("{address:?}: {error}"))?),
+        let transport = match configuration.place {
+            Place::Lane => Transport::Lane(lane),
+            _ => Transport::Grpc(address.parse().map_err(|error| format!("{address:?}: {error}"))?),
         };
-        Ok((way, admin))
+        Ok((transport, admin))
     }
 
     fn rebate(&self, name: &str, args: &[String], process: usize) -> Result<Process, String> {
@@ -226,7 +228,7 @@ impl Site<'_> {
         Process::rebate_with(name, args, self.core(process), library)
     }
 
-    /// The load generator has the first core.
+    /// Returns the core of a process. The load generator has the first one.
     fn core(&self, process: usize) -> Option<usize> {
         self.machine.core(process, PROCESSES)
     }
@@ -236,7 +238,7 @@ impl Site<'_> {
     }
 }
 
-/// What a process is told that (de)compresses by itself.
+/// Returns the arguments of a process that (de)compresses itself.
 fn here(work: Work) -> Vec<String> {
     let place = match work {
         Work::Software | Work::Best | Work::Nothing => "--policy always-software".to_owned(),
@@ -247,11 +249,11 @@ fn here(work: Work) -> Vec<String> {
     [words(ALONE), words(&place)].concat()
 }
 
-/// What a frontend is told that has a compression service.
-fn there(work: Work, way: &Way) -> Vec<String> {
-    let address = match way {
-        Way::Grpc(address) => address.to_string(),
-        Way::Lane(path) => format!("lane:{}", path.display()),
+/// Returns the arguments of a frontend that has a compression service.
+fn there(work: Work, transport: &Transport) -> Vec<String> {
+    let address = match transport {
+        Transport::Grpc(address) => address.to_string(),
+        Transport::Lane(path) => format!("lane:{}", path.display()),
     };
     let policy = match work {
         Work::LeastLatency => "--policy least-latency",
@@ -260,7 +262,7 @@ fn there(work: Work, way: &Way) -> Vec<String> {
     [vec![format!("--compression={address}")], words(ALONE), words(policy)].concat()
 }
 
-/// The form of values that a frontend writes.
+/// Returns the arguments for the form in which a frontend writes values.
 const fn form(work: Work) -> &'static str {
     match work {
         Work::Best => "--codec auto",
@@ -273,14 +275,14 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// No pool of workers: one core a process, as in the seed.
+/// There is no pool of workers: one core per process, as in [CacheTax].
 const ALONE: &str = "--workers 0 --admin-listen 127.0.0.1:0";
 
-/// Every size goes to the accelerator, as in the seed.
+/// Every size goes to the accelerator, as in [CacheTax].
 const OFFLOAD: &str = "--policy bounded-offload --set runtime.offload_bytes_min=0";
 
-/// Nothing is ever evicted in an experiment on latency.
+/// There is memory for all items, so that none is evicted in an experiment on latency.
 const MEMORY: ByteCount = ByteCount::mib(256);
 
-/// Load generator, frontend, compression, store, memcached, scheduler.
+/// The load generator, frontend, compression, store, memcached and scheduler.
 pub const PROCESSES: usize = 6;

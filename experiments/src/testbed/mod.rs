@@ -1,5 +1,5 @@
-//! The compressed cache as services: its configurations as processes of their own, one point of load on one of them,
-//! and each stage of a request measured alone. It draws no conclusions; the experiments and the demo do.
+//! The compressed cache as services. A deployment runs one configuration as processes, a sample is one load on it, and
+//! a probe measures one stage of a request alone. The module draws no conclusions; the experiments and the demo do.
 
 mod configuration;
 mod deployment;
@@ -9,6 +9,6 @@ mod stages;
 
 pub use configuration::{Configuration, Door, Place, VIRTUAL, Work};
 pub use deployment::{Backing, Deployment, PROCESSES, Site};
-pub use qpl::why_not;
+pub use qpl::unavailable_reason;
 pub use sample::{Load, Sample, Usage};
 pub use stages::{Probe, Stage};

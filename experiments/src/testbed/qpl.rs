@@ -1,5 +1,5 @@
-//! Whether this machine has what a configuration with QPL needs: the library is opened and runs a job, as a server
-//! would have it. Nothing stands in for what is missing.
+//! Finds out whether this machine has what a configuration with QPL needs. The library is opened and runs a job, as in
+//! a server. Nothing replaces what is missing.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use drivers::{Qpl, QplOptions, qpl};
 
 use super::configuration::Work;
 
-/// Why it cannot be run here, if it cannot. The environment names the library where `library` does not.
-pub fn why_not(work: Work, library: Option<&Path>) -> Option<String> {
+/// Returns why the work cannot run here, or None if it can. The environment names the library where `library` does not.
+pub fn unavailable_reason(work: Work, library: Option<&Path>) -> Option<String> {
     let path = match work {
         Work::QplSoftware => qpl::Path::Software,
         Work::QplHardware => qpl::Path::Hardware,

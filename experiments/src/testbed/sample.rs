@@ -1,4 +1,4 @@
-//! One point of load on one configuration: latency per op, what each process cost, and whether it holds.
+//! One load on one configuration: the latency per op, the cost of each process, and whether the numbers hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,49 +15,49 @@ use super::deployment::Deployment;
 use super::stages::stored_bytes;
 use harness::Spent;
 
-/// What is asked of a configuration at one point.
+/// The load of a configuration at one point.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Every value's size.
+    /// The size of every value.
     pub value_bytes: ByteCount,
     /// The fraction of requests that are gets.
     pub get_share: f64,
-    /// How fast requests come.
+    /// The pace of the requests.
     pub pace: Pace,
-    /// Connections to the frontend.
+    /// The number of connections to the frontend.
     pub connections: usize,
-    /// How long it is loaded before it is measured.
+    /// The duration of the load before the measurement.
     pub warmup: Nanos,
-    /// How long it is measured.
+    /// The duration of the measurement.
     pub duration: Nanos,
 }
 
-/// What one point came to.
+/// The results of one point.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What the load generator measured.
+    /// The load generator's results.
     pub report: LoadReport,
-    /// By process.
+    /// The cost of each process, by its name.
     pub usage: BTreeMap<String, Usage>,
-    /// The mean time of a job under this load, from submission to completion, as the frontend has it (us); by op.
+    /// The mean time of a job under this load, from submission to completion, as the frontend counts it (us), by op.
     pub job_us: BTreeMap<&'static str, f64>,
-    /// Why the numbers do not hold, if they do not.
+    /// The reason why the numbers do not hold, if they do not.
     pub invalid: Option<String>,
 }
 
-/// What one process cost.
+/// The cost of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// CPU time per request (us).
+    /// The CPU time per request (us).
     pub core_us: f64,
-    /// Time per request ready to run and without a core (us).
+    /// The time per request in which it was ready to run and had no core (us).
     pub waited_us: f64,
-    /// CPU time over the time measured: 1 is a whole core.
+    /// The CPU time over the measured time. One whole core is 1.
     pub share: f64,
 }
 
 impl Load {
-    /// At a fixed offered rate, with even gaps.
+    /// Makes a load at a fixed offered rate, with even gaps.
     pub fn open(value_bytes: ByteCount, get_share: f64, rate_per_s: f64) -> Self {
         let pace = Pace::Open { rate_per_s, arrivals: ArrivalKind::Uniform };
         Self {
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// As fast as answers come, with so many requests under way that the frontend never waits.
+    /// Makes a load as fast as answers come, with so many requests in flight that the frontend never waits.
     pub fn saturating(value_bytes: ByteCount, get_share: f64) -> Self {
         let pace = Pace::Closed { depth: SATURATING_DEPTH };
         Self {
@@ -84,7 +84,7 @@ impl Load {
         let mut spec = LoadSpec::new(vec![deployment.address().clone()]);
         let mut value_bytes = self.value_bytes;
         if deployment.configuration.work == Work::Nothing {
-            // What the values compress to, and as dense.
+            // The bytes to which the values compress. They are as dense as compressed ones.
             value_bytes = stored_bytes(value_bytes)?;
             spec.payload = Payload::Class(PayloadClass::Random);
         }
@@ -95,7 +95,7 @@ impl Load {
         spec.connections = self.connections;
         spec.warmup = self.warmup;
         spec.duration = self.duration;
-        // A virtual device remembers the results of these: every set of a key writes the same bytes.
+        // Every set of a key writes the same bytes, so that a virtual device can remember the results.
         spec.keys = KEYS;
         spec.versions = 1;
         spec.zipf_alpha = 0.0;
@@ -104,10 +104,10 @@ impl Load {
 }
 
 impl Sample {
-    /// Loads the deployment, and reads beside it what its processes cost.
+    /// Loads the deployment, and reads what its processes cost meanwhile.
     ///
     /// # Errors
-    /// That the load could not be run, or a page not be read.
+    /// The load could not be run, or a page could not be read.
     pub fn take(
         deployment: &Deployment,
         load: &Load,
@@ -116,29 +116,30 @@ impl Sample {
         let mut before = None;
         let mark = |progress: &Progress| {
             if before.is_none() && progress.phase == Phase::Measure {
-                before = Some(Mark::of(deployment));
+                before = Some(Counters::read(deployment));
             }
         };
         let report = load::run(&load.spec(deployment)?, mark, stop).map_err(|e| e.to_string())?;
-        let after = Mark::of(deployment)?;
+        let after = Counters::read(deployment)?;
         let before = before.ok_or("the load ended before it was measured")??;
         Ok(Self::between(report, &before, &after))
     }
 
-    fn between(report: LoadReport, before: &Mark, after: &Mark) -> Self {
+    fn between(report: LoadReport, before: &Counters, after: &Counters) -> Self {
         let wall_s = after.at.duration_since(before.at).as_secs_f64().max(1e-9);
         let achieved_per_s = report.get.achieved_per_s + report.set.achieved_per_s;
         let requests = (achieved_per_s * wall_s).max(1.0);
-        let usage = before.spent.iter().zip(&after.spent).map(|((name, before), (_, after))| {
-            let cpu_s = after.cpu_s - before.cpu_s;
-            let waited_s = after.waited_s - before.waited_s;
-            let usage = Usage {
-                core_us: cpu_s * 1e6 / requests,
-                waited_us: waited_s * 1e6 / requests,
-                share: cpu_s / wall_s,
-            };
-            (name.clone(), usage)
-        });
+        let usage =
+            before.cpu_usage.iter().zip(&after.cpu_usage).map(|((name, before), (_, after))| {
+                let cpu_s = after.cpu_s - before.cpu_s;
+                let waited_s = after.waited_s - before.waited_s;
+                let usage = Usage {
+                    core_us: cpu_s * 1e6 / requests,
+                    waited_us: waited_s * 1e6 / requests,
+                    share: cpu_s / wall_s,
+                };
+                (name.clone(), usage)
+            });
         let usage = usage.collect();
         let job_us = before.frontend_jobs.iter().zip(&after.frontend_jobs).map(
             |((op, before), (_, after))| (*op, (after.1 - before.1) * 1e6 / (after.0 - before.0)),
@@ -148,18 +149,18 @@ impl Sample {
         Self { report, usage, job_us, invalid }
     }
 
-    /// Requests answered per second.
+    /// Returns the requests answered per second.
     pub fn achieved_per_s(&self) -> f64 {
         self.report.get.achieved_per_s + self.report.set.achieved_per_s
     }
 
-    /// CPU time of frontend and compression service together per request (us).
+    /// Returns the CPU time of frontend and compression service together per request (us).
     pub fn host_us(&self) -> f64 {
-        let own = ["frontend", "compression"].iter().filter_map(|name| self.usage.get(*name));
-        own.map(|usage| usage.core_us).sum()
+        let usages = ["frontend", "compression"].iter().filter_map(|name| self.usage.get(*name));
+        usages.map(|usage| usage.core_us).sum()
     }
 
-    /// Requests answered over requests offered.
+    /// Returns the requests answered over the requests offered.
     pub fn achieved(&self) -> f64 {
         let ops = [&self.report.get, &self.report.set];
         let offered: u64 = ops.iter().map(|op| op.offered).sum();
@@ -167,12 +168,12 @@ impl Sample {
     }
 }
 
-/// Why the numbers do not hold, if they do not.
-fn invalid(report: &LoadReport, before: &Mark, after: &Mark) -> Option<String> {
+/// Returns why the numbers do not hold, or None if they do.
+fn invalid(report: &LoadReport, before: &Counters, after: &Counters) -> Option<String> {
     let offered = (report.get.offered + report.set.offered).max(1) as f64;
     let failed = report.failures() as f64 / offered;
     let late = (after.late - before.late) / (after.virtual_jobs - before.virtual_jobs).max(1.0);
-    let strays = after.strays - before.strays;
+    let misplaced = after.misplaced_jobs - before.misplaced_jobs;
     let jobs = (after.jobs - before.jobs).max(1.0);
     let percent = |share: f64, what: &str| format!("{:.2} % {what}", share * 100.0);
     let open = matches!(report.spec.pace, Pace::Open { .. });
@@ -186,8 +187,8 @@ fn invalid(report: &LoadReport, before: &Mark, after: &Mark) -> Option<String> {
         Some(format!("{} gets missed", report.get.misses))
     } else if late > LATE_SHARE_MAX {
         Some(percent(late, "of the virtual device's jobs were late"))
-    } else if strays / jobs > SHARE_MAX {
-        Some(percent(strays / jobs, "of the jobs ran elsewhere"))
+    } else if misplaced / jobs > SHARE_MAX {
+        Some(percent(misplaced / jobs, "of the jobs ran elsewhere"))
     } else if report.generator.was_bottleneck && open {
         report.generator.reason.clone()
     } else {
@@ -196,34 +197,34 @@ fn invalid(report: &LoadReport, before: &Mark, after: &Mark) -> Option<String> {
 }
 
 /// The counters of a deployment at one moment.
-struct Mark {
+struct Counters {
     at: Instant,
-    spent: Vec<(String, Spent)>,
-    /// By op: how many, and their time (s).
+    cpu_usage: Vec<(String, Spent)>,
+    /// The number of jobs and their time (s), by op.
     frontend_jobs: Vec<(&'static str, (f64, f64))>,
     jobs: f64,
     virtual_jobs: f64,
     late: f64,
-    strays: f64,
+    misplaced_jobs: f64,
 }
 
-impl Mark {
-    fn of(deployment: &Deployment) -> Result<Self, String> {
+impl Counters {
+    fn read(deployment: &Deployment) -> Result<Self, String> {
         let (virtual_jobs, late) = deployment.late()?;
-        let (jobs, strays) = (deployment.jobs()?, deployment.strays()?);
+        let (jobs, misplaced_jobs) = (deployment.jobs()?, deployment.misplaced_jobs()?);
         let mut frontend_jobs = Vec::new();
         for op in [Op::Compress, Op::Decompress] {
             frontend_jobs.push((op.name(), deployment.frontend_jobs(op)?));
         }
-        let (at, spent) = (Instant::now(), deployment.spent());
-        Ok(Self { at, spent, frontend_jobs, jobs, virtual_jobs, late, strays })
+        let (at, cpu_usage) = (Instant::now(), deployment.cpu_usage());
+        Ok(Self { at, cpu_usage, frontend_jobs, jobs, virtual_jobs, late, misplaced_jobs })
     }
 }
 
-/// More failed requests or jobs in the wrong place than this share, and a run says nothing.
+/// The greatest share of failed requests, or of misplaced jobs, with which a run is valid.
 const SHARE_MAX: f64 = 0.001;
 
-/// Enough values that none is in a processor's cache when it is asked for again, few enough to remember.
+/// There are enough values that none is in a processor's cache when it is asked for again, and few enough to remember.
 const KEYS: u64 = 64;
 
 const CONNECTIONS: usize = 16;

@@ -1,6 +1,6 @@
-//! The stages of a (de)compression, each measured alone and at the pace of the load: the software codecs, the device,
-//! the hop to a compression service over either way. Each goes through the same runtime as in a service, so that what
-//! it takes to submit a job and to learn of its end is part of the stage.
+//! The stages of a (de)compression: the software codecs, the device, and the hop to a compression service over each
+//! transport. Each is measured alone and at the pace of the load. Each goes through the same runtime as in a service,
+//! so that the submission of a job and the detection of its end are part of the stage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,126 +16,126 @@ use runtime::{Fallback, Limits, RuntimeConfig, TokioRuntime};
 use units::{ByteCount, Nanos, Op, SystemClock};
 use workload::{DeviceProfile, PayloadClass, SizeDist, Sizes, Values, Weighting};
 
-use super::deployment::Way;
+use super::deployment::Transport;
 use drivers::ENGINES;
 use harness::PATIENCE;
 
-/// One stage at one size and op.
+/// The time of one stage at one size and op.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stage {
     /// The median (us).
     pub p50_us: f64,
 }
 
-/// How streams are written.
+/// The form in which streams are written.
 #[derive(Clone, Copy, Debug)]
 struct CodecChoice {
     dialect: Dialect,
     level: Level,
 }
 
-/// As QPL's software path does it.
-const SEED_CODEC: CodecChoice = CodecChoice { dialect: Dialect::IAA, level: Level::Default };
+/// The form that QPL's software path writes.
+const PAPER_CODEC: CodecChoice = CodecChoice { dialect: Dialect::IAA, level: Level::Default };
 
-/// What one job took.
+/// The times of one job.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     total: Nanos,
     service: Nanos,
 }
 
-/// Jobs of one size, measured at one pace.
+/// Jobs of one size and op that are measured at one pace.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// The size of every value.
     pub value_bytes: ByteCount,
-    /// What is done with it.
+    /// The op that is done with it.
     pub op: Op,
-    /// Jobs offered (1/s).
+    /// The jobs offered (1/s).
     pub rate_per_s: f64,
-    /// Jobs measured.
+    /// The number of jobs measured.
     pub jobs: usize,
 }
 
 impl Probe {
-    /// What the seed's software codec takes, on the calling core.
+    /// Measures the software codec of \[CacheTax\] on the calling core.
     ///
     /// # Errors
-    /// That a job failed.
+    /// A job failed.
     pub fn software(&self) -> Result<Stage, String> {
-        let finished = self.run(None, Arc::new(AlwaysSoftware), SEED_CODEC)?;
-        Ok(Stage::of(&finished, |own| own.total))
+        let finished = self.run(None, Arc::new(AlwaysSoftware), PAPER_CODEC)?;
+        Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// What the codec takes that is fastest here for the size, on the calling core.
+    /// Measures the codec that is fastest here for the size, on the calling core.
     ///
     /// # Errors
-    /// That a job failed.
+    /// A job failed.
     pub fn best_software(&self) -> Result<Stage, String> {
         let codec = self.best_codec()?;
         let finished = self.run(None, Arc::new(AlwaysSoftware), codec)?;
-        Ok(Stage::of(&finished, |own| own.total))
+        Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// What the seed's software codec takes of a core that does nothing else.
+    /// Measures the software codec of \[CacheTax\] on a core that does nothing else.
     ///
     /// # Errors
-    /// That a job failed.
+    /// A job failed.
     pub fn busy_software(&self) -> Result<Stage, String> {
         Self { rate_per_s: f64::INFINITY, ..*self }.software()
     }
 
-    /// What the virtual device takes, from submission until its end is seen.
+    /// Measures the virtual device from submission until its end is seen.
     ///
-    /// Not a number where the emulation was late.
+    /// The time is NaN where the emulation was late.
     ///
     /// # Errors
-    /// That a job failed, or that there is no such profile.
+    /// A job failed, or there is no such profile.
     pub fn device(&self) -> Result<Stage, String> {
         let profile = DeviceProfile::find("iaa").map_err(|error| error.to_string())?;
         let device = Virtual::new(&profile, ENGINES, VirtualOptions::default());
         let device = Arc::new(device.map_err(|error| error.to_string())?);
         let emulated = Some(Arc::clone(&device) as Arc<dyn Device>);
-        let finished = self.run(emulated, Arc::new(OFFLOAD), SEED_CODEC)?;
+        let finished = self.run(emulated, Arc::new(OFFLOAD), PAPER_CODEC)?;
         let counters = device.counters();
-        // The first round makes what is remembered, and is late for it.
+        // The first round makes the results that the device remembers, and is late because of that.
         let late = counters.late.saturating_sub(counters.computed) as f64;
         if late / finished.len() as f64 > LATE_SHARE_MAX {
             return Ok(Stage { p50_us: f64::NAN });
         }
-        Ok(Stage::of(&finished, |own| own.total))
+        Ok(Stage::median(&finished, |times| times.total))
     }
 
-    /// What the way to a compression service and back takes: all of a job there but its time in the service's device
-    /// and before it.
+    /// Measures the way to a compression service and back: the whole time of a job there, less its time in the
+    /// service's device and in the queue of that device.
     ///
     /// # Errors
-    /// That a job failed.
-    pub fn hop(&self, way: &Way) -> Result<Stage, String> {
-        let device: Arc<dyn Device> = match way {
-            Way::Grpc(address) => {
+    /// A job failed.
+    pub fn hop(&self, transport: &Transport) -> Result<Stage, String> {
+        let device: Arc<dyn Device> = match transport {
+            Transport::Grpc(address) => {
                 let (timeout, connect_timeout) = (PATIENCE, PATIENCE);
                 let options = RemoteOptions { timeout, connect_timeout, ..Default::default() };
                 let remote = Remote::new(address.clone(), &options);
                 Arc::new(remote.map_err(|error| error.to_string())?)
             }
-            Way::Lane(path) => {
+            Transport::Lane(path) => {
                 let options = LaneOptions { timeout: PATIENCE, ..Default::default() };
                 Arc::new(Lane::new(path, &options))
             }
         };
-        let finished = self.run(Some(device), Arc::new(OFFLOAD), SEED_CODEC)?;
-        Ok(Stage::of(&finished, |own| own.total.since(own.service)))
+        let finished = self.run(Some(device), Arc::new(OFFLOAD), PAPER_CODEC)?;
+        Ok(Stage::median(&finished, |times| times.total.since(times.service)))
     }
 
-    /// Has a service's virtual device make and remember the results of the load's values, both ways, so that none has
-    /// to be made while someone measures.
+    /// Makes a service's virtual device compute and remember the results of the load's values, for both ops, so that
+    /// none has to be computed during a measurement.
     ///
     /// # Errors
-    /// That a job failed.
-    pub fn warm(value_bytes: ByteCount, way: &Way) -> Result<(), String> {
+    /// A job failed.
+    pub fn warm(value_bytes: ByteCount, transport: &Transport) -> Result<(), String> {
         let probe = Self { value_bytes, op: Op::Compress, rate_per_s: f64::INFINITY, jobs: 0 };
-        probe.hop(way).map(|_| ())
+        probe.hop(transport).map(|_| ())
     }
 
     fn run(
@@ -171,7 +171,7 @@ impl Probe {
             clock: Arc::new(SystemClock::new()),
             seed: 0,
             limits: Limits::NONE,
-            // The stages of a job that is not read back, as nearly all are.
+            // The results are not read back, as for nearly all jobs.
             verify_every: None,
         });
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -180,7 +180,7 @@ impl Probe {
         let pool = Pool::heap(ByteCount::mib(8));
         let mut finished = Vec::with_capacity(self.jobs);
         let mut due = Instant::now();
-        // The first round fills what a device remembers and opens what connects with its first call.
+        // The first round fills what a device remembers, and opens connections that are opened by their first call.
         for turn in 0..material.len() + self.jobs {
             let job = self.job(&material[turn % material.len()], &pool, codec);
             if !gap.is_zero() {
@@ -192,23 +192,23 @@ impl Probe {
                 return Err(format!("a {} job ended with {:?}", self.op.name(), done.outcome));
             }
             if turn >= material.len() {
-                // Not the job itself: its buffer goes back to the pool, as it does in a service, and the next
-                // job does not pay for memory that was never touched.
+                // The job itself is not kept. Its buffer goes back to the pool as in a service, and the next job does
+                // not pay for memory that was never touched.
                 finished.push(Times { total: done.total, service: done.service });
             }
         }
         Ok(finished)
     }
 
-    /// The op's inputs: values as the load has them, or what they compress to.
+    /// Returns the inputs of the op: the values of the load, or their compressed streams.
     fn material(&self, codec: CodecChoice) -> Result<Vec<Bytes>, String> {
         let values = values(self.value_bytes)?;
         if self.op == Op::Compress { Ok(values) } else { streams(&values, codec) }
     }
 
-    /// What a frontend would choose that may write any codec.
+    /// Returns the choice of a frontend that may write any codec.
     fn best_codec(&self) -> Result<CodecChoice, String> {
-        let own = FormPolicy {
+        let policy = FormPolicy {
             compress: true,
             codec: None,
             level: Level::Default,
@@ -217,7 +217,7 @@ impl Probe {
             wrap_all: false,
             window_log2: None,
         };
-        match values(self.value_bytes)?.first().map(|value| own.choose(value)) {
+        match values(self.value_bytes)?.first().map(|value| policy.choose(value)) {
             Some(Form::Compressed { dialect, level, .. }) => Ok(CodecChoice { dialect, level }),
             other => Err(format!("values of {} would be stored as {other:?}", self.value_bytes)),
         }
@@ -230,23 +230,23 @@ impl Probe {
             Op::Compress => Task::Compress { dialect, level },
             _ => Task::Decompress { dialect, original_bytes: value_bytes },
         };
-        // A copy of its own: in a service every input has just been read from a socket.
+        // The input is a copy, because in a service every input has just been read from a socket.
         let input = Input::heap(Bytes::copy_from_slice(input));
         Box::new(Job::new(task, input, pool.take(value_bytes + STREAM_SLACK_BYTES)))
     }
 }
 
-/// What the values of a size compress to in the seed's software, on average.
+/// Returns the mean size of compressed values in the software of [CacheTax].
 ///
 /// # Errors
-/// That one could not be compressed.
+/// A value could not be compressed.
 pub(super) fn stored_bytes(value_bytes: ByteCount) -> Result<ByteCount, String> {
-    let streams = streams(&values(value_bytes)?, SEED_CODEC)?;
+    let streams = streams(&values(value_bytes)?, PAPER_CODEC)?;
     let all: usize = streams.iter().map(Bytes::len).sum();
     Ok(ByteCount((all / streams.len()) as u64))
 }
 
-/// Values as the load has them.
+/// Returns the values of the load.
 fn values(value_bytes: ByteCount) -> Result<Vec<Bytes>, String> {
     let sizes = Sizes::new(&SizeDist::Fixed { bytes: value_bytes.0 }, Weighting::Calls);
     let sizes = sizes.map_err(|error| error.to_string())?;
@@ -259,12 +259,13 @@ fn values(value_bytes: ByteCount) -> Result<Vec<Bytes>, String> {
     Ok((0..VALUES).map(value).collect())
 }
 
-/// What they compress to.
+/// Returns the compressed values.
 fn streams(values: &[Bytes], codec: CodecChoice) -> Result<Vec<Bytes>, String> {
     let CodecChoice { dialect, level } = codec;
     let bytes = values.first().map_or(0, Bytes::len);
     let mut engines = ENGINES.iter().map(|make| make());
-    let engine = engines.find(|own| own.codec() == dialect.codec && own.writes(dialect, bytes));
+    let engine =
+        engines.find(|engine| engine.codec() == dialect.codec && engine.writes(dialect, bytes));
     let mut engine = engine.ok_or_else(|| format!("no engine writes {dialect:?}"))?;
     let stream = |value: &Bytes| {
         let mut stream = vec![0; value.len() + STREAM_SLACK_BYTES];
@@ -276,8 +277,8 @@ fn streams(values: &[Bytes], codec: CodecChoice) -> Result<Vec<Bytes>, String> {
     values.iter().map(stream).collect()
 }
 
-/// A service that comes to a job has been at work on its request for a while: the last part of the wait is spent
-/// awake, so that the job does not pay for a core that has just been asleep.
+/// Waits until a job is due. The last part of the wait is spent awake, because a service has been at work on a request
+/// when it comes to its job. Otherwise the job would pay for a core that has just been asleep.
 fn wait_until(due: Instant) {
     let left = |at: Instant| at.saturating_duration_since(Instant::now());
     std::thread::sleep(left(due).saturating_sub(AT_WORK_BEFORE));
@@ -287,24 +288,24 @@ fn wait_until(due: Instant) {
 }
 
 impl Stage {
-    fn of(finished: &[Times], time: impl Fn(&Times) -> Nanos) -> Self {
-        let mut times: Vec<u64> = finished.iter().map(|own| time(own).0).collect();
+    fn median(finished: &[Times], time: impl Fn(&Times) -> Nanos) -> Self {
+        let mut times: Vec<u64> = finished.iter().map(|times| time(times).0).collect();
         times.sort_unstable();
         let middle = times.get(times.len() / 2).map_or(0.0, |time| *time as f64 / 1e3);
         Self { p50_us: middle }
     }
 }
 
-/// About what a frontend does on a request before its value is (de)compressed.
+/// About the time that a frontend spends on a request before it (de)compresses the value.
 const AT_WORK_BEFORE: Duration = Duration::from_micros(100);
 
 /// Every job goes to the one device.
 const OFFLOAD: AsyncOffload = AsyncOffload { work_bytes_min: 0 };
 
-/// As many different values as the load has keys.
+/// There are as many different values as the load has keys.
 const VALUES: u64 = 64;
 
 const SEED: u64 = 1;
 
-/// What a stream of incompressible bytes is longer by.
+/// The bytes by which a stream of incompressible bytes may be longer.
 const STREAM_SLACK_BYTES: usize = 1 << 10;

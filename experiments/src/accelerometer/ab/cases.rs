@@ -1,4 +1,5 @@
-//! The cases: which tax of the example service is accelerated, by what, and how the service waits. Data only.
+//! The cases: which tax of the example service is accelerated, by what, and how the service waits. The module has data
+//! only.
 
 mod held_out;
 
@@ -20,31 +21,31 @@ pub(super) struct Case {
     pub(super) mix: Mix,
     /// Threads of the service, all on one core.
     pub(super) threads: usize,
-    /// What throughput is counted over.
+    /// The time that throughput is counted over.
     pub(super) per: Per,
-    /// Whether nobody had looked at it before the model was held against it.
+    /// Is true if nobody had looked at the case before the model's estimate was compared with it.
     pub(super) is_held_out: bool,
 }
 
-/// What accelerates the kernel on the B side.
+/// The accelerator of the kernel on the B side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// Nothing: what differs is noise.
+    /// Nothing accelerates it: the difference is noise.
     Nothing,
     /// Instructions of the processor.
     Instructions,
-    /// The virtual IAA; so many jobs may be under way.
+    /// The virtual IAA, with so many jobs in flight at most.
     VirtualIaa(usize),
     /// A thread on another core.
     Worker(usize),
     /// A compression service in another process, over gRPC.
     Grpc(usize),
-    /// The same over shared memory.
+    /// The same service over shared memory.
     Lane(usize),
 }
 
 impl By {
-    /// Jobs under way at most; none where there are no jobs.
+    /// Returns the greatest number of jobs in flight, or None where there are no jobs.
     pub(super) const fn window(self) -> Option<usize> {
         match self {
             By::Nothing | By::Instructions => None,
@@ -55,14 +56,14 @@ impl By {
     }
 }
 
-/// What a request costs.
+/// The cost of a request that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Per {
-    /// CPU time of the service's threads.
+    /// The CPU time of the service's thread.
     Thread,
-    /// CPU time of the process: a connection has a thread of its own.
+    /// The CPU time of the process, because a connection has a thread of its own.
     Process,
-    /// Wall time of the core, with other threads of the service to run on it.
+    /// The wall time of the core, which has other threads of the service to run.
     Wall,
 }
 
@@ -77,15 +78,15 @@ impl Per {
 }
 
 impl Case {
-    /// The op whose jobs go to a device.
+    /// Returns the op whose jobs go to a device.
     pub(super) fn op(&self) -> Op {
         if self.kernel == Kernel::Compress { Op::Compress } else { Op::Decompress }
     }
 }
 
-/// Every case that is not held out, the A/A run first. Ciphers and codecs are called seldom and for long beside the
-/// rest: what a kernel costs the work beside it, the first microbenchmark did not see, for which these shares were
-/// chosen. The one in use sees some of it, and cases held out call theirs more often.
+/// Returns every case that is not held out, the A/A run first. Ciphers and codecs are called seldom, and for long
+/// compared with the other work. These shares were chosen for the first microbenchmark, which did not see what a kernel
+/// costs the work around it. The present one sees some of that, and the cases held out call their kernels more often.
 pub(super) fn all() -> Vec<Case> {
     [on_chip(), off_chip(), remote()].concat()
 }
@@ -122,7 +123,7 @@ fn off_chip() -> Vec<Case> {
     ]
 }
 
-/// Sets alone, a fifth of them compressed.
+/// Returns the cases with a remote service. They have sets alone, and a fifth of them is compressed.
 fn remote() -> Vec<Case> {
     let deflate = |name, by| {
         let case = case(name, Kernel::Compress, by, REMOTE, DOCUMENTS);
@@ -134,7 +135,7 @@ fn remote() -> Vec<Case> {
     ]
 }
 
-/// Sizes of values between two, their logarithms alike (bytes).
+/// The sizes of values lie between two ends, with their logarithms evenly distributed (bytes).
 const VALUES: (u64, u64) = (512, 8 << 10);
 const PAGES: (u64, u64) = (2 << 10, 16 << 10);
 const DOCUMENTS: (u64, u64) = (16 << 10, 128 << 10);
@@ -144,7 +145,7 @@ const SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OnChip);
 const OFF_SYNC: (Threading, Strategy) = (Threading::Sync, Strategy::OffChip);
 const OFF_ASYNC: (Threading, Strategy) = (Threading::Async, Strategy::OffChip);
 const OFF_SYNC_OS: (Threading, Strategy) = (Threading::SyncOs, Strategy::OffChip);
-/// The connection's thread picks answers up.
+/// The connection's thread receives the answers.
 const REMOTE: (Threading, Strategy) = (Threading::AsyncDistinct, Strategy::Remote);
 
 fn case(
@@ -156,7 +157,7 @@ fn case(
 ) -> Case {
     let mean = (most - least) as f64 / (most as f64 / least as f64).ln();
     let mix = Mix {
-        // So many values that what is asked for is seldom in the core's own cache.
+        // There are so many values that a requested one is seldom in the core's own cache.
         keys: (VALUES_BYTES / mean) as usize,
         sizes: SizeDist::Quantiles { points: vec![(0.0, least), (1.0, most)] },
         payload: PayloadClass::Html,
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn held_out_cases_are_others() {
+    fn held_out_cases_differ_from_the_shown_ones() {
         let (shown, held_out) = (all(), held_out());
         assert!(held_out.iter().all(|case| case.is_held_out && case.design.check().is_ok()));
         let mix = |case: &Case| format!("{:?} {:?} {:?}", case.kernel, case.by, case.mix);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_the_cases_that_were_asked_for() {
+    fn every_design_and_strategy_has_a_case() {
         let cases = all();
         let ids: HashSet<&str> = cases.iter().map(|case| case.id).collect();
         assert_eq!(ids.len(), cases.len());
@@ -226,7 +227,7 @@ mod tests {
             assert!(cases.iter().any(|case| case.design.strategy == strategy), "{strategy:?}");
         }
         assert!(cases.iter().all(|case| case.design.check().is_ok()));
-        let alone = |case: &Case| case.by.window().is_none_or(|own| own > 1);
+        let alone = |case: &Case| case.by.window().is_none_or(|window| window > 1);
         let sleeps = |case: &Case| case.design.threading == Threading::SyncOs;
         assert!(cases.iter().filter(|case| sleeps(case)).all(|case| case.threads > 1));
         assert!(cases.iter().filter(|case| alone(case)).all(|case| case.threads == 1));

@@ -1,42 +1,43 @@
-//! From the unaccelerated run and a microbenchmark to an estimate, by the model's own equations. What was measured with
-//! acceleration is not among its inputs. Cycles are nanoseconds of the host: ratios do not depend on it.
+//! The estimate of the speedup, from the unaccelerated run and a microbenchmark, by the model's own equations. Nothing
+//! measured with acceleration is among its inputs. Cycles are nanoseconds of the host: ratios do not depend on that.
 
 use model::{Design, Parameters, Strategy, Threading, Values};
 
 /// A request without acceleration, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unaccelerated {
-    /// All of it (ns).
+    /// The whole time of a request (ns).
     pub(super) request_ns: f64,
-    /// Kernel calls.
+    /// The kernel calls of a request.
     pub(super) calls: f64,
-    /// What they take, and what they cost the rest of the request beside (ns).
+    /// The time of the kernel calls, with what they cost the rest of the request (ns).
     pub(super) kernel_ns: f64,
 }
 
 /// A call of the accelerated kernel, by a microbenchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Call {
-    /// The core waits: so long whatever the size, and so long for its bytes, on average.
+    /// The core waits. On average the call takes a part that does not depend on its size, and a part for its bytes.
     Awaited { fixed_ns: f64, bytes_ns: f64 },
-    /// The core does something else: what it still spends, of that one thread switch, and what the device takes.
+    /// The core does something else. The call takes the time that the host still spends, of which one thread switch is
+    /// a part, and the time of the device.
     Beside { host_ns: f64, switch_ns: f64, device_ns: f64 },
 }
 
-/// What the model is given, and what it says.
+/// The inputs of the model, and its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) values: Values,
-    /// Throughput over that of the unaccelerated run.
+    /// The throughput over that of the unaccelerated run.
     pub(super) speedup: f64,
-    /// The same by Amdahl's law: the kernel as many times faster as the accelerator is, and nothing else.
+    /// The same by Amdahl's law: the kernel is faster by the accelerator's factor, and nothing else changes.
     pub(super) amdahl: f64,
 }
 
-/// Asks the model.
+/// Evaluates the model.
 ///
 /// # Errors
-/// A parameter outside its range, by its name.
+/// A parameter is outside its range; the text names it.
 pub(super) fn estimate(
     host: Unaccelerated,
     call: Call,
@@ -53,7 +54,7 @@ pub(super) fn estimate(
     Ok(Estimate { values, speedup, amdahl })
 }
 
-/// The parameters of table 5.
+/// Returns the parameters of the paper's table 5.
 fn values(host: Unaccelerated, call: Call, design: &Design) -> Values {
     let alpha = (host.kernel_ns / host.request_ns).min(1.0);
     let call_ns = host.kernel_ns / host.calls;
@@ -77,14 +78,14 @@ fn values(host: Unaccelerated, call: Call, design: &Design) -> Values {
         }
         Call::Beside { host_ns, switch_ns, .. } => {
             let switches = switches(design);
-            // A switch is part of what the host spends, never more than that.
+            // A switch is part of what the host spends, and never more than that.
             let o1 = if switches == 0.0 { 0.0 } else { switch_ns.min(host_ns / switches) };
             Values { o0: (host_ns - switches * o1).max(0.0), o1, ..none }
         }
     }
 }
 
-/// Thread switches of one offload in the equation for throughput.
+/// Returns the thread switches of one offload in the equation for throughput.
 fn switches(design: &Design) -> f64 {
     match design.threading {
         Threading::SyncOs => 2.0,
@@ -93,14 +94,14 @@ fn switches(design: &Design) -> f64 {
     }
 }
 
-/// A line through the points (x, y), by least squares, as its part without x and its part at the mean of x; neither is
+/// Fits a line to the points (x, y) by least squares. Returns its part without x and its part at the mean of x, neither
 /// below 0.
 pub(super) fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let count = points.len().max(1) as f64;
-    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x, y) = (mean(&|own| own.0), mean(&|own| own.1));
-    let covariance = mean(&|own| (own.0 - x) * (own.1 - y));
-    let variance = mean(&|own| (own.0 - x).powi(2));
+    let mean = |value: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
+    let (x, y) = (mean(&|point| point.0), mean(&|point| point.1));
+    let covariance = mean(&|point| (point.0 - x) * (point.1 - y));
+    let variance = mean(&|point| (point.0 - x).powi(2));
     let slope = if variance > 0.0 { covariance / variance } else { 0.0 };
     let fixed = (y - slope * x).clamp(0.0, y.max(0.0));
     (fixed, (y - fixed).max(f64::MIN_POSITIVE))
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_request_is_the_rest_and_what_the_calls_still_cost() {
+    fn a_request_keeps_its_rest_and_the_calls_remaining_cost() {
         let awaited = Call::Awaited { fixed_ns: 60.0, bytes_ns: 100.0 };
         assert_eq!(left_ns(awaited, Threading::Sync, Strategy::OnChip), 600.0 + 0.5 * 160.0);
         assert_eq!(left_ns(awaited, Threading::Sync, Strategy::OffChip), 600.0 + 0.5 * 160.0);
@@ -127,14 +128,14 @@ mod tests {
         for threading in [Threading::Async, Threading::SyncOs, Threading::AsyncDistinct] {
             assert_eq!(left_ns(beside, threading, Strategy::OffChip), 600.0 + 0.5 * 300.0);
         }
-        // More switches than the host spends in all.
+        // These are more switches than the host spends in all.
         let slow = Call::Beside { host_ns: 300.0, switch_ns: 1_000.0, device_ns: 400.0 };
         assert_eq!(left_ns(slow, Threading::SyncOs, Strategy::OffChip), 600.0 + 0.5 * 300.0);
         assert_eq!(left_ns(beside, Threading::AsyncDistinct, Strategy::Remote), 600.0 + 150.0);
     }
 
     #[test]
-    fn amdahl_knows_the_accelerators_speed_and_nothing_of_overheads() {
+    fn amdahls_law_ignores_overheads() {
         let design = Design::new(Threading::Sync, Strategy::OffChip);
         let awaited = Call::Awaited { fixed_ns: 60.0, bytes_ns: 100.0 };
         let found = estimate(HOST, awaited, &design).expect("valid");
@@ -142,13 +143,13 @@ mod tests {
         assert!((found.amdahl - 1.0 / (0.6 + 0.4 / 8.0)).abs() < 1e-12);
         let beside = Call::Beside { host_ns: 300.0, switch_ns: 0.0, device_ns: 800.0 };
         let design = Design::new(Threading::Async, Strategy::OffChip);
-        assert_eq!(estimate(HOST, beside, &design).map(|own| own.amdahl), Ok(1.0));
+        assert_eq!(estimate(HOST, beside, &design).map(|estimate| estimate.amdahl), Ok(1.0));
         let nothing = Unaccelerated { request_ns: 0.0, ..HOST };
         assert!(estimate(nothing, beside, &design).is_err());
     }
 
     #[test]
-    fn a_line_is_cut_at_nothing() {
+    fn a_line_has_no_part_below_zero() {
         let (fixed, bytes) = line(&[(0.0, 10.0), (10.0, 30.0), (20.0, 50.0)]);
         assert!((fixed - 10.0).abs() < 1e-9 && (bytes - 20.0).abs() < 1e-9);
         let (fixed, bytes) = line(&[(10.0, 5.0), (20.0, 25.0)]);

@@ -1,17 +1,17 @@
-//! A median and how sure it is. Nothing is assumed of the distribution: of n values, those whose ranks are far enough
-//! from the middle hold the median between them.
+//! A median and its confidence interval. Nothing is assumed of the distribution: the interval of n values lies between
+//! two of them, whose ranks are far enough from the middle.
 
 /// A median with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) median: f64,
-    /// None of fewer values than an interval takes, which is six.
+    /// The interval, or None with fewer than the six values that it needs.
     pub(super) ci95: Option<[f64; 2]>,
 }
 
 impl Interval {
-    /// Of the finite values; none without one.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    /// Returns the interval of the finite values, or None without one.
+    pub(super) fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let count = values.len();
@@ -21,19 +21,20 @@ impl Interval {
         Some(Self { median: f64::midpoint(low, high), ci95 })
     }
 
-    /// How far from 1 it is (percent), on whichever side.
+    /// Returns the distance from 1 (percent), without its sign.
     pub(super) fn error_percent(self) -> Self {
         let off = |ratio: f64| 100.0 * (ratio - 1.0).abs();
         let ci95 = self.ci95.map(|[low, high]| {
-            let holds_none = low <= 1.0 && high >= 1.0;
-            let least = if holds_none { 0.0 } else { off(low).min(off(high)) };
+            let holds_one = low <= 1.0 && high >= 1.0;
+            let least = if holds_one { 0.0 } else { off(low).min(off(high)) };
             [least, off(low).max(off(high))]
         });
         Self { median: off(self.median), ci95 }
     }
 }
 
-/// How many values may be left off at either end: the median lies outside with a probability of at most 2.5 % a side.
+/// Returns how many values may be left off at either end. The median lies outside with a probability of at most 2.5 %
+/// per side.
 fn rank(count: usize) -> Option<usize> {
     let (mut term, mut below) = (0.5f64.powi(count as i32), 0.0);
     for rank in 0..count / 2 {
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_those_of_the_tables_of_the_sign_test() {
+    fn ranks_are_those_of_sign_test_tables() {
         let found = [5, 6, 8, 9, 11, 15, 21, 31].map(rank);
         let known = [None, Some(0), Some(0), Some(1), Some(1), Some(3), Some(5), Some(9)];
         assert_eq!(found, known);
@@ -59,13 +60,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_of_ranks_and_an_error_has_no_sign() {
-        let interval = Interval::of((1..=9).rev().map(f64::from)).expect("nine values");
+    fn an_error_has_no_sign() {
+        let interval = Interval::from_values((1..=9).rev().map(f64::from)).expect("nine values");
         assert_eq!(interval, Interval { median: 5.0, ci95: Some([2.0, 8.0]) });
-        assert_eq!(Interval::of([f64::NAN]), None);
+        assert_eq!(Interval::from_values([f64::NAN]), None);
         let error = |low, median, high| {
-            let own = Interval { median, ci95: Some([low, high]) }.error_percent();
-            own.ci95.map(|ends| [own.median, ends[0], ends[1]].map(|value| value.round()))
+            let error = Interval { median, ci95: Some([low, high]) }.error_percent();
+            error.ci95.map(|ends| [error.median, ends[0], ends[1]].map(|value| value.round()))
         };
         assert_eq!(error(0.96, 0.98, 0.99), Some([2.0, 1.0, 4.0]));
         assert_eq!(error(0.98, 1.01, 1.05), Some([1.0, 0.0, 5.0]));

@@ -1,5 +1,5 @@
-//! One case, measured: rounds in which both sides, what is watched and the microbenchmark take turns, so that whatever
-//! changes on the machine changes for all of them.
+//! The measurement of one case. In each round both sides, the watched slices and the microbenchmark take turns, so that
+//! a change on the machine affects all of them.
 
 use bench_service::{Calls, QUARTERS, Sample, Stage, Task, Team, What, switch_ns};
 use model::Threading;
@@ -9,18 +9,18 @@ use super::estimate::{Call, Estimate, Unaccelerated, estimate, line};
 use super::plan::Plan;
 use super::sides::Sides;
 
-/// What the rounds of a case came to.
-pub(super) struct Found {
+/// The rounds of a case.
+pub(super) struct Measurements {
     pub(super) case: Case,
     pub(super) rounds: Vec<Round>,
-    /// Virtual devices in the path of the accelerated side.
+    /// The virtual devices in the path of the accelerated side.
     pub(super) virtuals: Vec<String>,
-    /// Why it does not hold.
+    /// The reason why the case does not hold, if it does not.
     pub(super) invalid: Option<String>,
 }
 
-impl Found {
-    /// Of a case that has no rounds, and why.
+impl Measurements {
+    /// Returns a case without rounds, with the reason.
     pub(super) fn nothing(case: &Case, why: String) -> Self {
         let (rounds, virtuals) = (Vec::new(), Vec::new());
         Self { case: case.clone(), rounds, virtuals, invalid: Some(why) }
@@ -29,35 +29,35 @@ impl Found {
 
 /// One round.
 pub(super) struct Round {
-    /// A request without acceleration, and with it (ns).
+    /// The time of a request without acceleration, and with it (ns).
     pub(super) before_ns: f64,
     pub(super) after_ns: f64,
     pub(super) estimate: Estimate,
-    /// By stage, of a request (ns), and what other threads of the process took.
+    /// The time of a request by stage (ns), with what other threads of the process took.
     pub(super) before: Parts,
     pub(super) after: Parts,
-    /// What the unaccelerated kernel costs a request beside its own time, by the microbenchmark (ns).
+    /// What the unaccelerated kernel costs a request in addition to its own time, by the microbenchmark (ns).
     pub(super) beside_ns: f64,
-    /// The microbenchmark's other work over what it stands for.
+    /// The microbenchmark's other work over the work that it replaces.
     pub(super) filler: f64,
-    /// A request without acceleration that is watched, the clock's cost taken out, over one that is not.
+    /// A watched request without acceleration, less the cost of the clock, over one that is not watched.
     pub(super) watched: f64,
 }
 
-/// Time of a request by stage (ns); the last is the other threads'.
+/// The time of a request by stage (ns). The last part is that of the other threads.
 pub(super) type Parts = [f64; Stage::ALL.len() + 1];
 
 impl Round {
-    /// Throughput with acceleration over that without.
+    /// Returns the throughput with acceleration over that without.
     pub(super) fn speedup(&self) -> f64 {
         self.before_ns / self.after_ns
     }
 }
 
-/// Slices of a round.
+/// The slices of a round.
 pub(super) const SLICES: usize = 9;
 
-/// A case under way.
+/// A case that is being measured.
 pub(super) struct Bench<'a> {
     case: &'a Case,
     sides: Sides,
@@ -65,20 +65,20 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Of both sides, ready.
+    /// Makes a bench of two sides that are ready.
     pub(super) fn new(case: &'a Case, sides: Sides, plan: Plan) -> Self {
         Self { case, sides, slice_ns: plan.slice.0 as f64 }
     }
 
-    /// All rounds; `tick` is told of each slice, and may end the run.
+    /// Measures all rounds. `tick` is called after each slice, and may end the run.
     ///
     /// # Errors
-    /// A request or a job that failed; what `tick` says.
+    /// A request or a job failed, or `tick` failed.
     pub(super) fn run(
         &self,
         rounds: usize,
         tick: &mut dyn FnMut() -> Result<(), String>,
-    ) -> Result<Found, String> {
+    ) -> Result<Measurements, String> {
         let mut counts = self.counts()?;
         let before = self.sides.counters();
         let mut found = Vec::new();
@@ -88,11 +88,11 @@ impl<'a> Bench<'a> {
             found.push(round);
         }
         let emulated = before.zip(self.sides.counters()).map(|(before, after)| after.since(before));
-        let invalid = emulated
-            .filter(|own| !own.is_valid())
-            .map(|own| format!("{:.2} % of the emulated jobs were late", 100.0 * own.late_share()));
+        let invalid = emulated.filter(|counters| !counters.is_valid()).map(|counters| {
+            format!("{:.2} % of the emulated jobs were late", 100.0 * counters.late_share())
+        });
         let virtuals = self.sides.virtuals();
-        Ok(Found { case: self.case.clone(), rounds: found, virtuals, invalid })
+        Ok(Measurements { case: self.case.clone(), rounds: found, virtuals, invalid })
     }
 
     fn round(
@@ -103,7 +103,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Round, String> {
         let seed = 1_000 + index;
         let mut sides = [0.0; 2];
-        // Who is first alternates.
+        // The sides take turns at being the first.
         for turn in [index as usize % 2, (index as usize + 1) % 2] {
             let task = Task { what: What::Serve, seed, count: counts.requests };
             (_, sides[turn]) = self.cost([&self.sides.a, &self.sides.b][turn], task)?;
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         let call = self.call(&filled, counts, seed)?;
         tick()?;
         let estimate = estimate(host, call, &self.case.design)?;
-        let stages = Stage::ALL.into_iter().map(|stage| watched.stages.of(stage)).sum::<f64>();
+        let stages = Stage::ALL.into_iter().map(|stage| watched.stages.ns(stage)).sum::<f64>();
         Ok(Round {
             before_ns,
             after_ns,
@@ -134,8 +134,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The microbenchmark: the requests of this round with other work in the place of the service, and the kernel both
-    /// ways among it.
+    /// Runs the microbenchmark: the requests of this round, with other work in the place of the service. The kernel's
+    /// calls are made in both ways among it.
     fn filled(
         &self,
         counts: &Counts,
@@ -156,20 +156,20 @@ impl<'a> Bench<'a> {
         tick()?;
         let watched = a.run_alone(task(Calls::Watched))?;
         tick()?;
-        let own = parts(&watched, software_ns, self.case.per)[kernel.stage() as usize];
+        let kernel_ns = parts(&watched, software_ns, self.case.per)[kernel.stage() as usize];
         let per_request = |value: f64| value / count.max(1) as f64;
         Ok(Filled {
             without_ns,
             software_ns,
-            software_own_ns: own,
+            software_kernel_ns: kernel_ns,
             accelerated_ns,
-            // Never none: a slice that happens to call no kernel is one with a very cheap one.
+            // The number is never zero: a slice that happens to call no kernel counts as one with a very cheap one.
             calls: per_request(sample.calls as f64).max(f64::MIN_POSITIVE),
             device_ns: sample.device_ns / sample.calls.max(1) as f64,
         })
     }
 
-    /// A task, and what each of its requests or calls cost (ns).
+    /// Runs a task. Returns what each of its requests or calls cost (ns).
     fn cost(&self, team: &Team, task: Task) -> Result<(Sample, f64), String> {
         let (sample, elapsed_ns) = team.run(task)?;
         let ns = match self.case.per {
@@ -184,8 +184,8 @@ impl<'a> Bench<'a> {
         team.run_alone(Task { what: What::Watch, seed, count: count.max(1) })
     }
 
-    /// What a call of the accelerated kernel costs. Where the core waits, the kernel alone over inputs of four sizes
-    /// says which part of it is there whatever the size.
+    /// Returns what a call of the accelerated kernel costs. Where the core waits, the kernel alone is run over inputs
+    /// of four sizes; they tell which part of the cost does not depend on the size.
     fn call(&self, filled: &Filled, counts: &Counts, seed: u64) -> Result<Call, String> {
         let host_ns = filled.host_ns();
         if self.case.design.threading == Threading::Sync {
@@ -203,28 +203,28 @@ impl<'a> Bench<'a> {
         }
         let switch_ns = match self.case.design.threading {
             Threading::SyncOs | Threading::AsyncDistinct => {
-                switch_ns(self.sides.core, counts.of(SWITCH_NS).min(SWITCHES_MAX))?
+                switch_ns(self.sides.core, counts.filling(SWITCH_NS).min(SWITCHES_MAX))?
             }
             _ => 0.0,
         };
         Ok(Call::Beside { host_ns, switch_ns, device_ns: filled.device_ns })
     }
 
-    /// How many requests and calls fill a slice, and how much other work stands for the service.
+    /// Finds how many requests and calls fill a slice, and how much other work replaces the service.
     fn counts(&self) -> Result<Counts, String> {
         let few = |what, count| Task { what, seed: 1, count };
         let slice_ns = self.slice_ns;
         let mut counts = Counts { slice_ns, requests: 0, calls: 0, pieces_per_mib: 0 };
         let (a, b) = (&self.sides.a, &self.sides.b);
-        // As many on both sides, watched or not. Both sides draw the same ones; what is watched draws those of its
-        // seed, as the sides do where they have one thread.
-        counts.requests = counts.of(self.cost(a, few(What::Serve, FEW))?.1);
+        // Both sides have the same number of requests, watched or not, and draw the same ones. A watched slice draws
+        // those of its seed, as the sides do where they have one thread.
+        counts.requests = counts.filling(self.cost(a, few(What::Serve, FEW))?.1);
         let kernel = self.case.kernel;
         if self.case.design.threading == Threading::Sync {
             let what = What::Kernel(kernel, None);
-            counts.calls = counts.of(self.cost(b, few(what, FEW))?.1).div_ceil(QUARTERS);
+            counts.calls = counts.filling(self.cost(b, few(what, FEW))?.1).div_ceil(QUARTERS);
         }
-        // Everything is there by then, results of an emulation as well.
+        // Every input exists after this, and so do the results of an emulation.
         for team in [a, b] {
             let what = What::Filled(kernel, 0, Calls::Made);
             self.cost(team, few(what, FILLED_WARM_PER_KEY * self.case.mix.keys))?;
@@ -236,7 +236,7 @@ impl<'a> Bench<'a> {
         Ok(counts)
     }
 
-    /// Of other work, so much that a request of it takes as long as one of the service without the kernel.
+    /// Returns so much other work that a request of it takes as long as one of the service without the kernel.
     fn pieces_per_mib(&self, rest_ns: f64, requests: usize) -> Result<u64, String> {
         let mut pieces = PIECES_FIRST;
         for _ in 0..PIECES_TRIES {
@@ -249,74 +249,75 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What fills a slice.
+/// The work that fills a slice.
 struct Counts {
     slice_ns: f64,
     requests: usize,
-    /// Calls of the kernel in a quarter of the microbenchmark.
+    /// The calls of the kernel in a quarter of the microbenchmark.
     calls: usize,
-    /// Of other work, for each MiB that a request reads.
+    /// The pieces of other work for each MiB that a request reads.
     pieces_per_mib: u64,
 }
 
 impl Counts {
-    /// So many that take so long each.
-    fn of(&self, each_ns: f64) -> usize {
+    /// Returns how many fill a slice if each takes so long.
+    fn filling(&self, each_ns: f64) -> usize {
         ((self.slice_ns / each_ns.max(1.0)) as usize).max(LEAST)
     }
 
-    /// Other work that took so many times what it stands for: half of the way, for one slice may be an odd one.
+    /// Adapts the other work, given its time over that of the work that it replaces. It goes half of the way, because
+    /// one slice may be an outlier.
     fn follow(&mut self, filler: f64) {
         let times = filler.clamp(1.0 / FOLLOWED, FOLLOWED).sqrt();
         self.pieces_per_mib = ((self.pieces_per_mib as f64 / times) as u64).max(1);
     }
 }
 
-/// The microbenchmark: a request with other work in the place of the service (ns).
+/// The microbenchmark's costs of a request, with other work in the place of the service (ns).
 struct Filled {
-    /// Without the kernel.
+    /// The cost without the kernel.
     without_ns: f64,
-    /// With it as the unaccelerated side has it, and of that what passes between its begin and its end.
+    /// The cost with the unaccelerated kernel, and the part of it between the kernel's begin and end.
     software_ns: f64,
-    software_own_ns: f64,
-    /// With it accelerated.
+    software_kernel_ns: f64,
+    /// The cost with the accelerated kernel.
     accelerated_ns: f64,
-    /// Of the kernel.
+    /// The calls of the kernel.
     calls: f64,
-    /// What a device says that a call took.
+    /// The time of a call, as the device reports it.
     device_ns: f64,
 }
 
 impl Filled {
-    /// What the unaccelerated kernel costs a request beside its own time: by what it leaves of the caches, and by the
-    /// time that passes.
+    /// Returns what the unaccelerated kernel costs a request in addition to its own time, by its effect on the caches
+    /// and by the time that passes.
     fn beside_ns(&self) -> f64 {
-        self.software_ns - self.without_ns - self.software_own_ns
+        self.software_ns - self.without_ns - self.software_kernel_ns
     }
 
-    /// All that an accelerated call costs.
+    /// Returns all that an accelerated call costs.
     fn host_ns(&self) -> f64 {
         ((self.accelerated_ns - self.without_ns) / self.calls).max(0.0)
     }
 }
 
-/// What the unaccelerated run says of a request: the kernel's share is that of what was watched, and what it costs the
-/// rest beside goes with it.
+/// Returns what the unaccelerated run says of a request. The kernel's share is that of the watched requests, and what
+/// it costs the rest is added to it.
 fn unaccelerated(case: &Case, watched: &Sample, parts: &Parts, beside_ns: f64) -> Unaccelerated {
     let calls = (watched.calls as f64 / watched.count.max(1) as f64).max(f64::MIN_POSITIVE);
     let kernel_ns = (parts[case.kernel.stage() as usize] + beside_ns).max(f64::MIN_POSITIVE);
     Unaccelerated { request_ns: parts.iter().sum(), calls, kernel_ns }
 }
 
-/// The stages of what was watched, and the process's other threads where they count, in a request that took so long.
-/// What it took more for being watched came with the looks at the clock; what it took less, and more than they can
-/// have made of it, was the machine's.
+/// Returns the stages of a watched request, with the process's other threads where they count, scaled to a request that
+/// took so long. A watched request takes longer because the clock is read; that excess is taken out first, up to what
+/// the reads can cost. The remaining difference, in either direction, is the machine's.
 fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
     let count = watched.count.max(1) as f64;
     let mut parts = [0.0; Stage::ALL.len() + 1];
     let mut laps = [0.0; Stage::ALL.len() + 1];
     for (index, stage) in Stage::ALL.into_iter().enumerate() {
-        parts[index] = watched.stages.of(stage) / count;
+        parts[index] = watched.stages.ns(stage) / count;
         laps[index] = watched.stages.laps(stage) as f64 / count;
     }
     if per == Per::Process {
@@ -333,16 +334,17 @@ fn parts(watched: &Sample, request_ns: f64, per: Per) -> Parts {
 
 const FEW: usize = 300;
 const LEAST: usize = 60;
-/// One pass over what is read; found by trying from there.
+/// The first try makes one pass over what is read.
 const PIECES_FIRST: f64 = 1_024.0;
 const PIECES_TRIES: usize = 5;
 const PIECES_MAX: f64 = 1e9;
-/// Further off than so many times it is the slice that is odd.
+/// A slice that is off by more than this factor is an outlier.
 const FOLLOWED: f64 = 4.0;
-/// After so many of each key hardly a request has not been there.
+/// After so many requests per key, hardly any request is new.
 const FILLED_WARM_PER_KEY: usize = 5;
-/// What a look at the clock costs the code around it, at most: it waits for all before it, and all behind it waits.
+/// The greatest cost of reading the clock for the code around it: it waits for everything in front of it, and
+/// everything behind it waits.
 const LOOK_NS_MAX: f64 = 80.0;
-/// About a switch, to fill a slice with (ns).
+/// The approximate time of a switch, to fill a slice with (ns).
 const SWITCH_NS: f64 = 10e3;
 const SWITCHES_MAX: usize = 2_000;

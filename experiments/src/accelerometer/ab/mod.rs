@@ -20,34 +20,34 @@ use super::Options;
 use crate::base::rows::Rows;
 use crate::base::{Problem, Session};
 use harness::Machine;
-use measure::{Bench, Found, SLICES};
+use measure::{Bench, Measurements, SLICES};
 use plan::Plan;
 use sides::Sides;
 
-/// What was found of every case.
+/// The measurements of every case.
 pub(super) struct Cases {
-    found: Vec<Found>,
-    /// The case that was under way when the run was to stop.
+    found: Vec<Measurements>,
+    /// The case that was being measured when the run had to stop.
     pub(super) stopped_at: Option<&'static str>,
 }
 
 impl Cases {
-    /// Adds the rows, and what all of them come to.
+    /// Adds the rows of every case, and the totals.
     pub(super) fn write(&self, rows: &mut Rows) {
         results::write(rows, &self.found);
     }
 
-    /// The page's part.
+    /// Returns the page's sections.
     pub(super) fn sections(&self) -> Vec<Section> {
         page::sections(&self.found)
     }
 }
 
-/// Measures every case. One that does not start or fails has no numbers, and the others have theirs; so have those
-/// that were done when the run is to stop.
+/// Measures every case. A case that does not start or fails has no numbers, and the others keep theirs. An interrupted
+/// run keeps the cases that are done.
 ///
 /// # Errors
-/// An option out of range.
+/// An option is out of range.
 pub(super) fn measure(
     options: &Options,
     session: &Session,
@@ -55,46 +55,46 @@ pub(super) fn measure(
 ) -> Result<Cases, Problem> {
     let plan = Plan::new(options)?;
     let stop = &session.stop;
-    let bar = crate::base::progress_bar();
+    let progress = crate::base::progress_bar();
     let (cases, asked) = (every(), asked(options)?);
-    bar.set_length((asked.len() * plan.rounds * SLICES) as u64);
+    progress.set_length((asked.len() * plan.rounds * SLICES) as u64);
     let (mut found, mut stopped_at) = (Vec::new(), None);
     for case in &cases {
-        let own = match stopped_at {
+        let measured = match stopped_at {
             _ if !asked.contains(&case.id) => Err("not asked for".to_owned()),
-            None => one(case, plan, machine, (&bar, stop)),
+            None => measure_case(case, plan, machine, (&progress, stop)),
             Some(_) => Err("the run was stopped before it".to_owned()),
         };
-        if own.is_err() && stop.load(Ordering::Relaxed) {
+        if measured.is_err() && stop.load(Ordering::Relaxed) {
             stopped_at = stopped_at.or(Some(case.id));
         }
-        found.push(own.unwrap_or_else(|why| Found::nothing(case, why)));
+        found.push(measured.unwrap_or_else(|why| Measurements::nothing(case, why)));
     }
-    bar.finish_and_clear();
+    progress.finish_and_clear();
     Ok(Cases { found, stopped_at })
 }
 
-fn one(
+fn measure_case(
     case: &cases::Case,
     plan: Plan,
     machine: &Machine,
-    (bar, stop): (&ProgressBar, &AtomicBool),
-) -> Result<Found, String> {
-    bar.set_prefix(case.id);
+    (progress, stop): (&ProgressBar, &AtomicBool),
+) -> Result<Measurements, String> {
+    progress.set_prefix(case.id);
     let mut tick = || {
-        bar.inc(1);
+        progress.inc(1);
         if stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
     };
     let sides = Sides::start(case, machine)?;
     Bench::new(case, sides, plan).run(plan.rounds, &mut tick)
 }
 
-/// All cases, those held out last.
+/// Returns all cases, with those held out at the end.
 fn every() -> Vec<cases::Case> {
     [cases::all(), cases::held_out()].concat()
 }
 
-/// The ids of the cases to measure.
+/// Returns the ids of the cases to measure.
 fn asked(options: &Options) -> Result<Vec<&'static str>, Problem> {
     let known: Vec<&str> = every().iter().map(|case| case.id).collect();
     let is_known = |id: &&String| known.contains(&id.as_str());
@@ -102,15 +102,15 @@ fn asked(options: &Options) -> Result<Vec<&'static str>, Problem> {
         let valid = known.join(", ");
         return Err(Problem::Usage(format!("--configurations is {id}; valid are {valid}")));
     }
-    let is_asked = |id: &&str| options.configurations.iter().any(|own| own == id);
+    let is_asked = |id: &&str| options.configurations.iter().any(|known| known == id);
     let all = options.configurations.is_empty();
     Ok(known.into_iter().filter(|id| all || is_asked(id)).collect())
 }
 
-/// Whether the options are those of A/B runs.
+/// Checks that the options are valid for A/B runs.
 ///
 /// # Errors
-/// The option that is not, or is out of range.
+/// An option is unknown or out of range; the text names it.
 pub(super) fn check(options: &Options) -> Result<(), Problem> {
     Plan::new(options)?;
     asked(options).map(drop)

@@ -1,27 +1,27 @@
-//! The A/B runs' part of the page: gains beside each other, errors beside those of simpler expectations, and where the
-//! time of a request went before and after. It measures nothing.
+//! The A/B runs' part of the page: measured and estimated gains, the errors compared with those of simpler
+//! expectations, and where the time of a request went with and without acceleration. The module measures nothing.
 
 use report::{
     BarSeries, Bars, Category, Column, Figure, Layout, Origin, Panel, Plot, Section, Table,
 };
 
 use super::interval::Interval;
-use super::measure::{Found, Round};
+use super::measure::{Measurements, Round};
 use super::results::{SIDES, part_names};
 
-/// Three sections.
-pub(super) fn sections(found: &[Found]) -> Vec<Section> {
+/// Returns the three sections.
+pub(super) fn sections(found: &[Measurements]) -> Vec<Section> {
     vec![errors(found), offs(found), breakdown(found)]
 }
 
-fn errors(found: &[Found]) -> Section {
+fn errors(found: &[Measurements]) -> Section {
     let table = |caption: &str, is_held_out: bool| {
         let header = ["gain measured (%)", "estimated (%)", "error (%)", "no change errs (%)"]
             .into_iter()
             .chain(["Amdahl errs (%)", "alpha"])
             .map(Column::number);
         let texts = [Column::text("case"), Column::text("design")];
-        let found = found.iter().filter(|own| own.case.is_held_out == is_held_out);
+        let found = found.iter().filter(|measured| measured.case.is_held_out == is_held_out);
         Table {
             caption: caption.to_owned(),
             header: texts.into_iter().chain(header).collect(),
@@ -56,23 +56,23 @@ fn errors(found: &[Found]) -> Section {
     }
 }
 
-fn offs(found: &[Found]) -> Section {
-    let valid = || found.iter().filter(|own| own.invalid.is_none());
+fn offs(found: &[Measurements]) -> Section {
+    let valid = || found.iter().filter(|measured| measured.invalid.is_none());
     let mut parts: Vec<String> = Vec::new();
-    for (part, ..) in valid().flat_map(Found::off_by_part) {
+    for (part, ..) in valid().flat_map(Measurements::off_by_part) {
         if !parts.contains(&part) {
             parts.push(part);
         }
     }
     let numbers = ["off (%)".to_owned()].into_iter().chain(parts.iter().cloned());
-    let cells = |own: &Found| {
-        let of_parts = own.off_by_part();
+    let cells = |measured: &Measurements| {
+        let of_parts = measured.off_by_part();
         let of_part = |part: &String| {
             let found = of_parts.iter().find(|(name, ..)| name == part);
             found.map_or(String::new(), |(.., off)| format!("{:+.2}", off.median))
         };
-        let off = with_interval(own, own.of(Round::off_pct));
-        let first = [own.case.id.to_owned(), off];
+        let off = with_interval(measured, measured.over_rounds(Round::off_pct));
+        let first = [measured.case.id.to_owned(), off];
         first.into_iter().chain(parts.iter().map(of_part)).collect()
     };
     Section {
@@ -98,13 +98,13 @@ fn offs(found: &[Found]) -> Section {
     }
 }
 
-fn with_interval(found: &Found, value: Option<Interval>) -> String {
+fn with_interval(found: &Measurements, value: Option<Interval>) -> String {
     let Some(value) = value.filter(|_| found.invalid.is_none()) else { return "-".to_owned() };
     let ends = value.ci95.map(|[low, high]| format!(" [{low:.2}, {high:.2}]"));
     format!("{:.2}{}", value.median, ends.unwrap_or_default())
 }
 
-fn cells(found: &Found) -> Vec<String> {
+fn cells(found: &Measurements) -> Vec<String> {
     let with_interval = |value| with_interval(found, value);
     let design = &found.case.design;
     let amdahl = found.ratio(|round| round.estimate.amdahl);
@@ -112,25 +112,26 @@ fn cells(found: &Found) -> Vec<String> {
         found.case.name.to_owned(),
         format!("{}, {}", design.threading.name(), design.strategy.name()),
         with_interval(found.gain()),
-        with_interval(found.of(|round| 100.0 * (round.estimate.speedup - 1.0))),
+        with_interval(found.over_rounds(|round| 100.0 * (round.estimate.speedup - 1.0))),
         with_interval(found.error()),
         with_interval(found.ratio(|_| 1.0).map(Interval::error_percent)),
         with_interval(amdahl.map(Interval::error_percent)),
-        with_interval(found.of(|round| round.estimate.values.alpha)),
+        with_interval(found.over_rounds(|round| round.estimate.values.alpha)),
     ]
 }
 
-fn gains(found: &[Found]) -> Figure {
-    let median = |value: Option<Interval>| value.map_or(f64::NAN, |own| own.median);
-    type Of<'a> = &'a dyn Fn(&Found) -> Option<Interval>;
-    let series = |name: &str, origin, colour, of: Of<'_>| {
-        let value = |own: &Found| median(of(own).filter(|_| own.invalid.is_none()));
-        BarSeries::new(name, origin, colour, found.iter().map(value))
+fn gains(found: &[Measurements]) -> Figure {
+    let median = |value: Option<Interval>| value.map_or(f64::NAN, |interval| interval.median);
+    type Value<'a> = &'a dyn Fn(&Measurements) -> Option<Interval>;
+    let series = |name: &str, origin, colour, value: Value<'_>| {
+        let median = |case: &Measurements| median(value(case).filter(|_| case.invalid.is_none()));
+        BarSeries::new(name, origin, colour, found.iter().map(median))
     };
-    let estimated = |own: &Found| own.of(|round| 100.0 * (round.estimate.speedup - 1.0));
-    let categories = found.iter().map(|own| category(own, own.case.id.to_owned()));
+    let estimated =
+        |case: &Measurements| case.over_rounds(|round| 100.0 * (round.estimate.speedup - 1.0));
+    let categories = found.iter().map(|measured| category(measured, measured.case.id.to_owned()));
     let series = [
-        series("measured", Origin::Measured, 0, &Found::gain),
+        series("measured", Origin::Measured, 0, &Measurements::gain),
         series("estimated", Origin::Computed, 1, &estimated),
     ];
     Figure {
@@ -140,19 +141,19 @@ fn gains(found: &[Found]) -> Figure {
     }
 }
 
-fn category(found: &Found, name: String) -> Category {
+fn category(found: &Measurements, name: String) -> Category {
     let origin = if found.virtuals.is_empty() { Origin::Measured } else { Origin::Emulated };
     Category { name, origin }
 }
 
-fn breakdown(found: &[Found]) -> Section {
-    let sides = || found.iter().flat_map(|own| SIDES.map(|side| (own, side)));
-    let categories =
-        sides().map(|(own, (side, _))| category(own, format!("{} {side}", own.case.id)));
+fn breakdown(found: &[Measurements]) -> Section {
+    let sides = || found.iter().flat_map(|measured| SIDES.map(|side| (measured, side)));
+    let categories = sides()
+        .map(|(measured, (side, _))| category(measured, format!("{} {side}", measured.case.id)));
     let series = part_names().enumerate().map(|(index, name)| {
-        let values = sides().map(|(own, (_, of))| {
-            let share = own.of(|round| 100.0 * of(round)[index] / round.before_ns);
-            share.filter(|_| own.invalid.is_none()).map_or(f64::NAN, |own| own.median)
+        let values = sides().map(|(measured, (_, parts))| {
+            let share = measured.over_rounds(|round| 100.0 * parts(round)[index] / round.before_ns);
+            share.filter(|_| measured.invalid.is_none()).map_or(f64::NAN, |share| share.median)
         });
         BarSeries::new(name, Origin::Measured, index, values)
     });

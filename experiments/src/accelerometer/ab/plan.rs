@@ -1,4 +1,4 @@
-//! How often and how long. Values only.
+//! How often slices are measured, and how long they are. The module has values only.
 
 use units::Nanos;
 
@@ -8,17 +8,17 @@ use crate::base::Problem;
 /// The slices of an A/B run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Of each side, interleaved.
+    /// The rounds. Each has slices of both sides, interleaved.
     pub(super) rounds: usize,
-    /// How long one is, about.
+    /// The approximate length of a slice.
     pub(super) slice: Nanos,
 }
 
 impl Plan {
-    /// As the options say.
+    /// Makes a plan from the options.
     ///
     /// # Errors
-    /// The option that is out of range.
+    /// An option is out of range; the text names it.
     pub(super) fn new(options: &Options) -> Result<Self, Problem> {
         let (rounds, slice) = if options.quick { QUICK } else { WHOLE };
         let plan = Self {
@@ -40,6 +40,6 @@ impl Plan {
     }
 }
 
-/// Six values have an interval.
+/// Six values are enough for an interval.
 const QUICK: (usize, Nanos) = (6, Nanos::millis(10));
 const WHOLE: (usize, Nanos) = (31, Nanos::millis(150));

@@ -1,5 +1,5 @@
 //! The rounds as rows: gains, errors with their intervals, the model's parameters, where the time of a request went,
-//! and of an error the part that is the kernel's and the part that is the rest's. It measures nothing.
+//! and which part of an error is the kernel's. The module measures nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,29 +7,32 @@ use bench_service::Stage;
 
 use super::cases::By;
 use super::interval::Interval;
-use super::measure::{Found, Parts, Round};
+use super::measure::{Measurements, Parts, Round};
 use crate::base::rows::{Kind, Limit, Row, Rows};
 
-/// Adds the rows of every case, and what they come to: those that were looked at before, and those held out.
-pub(super) fn write(rows: &mut Rows, found: &[Found]) {
-    found.iter().for_each(|own| case(rows, own));
-    let is_case = |own: &&Found| own.case.by != By::Nothing;
-    let (held_out, shown) = found.iter().filter(is_case).partition(|own| own.case.is_held_out);
+/// Adds the rows of every case, and the totals: one set for the cases that were looked at before, one for those held
+/// out.
+pub(super) fn write(rows: &mut Rows, found: &[Measurements]) {
+    found.iter().for_each(|measured| case(rows, measured));
+    let is_case = |measured: &&Measurements| measured.case.by != By::Nothing;
+    let (held_out, shown) =
+        found.iter().filter(is_case).partition(|measured| measured.case.is_held_out);
     totals(rows, "", shown);
     totals(rows, "held_out_", held_out);
 }
 
-/// What cases come to. Of those that hold; where one does not, nothing is judged.
-fn totals(rows: &mut Rows, set: &str, found: Vec<&Found>) {
+/// Adds the totals of the cases that hold. If one does not hold, nothing is judged.
+fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     if found.is_empty() {
         return;
     }
-    let (cases, left): (Vec<&Found>, Vec<&Found>) =
-        found.into_iter().partition(|own| own.invalid.is_none());
+    let (cases, left): (Vec<&Measurements>, Vec<&Measurements>) =
+        found.into_iter().partition(|measured| measured.invalid.is_none());
     let errors: Vec<f64> =
-        cases.iter().filter_map(|own| own.error().map(|own| own.median)).collect();
-    let devices: BTreeSet<String> = cases.iter().flat_map(|own| own.virtuals.clone()).collect();
-    let missing: Vec<&str> = left.iter().map(|own| own.case.id).collect();
+        cases.iter().filter_map(|measured| measured.error().map(|error| error.median)).collect();
+    let devices: BTreeSet<String> =
+        cases.iter().flat_map(|measured| measured.virtuals.clone()).collect();
+    let missing: Vec<&str> = left.iter().map(|measured| measured.case.id).collect();
     let is_whole = missing.is_empty();
     let reason = (!is_whole).then(|| format!("not judged: without {}", missing.join(", ")));
     let mut add = |id: &str, what: &str, unit, value: Option<f64>, limit: Limit| {
@@ -39,32 +42,32 @@ fn totals(rows: &mut Rows, set: &str, found: Vec<&Found>) {
         let met = row.ours.filter(|_| is_whole).map(|ours| limit.holds(ours));
         rows.set(row, None, limit, met);
     };
-    let median = Interval::of(errors.iter().copied()).map(|own| own.median);
+    let median = Interval::from_values(errors.iter().copied()).map(|interval| interval.median);
     add("error_median", "the median case's error", "%", median, Limit::Below(ERROR_MEDIAN));
     let most = errors.iter().copied().reduce(f64::max).filter(|_| is_whole);
     add("error_most", "the largest error", "%", most, Limit::AtMost(ERROR_MOST));
-    // A model that is right where nothing is gained says little; of those held out nobody asks for gains.
+    // A model that is right only where nothing is gained says little. No gains are required of the cases held out.
     if set.is_empty() {
-        let gains = cases.iter().filter_map(|own| own.gain());
-        let gains = gains.filter(|own| own.median >= GAIN_LEAST).count() as f64;
+        let gains = cases.iter().filter_map(|measured| measured.gain());
+        let gains = gains.filter(|gain| gain.median >= GAIN_LEAST).count() as f64;
         let what = "cases with a gain of 10 % or more";
         add("gains", what, "cases", Some(gains), Limit::AtLeast(GAINS));
     }
 }
 
-fn case(rows: &mut Rows, found: &Found) {
+fn case(rows: &mut Rows, found: &Measurements) {
     let id = |metric: &str| format!("ab.{}.{metric}", found.case.id);
     let row = |metric: &str, what: &str, unit, value: Option<Interval>| {
         let what = format!("{}: {what}", found.case.name);
         let value = value.filter(|_| found.invalid.is_none());
-        let (median, reason) = (value.map(|own| own.median), found.invalid.clone());
+        let (median, reason) = (value.map(|interval| interval.median), found.invalid.clone());
         let row = Row::of(id(metric), what, unit, median, found.virtuals.clone(), reason);
-        Row { ci95: value.and_then(|own| own.ci95), ..row }
+        Row { ci95: value.and_then(|interval| interval.ci95), ..row }
     };
     let per = found.case.per.name();
     let gain = row("gain_pct", &format!("gain, by {per}"), "%", found.gain());
     rows.rows.push(gain);
-    let estimated = found.of(|round| percent(round.estimate.speedup));
+    let estimated = found.over_rounds(|round| percent(round.estimate.speedup));
     let what = "gain estimated from the run without acceleration and a microbenchmark";
     rows.rows.push(row("estimated_gain_pct", what, "%", estimated).by(Kind::Computed));
     let error = row("error_pct", "estimated throughput over measured, less 1", "%", found.error());
@@ -80,102 +83,105 @@ fn case(rows: &mut Rows, found: &Found) {
     let amdahl = found.ratio(|round| round.estimate.amdahl).map(Interval::error_percent);
     rows.rows.push(row("error_amdahl_pct", "error of Amdahl's law alone", "%", amdahl));
     let what = "of the time estimated: what a request with acceleration took more";
-    rows.rows.push(row("off_pct", what, "%", found.of(Round::off_pct)));
+    rows.rows.push(row("off_pct", what, "%", found.over_rounds(Round::off_pct)));
     for (part, what, value) in found.off_by_part() {
         let what = format!("of the time estimated, more than that: {what}");
         rows.rows.push(row(&format!("off.{part}_pct"), &what, "%", Some(value)));
     }
-    for (metric, what, unit, of) in PARAMETERS {
-        let value = found.of(of).filter(|own| own.median > 0.0);
-        if let Some(value) = value.filter(|own| own.median.is_finite()) {
+    for (metric, what, unit, parameter) in PARAMETERS {
+        let value = found.over_rounds(parameter).filter(|interval| interval.median > 0.0);
+        if let Some(value) = value.filter(|interval| interval.median.is_finite()) {
             rows.rows.push(row(metric, what, unit, Some(value)));
         }
     }
-    for (side, of) in SIDES {
+    for (side, parts) in SIDES {
         for (index, name) in part_names().enumerate() {
-            let share = found.of(|round| 100.0 * of(round)[index] / round.before_ns);
-            let Some(share) = share.filter(|own| own.median > 0.0) else { continue };
+            let share = found.over_rounds(|round| 100.0 * parts(round)[index] / round.before_ns);
+            let Some(share) = share.filter(|share| share.median > 0.0) else { continue };
             let what = format!("{side} acceleration: {name}, of a request without");
             rows.rows.push(row(&format!("{side}.{}_pct", word(name)), &what, "%", Some(share)));
         }
     }
 }
 
-impl Found {
-    /// An interval over the rounds.
-    pub(super) fn of(&self, of: impl Fn(&Round) -> f64) -> Option<Interval> {
-        Interval::of(self.rounds.iter().map(of))
+impl Measurements {
+    /// Returns the interval of a value over the rounds.
+    pub(super) fn over_rounds(&self, value: impl Fn(&Round) -> f64) -> Option<Interval> {
+        Interval::from_values(self.rounds.iter().map(value))
     }
 
-    /// What was measured, with acceleration over without (percent more).
+    /// Returns the measured gain: the throughput with acceleration over that without (percent more).
     pub(super) fn gain(&self) -> Option<Interval> {
-        self.of(|round| percent(round.speedup()))
+        self.over_rounds(|round| percent(round.speedup()))
     }
 
-    /// An expectation of the speedup over what was measured, round by round.
+    /// Returns an expected speedup over the measured one, round by round.
     pub(super) fn ratio(&self, expected: impl Fn(&Round) -> f64) -> Option<Interval> {
-        self.of(|round| expected(round) / round.speedup())
+        self.over_rounds(|round| expected(round) / round.speedup())
     }
 
-    /// How far off the model is (percent). Of an A/A run, where there is nothing to estimate: how far apart two sides
-    /// are that are alike.
+    /// Returns the model's error (percent). An A/A run has nothing to estimate: its error is the difference between two
+    /// sides that are alike.
     pub(super) fn error(&self) -> Option<Interval> {
         let nothing = self.case.by == By::Nothing;
         let expected = |round: &Round| if nothing { 1.0 } else { round.estimate.speedup };
         self.ratio(expected).map(Interval::error_percent)
     }
 
-    /// Where the error is, by part of a request (percent of the time estimated): what the kernel still costs over what
-    /// the estimate has it cost; each other stage over what it took without acceleration; and what the estimate has the
-    /// kernel cost them, which it takes to be gone. In a round they add up to what the estimate is off by.
+    /// Returns the error by part of a request (percent of the time estimated). The kernel's part is what it still costs
+    /// over what the estimate expects. Another stage's part is its time over that without acceleration. The last part
+    /// is what the kernel costs the other stages, which the estimate assumes to be gone. In a round the parts add up to
+    /// the error of the estimate.
     pub(super) fn off_by_part(&self) -> Vec<(String, String, Interval)> {
         let kernel = self.case.kernel.stage() as usize;
-        let of_kernel = self.of(|round| round.kernel_off_pct(kernel));
-        let named = |part: &str, what: &str, own: Option<Interval>| {
-            own.map(|own| (part.to_owned(), what.to_owned(), own))
+        let of_kernel = self.over_rounds(|round| round.kernel_off_pct(kernel));
+        let named = |part: &str, what: &str, off: Option<Interval>| {
+            off.map(|off| (part.to_owned(), what.to_owned(), off))
         };
-        let of_rest = self.of(|round| 100.0 * round.beside_ns / round.estimated_ns());
+        let of_rest = self.over_rounds(|round| 100.0 * round.beside_ns / round.estimated_ns());
         let first = named("kernel", "the kernel, over its estimate", of_kernel);
         let rest = named("beside", "that the rest was to be quicker by", of_rest);
         let others = part_names().enumerate().take(WAIT).filter(|(index, _)| *index != kernel);
         let stage = |(index, name): (usize, &'static str)| {
-            let off = self.of(|round| round.stage_off_pct(index))?;
+            let off = self.over_rounds(|round| round.stage_off_pct(index))?;
             let is_there = self.rounds.iter().any(|round| round.before[index] > 0.0);
             is_there.then(|| (word(name), format!("{name}, over the same without"), off))
         };
         first.into_iter().chain(rest).chain(others.filter_map(stage)).collect()
     }
 
-    /// Where the error comes from, of a case that misses the bar.
+    /// Returns where the error of a case comes from, if it exceeds the limit.
     fn cause(&self) -> Option<String> {
         self.error().filter(|error| error.median > ERROR_MOST)?;
-        let off = self.of(Round::off_pct)?.median;
+        let off = self.over_rounds(Round::off_pct)?.median;
         let mut parts: Vec<_> =
-            self.off_by_part().into_iter().map(|(_, what, own)| (what, own.median)).collect();
+            self.off_by_part().into_iter().map(|(_, what, off)| (what, off.median)).collect();
         parts.sort_by(|one, other| other.1.abs().total_cmp(&one.1.abs()));
-        let shown = parts.iter().take(CAUSES).map(|(what, own)| format!("{own:+.1} % {what}"));
+        let shown =
+            parts.iter().take(CAUSES).map(|(what, percent)| format!("{percent:+.1} % {what}"));
         let shown = shown.collect::<Vec<_>>().join("; ");
         Some(format!("a request with acceleration took {off:+.1} % of its estimate more: {shown}"))
     }
 }
 
 impl Round {
-    /// What a request with acceleration was estimated to take (ns).
+    /// Returns the estimated time of a request with acceleration (ns).
     fn estimated_ns(&self) -> f64 {
         self.before_ns / self.estimate.speedup
     }
 
-    /// What it took more than that (percent of it).
+    /// Returns the time that the request took more than that (percent of the estimate).
     pub(super) fn off_pct(&self) -> f64 {
         percent(self.after_ns / self.estimated_ns())
     }
 
-    /// What the kernel took more than that, with what waits for it and other threads do for it.
+    /// Returns the time that the kernel took more than its estimate, with the waiting for it and the work of other
+    /// threads.
     fn kernel_off_pct(&self, kernel: usize) -> f64 {
         let beside = |parts: &Parts| parts[WAIT..].iter().sum::<f64>();
-        let took = self.after[kernel] + beside(&self.after) - beside(&self.before);
+        let kernel_ns = self.after[kernel] + beside(&self.after) - beside(&self.before);
         let rest = self.before_ns - self.before[kernel] - self.beside_ns;
-        100.0 * (took - (self.estimated_ns() - rest)) / self.estimated_ns()
+        100.0 * (kernel_ns - (self.estimated_ns() - rest)) / self.estimated_ns()
     }
 
     fn stage_off_pct(&self, stage: usize) -> f64 {
@@ -187,7 +193,7 @@ fn word(name: &str) -> String {
     name.replace([' ', '/'], "_").to_lowercase()
 }
 
-/// Stages, and the other threads.
+/// Returns the names of the stages and of the other threads.
 pub(super) fn part_names() -> impl Iterator<Item = &'static str> {
     Stage::ALL.into_iter().map(Stage::name).chain(["connection threads"])
 }
@@ -221,18 +227,18 @@ const PARAMETERS: [Parameter; 11] = [
     ("after_us", "a request with acceleration", "us", |round| round.after_ns / 1e3),
 ];
 
-/// What a side is called, and its stages.
+/// The name of a side, and its stages.
 type Side = (&'static str, fn(&Round) -> &Parts);
 
 pub(super) const SIDES: [Side; 2] =
     [("before", |round| &round.before), ("after", |round| &round.after)];
 
-/// From here on parts are the kernel's, whichever it is: waiting, sleep, other threads.
+/// From this index on the parts are waiting, sleep and other threads. They belong to the kernel, whichever it is.
 const WAIT: usize = Stage::Wait as usize;
-/// Parts that a cause names.
+/// The number of parts that a cause names.
 const CAUSES: usize = 3;
 
-/// The document errs by so much at most (percent); so may we.
+/// The greatest error in [Accelerometer] (percent), which is the limit for ours.
 const ERROR_MOST: f64 = 3.7;
 const ERROR_MEDIAN: f64 = 2.0;
 const GAIN_LEAST: f64 = 10.0;
@@ -246,8 +252,8 @@ mod tests {
     use super::super::estimate::Estimate;
     use super::*;
 
-    /// A gain of a quarter, estimated exactly.
-    fn found(case: &Case) -> Found {
+    /// Returns rounds with a gain of a quarter that was estimated exactly.
+    fn found(case: &Case) -> Measurements {
         let values =
             Values { c: 1e3, alpha: 0.4, n: 1.0, o0: 0.0, q: 0.0, l: 0.0, o1: 0.0, a: 2.0 };
         let round = || Round {
@@ -263,23 +269,28 @@ mod tests {
         let rounds = (0..6).map(|_| round()).collect();
         let is_virtual = matches!(case.by, By::VirtualIaa(_));
         let virtuals = is_virtual.then(|| "virtual-iaa".to_owned()).into_iter().collect();
-        Found { case: case.clone(), rounds, virtuals, invalid: None }
+        Measurements { case: case.clone(), rounds, virtuals, invalid: None }
     }
 
-    fn totals_of(found: &[Found]) -> (Vec<Row>, Vec<Option<bool>>) {
+    fn totals_of(found: &[Measurements]) -> (Vec<Row>, Vec<Option<bool>>) {
         let mut rows = Rows::new("accelerometer", &harness::Machine::here(), "idle");
         write(&mut rows, found);
         let is_total = |id: &str| id.matches('.').count() == 1;
-        let met = rows.bars.iter().filter(|bar| is_total(&bar.id)).map(|bar| bar.met).collect();
+        let met = rows
+            .bars
+            .iter()
+            .filter(|criterion| is_total(&criterion.id))
+            .map(|criterion| criterion.met)
+            .collect();
         (rows.rows.into_iter().filter(|row| is_total(&row.id)).collect(), met)
     }
 
     #[test]
-    fn parts_of_an_error_add_up_to_it_and_the_largest_are_its_cause() {
-        let mut own = found(&cases::all()[1]);
-        let kernel = own.case.kernel.stage() as usize;
-        for round in &mut own.rounds {
-            // 40 % are the kernel's and 60 % the table's; the estimate is 800 ns, and 900 are taken.
+    fn the_parts_of_an_error_add_up_to_it() {
+        let mut measured = found(&cases::all()[1]);
+        let kernel = measured.case.kernel.stage() as usize;
+        for round in &mut measured.rounds {
+            // The kernel has 40 % and the table 60 %. The estimate is 800 ns, and 900 ns are taken.
             (round.before, round.after) =
                 ([0.0; Stage::ALL.len() + 1], [0.0; Stage::ALL.len() + 1]);
             (round.before[kernel], round.before[Stage::KeyValue as usize]) = (400.0, 600.0);
@@ -287,36 +298,37 @@ mod tests {
             (round.after[WAIT], round.after_ns, round.beside_ns) = (8.0, 900.0, 20.0);
         }
         let parts: Vec<(String, f64)> =
-            own.off_by_part().into_iter().map(|(part, _, own)| (part, own.median)).collect();
+            measured.off_by_part().into_iter().map(|(part, _, off)| (part, off.median)).collect();
         let named: Vec<&str> = parts.iter().map(|(part, _)| part.as_str()).collect();
         assert_eq!(named, ["kernel", "beside", "key-value_store"]);
-        // 228 ns with 8 of waiting, of 220; 20 ns that should have been gone; 72 ns.
-        let off: Vec<f64> = parts.iter().map(|(_, own)| (own * 10.0).round() / 10.0).collect();
+        // The kernel has 228 ns, 8 of them waiting, of an expected 220; 20 ns should have been gone; the table has 72
+        // ns.
+        let off: Vec<f64> = parts.iter().map(|(_, off)| (off * 10.0).round() / 10.0).collect();
         assert_eq!(off, [1.0, 2.5, 9.0], "{parts:?}");
-        let sum: f64 = parts.iter().map(|(_, own)| own).sum();
-        assert!((sum - own.of(Round::off_pct).expect("rounds").median).abs() < 1e-9);
-        let cause = own.cause().expect("it misses");
+        let sum: f64 = parts.iter().map(|(_, off)| off).sum();
+        assert!((sum - measured.over_rounds(Round::off_pct).expect("rounds").median).abs() < 1e-9);
+        let cause = measured.cause().expect("it misses");
         assert!(cause.contains("+12.5 %") && cause.contains("+9.0 % key-value store"), "{cause}");
-        own.rounds.iter_mut().for_each(|round| round.after_ns = 810.0);
-        assert_eq!(own.cause(), None);
+        measured.rounds.iter_mut().for_each(|round| round.after_ns = 810.0);
+        assert_eq!(measured.cause(), None);
     }
 
     #[test]
-    fn what_was_held_out_is_in_totals_of_its_own() {
-        let mut all: Vec<Found> = cases::held_out().iter().map(found).collect();
+    fn held_out_cases_have_separate_totals() {
+        let mut all: Vec<Measurements> = cases::held_out().iter().map(found).collect();
         all.extend(cases::all().iter().map(found));
         all[0].rounds.iter_mut().for_each(|round| round.after_ns = 1_000.0);
         let (rows, met) = totals_of(&all);
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-        let own = ["ab.error_median", "ab.error_most", "ab.gains"];
-        assert_eq!(ids[..3], own);
+        let shown = ["ab.error_median", "ab.error_most", "ab.gains"];
+        assert_eq!(ids[..3], shown);
         assert_eq!(ids[3..], ["ab.held_out_error_median", "ab.held_out_error_most"]);
         assert_eq!(met, [true, true, true, true, false].map(Some));
     }
 
     #[test]
-    fn a_case_that_does_not_hold_is_in_no_total_and_leaves_them_unjudged() {
-        let mut all: Vec<Found> = cases::all().iter().map(found).collect();
+    fn totals_without_a_case_are_not_judged() {
+        let mut all: Vec<Measurements> = cases::all().iter().map(found).collect();
         let (rows, met) = totals_of(&all);
         assert_eq!(met, [Some(true); 3]);
         assert!(
@@ -324,9 +336,9 @@ mod tests {
         );
         assert!(rows.iter().all(|row| row.devices == ["virtual-iaa"]));
         let whole = rows[2].ours.expect("a count");
-        // As good as could be, but late; and one that never was.
+        // One case could not be better but was late, and one never ran.
         all[1].invalid = Some("late".to_owned());
-        all[2] = Found::nothing(&all[2].case, "does not start".to_owned());
+        all[2] = Measurements::nothing(&all[2].case, "does not start".to_owned());
         let (rows, met) = totals_of(&all);
         assert_eq!(met, [None; 3]);
         assert_eq!((rows[1].ours, rows[2].ours), (None, Some(whole - 2.0)));
@@ -334,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_does_not_start_is_there_with_its_reason() {
+    fn a_case_that_does_not_start_has_a_reason() {
         let case = &cases::all()[1];
         let mut rows = Rows::new("accelerometer", &harness::Machine::here(), "idle");
-        write(&mut rows, &[Found::nothing(case, "no such thing".to_owned())]);
+        write(&mut rows, &[Measurements::nothing(case, "no such thing".to_owned())]);
         let of_case: Vec<&Row> = rows.rows.iter().filter(|row| row.id.contains(case.id)).collect();
         assert!(of_case.len() > 3);
         assert!(of_case.iter().all(|row| row.kind == Kind::Unreachable));

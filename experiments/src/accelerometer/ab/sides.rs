@@ -1,4 +1,4 @@
-//! The two sides of a case: the same service over the same items on the same core, and what accelerates one of them.
+//! The two sides of a case: the same service over the same items on the same core, and the accelerator of one of them.
 //! Nothing is measured here.
 
 use std::num::NonZeroUsize;
@@ -24,12 +24,12 @@ use harness::{Machine, PATIENCE, Process};
 pub(super) struct Sides {
     pub(super) a: Team,
     pub(super) b: Team,
-    /// The core that both are on.
+    /// The core of both.
     pub(super) core: Option<usize>,
     accelerator: Accelerator,
 }
 
-/// What jobs go to, and what must live as long.
+/// The device for jobs, and everything that must live as long.
 #[derive(Default)]
 struct Accelerator {
     device: Option<Arc<dyn Device>>,
@@ -39,10 +39,10 @@ struct Accelerator {
 }
 
 impl Sides {
-    /// Starts both, fills the store they share, and lets each serve for a while.
+    /// Starts both sides, fills the store that they share, and lets each serve for a while.
     ///
     /// # Errors
-    /// What does not start.
+    /// The text says what does not start.
     pub(super) fn start(case: &Case, machine: &Machine) -> Result<Self, String> {
         let (core, other) = (machine.core(0, CORES), machine.core(1, CORES));
         let accelerator = Accelerator::start(case.by, other)?;
@@ -55,19 +55,25 @@ impl Sides {
         };
         let store = Arc::new(Embedded::new(options));
         let side = |accelerated: bool| {
-            let (store, load, own) = (Arc::clone(&store), Arc::clone(&load), case.clone());
+            let (store, load, runner_case) = (Arc::clone(&store), Arc::clone(&load), case.clone());
             let device = accelerator.device.clone().filter(|_| accelerated);
             let build = move |index: usize| {
                 let side = u64::from(accelerated);
                 let first_nonce = (2 * index as u64 + side) << 48;
-                let service = Service::new(Arc::clone(&store), ops(&own, accelerated), first_nonce);
+                let service =
+                    Service::new(Arc::clone(&store), ops(&runner_case, accelerated), first_nonce);
                 let software: Arc<dyn Device> = Arc::new(Software::new(ENGINES));
-                let offload = device.clone().zip(own.by.window()).map(|(device, window)| Offload {
-                    op: own.op(),
-                    device,
-                    window,
-                });
-                Runner::new(service, Arc::clone(&load), own.kernel, &software, offload.as_ref())
+                let offload = device
+                    .clone()
+                    .zip(runner_case.by.window())
+                    .map(|(device, window)| Offload { op: runner_case.op(), device, window });
+                Runner::new(
+                    service,
+                    Arc::clone(&load),
+                    runner_case.kernel,
+                    &software,
+                    offload.as_ref(),
+                )
             };
             Team::start(case.threads, core, !accelerated, Arc::new(build))
         };
@@ -76,7 +82,7 @@ impl Sides {
         Ok(sides)
     }
 
-    /// Every result that an emulation will need is made, and every cache is as full as it gets.
+    /// Makes every result that an emulation will need, and fills every cache as far as it gets.
     fn warm(&self, case: &Case) -> Result<(), String> {
         let count = WARM_REQUESTS_PER_KEY * case.mix.keys;
         let task = Task { what: What::Serve, seed: SEED, count };
@@ -85,18 +91,18 @@ impl Sides {
         Ok(())
     }
 
-    /// What the emulation did so far, where there is one.
+    /// Returns what the emulation did so far, where there is one.
     pub(super) fn counters(&self) -> Option<VirtualCounters> {
-        self.accelerator.emulation.as_ref().map(|own| own.counters())
+        self.accelerator.emulation.as_ref().map(|emulation| emulation.counters())
     }
 
-    /// Virtual devices in the path of the accelerated side.
+    /// Returns the virtual devices in the path of the accelerated side.
     pub(super) fn virtuals(&self) -> Vec<String> {
-        self.accelerator.emulation.iter().map(|own| own.name().to_owned()).collect()
+        self.accelerator.emulation.iter().map(|emulation| emulation.name().to_owned()).collect()
     }
 }
 
-/// How a side pays: as the case has it accelerated, or as it has it not; what the case is not about, by instructions.
+/// Returns the implementations of a side: the case's kernel is accelerated or not, and the others use instructions.
 fn ops(case: &Case, accelerated: bool) -> Ops {
     let by_tables = |kernel| case.kernel == kernel && case.by.window().is_none() && !accelerated;
     // The two sides of an A/A run are alike.
@@ -123,7 +129,7 @@ impl Accelerator {
                     keep_to(core);
                     Worker::start(NonZeroUsize::MIN, WORKER_QUEUE_DEPTH, ENGINES)
                 };
-                // Threads are where the thread is that starts them.
+                // A thread starts on the core of the thread that starts it.
                 let started = std::thread::spawn(start).join();
                 let worker = started.map_err(|_| "the worker did not start".to_owned())?;
                 let worker = worker.map_err(|error| error.to_string())?;
@@ -155,17 +161,17 @@ impl Accelerator {
     }
 }
 
-/// A path that goes with this value.
+/// A path that is removed with this value.
 struct Socket(PathBuf);
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A service that is killed leaves its socket behind.
+        // A killed service leaves its socket behind.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// A compression service of its own, in software, on that core; and what it says that it is on.
+/// Starts a compression service in software on that core. Returns it with its address.
 fn compression_service(
     listen: [String; 1],
     beginning: &str,
@@ -179,11 +185,11 @@ fn compression_service(
     Ok((process, address))
 }
 
-/// One for the service, one for what accelerates it.
+/// The service has one core, and its accelerator the other.
 const CORES: usize = 2;
 const KEY: [u8; KEY_BYTES] = [0x5A; KEY_BYTES];
 const STORE_BYTES: ByteCount = ByteCount::mib(256);
 const WORKER_QUEUE_DEPTH: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
-/// After so many of each key one in a thousand results is still to be made.
+/// After so many requests per key, one in a thousand results still has to be made.
 const WARM_REQUESTS_PER_KEY: usize = 10;
 const SEED: u64 = 17;

@@ -1,5 +1,5 @@
-//! What was measured, by point, and what follows from it by arithmetic: ratios to the monolith in software, the sum of
-//! the stages over the difference that it is to explain, and the codec's cost that an accelerator frees.
+//! The measurements by point, and what follows from them by arithmetic: ratios to the monolith in software, the sum of
+//! the stages divided by the difference that it has to explain, and the codec's cost that an accelerator frees.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::plan::Plan;
 use crate::base::rows::{Rows, Spread};
 use crate::testbed::{Configuration, Door, Place, Sample, Stage, Usage, Work};
 
-/// Everything that was measured, run by run.
-pub(super) struct Findings {
+/// All measurements, run by run.
+pub(super) struct Results {
     pub(super) plan: Plan,
     pub(super) points: BTreeMap<Point, Vec<Sample>>,
-    /// By size and op.
+    /// The stages by size and op.
     pub(super) stages: BTreeMap<(ByteCount, &'static str), Vec<Stages>>,
-    /// By configuration.
+    /// The knees by configuration.
     pub(super) knees: BTreeMap<String, Vec<Knee>>,
-    /// The load of the bars by door and mix (1/s): the highest of [`super::bars::RATES_PER_S`] that was carried.
+    /// The load of the criteria by door and mix (1/s): the highest of [`super::bars::RATES_PER_S`] that was carried.
     pub(super) carried_per_s: BTreeMap<(Door, u32), f64>,
-    /// What could not be measured here, and why.
+    /// The configurations that could not be measured here, with the reasons.
     pub(super) left_out: Vec<(Configuration, String)>,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Findings {
 #[derive(Clone, Debug)]
 pub(super) struct Knee {
     pub(super) per_s: f64,
-    /// Why a higher load was not kept up with, if it was not for the configuration.
+    /// The reason why a higher load was not kept up with, if the configuration was not the reason.
     pub(super) limit: Option<String>,
 }
 
-/// The stages that tell a microservice with an accelerator from a monolith in software.
+/// The stages in which a microservice with an accelerator differs from a monolith in software.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stages {
     pub(super) software: Stage,
@@ -41,14 +41,14 @@ pub(super) struct Stages {
     /// The software codec that is fastest here.
     pub(super) best: Stage,
     pub(super) device: Stage,
-    /// To a compression service over gRPC, where there is one.
+    /// The hop to a compression service over gRPC, where there is one.
     pub(super) hop: Option<Stage>,
-    /// To one over a lane.
+    /// The hop to a compression service over a lane.
     pub(super) lane: Option<Stage>,
 }
 
 impl Stages {
-    /// What the way to a job's place and back takes; not a number where it was not measured.
+    /// Returns the time of the way to a job's place and back. It is NaN where it was not measured.
     pub(super) fn way_us(&self, place: Place) -> f64 {
         let way = match place {
             Place::Monolith => return 0.0,
@@ -89,18 +89,18 @@ impl Point {
         Self { configuration: configuration.id(), kind }
     }
 
-    /// At the load of the bars.
+    /// Makes the point at the load of the criteria.
     pub(super) fn carried(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
     }
 
-    /// As fast as answers come, where the bars are.
+    /// Makes the point of the criteria that is loaded as fast as answers come.
     pub(super) fn maximum(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Maximum { gets } }
     }
 }
 
-/// Which latency of a sample.
+/// The quantile of a sample's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantile {
     P50,
@@ -124,10 +124,10 @@ impl Quantile {
 }
 
 impl Sample {
-    /// A latency of an op (us); not a number where there was none.
+    /// Returns a latency of an op (us). It is NaN where there was none.
     pub(super) fn latency_us(&self, op: Op, quantile: Quantile) -> f64 {
-        let own = if op == Op::Compress { &self.report.set } else { &self.report.get };
-        let latency = own.latency;
+        let results = if op == Op::Compress { &self.report.set } else { &self.report.get };
+        let latency = results.latency;
         match quantile {
             _ if latency.count == 0 => f64::NAN,
             Quantile::P50 => latency.p50_ns as f64 / 1e3,
@@ -136,7 +136,7 @@ impl Sample {
     }
 }
 
-impl Findings {
+impl Results {
     pub(super) fn new(plan: Plan) -> Self {
         Self {
             plan,
@@ -148,27 +148,33 @@ impl Findings {
         }
     }
 
-    /// The samples of a point, run by run; those that do not hold as none.
+    /// Returns the samples of a point, run by run. A sample that does not hold is None.
     pub(super) fn samples(&self, point: &Point) -> Vec<Option<&Sample>> {
         let samples = self.points.get(point).map(Vec::as_slice).unwrap_or_default();
-        samples.iter().map(|own| Some(own).filter(|own| own.invalid.is_none())).collect()
+        samples
+            .iter()
+            .map(|sample| Some(sample).filter(|sample| sample.invalid.is_none()))
+            .collect()
     }
 
-    /// Why runs of a point do not hold.
+    /// Returns why runs of a point do not hold.
     pub(super) fn invalid(&self, point: &Point) -> Option<String> {
         let samples = self.points.get(point)?;
-        let reasons: Vec<&str> = samples.iter().filter_map(|own| own.invalid.as_deref()).collect();
+        let reasons: Vec<&str> =
+            samples.iter().filter_map(|sample| sample.invalid.as_deref()).collect();
         let first = reasons.first()?;
         Some(format!("{} of {} runs not valid: {first}", reasons.len(), samples.len()))
     }
 
-    /// A latency of each run (us).
+    /// Returns a latency of each run (us).
     pub(super) fn latency_us(&self, point: &Point, op: Op, quantile: Quantile) -> Vec<f64> {
         let samples = self.samples(point).into_iter();
-        samples.map(|own| own.map_or(f64::NAN, |own| own.latency_us(op, quantile))).collect()
+        samples
+            .map(|sample| sample.map_or(f64::NAN, |sample| sample.latency_us(op, quantile)))
+            .collect()
     }
 
-    /// All rows.
+    /// Writes all rows.
     pub(super) fn write(&self, rows: &mut Rows) {
         for &configuration in &self.plan.configurations {
             if self.plan.has(Part::Sizes) {
@@ -178,25 +184,25 @@ impl Findings {
             self.write_loads(rows, configuration);
         }
         self.write_stages(rows);
-        self.write_bars(rows);
-        for (own, why) in &self.left_out {
-            let what = format!("{}: not measured", own.name());
-            let (id, why) = (format!("left_out.{}", own.id()), Some(why.clone()));
+        self.write_criteria(rows);
+        for (configuration, why) in &self.left_out {
+            let what = format!("{}: not measured", configuration.name());
+            let (id, why) = (format!("left_out.{}", configuration.id()), Some(why.clone()));
             rows.add(id, what, "", [], Vec::new(), why);
         }
     }
 
-    fn write_sizes(&self, rows: &mut Rows, own: Configuration) {
+    fn write_sizes(&self, rows: &mut Rows, configuration: Configuration) {
         for &size in &self.plan.sizes {
             for &gets in &self.plan.gets {
                 for op in ops(gets) {
                     for quantile in [Quantile::P50, Quantile::P90] {
-                        self.write_latency(rows, own, size, gets, op, quantile);
+                        self.write_latency(rows, configuration, size, gets, op, quantile);
                     }
-                    self.write_explained(rows, own, size, gets, op);
-                    self.write_in_place(rows, own, size, gets, op);
+                    self.write_attribution(rows, configuration, size, gets, op);
+                    self.write_in_place(rows, configuration, size, gets, op);
                 }
-                self.write_utilisation(rows, own, size, gets);
+                self.write_utilisation(rows, configuration, size, gets);
             }
         }
     }
@@ -204,19 +210,19 @@ impl Findings {
     fn write_latency(
         &self,
         rows: &mut Rows,
-        own: Configuration,
+        configuration: Configuration,
         size: ByteCount,
         gets: u32,
         op: Op,
         quantile: Quantile,
     ) {
-        let point = Point::at_size(own, size, gets);
+        let point = Point::at_size(configuration, size, gets);
         let times = self.latency_us(&point, op, quantile);
-        let at = format!("{}.{}.{}.{}", own.id(), quantile.id(), id(size), mix(gets, op));
+        let at = format!("{}.{}.{}.{}", configuration.id(), quantile.id(), id(size), mix(gets, op));
         let rate = self.plan.rate_per_s;
         let what = format!(
             "{}: {} of {}s, {size}, {gets} % gets, {rate}/s offered",
-            own.name(),
+            configuration.name(),
             quantile.name(),
             verb(op)
         );
@@ -226,36 +232,47 @@ impl Findings {
             what.clone(),
             "us",
             times.clone(),
-            own.devices(),
+            configuration.devices(),
             reason.clone(),
         );
         let rest = format!("{}.{}.{}", quantile.id(), id(size), mix(gets, op));
-        for base in self.bases(own) {
+        for base in self.bases(configuration) {
             let to = Point::at_size(base, size, gets);
             let reason = reason.clone().or_else(|| self.invalid(&to));
             let to = self.latency_us(&to, op, quantile);
-            let ratios = times.iter().zip(&to).map(|(own, to)| own / to);
-            let over =
-                if base == own.base() { String::new() } else { format!("_over_{}", base.id()) };
+            let ratios = times.iter().zip(&to).map(|(ours, to)| ours / to);
+            let over = if base == configuration.base() {
+                String::new()
+            } else {
+                format!("_over_{}", base.id())
+            };
             let what = format!("{what}, over that of {}", base.name());
-            let at = format!("ratio.{}{over}.{rest}", own.id());
-            rows.add(at, what, "ratio", ratios, own.devices(), reason);
+            let at = format!("ratio.{}{over}.{rest}", configuration.id());
+            rows.add(at, what, "ratio", ratios, configuration.devices(), reason);
         }
     }
 
-    /// What its latencies are divided by: the monolith in software; and those of the seed's microservice with an
-    /// accelerator, over either way, by the monolith with the seed's very library, where that was measured.
-    fn bases(&self, own: Configuration) -> Vec<Configuration> {
-        let exact = Configuration::new(Place::Monolith, Work::QplSoftware, own.door);
-        let is_seeds = own.is_microservice() && own.work == Work::Iaa;
-        let both = [(own.base(), own != own.base()), (exact, is_seeds)];
+    /// Returns the configurations whose latencies divide this one's. The monolith in software is one. For the
+    /// microservice of [CacheTax] with an accelerator, over either transport, the monolith with the library that the
+    /// paper uses is another, where that was measured.
+    fn bases(&self, configuration: Configuration) -> Vec<Configuration> {
+        let exact = Configuration::new(Place::Monolith, Work::QplSoftware, configuration.door);
+        let is_papers = configuration.is_microservice() && configuration.work == Work::Iaa;
+        let both =
+            [(configuration.base(), configuration != configuration.base()), (exact, is_papers)];
         let wanted = both.into_iter().filter(|(base, wanted)| *wanted && self.plan.measures(*base));
         wanted.map(|(base, _)| base).collect()
     }
 
-    /// How busy the busiest process is: what latency beyond it is made of.
-    fn write_utilisation(&self, rows: &mut Rows, own: Configuration, size: ByteCount, gets: u32) {
-        let point = Point::at_size(own, size, gets);
+    /// Writes how busy the busiest process is, because that explains latency beyond the stages.
+    fn write_utilisation(
+        &self,
+        rows: &mut Rows,
+        configuration: Configuration,
+        size: ByteCount,
+        gets: u32,
+    ) {
+        let point = Point::at_size(configuration, size, gets);
         let Some(samples) = self.points.get(&point) else { return };
         let mut by_process: BTreeMap<&str, Vec<Usage>> = BTreeMap::new();
         for sample in samples {
@@ -264,38 +281,49 @@ impl Findings {
             }
         }
         for (process, usages) in by_process {
-            let at = format!("{}.{process}.{}.get{gets}", own.id(), id(size));
+            let at = format!("{}.{process}.{}.get{gets}", configuration.id(), id(size));
             let reason = self.invalid(&point);
-            let what = format!("{}: share of a core that the {process} takes, {size}", own.name());
-            let shares = usages.iter().map(|own| own.share);
+            let what = format!(
+                "{}: share of a core that the {process} takes, {size}",
+                configuration.name()
+            );
+            let shares = usages.iter().map(|usage| usage.share);
             let (share, wait) = (format!("utilisation.{at}"), format!("core_wait.{at}"));
-            rows.add(share, what, "cores", shares, own.devices(), reason.clone());
+            rows.add(share, what, "cores", shares, configuration.devices(), reason.clone());
             let what = format!(
                 "{}: time per request that the {process} waits for a core, {size}",
-                own.name()
+                configuration.name()
             );
-            let waits = usages.iter().map(|own| own.waited_us);
-            rows.add(wait, what, "us", waits, own.devices(), reason);
+            let waits = usages.iter().map(|usage| usage.waited_us);
+            rows.add(wait, what, "us", waits, configuration.devices(), reason);
         }
         let achieved = samples.iter().map(Sample::achieved);
-        let at = format!("{}.{}.get{gets}", own.id(), id(size));
-        let what = format!("{}: requests answered in time over offered, {size}", own.name());
+        let at = format!("{}.{}.get{gets}", configuration.id(), id(size));
+        let what =
+            format!("{}: requests answered in time over offered, {size}", configuration.name());
         let reason = self.invalid(&point);
-        rows.add(format!("achieved.{at}"), what, "ratio", achieved, own.devices(), reason);
+        rows.add(
+            format!("achieved.{at}"),
+            what,
+            "ratio",
+            achieved,
+            configuration.devices(),
+            reason,
+        );
     }
 
-    fn write_loads(&self, rows: &mut Rows, own: Configuration) {
+    fn write_loads(&self, rows: &mut Rows, configuration: Configuration) {
         for &per_s in &self.plan.loads_per_s {
-            let point = Point::at_load(own, per_s);
+            let point = Point::at_load(configuration, per_s);
             if !self.points.contains_key(&point) {
                 continue;
             }
             for quantile in [Quantile::P50, Quantile::P90] {
                 let times = self.latency_us(&point, Op::Decompress, quantile);
-                let at = format!("{}.{}.{}", own.id(), quantile.id(), id(LOAD_BYTES));
+                let at = format!("{}.{}.{}", configuration.id(), quantile.id(), id(LOAD_BYTES));
                 let what = format!(
                     "{}: {} of gets, {LOAD_BYTES}, {LOAD_GETS} % gets, {per_s}/s offered",
-                    own.name(),
+                    configuration.name(),
                     quantile.name()
                 );
                 let count = self.points.get(&point).map_or(0, Vec::len);
@@ -303,61 +331,61 @@ impl Findings {
                 let few = || (count < runs).then(|| format!("{count} of {runs} runs came so far"));
                 let reason = self.invalid(&point).or_else(few);
                 let id = format!("load.{at}.{per_s}_per_s");
-                rows.add(id, what, "us", times, own.devices(), reason);
+                rows.add(id, what, "us", times, configuration.devices(), reason);
             }
         }
-        if let Some(knees) = self.knees.get(&own.id()) {
+        if let Some(knees) = self.knees.get(&configuration.id()) {
             let precision = self.plan.knee_precision * 100.0;
             let what = format!(
                 "{}: highest load kept up with, {LOAD_BYTES}, to within {precision:.0} %",
-                own.name()
+                configuration.name()
             );
-            let at = format!("knee.{}.{}.get{LOAD_GETS}", own.id(), id(LOAD_BYTES));
+            let at = format!("knee.{}.{}.get{LOAD_GETS}", configuration.id(), id(LOAD_BYTES));
             let limit = knees.iter().find_map(|knee| knee.limit.clone());
             let limit = limit.map(|limit| format!("at least; not its own limit: {limit}"));
             let values = knees.iter().map(|knee| knee.per_s);
-            rows.add(at, what, "1/s", values, own.devices(), limit);
+            rows.add(at, what, "1/s", values, configuration.devices(), limit);
         }
     }
 
-    /// What the accelerator frees of what the codec costs a busy frontend.
-    fn write_freed(&self, rows: &mut Rows, own: Configuration) {
-        if own != Configuration::new(Place::Monolith, Work::Iaa, own.door) {
+    /// Writes the accelerator's saving of what the codec costs a busy frontend.
+    fn write_freed(&self, rows: &mut Rows, configuration: Configuration) {
+        if configuration != Configuration::new(Place::Monolith, Work::Iaa, configuration.door) {
             return;
         }
         for &size in &self.plan.sizes {
             for &gets in &self.plan.gets {
-                let point = Point::saturated(own, size, gets);
-                let base = Point::saturated(own.base(), size, gets);
+                let point = Point::saturated(configuration, size, gets);
+                let base = Point::saturated(configuration.base(), size, gets);
                 let runs = self.samples(&point).into_iter().zip(self.samples(&base)).enumerate();
                 let freed: Vec<f64> = runs
-                    .map(|(run, (own, base))| match (own, base) {
-                        (Some(own), Some(base)) => {
-                            freed(own, base) / self.codec_us(size, gets, run)
+                    .map(|(run, (ours, base))| match (ours, base) {
+                        (Some(ours), Some(base)) => {
+                            freed(ours, base) / self.codec_us(size, gets, run)
                         }
                         _ => f64::NAN,
                     })
                     .collect();
                 if !freed.is_empty() {
-                    let at = format!("{}.{}.get{gets}", own.id(), id(size));
+                    let at = format!("{}.{}.get{gets}", configuration.id(), id(size));
                     let what = format!(
                         "{}: frontend CPU freed over the codec's own, saturated, {size}, \
                          {gets} % gets",
-                        own.name()
+                        configuration.name()
                     );
                     let id = format!("codec_cpu_freed.{at}");
                     let reason = self.invalid(&point).or_else(|| self.invalid(&base));
-                    rows.add(id, what, "ratio", freed, own.devices(), reason);
+                    rows.add(id, what, "ratio", freed, configuration.devices(), reason);
                 }
             }
         }
     }
 
-    /// What the software codec costs a busy core per request of this mix (us).
+    /// Returns what the software codec costs a busy core per request of this mix (us).
     fn codec_us(&self, size: ByteCount, gets: u32, run: usize) -> f64 {
         let busy = |op: Op| {
             let runs = self.stages.get(&(size, op.name()));
-            runs.and_then(|runs| runs.get(run)).map_or(f64::NAN, |own| own.busy.p50_us)
+            runs.and_then(|runs| runs.get(run)).map_or(f64::NAN, |stages| stages.busy.p50_us)
         };
         let share = f64::from(gets) / 100.0;
         share * busy(Op::Decompress) + (1.0 - share) * busy(Op::Compress)
@@ -365,36 +393,39 @@ impl Findings {
 
     fn write_stages(&self, rows: &mut Rows) {
         for ((size, op), runs) in &self.stages {
-            type Of = fn(&Stages) -> f64;
-            let stages: [(&str, Of, bool); 6] = [
-                ("software", |own| own.software.p50_us, false),
-                ("busy_software", |own| own.busy.p50_us, false),
-                ("best_software", |own| own.best.p50_us, false),
-                ("device", |own| own.device.p50_us, true),
-                ("hop", |own| own.way_us(Place::Microservice), false),
-                ("lane", |own| own.way_us(Place::Lane), false),
+            type Time = fn(&Stages) -> f64;
+            let stages: [(&str, Time, bool); 6] = [
+                ("software", |stages| stages.software.p50_us, false),
+                ("busy_software", |stages| stages.busy.p50_us, false),
+                ("best_software", |stages| stages.best.p50_us, false),
+                ("device", |stages| stages.device.p50_us, true),
+                ("hop", |stages| stages.way_us(Place::Microservice), false),
+                ("lane", |stages| stages.way_us(Place::Lane), false),
             ];
-            let places: Vec<Place> = self.plan.configurations.iter().map(|own| own.place).collect();
+            let places: Vec<Place> =
+                self.plan.configurations.iter().map(|configuration| configuration.place).collect();
             let is_there = |stage: &str| match stage {
                 "hop" => places.contains(&Place::Microservice),
                 "lane" => places.contains(&Place::Lane),
                 _ => true,
             };
-            for (stage, of, is_virtual) in stages.into_iter().filter(|own| is_there(own.0)) {
+            for (stage, time, is_virtual) in
+                stages.into_iter().filter(|(stage, ..)| is_there(stage))
+            {
                 let devices =
                     if is_virtual { vec![crate::testbed::VIRTUAL.to_owned()] } else { Vec::new() };
                 let what = format!("{stage} alone, {op} {size}: median");
                 let id = format!("stage.{stage}.{op}.p50.{}", id(*size));
-                rows.add(id, what, "us", runs.iter().map(of), devices, None);
+                rows.add(id, what, "us", runs.iter().map(time), devices, None);
             }
         }
     }
 
-    /// What to tell at the end of a run.
+    /// Returns the text for the end of a run.
     pub(super) fn summary(&self) -> String {
         let size = self.plan.sizes.iter().copied().filter(|size| *size <= LOAD_BYTES).max();
         let gets = self.plan.gets.iter().copied().filter(|gets| *gets > 0).max_by_key(|gets| {
-            // The mix nearest to the load sweep's.
+            // The mix is the one nearest to the load sweep's.
             std::cmp::Reverse(gets.abs_diff(LOAD_GETS))
         });
         let (Some(size), Some(gets)) = (size, gets) else { return String::new() };
@@ -408,18 +439,18 @@ impl Findings {
             ),
             format!("{:<72} {:>8} {:>8} {:>10}", "", "p50", "p90", "knee, 1/s"),
         ];
-        for &own in &self.plan.configurations {
-            let point = Point::at_size(own, size, gets);
-            let of = |quantile| {
+        for &configuration in &self.plan.configurations {
+            let point = Point::at_size(configuration, size, gets);
+            let median = |quantile| {
                 let spread = Spread::of(self.latency_us(&point, Op::Decompress, quantile));
                 spread.map_or("-".to_owned(), |spread| format!("{:.1}", spread.median))
             };
-            let knees = self.knees.get(&own.id()).map(Vec::as_slice).unwrap_or_default();
+            let knees = self.knees.get(&configuration.id()).map(Vec::as_slice).unwrap_or_default();
             let knee = Spread::of(knees.iter().map(|knee| knee.per_s))
-                .map_or("-".to_owned(), |own| format!("{:.0}", own.median));
-            let (p50, p90) = (of(Quantile::P50), of(Quantile::P90));
-            let door = if own.door == Door::Direct { ", memcached directly" } else { "" };
-            let name = format!("{}{door}", own.name());
+                .map_or("-".to_owned(), |knee| format!("{:.0}", knee.median));
+            let (p50, p90) = (median(Quantile::P50), median(Quantile::P90));
+            let door = if configuration.door == Door::Direct { ", memcached directly" } else { "" };
+            let name = format!("{}{door}", configuration.name());
             lines.push(format!("{name:<72} {p50:>8} {p90:>8} {knee:>10}"));
         }
         lines.push("virtual IAA: emulated from published figures, not hardware".to_owned());
@@ -427,36 +458,36 @@ impl Findings {
     }
 }
 
-/// The frontend's CPU per request less than in software (us).
-fn freed(own: &Sample, base: &Sample) -> f64 {
+/// Returns the frontend's CPU time per request in software, less that with the accelerator (us).
+fn freed(ours: &Sample, base: &Sample) -> f64 {
     let core_us = |sample: &Sample| sample.usage.get("frontend").map_or(f64::NAN, |u| u.core_us);
-    core_us(base) - core_us(own)
+    core_us(base) - core_us(ours)
 }
 
-/// The ops that a mix has.
+/// Returns the ops of a mix.
 pub(super) fn ops(gets: u32) -> Vec<Op> {
     let both = [(gets > 0, Op::Decompress), (gets < 100, Op::Compress)];
     both.into_iter().filter(|(has, _)| *has).map(|(_, op)| op).collect()
 }
 
-/// A get decompresses, a set compresses.
+/// Returns the request for an op: a get decompresses and a set compresses.
 pub(super) const fn verb(op: Op) -> &'static str {
     if matches!(op, Op::Compress) { "set" } else { "get" }
 }
 
-/// A mix in row ids: gets unless there are none, sets of a mix by name.
+/// Returns a mix for row ids. It is the gets' unless there are none; the sets of a mix have their name added.
 pub(super) fn mix(gets: u32, op: Op) -> String {
     let sets = op == Op::Compress && gets > 0;
     if sets { format!("get{gets}.set") } else { format!("get{gets}") }
 }
 
-/// A size in row ids.
+/// Returns a size for row ids.
 pub(super) fn id(size: ByteCount) -> String {
     size.to_string().replace(' ', "")
 }
 
-/// Where the seed's figure 2 is.
+/// The size at which figure 2 of [CacheTax] was measured.
 pub(super) const LOAD_BYTES: ByteCount = ByteCount::kib(64);
 
-/// The seed gives no mix; caches are read mostly (the presets in `specs/workloads`).
+/// [CacheTax] gives no mix. Caches are mostly read (see the presets in `specs/workloads`).
 pub(super) const LOAD_GETS: u32 = 90;
